@@ -32,6 +32,12 @@ def known_as(task: str) -> str:
     return ALIASES.get(task, task)
 
 
+def languages(task: str) -> tuple[str | None, str | None]:
+    """Returns the languages of the input and the output in a task such as `"translation_en_to_de"`, or `None`."""
+    source, _, target = task.removeprefix("translation_").partition("_to_")
+    return (source, target) if task.startswith("translation_") and source and target else (None, None)
+
+
 def of_prefix(task: str) -> str:
     """Returns the task without the languages of its prefix: `"translation"` for `"translation_en_to_de"`."""
     return "translation" if task.startswith("translation_") else known_as(task)

@@ -11,6 +11,7 @@ from kerasformer.layers.attention import (
     BlockSparseAttention,
     GlobalMultiHeadAttention,
     MultiHeadAttention,
+    RelativeAttention,
     scaled_dot_product_attention,
 )
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScaling
@@ -30,6 +31,7 @@ from kerasformer.layers.disentangled import ConvolutionEncoderLayer, Disentangle
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.heads import ClassificationHead, FeedForwardHead, LMHead, MaskedLMHead
+from kerasformer.layers.losses import SmoothedCrossentropy
 from kerasformer.layers.norms import ElementwiseAffine, LayerNormalization, RMSNormalization, normalization
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias, sinusoids
 from kerasformer.layers.random_blocks import SparseBlocks
@@ -67,6 +69,7 @@ __all__ = [
     "NormalizedDense",
     "Projection",
     "RMSNormalization",
+    "RelativeAttention",
     "RelativeEmbeddings",
     "RelativePositionBias",
     "RollingCache",
@@ -76,6 +79,7 @@ __all__ = [
     "SentenceHead",
     "SentencePooling",
     "SinusoidalPositions",
+    "SmoothedCrossentropy",
     "SparseBlocks",
     "StaticCache",
     "TransformerEmbeddings",

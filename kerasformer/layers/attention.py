@@ -15,8 +15,9 @@ from kerasformer.layers import banded, block_sparse, primitives
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config, rotary_to_config
 from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed, serialize_part
 from kerasformer.layers.norms import normalization
+from kerasformer.layers.positions import RelativePositionBias
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Tensor, split_heads
 from kerasformer.layers.visibility import Visibility, head_mask, mask_to_bias, visibility_of
@@ -251,6 +252,7 @@ class MultiHeadAttention(Composite):
         if visibility is None and self.spec.window is not None:
             visibility = Visibility.of_text(ops.shape(query)[1])
         visibility = visibility_of(visibility, attention_mask, bias, query, keys)
+        visibility = visibility.with_bias(self.position_bias(visibility))
         projected: tuple[Tensor | None, Tensor | None] = (None, None)
         if cache is None or not cache.complete:
             projected = self._normalized(self.key(memory), self.key_norm), self.value(value)
@@ -291,6 +293,10 @@ class MultiHeadAttention(Composite):
         """Projects the joined heads `(B, T, H * D)` to the output `(B, T, E)`."""
         output = self.output_dense(context)
         return output if self.last_dropout is None else self.last_dropout(output, training=training)
+
+    def position_bias(self, visibility: Visibility) -> Tensor | None:
+        """Returns a bias of the scores that only this layer has, `(1, H, T, S)`, or `None`."""
+        return None
 
     def global_states(self, query: Tensor, memory: Tensor, value: Tensor) -> Callable[[GlobalTokens], States] | None:
         """Returns a function that projects global tokens, or `None` if all tokens share the same projections."""
@@ -379,6 +385,51 @@ class GlobalMultiHeadAttention(MultiHeadAttention):
             return self.query_global(tokens.select(query)), self.key_global(memory), self.value_global(value)
 
         return states
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class RelativeAttention(MultiHeadAttention):
+    """Self attention with a relative position bias of its own, instead of one that all layers of a stack share.
+
+    Args:
+        num_heads: Number of attention heads.
+        hidden_dim: Size `E` of the output.
+        relative_bias: The relative position bias.
+        kwargs: Arguments of `MultiHeadAttention`.
+
+    Raises:
+        InputError: in a call, a `visibility` without slots, which the bias compares.
+
+    Reference: Chung et al. 2023, arXiv:2304.09151; `transformers.models.umt5`.
+    """
+
+    def __init__(self, num_heads: int, hidden_dim: int, relative_bias: RelativePositionBias, **kwargs: Any) -> None:
+        super().__init__(num_heads, hidden_dim, **kwargs)
+        self.relative_bias = relative_bias
+
+    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None) -> None:
+        """Creates the weights for `(B, T, E)` queries, `(B, S, E')` keys, and `(B, S, E'')` values."""
+        super().build(query_shape, key_value_shape, value_shape)
+        build_once(self.relative_bias, (None,))
+
+    def position_bias(self, visibility: Visibility) -> Tensor:
+        """Returns the bias of all pairs of a query and a key, `(1, H, T, S)`."""
+        if visibility.query_slots is None or visibility.key_slots is None:
+            raise InputError(
+                "A relative position bias requires the slots of queries and keys. Expected: a visibility with "
+                "query_slots and key_slots, such as Visibility.of_text(T). "
+                f"Received: query_slots={visibility.query_slots}, key_slots={visibility.key_slots}"
+            )
+        return self.relative_bias(visibility.query_slots, visibility.key_slots)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        return {**super().get_config(), "relative_bias": serialize_part(self.relative_bias)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> RelativeAttention:
+        """Creates a layer from the result of `get_config`."""
+        return cls(**{**config, "relative_bias": keras.saving.deserialize_keras_object(config["relative_bias"])})
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

@@ -20,7 +20,7 @@ from keras import backend, ops
 
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.tensor import Tensor, in_dtype_of, merge_heads, split_heads
+from kerasformer.layers.tensor import Tensor, in_dtype_of, merge_heads, parts_to_convert, split_heads
 from kerasformer.layers.visibility import Visibility
 
 
@@ -37,11 +37,16 @@ class Primitives:
             bias: Variable `(F,)` or `None`.
             transposed: Whether the kernel is `(F, E)`, as an embedding table that is tied to the output.
         """
-        weight = ops.convert_to_tensor(kernel)
-        weight = in_dtype_of(x, ops.transpose(weight) if transposed else weight)
+        weight, axis = ops.convert_to_tensor(kernel), 0 if transposed else 1
         # A product of matrices; for other shapes, TensorFlow would add a dozen operations to the graph.
         *outer, size = ops.shape(x)
-        y = ops.reshape(ops.matmul(ops.reshape(x, (-1, size)), weight), (*outer, weight.shape[-1]))
+        rows = ops.reshape(x, (-1, size))
+        products: list[Tensor] = []
+        for part in parts_to_convert(x, weight, axis):
+            matrix = in_dtype_of(products[-1] if products else x, weight, part)
+            products.append(ops.matmul(rows, ops.transpose(matrix) if transposed else matrix))
+        y = products[0] if len(products) == 1 else ops.concatenate(products, axis=-1)
+        y = ops.reshape(y, (*outer, weight.shape[axis]))
         return y if bias is None else ops.add(y, bias)
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:

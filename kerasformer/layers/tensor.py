@@ -12,20 +12,48 @@ Tensor = Any
 """A tensor of the active Keras backend."""
 
 
-def in_dtype_of(x: Tensor, weight: Tensor) -> Tensor:
+_CONVERTED_AT_ONCE = 2**22
+"""Number of values of a matrix that are converted to another data type at once."""
+
+
+def parts_to_convert(x: Tensor, weight: Tensor, axis: int) -> list[Any]:
+    """Returns the indices of the parts of a matrix that are converted one after the other, see `in_dtype_of`.
+
+    Args:
+        x: The activation that the matrix is multiplied with.
+        weight: The matrix.
+        axis: Axis of the outputs of the product, along which it is divided.
+
+    Returns:
+        Indices as for an array; `[None]` for a matrix that is small or need not be converted.
+    """
+    count, width = weight.shape[axis], weight.shape[1 - axis]
+    step = max(1, _CONVERTED_AT_ONCE // width)
+    if weight.dtype == x.dtype or count <= step:
+        return [None]
+    slices = [slice(start, min(start + step, count)) for start in range(0, count, step)]
+    return slices if axis == 0 else [(slice(None), part) for part in slices]
+
+
+def in_dtype_of(x: Tensor, weight: Tensor, part: Any = None) -> Tensor:
     """Converts a weight to the data type of the activation that it is multiplied with.
 
     In a graph of TensorFlow, the conversion waits for the activation. Otherwise all weights would be converted at the
     start, since they depend on nothing else, and the memory of a model stored in 16 bits would be that of float32.
+
+    Args:
+        x: The activation, or any tensor of its data type that must be computed before.
+        weight: The weight.
+        part: Index of a part of the weight; `None` for the whole weight.
     """
     if weight.dtype == x.dtype:
         return weight
     if keras.backend.backend() != "tensorflow":
-        return ops.cast(weight, x.dtype)
+        return ops.cast(weight if part is None else weight[part], x.dtype)
     import tensorflow as tf
 
     with tf.control_dependencies([x]):
-        return tf.cast(weight, x.dtype)
+        return tf.cast(weight if part is None else weight[part], x.dtype)
 
 
 def shifted(x: Tensor, distance: int, count: int | None = None) -> list[Tensor]:

@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.models.config_types import MOST_LABELS, TokenId, described, fits, is_layers
+from kerasformer.models.config_types import MOST_LABELS, TokenId, described, fits, is_layers, is_token_id
 
 logger = logging.getLogger("kerasformer")
 
@@ -71,6 +71,7 @@ class Config:
         ignored: Keys of `config.json` that do not affect the outputs of this architecture.
         required: Supported values of keys that have no field.
         same_as: Fields that take the value of another field if they are `None`.
+        positions_follow_padding: Whether the positions of a text start after `pad_token_id`, which must not change.
         score_activation: Function of PyTorch for the scores of a cross-encoder of sentence-transformers.
     """
 
@@ -78,6 +79,7 @@ class Config:
     ignored: ClassVar[frozenset[str]] = frozenset()
     required: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     same_as: ClassVar[Mapping[str, str]] = {}
+    positions_follow_padding: ClassVar[bool] = False
 
     id2label: dict[int, str] = hf("id2label", {0: "LABEL_0", 1: "LABEL_1"})
     problem_type: ProblemType | None = hf("problem_type", None)
@@ -132,6 +134,31 @@ class Config:
     def longest_text(self) -> int | None:
         """Maximum length of a text in tokens; `None` if it is unlimited."""
         return getattr(self, "max_length", None)
+
+    @property
+    def longest_answer(self) -> int | None:
+        """Maximum length in tokens of the text that a decoder reads or generates; that of a text by default."""
+        return self.longest_text
+
+    @property
+    def token_ids(self) -> dict[str, list[int]]:
+        """Ids of tokens, by the fields that contain them."""
+        named = (field.name for field, kind in _kinds(type(self)).items() if is_token_id(kind))
+        values = {name: getattr(self, name) for name in named}
+        return {name: [x] if isinstance(x, int) else list(x) for name, x in values.items() if x is not None}
+
+    def with_vocabulary(self, size: int, new_ids: Mapping[int, int]) -> Self:
+        """Returns the configuration of a model whose tokens have other ids.
+
+        Args:
+            size: Size of the vocabulary.
+            new_ids: New ids by old ids; others are those of no token and do not change.
+        """
+        changes: dict[str, Any] = {"vocab_size": size}
+        for name, ids in self.token_ids.items():
+            new = [new_ids.get(index, index) for index in ids]
+            changes[name] = new if isinstance(getattr(self, name), list) else new[0]
+        return dataclasses.replace(self, **changes)
 
     @classmethod
     def from_hf(cls, content: Mapping[str, Any]) -> Self:
@@ -190,11 +217,11 @@ class Config:
 
         Args:
             content: Content of the `config.json`, for settings that have no field.
-            forced: Whether to include the tokens forced at the start and the end of a text. If a checkpoint has a
-                `generation_config.json`, they are read from that file only, as in `transformers`.
+            forced: Whether to include the tokens forced at the start and the end of a text, and forbidden ones. If a
+                checkpoint has a `generation_config.json`, they are read from that file only, as in `transformers`.
         """
         names = ["decoder_start_token_id", "bos_token_id", "eos_token_id", "pad_token_id"]
-        names += ["forced_bos_token_id", "forced_eos_token_id"] if forced else []
+        names += ["forced_bos_token_id", "forced_eos_token_id", "bad_words_ids"] if forced else []
         known = {**(content or {}), **self.to_hf()}
         settings = {name: known[name] for name in names if known.get(name) is not None}
         if any(field.name == "decoder_start_token_id" for field in _fields(type(self))):

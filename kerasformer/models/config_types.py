@@ -50,6 +50,11 @@ class LayerRange(Range):
     """Range of a number of layers that have separate weights."""
 
 
+@dataclass(frozen=True)
+class TokenIdRange(Range):
+    """Range of ids of tokens."""
+
+
 MOST_LABELS = 2**17
 """Maximum number of classes."""
 
@@ -61,7 +66,7 @@ Repeats = Annotated[int, Range(1, 4096)]
 """Number of layers that may share weights."""
 Distance = Annotated[int, Range(1, 2**20)]
 """Distance in tokens, limited because there is a table of all distances."""
-TokenId = Annotated[int, Range(0, 2**31 - 1)]
+TokenId = Annotated[int, TokenIdRange(0, 2**31 - 1)]
 Rate = Annotated[float, Range(0, 1)]
 """Dropout rate."""
 Epsilon = Annotated[float, Range(0, 1, above=True)]
@@ -70,6 +75,9 @@ Deviation = Annotated[float, Range(0, 1e6)]
 Positive = Annotated[float, Range(0, 1e9, above=True)]
 Factor = Annotated[float, Range(1e-6, 1e6)]
 """Factor of the standard deviation of all random weights."""
+
+FeedForwardKind = Annotated[str, Pattern("(gated-)?[^-]+", "such as 'relu' or 'gated-relu'")]
+"""Activation of a feed-forward network, after `gated-` if the network is gated."""
 
 
 def fits(kind: Any, value: Any) -> bool:
@@ -109,4 +117,13 @@ def described(kind: Any) -> str:
 
 def is_layers(kind: Any) -> bool:
     """Whether a type is a number of layers that have separate weights."""
-    return any(isinstance(limit, LayerRange) or is_layers(limit) for limit in get_args(kind))
+    return _has_range(kind, LayerRange)
+
+
+def is_token_id(kind: Any) -> bool:
+    """Whether a type is the id of a token, or a list of ids."""
+    return _has_range(kind, TokenIdRange)
+
+
+def _has_range(kind: Any, range_type: type[Range]) -> bool:
+    return any(isinstance(limit, range_type) or _has_range(limit, range_type) for limit in get_args(kind))

@@ -118,17 +118,26 @@ class _GenerativeModel(PretrainedModel):
         names = cls.backbone_type.names
         output = next(row.tensor for row in cls.head_table if row.variables == ("kernel",))
         located = names.located(tensors, {output})
-        pair = [located.get(name) for name in (output, names.prefix + names.tokens)]
+        pair = [located.get(name) for name in (output, names.prefix + cls.tied_tensor(config))]
         if pair[0] is None:
             return config
         if pair[1] is None or tensors.shape(pair[0]) != tensors.shape(pair[1]):
             return replace(config, tied=False)
         return replace(config, tied=np.array_equal(tensors.read(pair[0]), tensors.read(pair[1])))
 
+    @classmethod
+    def tied_tensor(cls, config: Any) -> str:
+        """Returns the name of the token embeddings to which an output may be tied, without the prefix."""
+        return str(cls.backbone_type.names.tokens)
+
+    @property
+    def output_vocab_size(self) -> int:
+        """Number of scores of each token."""
+        return int(self.config.vocab_size)
+
     def make_head(self) -> LMHead:
         """Creates the language modelling head."""
-        config = self.config
-        return LMHead(config.vocab_size, tied=config.tied, name="head", **self.head_options())
+        return LMHead(self.output_vocab_size, tied=self.config.tied, name="head", **self.head_options())
 
     def head_options(self) -> dict[str, Any]:
         """Returns further arguments of `LMHead`."""
@@ -154,8 +163,8 @@ class _GenerativeModel(PretrainedModel):
             inputs: A text, a list of texts, or ids `(B, P)`.
             attention_mask: 1 for real tokens, `(B, P)`, if `inputs` are ids; optional.
             settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`;
-                further arguments of `kerasformer.generation.request` (`stop`, `negative_prompt`, `assistant`, …); and
-                `jit_compile=False` to disable XLA.
+                further arguments of `kerasformer.generation.request` (`stop`, `negative_prompt`, `assistant`, …);
+                `jit_compile=False` to disable XLA; and for texts of a multilingual model `src_lang` and `tgt_lang`.
 
         Returns:
             For a text, the generated text (a decoder-only model includes the prompt); for a list, a list of texts; for
@@ -239,6 +248,17 @@ class Seq2SeqLM(_GenerativeModel):
     task = "text2text-generation"
     architecture_suffix = "ForConditionalGeneration"
     is_encoder_decoder = True
+
+    @property
+    def output_vocab_size(self) -> int:
+        """Number of scores of each token; the decoder may have a vocabulary of its own (Marian)."""
+        return int(self.backbone.output_tokens.input_dim)
+
+    def value_counts(self) -> dict[str, int | None]:
+        """See `PretrainedModel.value_counts`."""
+        counts = super().value_counts()
+        masks = {"decoder_attention_mask": counts.get("attention_mask")}
+        return {**counts, **masks, "decoder_input_ids": self.output_vocab_size}
 
     @property
     def input_names(self) -> tuple[str, ...]:

@@ -59,6 +59,7 @@ class EncoderDecoder(Backbone):
         embedding_norm: Whether the embeddings of both stacks are normalized.
         final_norm: Whether the output of both stacks is normalized.
         output_dropout: Whether dropout is applied to the output of both stacks.
+        batch_dependent: Whether the answer for a text depends on the other texts of its batch.
 
     Call arguments:
         ids: Input ids of the encoder, `(B, M)` int32.
@@ -77,6 +78,7 @@ class EncoderDecoder(Backbone):
     embedding_norm: ClassVar[bool] = False
     final_norm: ClassVar[bool] = False
     output_dropout: ClassVar[bool] = False
+    batch_dependent: ClassVar[bool] = False
 
     def __init__(self, config: Any, encoder_only: bool = False, **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
@@ -141,6 +143,17 @@ class EncoderDecoder(Backbone):
         count = self.config.max_length + self.position_offset
         return Embedding(count, self.config.hidden_dim, self.initializer, name=f"{stack}_positions")
 
+    def position_rows(self, stack: Stack, ids: Tensor, visibility: Visibility) -> Tensor:
+        """Returns the argument of the layer of positions for each token, int32 `(B, T)` or `(1, T)`.
+
+        Args:
+            stack: The stack that reads the tokens.
+            ids: `(B, T)` int32.
+            visibility: Slots and positions of the tokens, and the `key_mask` of the encoder.
+        """
+        index = visibility.query_positions(ops.shape(ids)[1])
+        return index + self.position_offset if self.position_offset else index
+
     def make_position_bias(self, stack: Stack) -> keras.layers.Layer | None:
         """Creates a layer that maps slots of queries and keys to scores, such as `RelativePositionBias`; optional."""
         return None
@@ -148,7 +161,7 @@ class EncoderDecoder(Backbone):
     def make_layer(self, stack: Stack, index: int) -> EncoderLayer:
         """Creates the layer of this index, named `layer_{index}`; layers may differ."""
         parts = {
-            "attention": self.make_attention(stack, "attention"),
+            "attention": self.make_attention(stack, "attention", index=index),
             "feed_forward": self.make_feed_forward(stack),
             "norm": self.norm,
             "epsilon": self.epsilon,
@@ -158,14 +171,30 @@ class EncoderDecoder(Backbone):
         }
         if stack == "encoder":
             return EncoderLayer(**parts)
-        return DecoderLayer(**parts, cross_attention=self.make_attention(stack, "cross_attention"))
+        return DecoderLayer(**parts, cross_attention=self.make_attention(stack, "cross_attention", index=index))
 
-    def make_attention(self, stack: Stack, name: str, **options: Any) -> MultiHeadAttention:
-        """Creates the self attention or cross attention of a layer; `options` are further arguments of it."""
+    def make_attention(
+        self,
+        stack: Stack,
+        name: str,
+        *,
+        index: int,
+        kind: type[MultiHeadAttention] = MultiHeadAttention,
+        **options: Any,
+    ) -> MultiHeadAttention:
+        """Creates the self attention or cross attention of a layer.
+
+        Args:
+            stack: The stack of the layer.
+            name: `"attention"` or `"cross_attention"`.
+            index: Index of the layer, for subclasses whose layers differ.
+            kind: Class of the attention.
+            options: Further arguments of the attention.
+        """
         num_heads = self._value("num_heads", stack)
         dropout = getattr(self.config, "attention_dropout", self.config.dropout)
         arguments = {"dropout": dropout, "kernel_initializer": self.initializer, "name": name, **options}
-        return MultiHeadAttention(num_heads, self.config.hidden_dim, **arguments)
+        return kind(num_heads, self.config.hidden_dim, **arguments)
 
     def make_feed_forward(self, stack: Stack, **options: Any) -> FeedForward:
         """Creates the feed-forward network of a layer; `options` are further arguments of it."""
@@ -208,9 +237,17 @@ class EncoderDecoder(Backbone):
 
     def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
         """Applies the encoder; arguments and result are those of the call."""
-        slots = ops.arange(ops.shape(ids)[1], dtype="int32")
-        visibility = Visibility(query_slots=slots, key_slots=slots, key_mask=attention_mask)
+        visibility = self.encoder_visibility(ids, attention_mask)
         return self._run("encoder", self.tokens, ids, visibility, training, flags)
+
+    def encoder_visibility(self, ids: Tensor, attention_mask: Tensor | None) -> Visibility:
+        """Returns which tokens of the text see each other; all of them by default.
+
+        Args:
+            ids: `(B, M)`.
+            attention_mask: 1 for real tokens, `(B, M)`; optional.
+        """
+        return Visibility.of_text(ops.shape(ids)[1], attention_mask)
 
     def decode(
         self, ids: Tensor, visibility: Visibility | None = None, training: bool = False, **arguments: Any
@@ -253,8 +290,7 @@ class EncoderDecoder(Backbone):
         if self.embedding_scale != 1.0:
             x = x * ops.cast(self.embedding_scale, x.dtype)
         if positions is not None:
-            index = visibility.query_positions(ops.shape(ids)[1])
-            x = x + positions(index + self.position_offset if self.position_offset else index)
+            x = x + positions(self.position_rows(stack, ids, visibility))
         if embeddings_norm is not None:
             x = embeddings_norm(x)
         if bias is not None:
@@ -266,6 +302,16 @@ class EncoderDecoder(Backbone):
         if not isinstance(states, dict):
             return self.dropout(states, training=training)
         return {**states, "output": self.dropout(states["output"], training=training)}
+
+    def shift_right(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """Returns what the decoder reads when it learns to write a text: the text shifted by one, after a start token.
+
+        Args:
+            ids: Texts with their special tokens, padded on the right, `(B, T)` int32.
+            attention_mask: 1 for real tokens, `(B, T)`; optional.
+        """
+        start = self.config.generation_settings()["decoder_start_token_id"]
+        return ops.concatenate([ops.full_like(ids[:, :1], start), ids[:, :-1]], axis=1)
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""
@@ -288,10 +334,25 @@ COPIES = {f"{stack}.embed_tokens.weight": "shared.weight" for stack in ("encoder
 """Copies of the shared token embeddings in checkpoints of T5, BART and similar models; see `Names`."""
 
 
-def bart_rows(backbone: EncoderDecoder) -> list[Row]:
+PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+"""Names of the projections of attention in checkpoints of BART and similar models."""
+
+
+def bart_rows(
+    backbone: EncoderDecoder,
+    encoder_projections: Mapping[str, str] = PROJECTIONS,
+    attention_bias: bool = True,
+    final_norm: str = "layer_norm",
+) -> list[Row]:
     """Returns the weight table with the names that BART, mBART, Marian, PEGASUS and M2M-100 share.
 
     It contains only the parts that the backbone has, without sinusoidal positions.
+
+    Args:
+        backbone: The backbone.
+        encoder_projections: Names of the projections of the encoder's attention, if they differ from `PROJECTIONS`.
+        attention_bias: Whether the projections of all attention have a bias.
+        final_norm: Name of the final norm of a stack.
     """
     tables = [*embedding("tokens", "shared")]
     if backbone.decoder_tokens is not None:
@@ -299,17 +360,18 @@ def bart_rows(backbone: EncoderDecoder) -> list[Row]:
         tables += [replace(row, copy=True) for row in embedding("tokens", "shared")]
     for stack, count in backbone.layer_counts.items():
         parts = {"attention": "self_attn", "cross_attention": "encoder_attn"}
+        projections = encoder_projections if stack == "encoder" else PROJECTIONS
         layer = [*dense("feed_forward/intermediate", "fc1"), *dense("feed_forward/output", "fc2")]
         layer += norm("feed_forward_norm", "final_layer_norm")
         for part, tensor in list(parts.items())[: 1 + (stack == "decoder")]:
             layer += norm(f"{part}_norm", f"{tensor}_layer_norm")
-            for path, projection in {"query": "q", "key": "k", "value": "v", "output": "out"}.items():
-                layer += dense(f"{part}/{path}", f"{tensor}.{projection}_proj")
+            for path, projection in projections.items():
+                layer += dense(f"{part}/{path}", f"{tensor}.{projection}", bias=attention_bias)
         tables += repeat(count, nested(layer, f"{stack}/layer_{{i}}/", f"{stack}.layers.{{i}}."))
         if backbone.learned_positions:
             tables += embedding(f"{stack}_positions", f"{stack}.embed_positions")
         if backbone.embedding_norm:
             tables += norm(f"{stack}_embeddings_norm", f"{stack}.layernorm_embedding")
         if backbone.final_norm:
-            tables += norm(f"{stack}/final_norm", f"{stack}.layer_norm")
+            tables += norm(f"{stack}/final_norm", f"{stack}.{final_norm}")
     return tables

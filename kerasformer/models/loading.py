@@ -274,7 +274,7 @@ def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str
     """Returns the task for which the checkpoint was saved."""
     saved = _saved_classes(content)
     for task, kind in kinds.items():
-        if kind.architecture in saved:
+        if kind.architecture in saved or kind.former_architecture in saved:
             return task
     if saved:
         known = ", ".join(f"{kind.architecture} ({kind.task})" for kind in dict.fromkeys(kinds.values()))
@@ -335,10 +335,10 @@ def _generation_config(folder: Path, config: Config, content: Mapping[str, Any])
 
 def _tokenizer(folder: Path, model_type: str) -> Any:
     """Loads the tokenizer of a checkpoint; returns `None` if it has none, or none that can be loaded."""
-    from kerasformer.tokenization import load_tokenizer
+    from kerasformer.tokenization import has_tokenizer, load_tokenizer
     from kerasformer.tokenization.loading import FILES
 
-    if not any((folder / name).exists() for name in FILES):
+    if not has_tokenizer(folder) and not any((folder / name).exists() for name in FILES):
         return None
     try:
         return load_tokenizer(folder, model_type=model_type)

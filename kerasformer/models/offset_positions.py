@@ -25,6 +25,8 @@ class OffsetConfig(EncoderConfig):
         UnsupportedConfigError: no row of the position table remains for a text.
     """
 
+    positions_follow_padding = True
+
     num_positions: Size = hf("max_position_embeddings", 512)
     bos_token_id: TokenId | None = hf("bos_token_id", 0)
     pad_token_id: TokenId = hf("pad_token_id", 1)

@@ -42,7 +42,9 @@ class PretrainedModel(keras.Model):
         task: Hugging Face's name of the task.
         architecture: Name of the class in `transformers`, for `config.json`; by default that of the backbone with
             `architecture_suffix`.
+        former_architecture: Name that the class had in early versions of `transformers`; optional.
         architecture_suffix: Suffix that the classes for this task have in `transformers`.
+        in_transformers: Whether `transformers` has this class.
         backbone_type: Class of the backbone.
         bare: Whether checkpoints omit the prefix of the backbone's tensors, as those of models without head.
         prefix: Prefix of the backbone's tensors in saved checkpoints, if it is not that of the architecture's `Names`.
@@ -60,7 +62,9 @@ class PretrainedModel(keras.Model):
 
     task: str
     architecture: ClassVar[str]
+    former_architecture: ClassVar[str | None] = None
     architecture_suffix: ClassVar[str] = "Model"
+    in_transformers: ClassVar[bool] = True
     backbone_type: ClassVar[Any]
     bare: ClassVar[bool] = False
     prefix: ClassVar[str | None] = None
@@ -183,7 +187,9 @@ class PretrainedModel(keras.Model):
                 f"Received: {', '.join(inputs) or 'nothing'}"
             )
         arrays = {name: ops.cast(value, "int32") for name, value in inputs.items() if value is not None}
-        check_shapes(arrays, self.max_length)
+        decoder = {name: array for name, array in arrays.items() if name.startswith("decoder_")}
+        check_shapes({name: array for name, array in arrays.items() if name not in decoder}, self.max_length)
+        check_shapes(decoder, self.max_answer_length)
         return arrays
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
@@ -206,8 +212,11 @@ class PretrainedModel(keras.Model):
         array = as_array(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
         if array.ndim != 2 or not array.size:
             return array  # `checked` raises the error
-        counts = {each.name: each.count(self.config) for each in self.backbone.text_inputs}
-        return token_array(name, array, counts.get(name.removeprefix("decoder_")), floats=True)
+        return token_array(name, array, self.value_counts().get(name), floats=True)
+
+    def value_counts(self) -> dict[str, int | None]:
+        """Returns the number of allowed values of each input array; `None` if it is unlimited."""
+        return {each.name: each.count(self.config) for each in self.backbone.text_inputs}
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """As in Keras; also accepts an `Encoding` of the tokenizer."""
@@ -240,6 +249,8 @@ class PretrainedModel(keras.Model):
         settings = self.generation_config.to_dict()
         if self.is_encoder_decoder:
             settings.setdefault("decoder_start_token_id", config.generation_settings()["decoder_start_token_id"])
+            if getattr(self.tokenizer, "tgt_lang", None) is not None:
+                settings |= self.tokenizer.target_settings(settings)
         eos = settings.get("eos_token_id", config.eos_token_id)
         return ModelInfo(
             task=task or self.task,
@@ -256,6 +267,7 @@ class PretrainedModel(keras.Model):
             decoder_start_token_id=settings.get("decoder_start_token_id"),
             eos_token_id=() if eos is None else tuple(np.atleast_1d(eos).tolist()),
             task_prefixes=self.task_prefixes,
+            task_settings=self.task_settings,
             input_names=self.input_names,
             generation=settings,
             score_activation=config.score_activation if self.has_labels else None,
@@ -270,10 +282,23 @@ class PretrainedModel(keras.Model):
         return limit
 
     @property
+    def max_answer_length(self) -> int | None:
+        """Maximum length of the text that a decoder reads or generates, in tokens; `None` if it is unlimited."""
+        limit: int | None = self.config.longest_answer
+        return limit
+
+    @property
     def task_prefixes(self) -> dict[str, str]:
         """Prefixes of input texts by task, as configured in the checkpoint."""
         specific = self.config.task_specific_params or {}
         return {task: values["prefix"] for task, values in specific.items() if values.get("prefix")}
+
+    @property
+    def task_settings(self) -> dict[str, dict[str, Any]]:
+        """Generation settings by task, as configured in the checkpoint."""
+        specific = self.config.task_specific_params or {}
+        settings = {task: {k: v for k, v in values.items() if k != "prefix"} for task, values in specific.items()}
+        return {task: values for task, values in settings.items() if values}
 
     def set_tokenizer(self, tokenizer: Any) -> None:
         """Sets the tokenizer of the checkpoint."""

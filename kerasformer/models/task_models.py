@@ -152,14 +152,18 @@ class FeatureExtraction(FeatureModel, EncoderModel):
         return pooling == ("cls",) and getattr(self.backbone, "computes_single_tokens", False)
 
 
-class EncoderFeatures(FeatureExtraction):
-    """Encoder of an encoder-decoder, which returns hidden states `(B, T, E)`; tensors of the decoder are ignored."""
-
-    architecture_suffix = "EncoderModel"
+class EncoderOnly(EncoderModel):
+    """Base of models with the encoder of an encoder-decoder; tensors of the decoder are ignored."""
 
     def make_backbone(self) -> keras.layers.Layer:
         """Creates the backbone without its decoder."""
         return self.backbone_type(self.config, encoder_only=True, name="backbone")
+
+
+class EncoderFeatures(EncoderOnly, FeatureExtraction):
+    """Encoder of an encoder-decoder, which returns hidden states `(B, T, E)`."""
+
+    architecture_suffix = "EncoderModel"
 
 
 class PooledFeatures(FeatureExtraction):
@@ -480,6 +484,10 @@ class TokenClassification(EncoderModel):
         return self.head(states["output"], training=training)
 
 
+class EncoderTokenClassification(EncoderOnly, TokenClassification):
+    """Token classifier with the encoder of an encoder-decoder (T5)."""
+
+
 class QuestionAnswering(EncoderModel):
     """Extractive question answering: returns scores of each token as first and as last of the answer, `(B, T, 2)`."""
 
@@ -590,6 +598,12 @@ class EncoderDecoderModel(EncoderModel):
     The output is that of the decoder; `return_hidden_states` and `return_attention` also return the encoder's states.
     """
 
+    @property
+    def max_length(self) -> int | None:
+        """Maximum length of a text in tokens, which both stacks read; `None` if it is unlimited."""
+        limits = (super().max_length, self.max_answer_length)
+        return min((limit for limit in limits if limit is not None), default=None)
+
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
     ) -> Any:
@@ -598,8 +612,7 @@ class EncoderDecoderModel(EncoderModel):
         ids, mask = arrays["input_ids"], arrays.get("attention_mask")
         flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
         encoded = unpacked(self.backbone.encode(ids, attention_mask=mask, training=training, **flags))
-        start = self.config.generation_settings()["decoder_start_token_id"]
-        shifted = ops.concatenate([ops.full_like(ids[:, :1], start), ids[:, :-1]], axis=1)
+        shifted = self.backbone.shift_right(ids, mask)
         memory = {"memory": encoded["output"], "memory_mask": mask}
         states = unpacked(self.backbone.decode(shifted, training=training, **memory, **flags))
         return with_states(self.answer(states, arrays, training), states, encoded)
@@ -620,6 +633,7 @@ class Seq2SeqClassification(EncoderDecoderModel, TextClassification):
     """
 
     count = None
+    head_table = (*dense("dense", "classification_head.dense"), *dense("output", "classification_head.out_proj"))
 
     def make_head(self) -> keras.layers.Layer:
         """Creates a head of two dense layers with tanh between them, each after dropout."""

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from keras import Variable, ops
+from keras import Variable, backend, ops
 
 from kerasformer import layers
 from kerasformer.layers import primitives
+from kerasformer.layers import tensor as tensors
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.layers.composites import LlamaLayer, TiedLM
 from tests.layers.parity import as_numpy, assert_close, integers, numbers
@@ -132,3 +133,35 @@ def test_a_fused_attention_has_no_weights() -> None:
         given = layer(x, return_attention=True)
     assert given.keys() == {"output"}
     assert_close(given["output"], expected)
+
+
+def ancestors(op: Any) -> list[str]:
+    """Returns the types of the operations that precede another one in a graph of TensorFlow."""
+    found, pending = {}, [op]
+    while pending:
+        last = pending.pop()
+        before = [*(tensor.op for tensor in last.inputs), *last.control_inputs]
+        pending += [each for each in before if each.name not in found]
+        found |= {each.name: each.type for each in before}
+    return list(found.values())
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_wide_matrix_of_16_bits_is_converted_in_parts(transposed, monkeypatch) -> None:
+    """Only a part of the matrix is in float32 at a time: in a graph, each waits for the product with the last one."""
+    x = ops.convert_to_tensor(numbers(2, 3, 8))
+    kernel = Variable(numbers(11, 8) if transposed else numbers(8, 11), dtype="bfloat16")
+    whole = as_numpy(primitives.linear(x, kernel, transposed=transposed))
+    monkeypatch.setattr(tensors, "_CONVERTED_AT_ONCE", 8 * 4)
+    received = as_numpy(primitives.linear(x, kernel, transposed=transposed))
+    assert received.shape == (2, 3, 11)
+    np.testing.assert_allclose(received, whole, rtol=1e-6, atol=1e-6)
+    if backend.backend() != "tensorflow":
+        return
+    import tensorflow as tf
+
+    graph = tf.function(lambda x: primitives.linear(x, kernel, transposed=transposed)).get_concrete_function(x).graph
+    conversions = [op for op in graph.get_operations() if op.type == "Cast"]
+    assert [op.outputs[0].shape.num_elements() for op in conversions] == [8 * 4, 8 * 4, 8 * 3]
+    assert [ancestors(op).count("MatMul") for op in conversions] == [0, 1, 2]

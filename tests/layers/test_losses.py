@@ -1,0 +1,56 @@
+"""Cross-entropy with label smoothing, compared with PyTorch and with Keras."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import torch
+
+from kerasformer import layers
+from kerasformer.errors import InputError
+
+RANDOM = np.random.default_rng(0)
+LOGITS = RANDOM.normal(0, 3, (3, 5, 11)).astype("float32")
+LABELS = RANDOM.integers(0, 11, (3, 5))
+LABELS[0, 3:] = LABELS[2, 1:] = -100
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.7, 1.0])
+def test_values_of_pytorch(share):
+    loss = layers.SmoothedCrossentropy(share)
+    theirs = torch.nn.CrossEntropyLoss(label_smoothing=share, ignore_index=-100)
+    expected = theirs(torch.tensor(LOGITS).reshape(-1, 11), torch.tensor(LABELS).reshape(-1))
+    assert float(loss(LABELS, LOGITS)) == pytest.approx(float(expected), rel=1e-5)
+    each = torch.nn.CrossEntropyLoss(label_smoothing=share, reduction="none")
+    expected = each(torch.tensor(LOGITS).reshape(-1, 11), torch.tensor(LABELS).reshape(-1)).reshape(3, 5)
+    received = layers.SmoothedCrossentropy(share, reduction="none")(LABELS, LOGITS)
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(received), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_without_smoothing_it_is_that_of_keras():
+    usual = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)
+    ours = layers.SmoothedCrossentropy(0.0)
+    weights = RANDOM.random((3, 5))
+    assert float(ours(LABELS, LOGITS)) == pytest.approx(float(usual(LABELS, LOGITS)), rel=1e-6)
+    assert float(ours(LABELS, LOGITS, weights)) == pytest.approx(float(usual(LABELS, LOGITS, weights)), rel=1e-6)
+
+
+def test_padding_does_not_count():
+    loss, other = layers.SmoothedCrossentropy(0.1), LOGITS.copy()
+    other[LABELS == -100] = 50
+    assert float(loss(LABELS, other)) == float(loss(LABELS, LOGITS))
+    assert float(loss(np.full((3, 5), -100), LOGITS)) == 0
+    assert float(layers.SmoothedCrossentropy(0.1, ignore_class=7)(np.full((3, 5), 7), LOGITS)) == 0
+
+
+def test_it_comes_back_from_its_config():
+    copy = keras.losses.deserialize(keras.losses.serialize(layers.SmoothedCrossentropy(0.3, 5)))
+    assert (copy.label_smoothing, copy.ignore_class, type(copy)) == (0.3, 5, layers.SmoothedCrossentropy)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
+def test_a_share_that_cannot_be(share):
+    with pytest.raises(InputError, match="label_smoothing must be from 0 to 1. Received: label_smoothing="):
+        layers.SmoothedCrossentropy(share)
