@@ -15,7 +15,10 @@ from kerasformer.files import read_json as read_json
 from kerasformer.publishing import MANIFEST, repair
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
-_CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "*.jinja"]
+_CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors"]
+_IN_SUBFOLDERS = [f"*/{name}" for name in _CHECKPOINT_FILES]
+"""Files that are not downloaded: many repositories have copies for other frameworks in subfolders."""
+_TEMPLATE_FILES = ["chat_template.jinja", "additional_chat_templates/*.jinja"]
 _ATTEMPTS = 3
 """Attempts to find a folder that another process may be moving at the moment."""
 _TORCH_FILES = ["pytorch_model*.bin"]
@@ -121,12 +124,12 @@ def _download(name: str, revision: str | None, token: str | None) -> Path:
     def fetch(**patterns: list[str]) -> Path:
         return Path(hub.snapshot_download(name, revision=revision, token=token, **patterns))
 
-    # Top-level files only: many repositories have copies for other frameworks in subfolders.
-    folder = fetch(allow_patterns=_CHECKPOINT_FILES, ignore_patterns=["*/*"])
+    names = _CHECKPOINT_FILES + _TEMPLATE_FILES
+    folder = fetch(allow_patterns=names, ignore_patterns=_IN_SUBFOLDERS)
     if (folder / MANIFEST).is_file():
         return fetch()
     if not any(folder.glob("*.safetensors")):
-        folder = fetch(allow_patterns=_CHECKPOINT_FILES + _TORCH_FILES, ignore_patterns=["*/*"])
+        folder = fetch(allow_patterns=names + _TORCH_FILES, ignore_patterns=_IN_SUBFOLDERS)
     if (folder / "modules.json").is_file():
         fetch(allow_patterns=_MODULE_FILES)
     return folder

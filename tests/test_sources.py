@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kerasformer import sources
+from kerasformer.chat_templates import read_templates
 from kerasformer.errors import SourceError
 from kerasformer.sources import inside, kind, presets, read_json, resolve
 from tests import hub_server
@@ -23,7 +24,7 @@ try:
 except SourceError as error:
     print(json.dumps({"error": str(error)}))
 else:
-    files = sorted(path.name for path in folder.iterdir())
+    files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     content = {name: inside(folder, name).read_text() for name in files}
     print(json.dumps({"folder": str(folder), "content": content}))
 """
@@ -97,6 +98,16 @@ def test_downloads_a_checkpoint_once_and_only_what_loading_needs(from_hub):
     assert again == first
     assert sorted(downloads) == ["config.json", "model.safetensors"]
     assert from_hub(address, "owner/tiny", HF_HUB_OFFLINE="1") == first  # the server is not needed any more
+
+
+def test_downloads_chat_templates(from_hub):
+    templates = {"chat_template.jinja": b"default", "additional_chat_templates/tool_use.jinja": b"tools"}
+    others = {"onnx/chat_template.jinja": b"copy", "additional_chat_templates/config.json": b"{}", "notes.jinja": b""}
+    files = {"config.json": b"{}", "model.safetensors": b"weights", **templates}
+    with hub_server.serve({"owner/chat": files | others}) as (address, downloads):
+        folder = Path(from_hub(address, "owner/chat")["folder"])
+    assert sorted(downloads) == sorted(files)
+    assert read_templates(folder, {}) == {"default": "default", "tool_use": "tools"}
 
 
 def test_downloads_torch_weights_if_there_are_no_others(from_hub):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +13,17 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 
 from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError
-from kerasformer.tokenization import spiece
+from kerasformer.tokenization import byte_level, spiece
 from kerasformer.tokenization.families import (
     ALBERT,
     BIG_BIRD,
+    BYT5,
     DEBERTA,
     GPT2,
     GPT_NEOX,
+    MBART_50,
     MPNET,
+    NLLB,
     ROBERTA,
     T5,
     XGLM,
@@ -28,6 +31,8 @@ from kerasformer.tokenization.families import (
 )
 
 _SPACE = "▁"
+_WITHOUT_WORDS = (BIG_BIRD, DEBERTA, MBART_50, NLLB, XGLM)
+"""Families whose texts are not split at white space before they are split into pieces."""
 END = "</w>"
 """Suffix of the last piece of a word in vocabularies of words."""
 
@@ -102,23 +107,31 @@ def word_bpe(vocabulary: Path, merges: Path, settings: BuildSettings) -> tokeniz
 
 
 def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
-    """Builds a Unigram tokenizer, as of T5, ALBERT, BigBird and DeBERTa v2, from a file of SentencePiece."""
+    """Builds a tokenizer from a file of SentencePiece: Unigram, as of T5, ALBERT and mBART, or BPE, as of NLLB."""
     model = read_spiece(file)
-    if model.algorithm != spiece.UNIGRAM or model.byte_fallback:
+    algorithms = (spiece.UNIGRAM, spiece.BYTE_PAIRS) if settings.family.has_merges else (spiece.UNIGRAM,)
+    if model.algorithm not in algorithms or model.byte_fallback:
         raise TokenizerError(
-            f"{file} is a SentencePiece model with byte fallback or an algorithm other than Unigram, which is not "
-            "supported. Save it as tokenizer.json with transformers and load that"
+            f"{file} is a SentencePiece model with byte fallback or an algorithm other than "
+            f"{' and '.join(('Unigram', 'byte-pair encoding')[: len(algorithms)])}, which is not supported. Save it as "
+            "tokenizer.json with transformers and load that"
         )
     pieces, unk_id = _pieces(model, settings)
     known = {text for text, _ in pieces}
     extra = [token for token in extra_tokens(settings) if token not in known]
-    backend = tokenizers.Tokenizer(
-        models.Unigram(pieces + [(token, 0.0) for token in extra], unk_id=unk_id, byte_fallback=False)
-    )
+    first = [text for text, _ in _pegasus_pieces(settings)]
+    pieces += [(token, 0.0) for token in extra]
+    if model.algorithm == spiece.UNIGRAM:
+        backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=unk_id, byte_fallback=False))
+    else:
+        vocabulary = {text: index for index, (text, _) in enumerate(pieces)}
+        normal = [piece for piece in model.pieces if piece.kind == spiece.NORMAL]
+        bpe = models.BPE(vocabulary, merges(normal), unk_token=pieces[unk_id][0], fuse_unk=True)
+        backend = tokenizers.Tokenizer(bpe)
     _normalize(backend, model, settings, file)
     scheme = _prepend_scheme(settings)
     split: list[pre_tokenizers.PreTokenizer] = []
-    if settings.family not in (BIG_BIRD, DEBERTA, XGLM):
+    if settings.family not in _WITHOUT_WORDS:
         split.append(pre_tokenizers.WhitespaceSplit())
     elif settings.options.get("split_by_punct", False):
         split.append(pre_tokenizers.Punctuation(behavior="isolated"))
@@ -127,10 +140,33 @@ def sentencepiece(file: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
     backend.decoder = decoders.Metaspace(replacement=_SPACE, prepend_scheme=scheme)
     # Both are matched before a text is split, but decoding skips only control symbols.
     control = [piece.text for piece in model.pieces if piece.kind == spiece.CONTROL]
+    control += settings.family.languages.tokens if settings.family.languages else []
     symbols = [piece.text for piece in model.pieces if piece.kind == spiece.USER_DEFINED]
-    backend.add_special_tokens([AddedToken(token, normalized=False) for token in [*control, *extra]])
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in [*control, *extra, *first]])
     backend.add_tokens([AddedToken(token, normalized=False) for token in symbols])
     surround(backend, settings, file)
+    return backend
+
+
+def merges(pieces: Sequence[spiece.Piece]) -> list[tuple[str, str]]:
+    """Returns the merges of byte-pair encoding with these pieces, of which those that come first have priority."""
+    known = {piece.text for piece in pieces}
+    splits = ((piece.text[:end], piece.text[end:]) for piece in pieces for end in range(1, len(piece.text)))
+    return [(first, second) for first, second in splits if first in known and second in known]
+
+
+def utf8_bytes(folder: Path, settings: BuildSettings) -> tokenizers.Tokenizer:
+    """Builds the tokenizer of ByT5: three special tokens, and a token for each byte of a text in UTF-8."""
+    named = settings.special_tokens
+    special = [named[name] for name in ("pad_token", "eos_token", "unk_token")]
+    vocabulary = {token: index for index, token in enumerate([*special, *byte_level.characters()])}
+    backend = tokenizers.Tokenizer(models.BPE(vocabulary, []))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    # As in the reference, these tokens include the spaces around them.
+    backend.add_special_tokens([AddedToken(token, lstrip=True, rstrip=True, normalized=False) for token in special])
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in extra_tokens(settings)])
+    surround(backend, settings, folder)
     return backend
 
 
@@ -195,11 +231,14 @@ def read_vocab(path: Path) -> dict[str, int]:
 
 
 def extra_tokens(settings: BuildSettings) -> list[str]:
-    """Returns special tokens to add to the vocabulary: T5's in descending order, or those of DeBERTa and XGLM."""
+    """Returns special tokens to add: T5's in descending order, ByT5's in ascending order, or of DeBERTa and XGLM."""
     if settings.family is DEBERTA:
         return list(dict.fromkeys(settings.special_tokens.values()))
     if settings.family is XGLM:
         return [f"<madeupword{index}>" for index in range(7)]
+    if settings.family is BYT5:
+        listed = settings.options.keys() & {"additional_special_tokens", "extra_special_tokens", "added_tokens_decoder"}
+        return [] if listed else [f"<extra_id_{index}>" for index in range(settings.options.get("extra_ids", 125))]
     if settings.family is not T5:
         return []
     count = settings.options.get("extra_ids", 100)
@@ -210,12 +249,29 @@ def _pieces(model: spiece.SentencePieceModel, settings: BuildSettings) -> tuple[
     """Returns the pieces with their scores, and the id of the unknown token."""
     family, named = settings.family, settings.special_tokens
     pieces = [(piece.text, piece.score) for piece in model.pieces]
+    if tokens := _pegasus_pieces(settings):
+        return [*tokens, *pieces[2:]], model.unk_id + len(tokens) - 2
     if not family.first_pieces:
         return pieces, model.unk_id
     first = [(named.get(token, token), score) for token, score in family.first_pieces]
-    last = [(named[name], 0.0) for name in family.last_pieces]
+    last = [(token, 0.0) for token in family.languages.tokens] if family.languages else []
+    last += [(named[name], 0.0) for name in family.last_pieces]
     unk_id = [name for name, _ in family.first_pieces].index("unk_token")
     return [*first, *pieces[family.num_replaced :], *last], unk_id
+
+
+def _pegasus_pieces(settings: BuildSettings) -> list[tuple[str, float]]:
+    """Returns the pieces of PEGASUS that replace the first two of the file, with their scores; none for other classes.
+
+    They are the padding and the end token, the masks of a sentence and of a token, and unused tokens.
+    """
+    offset = settings.options.get("offset", settings.family.offset)
+    if settings.family.offset is None or not offset:
+        return []
+    named, sentence = settings.special_tokens, settings.options.get("mask_token_sent", "<mask_1>")
+    first = [named["pad_token"], named["eos_token"], sentence, named["mask_token"]]
+    unused = [(f"<unk_{index}>", -100.0) for index in range(2, offset)]
+    return [*((token, 0.0) for token in first if token is not None), *unused]
 
 
 def _prepend_scheme(settings: BuildSettings) -> str:
@@ -259,7 +315,7 @@ def _normalize(
     elif model.charsmap:
         with tokenizer_errors(f"{file} contains damaged normalization rules"):
             steps.append(normalizers.Precompiled(model.charsmap))
-    if settings.family is XGLM:
+    if settings.family in (MBART_50, NLLB, XGLM):
         steps.append(normalizers.Replace(Regex(r" {2,}"), " "))
     if steps:
         backend.normalizer = normalizers.Sequence(steps)

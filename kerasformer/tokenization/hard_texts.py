@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from kerasformer.errors import InputError
 from kerasformer.tokenization.tokenizer import Tokenizer
 
 FILE = "tokenizer_texts.json"
@@ -44,15 +45,25 @@ _TEXT_KEYS = ("String", "content", "prepend", "delimiter", "replacement")
 
 
 def hard_texts(tokenizer: Tokenizer) -> list[tuple[str, list[int]]]:
-    """Returns texts and their ids, including special tokens."""
+    """Returns texts and their ids, including special tokens; without texts that a pruned vocabulary refuses."""
     texts = dict.fromkeys((*_FIXED, *_of_tokens(tokenizer), *_of_added_tokens(tokenizer), *_of_rules(tokenizer)))
-    return [(text, tokenizer.encode(text)) for text in texts]
+    return [(text, ids) for text in texts if (ids := _ids(tokenizer, text)) is not None]
 
 
 def write(tokenizer: Tokenizer, folder: Path) -> None:
     """Writes the texts into a folder; non-ASCII characters are escaped, so that no editor changes them."""
     rows = [json.dumps({"text": text, "ids": ids}) for text, ids in hard_texts(tokenizer)]
     (folder / FILE).write_text("[\n" + ",\n".join(rows) + "\n]\n", encoding="utf-8")
+
+
+def _ids(tokenizer: Tokenizer, text: str) -> list[int] | None:
+    """Returns the ids of a text, or `None` if it contains characters that were removed from the vocabulary."""
+    try:
+        return tokenizer.encode(text)
+    except InputError:
+        if tokenizer.dropped_characters:
+            return None
+        raise
 
 
 def _of_tokens(tokenizer: Tokenizer) -> Iterator[str]:

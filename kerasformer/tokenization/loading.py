@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from tokenizers import AddedToken
+from tokenizers import AddedToken, decoders
 
 from kerasformer import sources
 from kerasformer.chat_templates import read_templates
-from kerasformer.errors import TokenizerError
-from kerasformer.tokenization import backends, bertweet, ctrl, moses
+from kerasformer.errors import InputError, TokenizerError
+from kerasformer.tokenization import backends, bertweet, ctrl, languages, m2m_100, marian, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
 from kerasformer.tokenization.families import (
     BERT,
     BERTWEET,
+    BYT5,
     CLASSES,
     CTRL,
+    M2M_100,
+    MARIAN,
     PLAIN_INPUTS,
     SEGMENT_INPUTS,
     XLM,
@@ -30,16 +33,25 @@ from kerasformer.tokenization.families import (
 )
 from kerasformer.tokenization.limits import check_rules
 from kerasformer.tokenization.settings import Settings, is_unknown_class, read_settings
-from kerasformer.tokenization.tokenizer import Tokenizer
+from kerasformer.tokenization.tokenizer import TARGET_FILE, Tokenizer
 
+_WORD_PAIRS, _DICTIONARY = ("vocab.json", "merges.txt"), (m2m_100.VOCABULARY, m2m_100.PIECES)
+_OWN_CLASSES: tuple[tuple[Family, tuple[str, ...], Any, type[Tokenizer]], ...] = (
+    (XLM, _WORD_PAIRS, moses, moses.MosesTokenizer),
+    (CTRL, _WORD_PAIRS, ctrl, ctrl.CtrlTokenizer),
+    (M2M_100, _DICTIONARY, m2m_100, m2m_100.M2m100Tokenizer),
+)
+"""Family, files, module and class of tokenizers with rules that `tokenizer.json` cannot contain."""
 # In order of preference.
 _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+    ("marian", (marian.SOURCE, marian.TARGET, marian.VOCABULARY)),
     ("sentencepiece", ("spiece.model",)),
     ("sentencepiece", ("spm.model",)),
     ("sentencepiece", ("sentencepiece.bpe.model",)),
+    ("dictionary", _DICTIONARY),
     ("bpe", ("vocab.json", "merges.txt")),
     ("bpe", ("encoder.json", "vocab.bpe")),
-    ("word-bpe", ("vocab.json", "merges.txt")),
+    ("word-bpe", _WORD_PAIRS),
     ("bertweet", (bertweet.VOCABULARY, bertweet.MERGES)),
     ("wordpiece", ("vocab.txt",)),
 )
@@ -52,9 +64,12 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
 
     `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece), `vocab.json`
     and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE; BPE of words for the first GPT and CTRL; Moses
-    and BPE for XLM, with the extra `xlm`), `spiece.model`, `spm.model` or `sentencepiece.bpe.model` (Unigram), or
-    `vocab.txt` and `bpe.codes` (BERTweet), with the defaults of the class that `tokenizer_config.json` or `config.json`
-    specifies. Only files with these names in the folder are read, and no code of the folder is executed.
+    and BPE for XLM, with the extra `xlm`), `spiece.model`, `spm.model` or `sentencepiece.bpe.model` (Unigram; BPE for
+    NLLB), `vocab.json` and `sentencepiece.bpe.model` (M2M-100), `source.spm`, `target.spm` and `vocab.json` (Marian),
+    or `vocab.txt` and `bpe.codes` (BERTweet), with the defaults of the class that `tokenizer_config.json` or
+    `config.json` specifies; the class of ByT5 needs no vocabulary. Only files with these names in the folder are read,
+    and no code of the folder is executed. Marian's own files take precedence over `tokenizer.json`, as in
+    `transformers`.
 
     Args:
         source: A preset, a folder or a hub id.
@@ -69,17 +84,24 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
     json_path = folder / "tokenizer.json"
     family: Family | None
     own = None if json_path.exists() else _own_class(folder, settings)
+    target: tokenizers.Tokenizer | None = None
+    has_sides = _has_sides(folder, settings)
     if own is not None:
         family, module, _ = own
         backend = module.lookup(folder, _build_settings(family, settings))
+    elif has_sides:
+        family = MARIAN
+        backend, target = marian.sides(folder, _build_settings(family, settings))
     elif json_path.exists():
         backend = _from_json(json_path)
+        target = _from_json(folder / TARGET_FILE) if (folder / TARGET_FILE).exists() else None
         family = settings.family or _guessed(settings, backend.get_vocab(), _kind(backend))
         if family is not None:
             backends.apply_options(backend, _build_settings(family, settings))
     else:
         family, backend = _from_vocabulary(folder, settings)
-    _add_tokens(backend, settings, folder)
+    for each in filter(None, (backend, target)):
+        _add_tokens(each, settings, folder)
     options = settings.options
     arguments: dict[str, Any] = {
         "special_tokens": _special_tokens(backend, family, settings),
@@ -88,30 +110,53 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
         "padding_side": options.get("padding_side", family.padding_side if family else "right"),
         "truncation_side": options.get("truncation_side", "right"),
         "clean_up_spaces": bool(options.get("clean_up_tokenization_spaces", False)),
+        "skip_incomplete": _skips_incomplete(backend, family, settings),
         "chat_template": read_templates(folder, options),
+        "dropped_characters": options.get("dropped_characters", ""),
     }
     if family is BERTWEET and not json_path.exists():
         normalization = bool(options.get("normalization", False))
         return BertweetTokenizer(backend, merges=merges(folder), normalization=normalization, **arguments)
+    if target is not None:
+        arguments["target"] = Tokenizer(target, **arguments)
+    kind: type[Tokenizer] = Tokenizer
     if own is not None:
         _, module, kind = own
-        made: Tokenizer = kind(backend, **arguments, **module.arguments(folder, settings))
-        return made
-    return Tokenizer(backend, **arguments)
+        arguments |= module.arguments(folder, settings)
+    elif family is not None and family.languages and languages.language_ids(backend, family.languages):
+        kind = languages.MultilingualTokenizer
+        arguments |= languages.arguments(family, settings.options)
+    elif has_sides:
+        kind = marian.MarianTokenizer
+        arguments["files"] = marian.read_files(folder, settings)
+    try:
+        return kind(backend, **arguments)
+    except InputError as error:  # a setting of the folder
+        raise TokenizerError(f"the settings of the tokenizer in {folder} are invalid: {error}") from error
 
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a local folder contains files that `load_tokenizer` can load."""
-    return (folder / "tokenizer.json").exists() or any(_present(folder, names) for _, names in _VOCABULARIES)
+    if (folder / "tokenizer.json").exists() or any(_present(folder, names) for _, names in _VOCABULARIES):
+        return True
+    try:
+        return read_settings(folder).family is BYT5
+    except TokenizerError:
+        return False
 
 
 def _own_class(folder: Path, settings: Settings) -> tuple[Family, Any, type[Tokenizer]] | None:
-    """Returns the family, module and class of a tokenizer that finds words itself, if the folder has its files."""
-    if not _present(folder, ("vocab.json", "merges.txt")):
-        return None
-    classes: tuple[tuple[Family, Any, type[Tokenizer]], ...]
-    classes = (XLM, moses, moses.MosesTokenizer), (CTRL, ctrl, ctrl.CtrlTokenizer)
-    return next((each for each in classes if each[0] is settings.family), None)
+    """Returns the family, module and class of a tokenizer with a class of its own, if the folder has its files."""
+    for family, files, module, kind in _OWN_CLASSES:
+        if settings.family is family and _present(folder, files):
+            return family, module, kind
+    return None
+
+
+def _has_sides(folder: Path, settings: Settings) -> bool:
+    """Whether a folder has the files of Marian's tokenizer, and its class reads them rather than `tokenizer.json`."""
+    families = (settings.family, None if (folder / "tokenizer.json").exists() else settings.model_family)
+    return MARIAN in families and _present(folder, marian.FILES)
 
 
 def _from_json(path: Path) -> tokenizers.Tokenizer:
@@ -131,6 +176,8 @@ def _from_vocabulary(folder: Path, settings: Settings) -> tuple[Family, tokenize
             "transformers first"
         )
     family = settings.family or settings.model_family
+    if family is BYT5:
+        return family, backends.utf8_bytes(folder, _build_settings(family, settings))
     for kind, names in _VOCABULARIES:
         if _present(folder, names) and (family is None or family.kind == kind):
             return _build(folder, kind, names, family, settings)
@@ -235,6 +282,12 @@ def _model_inputs(backend: tokenizers.Tokenizer, family: Family | None, settings
     if family is not None:
         return family.model_inputs
     return SEGMENT_INPUTS if _has_segments(backend) else PLAIN_INPUTS
+
+
+def _skips_incomplete(backend: tokenizers.Tokenizer, family: Family | None, settings: Settings) -> bool:
+    """Whether decoding omits bytes that are not valid UTF-8; the fast classes of BPE ignore the setting."""
+    ignores = family is BYT5 or (settings.class_family is None and settings.options.get("errors") == "ignore")
+    return ignores and isinstance(backend.decoder, decoders.ByteLevel)
 
 
 def _has_segments(backend: tokenizers.Tokenizer) -> bool:

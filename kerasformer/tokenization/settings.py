@@ -28,6 +28,8 @@ _OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
     "add_bos_token": (bool,),
     "normalization": (bool,),
     "extra_ids": (int,),
+    "offset": (int,),
+    "mask_token_sent": (str, type(None)),
     "do_lowercase_and_remove_accent": (bool,),
     "clean_up_tokenization_spaces": _BOOLEAN,
     "tokenizer_class": (str, type(None)),
@@ -36,6 +38,13 @@ _OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
     "truncation_side": (str,),
     "model_input_names": (list,),
     "added_tokens_decoder": (dict,),
+    "src_lang": (str, type(None)),
+    "tgt_lang": (str, type(None)),
+    "language_codes": (str, type(None)),
+    "legacy_behaviour": (bool,),
+    "separate_vocabs": (bool,),
+    "dropped_characters": (str,),
+    "kept_languages": (list,),
 }
 
 
@@ -144,8 +153,9 @@ def _check_types(options: Mapping[str, Any], folder: Path) -> None:
         if name in options and (wrong_bool or not isinstance(value, types)):
             expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
             raise TokenizerError(f"{name} in {path} must be {expected}. Received: {value!r}")
-    if not 0 <= options.get("extra_ids", 0) <= _MAX_EXTRA_IDS:
-        raise TokenizerError(f"extra_ids of {path} must be 0 to {_MAX_EXTRA_IDS}. Received: {options['extra_ids']}")
+    for name in ("extra_ids", "offset"):
+        if not 0 <= options.get(name, 0) <= _MAX_EXTRA_IDS:
+            raise TokenizerError(f"{name} of {path} must be 0 to {_MAX_EXTRA_IDS}. Received: {options[name]}")
     for name in ("padding_side", "truncation_side"):
         if options.get(name, "right") not in ("left", "right"):
             raise TokenizerError(f"{name} in {path} must be 'left' or 'right'. Received: {options[name]!r}")

@@ -18,7 +18,7 @@ CONTROL = 3
 USER_DEFINED = 4
 UNUSED = 5
 BYTE = 6
-UNIGRAM = 1
+UNIGRAM, BYTE_PAIRS = 1, 2
 
 # Fields that a message may have; numbers from 200 on are extensions. Others indicate damage: zeros in the middle of a
 # file look like fields with the number 0, and the pieces that they replace would be lost silently.
@@ -48,7 +48,7 @@ class SentencePieceModel:
 
     Attributes:
         pieces: Vocabulary in the order of ids.
-        algorithm: `UNIGRAM` or the number of another algorithm of SentencePiece.
+        algorithm: `UNIGRAM`, `BYTE_PAIRS` or the number of another algorithm of SentencePiece.
         unk_id: Id of the piece for unknown characters.
         byte_fallback: Whether unknown characters become byte pieces.
         charsmap: Compiled normalization rules, empty if there are none.

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import numpy as np
 import tokenizers
@@ -17,6 +19,7 @@ from tokenizers import AddedToken
 from kerasformer.arguments import BOOLEAN, STRING, Kind, check, integer, one_of, optional, sequence, shown
 from kerasformer.chat_templates import DEFAULT, ChatTemplates, Message, Rendered, render
 from kerasformer.errors import ChatTemplateError, InputError, TokenizerError, argument
+from kerasformer.tokenization.byte_level import to_bytes
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
 from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.streaming import TextStream
@@ -29,7 +32,11 @@ from kerasformer.tokenization.truncation import (
     loss_message,
 )
 
+TARGET_FILE = "target_tokenizer.json"
+"""Name of the file with the tokenizer of the texts that a model writes, if it is another one."""
 _MAX_ID = 2**32 - 1
+_SHOWN = 10
+"""Maximum number of characters in an error message."""
 Padding = bool | Literal["longest", "max_length", "do_not_pad"]
 Truncation = bool | Strategy | Literal["do_not_truncate"]
 Words = Sequence[str]
@@ -71,6 +78,11 @@ class Tokenizer:
         truncation_side: Side at which truncation removes tokens.
         clean_up_spaces: Whether decoding removes spaces before punctuation.
         chat_template: Jinja template that converts a conversation to text, or several templates by name.
+        target: Tokenizer of the texts that the model writes, if it is another one (Marian); optional.
+        skip_incomplete: Whether decoding omits bytes that are not valid UTF-8 (ByT5), for tokens that represent bytes;
+            by default they become U+FFFD.
+        dropped_characters: Characters that were removed from the vocabulary, see `prune_vocabulary`; texts that contain
+            them are refused.
 
     Attributes:
         portable: Whether `tokenizer.json` describes the tokenizer, so that other libraries can load it.
@@ -90,8 +102,14 @@ class Tokenizer:
         truncation_side: Side = "right",
         clean_up_spaces: bool = False,
         chat_template: ChatTemplates = None,
+        target: Tokenizer | None = None,
+        skip_incomplete: bool = False,
+        dropped_characters: str = "",
     ) -> None:
         self.backend = backend
+        self.target = target
+        self._skips_incomplete = skip_incomplete
+        self.dropped_characters = frozenset(dropped_characters)
         self.chat_template = chat_template
         self.model_max_length = model_max_length
         self.padding_side: Side = _side("padding_side", padding_side)
@@ -130,6 +148,44 @@ class Tokenizer:
     def special_tokens(self) -> dict[str, str]:
         """Mapping from names such as `"pad_token"` to tokens; contains only tokens that exist."""
         return dict(self._special_tokens)
+
+    @property
+    def languages(self) -> dict[str, int]:
+        """Ids of the languages of a multilingual model by their codes; empty for other models."""
+        return {}
+
+    @property
+    def writer(self) -> Tokenizer:
+        """Tokenizer of the texts that the model writes; this one, unless the two sides differ."""
+        return self if self.target is None else self.target
+
+    def for_languages(self, src_lang: str | None = None, tgt_lang: str | None = None) -> Tokenizer:
+        """Returns a tokenizer for other languages.
+
+        Args:
+            src_lang: Code of the language of the input; unchanged by default.
+            tgt_lang: Code of the language of the output; unchanged by default.
+
+        Raises:
+            InputError: the model does not know the language, or has no languages.
+        """
+        if src_lang is None and tgt_lang is None:
+            return self
+        raise InputError(
+            "The texts of this model are not marked with a language. Expected: neither src_lang nor tgt_lang. "
+            f"Received: src_lang={src_lang!r}, tgt_lang={tgt_lang!r}"
+        )
+
+    def target_settings(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """Returns the generation settings for the language of the output.
+
+        Args:
+            given: Other generation settings, which may name a language by the id of its token.
+
+        Raises:
+            InputError: the language of the output is missing.
+        """
+        return {}
 
     def get_vocab(self) -> dict[str, int]:
         """Returns a mapping from tokens to ids, including added tokens."""
@@ -412,12 +468,38 @@ class Tokenizer:
         Raises:
             InputError: not a flat sequence of ids, or a negative id.
         """
+        if self._skips_incomplete:
+            return self._decode_bytes(flat_ids(ids), skip_special_tokens)
         text = self.backend.decode(flat_ids(ids), skip_special_tokens=skip_special_tokens)
         return _clean_up(text) if self._cleans_spaces else text
+
+    def _decode_bytes(self, ids: list[int], skip_special_tokens: bool) -> str:
+        """Converts ids of bytes to text, without bytes that are not valid UTF-8."""
+        added, parts = self._added_tokens, []
+        for token_id in ids:
+            if token_id not in added:
+                parts.append(to_bytes(self.id_to_token(token_id) or ""))
+            elif not (skip_special_tokens and added[token_id].special):
+                parts.append(added[token_id].content.encode())
+        return b"".join(parts).decode(errors="ignore")
+
+    @cached_property
+    def _added_tokens(self) -> dict[int, AddedToken]:
+        return self.backend.get_added_tokens_decoder()
 
     def batch_decode(self, ids: Sequence[Sequence[int]] | np.ndarray, skip_special_tokens: bool = False) -> list[str]:
         """Converts several sequences of ids to texts."""
         return [self.decode(row, skip_special_tokens) for row in check("ids", ids, _ROWS)]
+
+    def with_clean_up(self, clean_up_spaces: bool) -> Self:
+        """Returns a tokenizer whose decoding removes, or keeps, spaces before punctuation."""
+        other = copy.copy(self)
+        other._cleans_spaces = check("clean_up_spaces", clean_up_spaces, BOOLEAN)
+        return other
+
+    def for_bundles(self) -> Tokenizer:
+        """Returns the tokenizer without files that only checkpoints contain; by default itself."""
+        return self
 
     def streamer(self, skip_special_tokens: bool = True) -> TextStream:
         """Returns an incremental decoder: `put(ids)` returns new text, `end()` the rest."""
@@ -469,8 +551,12 @@ class Tokenizer:
             **special,
             **self._class_settings(),
         }
+        if self._skips_incomplete:
+            config["errors"] = "ignore"  # as Python calls it
         if self.model_max_length is not None:
             config["model_max_length"] = self.model_max_length
+        if self.dropped_characters:
+            config["dropped_characters"] = "".join(sorted(self.dropped_characters))
         if isinstance(self.chat_template, dict):
             # In the form that transformers, transformers.js and onnxruntime-genai read.
             config["chat_template"] = [{"name": n, "template": text} for n, text in self.chat_template.items()]
@@ -489,9 +575,10 @@ class Tokenizer:
         named, added = set(self._special_tokens.values()), self.backend.get_added_tokens_decoder()
         return [added[index].content for index in self.all_special_ids if added[index].content not in named]
 
-    def _vocabulary_files(self) -> dict[str, str]:
+    def _vocabulary_files(self) -> Mapping[str, str | bytes]:
         """Returns the content of the files with the vocabulary and the rules, by name."""
-        return {"tokenizer.json": self.backend.to_str(pretty=True)}
+        files = {"tokenizer.json": self.backend.to_str(pretty=True)}
+        return files if self.target is None else {**files, TARGET_FILE: self.target.backend.to_str(pretty=True)}
 
     def _class_settings(self) -> dict[str, Any]:
         """Returns the tokenizer class in Hugging Face's format, and its own settings."""
@@ -507,7 +594,7 @@ class Tokenizer:
         self, inputs: list[Any], add_special_tokens: bool, split: bool = False
     ) -> list[tokenizers.Encoding]:
         try:
-            return self.backend.encode_batch(inputs, is_pretokenized=split, add_special_tokens=add_special_tokens)
+            encoded = self.backend.encode_batch(inputs, is_pretokenized=split, add_special_tokens=add_special_tokens)
         except TypeError as error:
             raise InputError(
                 "a text contains a lone surrogate, which is not valid Unicode. "
@@ -517,6 +604,26 @@ class Tokenizer:
             raise TokenizerError(
                 f"this tokenizer cannot tokenize a text: {error}. Is its vocabulary complete?"
             ) from error
+        if self.dropped_characters:
+            for given, each in zip(inputs, encoded, strict=True):
+                self._check_characters(given, each, split)
+        return encoded
+
+    def _check_characters(self, given: Any, encoding: tokenizers.Encoding, split: bool) -> None:
+        """Checks that no unknown token of a text contains characters that were removed from the vocabulary.
+
+        Raises:
+            InputError: it does; the message contains these characters.
+        """
+        texts, parts = given if isinstance(given, tuple) else (given,), []
+        tokens = zip(encoding.ids, encoding.sequence_ids, encoding.word_ids, encoding.offsets, strict=True)
+        for index, text, word, (start, end) in tokens:
+            if index == self.unk_token_id and text is not None:
+                parts.append((texts[text][word] if split else texts[text])[start:end])
+        rules = self.backend.normalizer
+        unknown = {each for part in parts for each in (part if rules is None else rules.normalize_str(part))}
+        if dropped := sorted(unknown & self.dropped_characters):
+            raise removed(dropped)
 
     def _truncation(
         self, truncation: Truncation, max_length: int | None, stride: int, overflowing: bool, has_pairs: bool
@@ -574,6 +681,16 @@ class Tokenizer:
                 "an end, nor an unknown token. Pass one text at a time, or add pad_token to tokenizer_config.json"
             )
         return token_id
+
+
+def removed(characters: Sequence[str]) -> InputError:
+    """Returns the error for a text with characters, or parts of words, that pruning removed from the vocabulary."""
+    more = f" and {len(characters) - _SHOWN} more" if len(characters) > _SHOWN else ""
+    return InputError(
+        "A text contains characters that were removed from the vocabulary of this model. Expected: texts of the "
+        f"languages for which it was pruned. Received: {', '.join(map(repr, characters[:_SHOWN]))}{more}. Prune the "
+        "original model with texts that contain them, or use that model"
+    )
 
 
 def flat_ids(ids: Any) -> list[int]:
@@ -668,11 +785,11 @@ def _clean_up(text: str) -> str:
     return text
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: str | bytes) -> None:
     """Writes a file atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(text + "\n", encoding="utf-8")
+        temporary.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from kerasformer.tokenization import spiece
 from tests import tiny_text
 from tests.tokenization.samples import CORPUS
 
@@ -131,8 +132,16 @@ def _deberta() -> dict[str, bytes]:
     return _spiece("spm.model", **ids, **pieces)
 
 
-def _fairseq() -> dict[str, bytes]:
-    return _spiece("sentencepiece.bpe.model", unk_id=0, bos_id=1, eos_id=2, normalization_rule_name="nmt_nfkc")
+def _fairseq(algorithm: str = "unigram") -> dict[str, bytes]:
+    options = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "normalization_rule_name": "nmt_nfkc", "model_type": algorithm}
+    return _spiece("sentencepiece.bpe.model", **options)
+
+
+def dictionary() -> dict[str, Any]:
+    """Files as those of M2M-100: its dictionary lacks some pieces, here every ninth one."""
+    files = _fairseq("bpe")
+    kept = [piece.text for index, piece in enumerate(spiece.parse(*files.values()).pieces[3:]) if index % 9]
+    return {"vocab.json": {token: index for index, token in enumerate([*_ROBERTA[:4], *kept])}, **files}
 
 
 _ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -259,6 +268,18 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
         {"model_type": "bert", "tokenizer_class": "XLMRobertaTokenizer"},
         {"mask_token": _MASK, "tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 64},
     ),
+    "mbart": (_fairseq, {"model_type": "mbart"}, None),
+    "mbart-50": (
+        _fairseq,
+        {"model_type": "mbart", "tokenizer_class": "MBart50Tokenizer"},
+        {"src_lang": "sl_SI", "tgt_lang": None, "tokenizer_class": "MBart50Tokenizer", "model_max_length": 50},
+    ),
+    "nllb": (lambda: _fairseq("bpe"), {"model_type": "m2m_100"}, {"tokenizer_class": "NllbTokenizer"}),
+    "nllb-legacy": (
+        lambda: _fairseq("bpe"),
+        {"model_type": "m2m_100"},
+        {"legacy_behaviour": True, "src_lang": "deu_Latn", "tokenizer_class": "NllbTokenizerFast"},
+    ),
     "mpnet": (lambda: _wordpiece(True, _MPNET), {"model_type": "mpnet"}, None),
     "mpnet-cased": (
         lambda: _wordpiece(False, _MPNET),
@@ -269,6 +290,35 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
     "gemma": (_gemma, {"model_type": "gemma3_text"}, None),
     "t5": (_t5, {"model_type": "t5"}, None),
     "t5-ten": (_t5, {"model_type": "t5"}, {"extra_ids": 10, "model_max_length": 40}),
+    "mt5": (
+        _t5,
+        {"model_type": "mt5"},
+        {"extra_ids": 0, "tokenizer_class": "T5Tokenizer", "additional_special_tokens": []},
+    ),
+    "pegasus": (_t5, {"model_type": "pegasus"}, None),
+    "pegasus-published": (
+        _t5,
+        {"model_type": "pegasus"},
+        {
+            "model_max_length": 50,
+            "offset": 103,
+            "mask_token": "<mask_2>",
+            "mask_token_sent": "<mask_1>",
+            "additional_special_tokens": ["<mask_1>", *(f"<unk_{index}>" for index in range(2, 103))],
+            "tokenizer_class": "PegasusTokenizer",
+        },
+    ),
+    "bigbird_pegasus": (
+        _big_bird,
+        {"model_type": "bigbird_pegasus"},
+        {
+            **{"bos_token": "<s>", "cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"},
+            "mask_token_sent": None,
+            "offset": 0,
+            "additional_special_tokens": [],
+            "tokenizer_class": "PegasusTokenizer",
+        },
+    ),
     "albert": (_albert, {"model_type": "albert"}, None),
     "big_bird": (_big_bird, {"model_type": "big_bird"}, None),
     "big_bird-no-prefix": (

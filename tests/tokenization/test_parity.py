@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import processors
+from tokenizers import pre_tokenizers, processors
 
 from kerasformer.errors import InputError
 from kerasformer.tokenization import Tokenizer, TruncationWarning, load_tokenizer
@@ -29,6 +30,8 @@ def both(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> tuple[Any, T
 
 
 def reference(folder: Path) -> Any:
+    if (folder / "spiece.model").exists() and "pegasus" in (folder / "config.json").read_text():
+        return pegasus(folder)
     theirs = transformers.AutoTokenizer.from_pretrained(str(folder))
     if type(theirs) is transformers.XGLMTokenizer and not (folder / "tokenizer.json").exists():
         return xglm(folder / "sentencepiece.bpe.model", theirs.init_kwargs)
@@ -39,6 +42,11 @@ def reference(folder: Path) -> Any:
             pair="[CLS] $A [SEP] $B:1 [SEP]:1",
             special_tokens=[("[CLS]", theirs.cls_token_id), ("[SEP]", theirs.sep_token_id)],
         )
+    if type(theirs) is transformers.NllbTokenizer and not (folder / "tokenizer.json").exists():
+        return nllb(folder / "sentencepiece.bpe.model", theirs.init_kwargs)
+    if type(theirs) is transformers.MBartTokenizer:  # version 5 ignores the rules with which the models were trained
+        backend = load_tokenizer(folder).backend
+        theirs.backend_tokenizer.normalizer = backend.normalizer
     return theirs
 
 
@@ -51,6 +59,48 @@ def xglm(path: Path, options: dict[str, Any]) -> Any:
     used = {name: options[name] for name in ("add_prefix_space", "model_max_length") if name in options}
     charsmap = proto.normalizer_spec.precompiled_charsmap
     return transformers.XGLMTokenizer(vocab=pieces, _spm_precompiled_charsmap=charsmap, **used)
+
+
+def pegasus(folder: Path) -> Any:
+    """Returns the tokenizer of a SentencePiece file with the ids of version 4, with which the models were trained.
+
+    Version 5 exchanges the masks if the folder names them, as published ones do, and reads none of BigBird-Pegasus. It
+    also adds a token for a space at the end of a text, unlike SentencePiece and the published files.
+    """
+    path = folder / "tokenizer_config.json"
+    options = json.loads(path.read_text()) if path.exists() else {}
+    proto = sentencepiece_model_pb2.ModelProto.FromString((folder / "spiece.model").read_bytes())
+    pieces, offset = [(piece.piece, piece.score) for piece in proto.pieces], options.get("offset", 103)
+    if offset:
+        first = [(token, 0.0) for token in ("<pad>", "</s>", "<mask_1>", "<mask_2>")]
+        pieces = [*first, *((f"<unk_{index}>", -100.0) for index in range(2, offset)), *pieces[2:]]
+    names = ("bos_token", "cls_token", "mask_token", "mask_token_sent", "model_max_length", "offset", "sep_token")
+    theirs = transformers.PegasusTokenizer(
+        vocab=pieces,
+        _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap or None,
+        **{name: options[name] for name in names if name in options},
+    )
+    spaces = [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme="always")]
+    theirs.backend_tokenizer.pre_tokenizer = pre_tokenizers.Sequence(spaces)
+    return theirs
+
+
+def nllb(path: Path, options: dict[str, Any]) -> Any:
+    """Returns the tokenizer of a SentencePiece file, which version 5 reads without languages, as in version 4."""
+    from transformers.models.nllb.tokenization_nllb import FAIRSEQ_LANGUAGE_CODES
+    from transformers.tokenization_utils_base import generate_merges
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes())
+    pieces = [piece.piece for piece in proto.pieces]
+    merges = generate_merges({piece: index for index, piece in enumerate(pieces)})
+    tokens = ["<s>", "<pad>", "</s>", "<unk>", *pieces[3:], *FAIRSEQ_LANGUAGE_CODES, "<mask>"]
+    names = ("legacy_behaviour", "model_max_length", "src_lang", "tgt_lang")
+    return transformers.NllbTokenizer(
+        vocab={token: index for index, token in enumerate(tokens)},
+        merges=merges,
+        _spm_precompiled_charsmap=proto.normalizer_spec.precompiled_charsmap,
+        **{name: options[name] for name in names if name in options},
+    )
 
 
 @pytest.mark.parametrize("special", [True, False])
