@@ -80,6 +80,8 @@ def margins(
     model: Any, prompts: Sequence[Sequence[int]], rows: Sequence[Sequence[int]], config: Any
 ) -> list[np.ndarray]:
     """Returns the margin of each token of each row, infinite for one that a rule forbids."""
+    if len(rows) > 1 and getattr(model.backbone, "batch_dependent", False):
+        return [margins(model, [prompt], [row], config)[0] for prompt, row in zip(prompts, rows, strict=True)]
     engine = KerasStep(model, jit_compile=False)
     width, length = (max(map(len, texts)) for texts in (prompts, rows))
     ids, mask = np.zeros((2, len(rows), width), "int32")

@@ -85,7 +85,9 @@ def zoo_model(model_type: str, task: str) -> Any:
     encoder = {"max_length": 16, **intermediate}
     decoder = {"num_decoder_layers": 1, "decoder_num_heads": 3, "decoder_intermediate_dim": 20}
     sizes = {
-        "bart": {**encoder, **decoder},
+        **dict.fromkeys(("bart", "led", "m2m_100", "mbart", "pegasus"), {**encoder, **decoder}),
+        "bigbird_pegasus": {**encoder, **decoder, "block_size": 1, "num_random_blocks": 1},
+        "marian": {**encoder, **decoder, "num_decoder_layers": 1, "decoder_start_token_id": 0},
         "big_bird": {**encoder, "block_size": 1, "num_random_blocks": 1},
         "bloom": {},
         "deberta": {**encoder, "relative_attention": True, "relative_terms": "c2p|p2c"},
@@ -100,7 +102,8 @@ def zoo_model(model_type: str, task: str) -> Any:
         ),
         "electra": {**encoder, "embedding_dim": 5},
         "mobilebert": {**encoder, "embedding_dim": 5, "bottleneck_dim": 9},
-        "t5": {"intermediate_dim": 20, "head_dim": 5},
+        **dict.fromkeys(("mt5", "t5", "umt5"), {"intermediate_dim": 20, "head_dim": 5}),
+        "transformer": {**encoder, "num_decoder_layers": 1},
         "xlm": {"max_length": 16, "n_languages": 3},
     }
     model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, encoder))

@@ -9,18 +9,21 @@ from kerasformer.interop.keras_hub.conversion import to_keras_hub
 from kerasformer.models.contracts import CausalLM, EncoderModel, Seq2SeqLM
 from kerasformer.models.loading import architecture, architectures, build, load, models
 from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.models.pruning import PrunedModel, prune_vocabulary
 from kerasformer.models.sentence_settings import SentenceSettings
 
 __all__ = [
     "CausalLM",
     "EncoderModel",
     "PretrainedModel",
+    "PrunedModel",
     "SentenceSettings",
     "Seq2SeqLM",
     "architectures",
     "build",
     "load",
     "models",
+    "prune_vocabulary",
     "to_keras_hub",
 ]
 

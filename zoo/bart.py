@@ -16,11 +16,32 @@ from kerasformer.models.config_types import Deviation, Layers, Rate, Size, Token
 from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, bart_rows
 from kerasformer.models.task_models import Seq2SeqClassification, Seq2SeqFeatures, Seq2SeqQuestionAnswering, by_task
-from kerasformer.models.weight_table import Names, Row, Stacked, dense
+from kerasformer.models.weight_table import Names, Row, Stacked
 
 
 @dataclass(frozen=True, kw_only=True)
-class BartConfig(Config):
+class BartBaseConfig(Config):
+    """Settings that the configurations of BART and of architectures derived from it have in common."""
+
+    max_length: Size = hf("max_position_embeddings", 1024)
+    hidden_dim: Size = hf("d_model", 1024, "hidden_size")
+    num_layers: Layers = hf("encoder_layers", 12, "num_hidden_layers")
+    num_decoder_layers: Layers = hf("decoder_layers", 12)
+    num_heads: Size = hf("encoder_attention_heads", 16, "num_attention_heads")
+    decoder_num_heads: Size = hf("decoder_attention_heads", 16)
+    intermediate_dim: Size = hf("encoder_ffn_dim", 4096)
+    decoder_intermediate_dim: Size = hf("decoder_ffn_dim", 4096)
+    hidden_act: str = hf("activation_function", "gelu")
+    dropout: Rate = hf("dropout", 0.1)
+    attention_dropout: Rate = hf("attention_dropout", 0.0)
+    activation_dropout: Rate = hf("activation_dropout", 0.0)
+    initializer_range: Deviation = hf("init_std", 0.02)
+    scale_embedding: bool = hf("scale_embedding", False)
+    tied: bool = hf("tie_word_embeddings", True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BartConfig(BartBaseConfig):
     """Configuration of BART; the defaults are those of `bart-large`."""
 
     model_type = "bart"
@@ -38,22 +59,7 @@ class BartConfig(Config):
     )
 
     vocab_size: Size = hf("vocab_size", 50265)
-    max_length: Size = hf("max_position_embeddings", 1024)
-    hidden_dim: Size = hf("d_model", 1024, "hidden_size")
-    num_layers: Layers = hf("encoder_layers", 12, "num_hidden_layers")
-    num_decoder_layers: Layers = hf("decoder_layers", 12)
-    num_heads: Size = hf("encoder_attention_heads", 16, "num_attention_heads")
-    decoder_num_heads: Size = hf("decoder_attention_heads", 16)
-    intermediate_dim: Size = hf("encoder_ffn_dim", 4096)
-    decoder_intermediate_dim: Size = hf("decoder_ffn_dim", 4096)
-    hidden_act: str = hf("activation_function", "gelu")
-    dropout: Rate = hf("dropout", 0.1)
-    attention_dropout: Rate = hf("attention_dropout", 0.0)
-    activation_dropout: Rate = hf("activation_dropout", 0.0)
     head_dropout: Rate = hf("classifier_dropout", 0.0, "classif_dropout")
-    initializer_range: Deviation = hf("init_std", 0.02)
-    scale_embedding: bool = hf("scale_embedding", False)
-    tied: bool = hf("tie_word_embeddings", True)
     pad_token_id: TokenId | None = hf("pad_token_id", 1)
     bos_token_id: TokenId | None = hf("bos_token_id", 0)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)
@@ -76,6 +82,8 @@ class Bart(EncoderDecoder):
         ignored=(r"(encoder|decoder)\.version", r"shared\.weight"),
         copies=COPIES,
         mark="decoder.layernorm_embedding.weight",
+        companion="encoder.layers.0.self_attn.q_proj.weight",
+        absent=("encoder.layer_norm.weight",),
         tokens="shared.weight",
     )
 
@@ -111,13 +119,9 @@ class BartFeatures(Seq2SeqFeatures, backbone=Bart):
 class BartTextClassification(Seq2SeqClassification, backbone=Bart):
     """BART for text classification, such as natural language inference."""
 
-    head_table = (*dense("dense", "classification_head.dense"), *dense("output", "classification_head.out_proj"))
-
 
 class BartQuestionAnswering(Seq2SeqQuestionAnswering, backbone=Bart):
     """BART for extractive question answering."""
-
-    head_table = dense("output", "qa_outputs")
 
 
 MODELS = by_task(BartSeq2SeqLM, BartFeatures, BartTextClassification, BartQuestionAnswering)

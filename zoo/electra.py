@@ -45,7 +45,7 @@ class Electra(BidirectionalEncoder):
         (r"generator_lm_head\.weight", r"embeddings\.position_ids"),
         mark="embeddings_project.weight",
         shared_mark="encoder.layer.0.attention.self.query.weight",
-        absent="pooler.dense.weight",
+        absent=("pooler.dense.weight",),
     )
 
     def make_embeddings(self, **options: Any) -> TransformerEmbeddings:

@@ -26,10 +26,9 @@ from kerasformer.models.weight_table import Names, Row, dense, embedding, fused,
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpt2Config(Config):
-    """Configuration of GPT-2; the defaults are those of the 124 M parameter model."""
+class Gpt2BaseConfig(Config):
+    """Settings that the configurations of GPT-2 and of architectures derived from it have in common."""
 
-    model_type = "gpt2"
     required = {"add_cross_attention": (False,)}
     # Settings of a model with two heads, which is unsupported.
     ignored = frozenset(
@@ -49,9 +48,6 @@ class Gpt2Config(Config):
     epsilon: Epsilon = hf("layer_norm_epsilon", 1e-5)
     initializer_range: Deviation = hf("initializer_range", 0.02)
     scale_attention: bool = hf("scale_attn_weights", True)
-    scale_by_layer: bool = hf("scale_attn_by_inverse_layer_idx", False)
-    # Kept without effect: the softmax is always computed in float32.
-    upcast_attention: bool = hf("reorder_and_upcast_attn", False)
     tied: bool = hf("tie_word_embeddings", True)
     bos_token_id: TokenId | None = hf("bos_token_id", 50256)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 50256)
@@ -60,6 +56,19 @@ class Gpt2Config(Config):
     def intermediate_dim(self) -> int:
         """Size of the intermediate layer of the feed-forward network."""
         return 4 * self.hidden_dim if self.inner_dim is None else self.inner_dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpt2Config(Gpt2BaseConfig):
+    """Configuration of GPT-2; the defaults are those of the 124 M parameter model."""
+
+    model_type = "gpt2"
+    # Number of special tokens of the first GPT, in the files of DialoGPT.
+    ignored = Gpt2BaseConfig.ignored | {"n_special"}
+
+    scale_by_layer: bool = hf("scale_attn_by_inverse_layer_idx", False)
+    # Kept without effect: the softmax is always computed in float32.
+    upcast_attention: bool = hf("reorder_and_upcast_attn", False)
 
 
 class Gpt2(CausalDecoder):

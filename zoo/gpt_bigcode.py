@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kerasformer.models.config import Config, hf
-from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
+from kerasformer.models.config import hf
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.task_models import (
@@ -21,47 +20,25 @@ from kerasformer.models.task_models import (
     by_task,
 )
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
+from kerasformer.zoo.gpt2 import Gpt2BaseConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class GptBigcodeConfig(Config):
+class GptBigcodeConfig(Gpt2BaseConfig):
     """Configuration of GPT-BigCode; the defaults are those of `transformers`."""
 
     model_type = "gpt_bigcode"
-    required = {"add_cross_attention": (False,)}
-    # Settings of kernels with equal results, a number that `multi_query` determines, and settings of GPT-2's model with
-    # two heads.
-    ignored = frozenset(
+    # Settings of kernels with equal results, and a number that `multi_query` determines.
+    ignored = Gpt2BaseConfig.ignored | frozenset(
         """inference_runner max_batch_size max_sequence_length pad_key_length pre_allocate_kv_cache
-        validate_runner_input num_key_value_heads summary_type summary_use_proj summary_activation
-        summary_proj_to_labels summary_first_dropout""".split()
+        validate_runner_input num_key_value_heads""".split()
     )
 
-    vocab_size: Size = hf("vocab_size", 50257)
-    max_length: Size = hf("n_positions", 1024, "max_position_embeddings")
-    hidden_dim: Size = hf("n_embd", 768, "hidden_size")
-    num_layers: Layers = hf("n_layer", 12, "num_hidden_layers")
-    num_heads: Size = hf("n_head", 12, "num_attention_heads")
-    inner_dim: Size | None = hf("n_inner", None)
     hidden_act: str = hf("activation_function", "gelu_pytorch_tanh")
-    residual_dropout: Rate = hf("resid_pdrop", 0.1)
-    embedding_dropout: Rate = hf("embd_pdrop", 0.1)
-    attention_dropout: Rate = hf("attn_pdrop", 0.1)
-    epsilon: Epsilon = hf("layer_norm_epsilon", 1e-5)
-    initializer_range: Deviation = hf("initializer_range", 0.02)
-    scale_attention: bool = hf("scale_attn_weights", True)
     multi_query: bool = hf("multi_query", True)
     # Kept without effect: the softmax is always computed in float32.
     float32_softmax: bool = hf("attention_softmax_in_fp32", True)
     float32_scale: bool = hf("scale_attention_softmax_in_fp32", True)
-    tied: bool = hf("tie_word_embeddings", True)
-    bos_token_id: TokenId | None = hf("bos_token_id", 50256)
-    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 50256)
-
-    @property
-    def intermediate_dim(self) -> int:
-        """Size of the intermediate layer of the feed-forward network."""
-        return 4 * self.hidden_dim if self.inner_dim is None else self.inner_dim
 
 
 class GptBigcode(CausalDecoder):

@@ -34,6 +34,7 @@ class MPNetConfig(EncoderConfig):
     """
 
     model_type = "mpnet"
+    positions_follow_padding = True
     required = {"tie_word_embeddings": (True,)}
     num_segments: ClassVar[int] = 0  # type: ignore[misc]
 

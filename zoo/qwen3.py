@@ -41,7 +41,7 @@ class Qwen3(GatedDecoder):
         GatedDecoder.names,
         mark="layers.0.self_attn.q_norm.weight",
         shared_mark=None,
-        absent="layers.0.pre_feedforward_layernorm.weight",
+        absent=("layers.0.pre_feedforward_layernorm.weight",),
     )
 
     def attention_options(self, index: int) -> dict[str, Any]:

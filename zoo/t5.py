@@ -8,15 +8,15 @@ arXiv:1910.10683; gated feed-forward (1.1, Flan): Shazeer 2020, arXiv:2002.05202
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from kerasformer.layers import FeedForward, MultiHeadAttention, RelativePositionBias
+from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
-from kerasformer.models.config_types import Distance, Epsilon, Factor, Layers, Pattern, Rate, Size, TokenId
+from kerasformer.models.config_types import Distance, Epsilon, Factor, FeedForwardKind, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, Stack
 from kerasformer.models.pretrained import fan_in, normal
-from kerasformer.models.task_models import EncoderFeatures, by_task
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -26,7 +26,7 @@ class T5Config(Config):
 
     model_type = "t5"
     required = {"is_decoder": (False,)}
-    ignored = frozenset({"classifier_dropout", "n_positions"})
+    ignored = frozenset({"n_positions"})
     same_as = {"num_decoder_layers": "num_layers", "scale_output": "tied"}
 
     vocab_size: Size = hf("vocab_size", 32128)
@@ -39,11 +39,10 @@ class T5Config(Config):
     num_buckets: Size = hf("relative_attention_num_buckets", 32)
     max_distance: Distance = hf("relative_attention_max_distance", 128)
     dropout: Rate = hf("dropout_rate", 0.1)
+    head_dropout: Rate = hf("classifier_dropout", 0.0)
     epsilon: Epsilon = hf("layer_norm_epsilon", 1e-6)
     initializer_factor: Factor = hf("initializer_factor", 1.0)
-    feed_forward: Annotated[str, Pattern("(gated-)?[^-]+", "such as 'relu' or 'gated-relu'")] = hf(
-        "feed_forward_proj", "relu"
-    )
+    feed_forward: FeedForwardKind = hf("feed_forward_proj", "relu")
     activation: str | None = hf("dense_act_fn", None)
     gate: bool | None = hf("is_gated_act", None)
     tied: bool = hf("tie_word_embeddings", True)
@@ -77,7 +76,9 @@ class T5(EncoderDecoder):
         ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
         copies=COPIES,
         mark="encoder.block.0.layer.0.SelfAttention.q.weight",
+        absent=("encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight",),
         tokens="shared.weight",
+        other_prefixes=("transformer.",),
     )
 
     @property
@@ -90,11 +91,10 @@ class T5(EncoderDecoder):
         """Initializer of the token embeddings."""
         return normal(self.config.initializer_factor)
 
-    def make_position_bias(self, stack: Stack) -> RelativePositionBias:
+    def make_position_bias(self, stack: Stack) -> RelativePositionBias | None:
         """Creates the relative position bias, which all layers of a stack share."""
-        config, both_ways = self.config, stack == "encoder"
-        sizes = config.num_buckets, config.max_distance, config.num_heads
-        return RelativePositionBias(*sizes, bidirectional=both_ways, name=f"{stack}_bias")
+        sizes = self.config.num_buckets, self.config.max_distance, self.config.num_heads
+        return RelativePositionBias(*sizes, bidirectional=stack == "encoder", name=f"{stack}_bias")
 
     def make_attention(self, stack: Stack, name: str, **options: Any) -> MultiHeadAttention:
         """Creates attention with unscaled scores, for which smaller initial weights of the queries compensate."""
@@ -131,6 +131,7 @@ class T5Seq2SeqLM(Seq2SeqLM, backbone=T5):
     """T5 for text-to-text generation: summarization, translation, question answering."""
 
     bare = True
+    former_architecture = "T5WithLMHeadModel"
 
     def head_options(self) -> dict[str, Any]:
         """Returns further arguments of `LMHead`; before version 1.1, whose output is not tied, the output is scaled."""
@@ -138,8 +139,24 @@ class T5Seq2SeqLM(Seq2SeqLM, backbone=T5):
         return {**super().head_options(), "scale": scale}
 
 
-class T5Features(EncoderFeatures, backbone=T5):
+class T5Features(task_models.EncoderFeatures, backbone=T5):
     """Encoder of T5, for feature extraction: hidden states of each token."""
 
 
-MODELS = by_task(T5Seq2SeqLM, T5Features)
+class T5TextClassification(task_models.Seq2SeqClassification, backbone=T5):
+    """T5 for text classification, from the decoder's state of the end token."""
+
+    prefix = "transformer."
+
+
+class T5TokenClassification(task_models.EncoderTokenClassification, backbone=T5):
+    """Encoder of T5, for token classification, such as named entity recognition."""
+
+    prefix = "transformer."
+
+
+class T5QuestionAnswering(task_models.Seq2SeqQuestionAnswering, backbone=T5):
+    """T5 for extractive question answering."""
+
+
+MODELS = task_models.by_task(T5Seq2SeqLM, T5Features, T5TextClassification, T5TokenClassification, T5QuestionAnswering)

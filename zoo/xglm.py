@@ -25,6 +25,7 @@ class XglmConfig(Config):
     """Configuration of XGLM; the defaults are those of the 564 M parameter model."""
 
     model_type = "xglm"
+    positions_follow_padding = True
     epsilon: ClassVar[float] = 1e-5
     required = {"add_cross_attention": (False,)}
     # LayerDrop, which only training with `transformers` uses.

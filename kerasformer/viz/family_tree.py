@@ -66,8 +66,11 @@ def draw_family_tree(branches: Mapping[str, Lineage], path: str | Path) -> None:
 def _tree(text: str, color: str, members: Lineage) -> _Node:
     """Returns the box of a branch, with those of its architectures."""
     path = [_Node(text, color)]
-    for each, depth in members:
-        node = _Node(f"{each.name}  {each.year}", color)
+    named = [(f"{each.name}  {each.year}", depth) for each, depth in members]
+    for name, depth in named:
+        if name == _ORIGIN:  # the root of the whole tree
+            continue
+        node = _Node(name, color)
         path[depth].children.append(node)
         path[depth + 1 :] = [node]
     return path[0]

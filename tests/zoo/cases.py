@@ -84,6 +84,8 @@ class Case:
             output.weight = torch.nn.Parameter(torch.empty_like(output.weight))
         with torch.no_grad():
             for name, parameter in model.named_parameters():
+                if "embed_positions" in name and not parameter.requires_grad:
+                    continue  # sinusoids
                 is_scale = parameter.ndim == 1 and name.endswith("weight")
                 parameter.copy_(is_scale + self.std * torch.randn(parameter.shape, generator=generator))
             for name, buffer in model.named_buffers():
@@ -135,7 +137,7 @@ GPT2 = {
 T5 = {
     "vocab_size": 97, "d_model": 36, "d_kv": 7, "d_ff": 44, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 3,
     "relative_attention_num_buckets": 8, "relative_attention_max_distance": 12, "layer_norm_epsilon": 1e-3,
-    "decoder_start_token_id": 0, "dropout_rate": 0.11,
+    "decoder_start_token_id": 0, "dropout_rate": 0.11, "classifier_dropout": 0.14,
 }  # fmt: skip
 BART = {
     "vocab_size": 97, "d_model": 36, "encoder_layers": 2, "decoder_layers": 3, "encoder_attention_heads": 3,
@@ -143,6 +145,28 @@ BART = {
     "activation_function": "gelu_new", "dropout": 0.11, "attention_dropout": 0.12, "activation_dropout": 0.13,
     "classifier_dropout": 0.14, "scale_embedding": True, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
     "decoder_start_token_id": 3, "forced_eos_token_id": 2,
+}  # fmt: skip
+MBART = {**BART, "decoder_start_token_id": None}
+M2M_100 = {
+    **{name: value for name, value in BART.items() if name not in ("classifier_dropout", "forced_eos_token_id")},
+    "activation_function": "relu", "decoder_layers": 2,
+}  # fmt: skip
+MARIAN = {
+    **{name: value for name, value in BART.items() if name != "classifier_dropout"}, "activation_function": "swish",
+    "decoder_start_token_id": 0, "init_std": 0.03,
+}  # fmt: skip
+PEGASUS = {name: value for name, value in BART.items() if name not in ("bos_token_id", "classifier_dropout")}
+BIGBIRD_PEGASUS = {
+    **{name: value for name, value in BART.items() if name != "forced_eos_token_id"}, "max_position_embeddings": 64,
+    "block_size": 4, "num_random_blocks": 1,
+}  # fmt: skip
+LED = {
+    **{
+        name: value
+        for name, value in BART.items()
+        if name not in ("forced_eos_token_id", "max_position_embeddings", "scale_embedding")
+    },
+    "max_encoder_position_embeddings": 53, "max_decoder_position_embeddings": 41, "attention_window": [4, 8],
 }  # fmt: skip
 T5_DERIVED = frozenset({"is_gated_act", "dense_act_fn", "scale_decoder_outputs", "num_decoder_layers"})
 LLAMA = {
@@ -552,7 +576,7 @@ CASES = (
         std=0.2,
     ),
     # Windows are shorter than the texts, so that each example has tokens outside of them.
-    Case("mistral", "mistral", {**LLAMA, "sliding_window": 4}, derived=LLAMA_DERIVED, on_jax=True),
+    Case("mistral", "mistral", {**LLAMA, "sliding_window": 4}, derived=LLAMA_DERIVED),
     Case(
         "mistral-no-window",
         "mistral",
@@ -574,7 +598,7 @@ CASES = (
         derived=LLAMA_DERIVED,
     ),
     # The settings of Qwen2.5 at small sizes; windows in the last layers; then given types of layers.
-    Case("qwen2", "qwen2", {**LLAMA, "tie_word_embeddings": True}, derived=QWEN_DERIVED, on_jax=True),
+    Case("qwen2", "qwen2", {**LLAMA, "tie_word_embeddings": True}, derived=QWEN_DERIVED),
     Case(
         "qwen2-windows",
         "qwen2",
@@ -603,7 +627,6 @@ CASES = (
         "qwen3",
         {**LLAMA, "head_dim": 10, "tie_word_embeddings": True},
         derived=QWEN_DERIVED,
-        on_jax=True,
     ),
     Case(
         "qwen3-windows",
@@ -631,7 +654,6 @@ CASES = (
         "smollm3",
         {**LLAMA, "num_hidden_layers": 4, "eos_token_id": [2, 3]},
         derived=SMOLLM3_DERIVED,
-        on_jax=True,
     ),
     Case(
         "smollm3-windows",
@@ -748,7 +770,7 @@ CASES = (
         only=("text-generation",),
     ),
     # The settings of Pythia at small sizes; then odd sizes and layers in sequence; then scaling, and a tied output.
-    Case("gpt_neox", "gpt_neox", GPT_NEOX, on_jax=True),
+    Case("gpt_neox", "gpt_neox", GPT_NEOX),
     Case(
         "gpt_neox-sequential",
         "gpt_neox",
@@ -798,8 +820,8 @@ CASES = (
         only=("text-generation",),
         std=0.25,
     ),
-    Case("t5", "t5", T5, std=0.2, derived=T5_DERIVED),
-    Case("bart", "bart", BART, std=0.15, end_token=2),
+    Case("t5", "t5", T5, std=0.2, derived=T5_DERIVED, end_token=1, on_jax=True),
+    Case("bart", "bart", BART, std=0.15, end_token=2, on_jax=True),
     Case(
         "bart-plain",
         "bart",
@@ -807,12 +829,141 @@ CASES = (
         only=("text2text-generation",),
         std=0.2,
     ),
+    Case("mbart", "mbart", MBART, std=0.15, end_token=2),
+    Case(
+        "mbart-plain",
+        "mbart",
+        {
+            **MBART, "scale_embedding": False, "activation_function": "relu", "tie_word_embeddings": False,
+            "decoder_start_token_id": 4, "forced_eos_token_id": None,
+        },
+        only=("text2text-generation",),
+        std=0.2,
+    ),
+    Case("m2m_100", "m2m_100", M2M_100, std=0.15),
+    Case(
+        "m2m_100-unscaled",
+        "m2m_100",
+        {
+            **M2M_100, "scale_embedding": False, "activation_function": "gelu", "tie_word_embeddings": False,
+            "decoder_start_token_id": 5, "decoder_layers": 3,
+        },
+        std=0.2,
+    ),
+    # The settings of OPUS-MT at small sizes; then two vocabularies; then all other switches.
+    Case("marian", "marian", MARIAN, std=0.2),
+    Case(
+        "marian-vocabularies",
+        "marian",
+        {
+            **MARIAN, "share_encoder_decoder_embeddings": False, "decoder_vocab_size": 113, "d_model": 30,
+            "encoder_attention_heads": 5, "decoder_attention_heads": 3, "activation_function": "relu",
+        },
+        only=("text2text-generation",),
+        std=0.2,
+    ),
+    Case(
+        "marian-untied",
+        "marian",
+        {
+            **MARIAN, "tie_word_embeddings": False, "scale_embedding": False, "activation_function": "gelu",
+            "decoder_start_token_id": 5, "max_position_embeddings": 50,
+        },
+        only=("text2text-generation",),
+        std=0.2,
+    ),
     Case(
         "t5-gated",
         "t5",
         {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+        only=("text2text-generation", "feature-extraction"),
         std=0.2,
         derived=T5_DERIVED,
+    ),
+    Case("mt5", "mt5", T5, std=0.2, derived=T5_DERIVED, end_token=1),
+    Case(
+        "mt5-relu",
+        "mt5",
+        {**T5, "feed_forward_proj": "relu", "d_kv": 16, "num_decoder_layers": 1, "tie_word_embeddings": False},
+        only=("text2text-generation",),
+        std=0.2,
+        derived=T5_DERIVED,
+    ),
+    Case("umt5", "umt5", T5, std=0.15, derived=T5_DERIVED, end_token=1),
+    Case(
+        "umt5-relu",
+        "umt5",
+        {**T5, "feed_forward_proj": "relu", "d_kv": 16, "num_layers": 3, "num_decoder_layers": 1},
+        only=("text2text-generation",),
+        std=0.2,
+        derived=T5_DERIVED,
+    ),
+    Case(
+        "umt5-silu",
+        "umt5",
+        {
+            **T5, "feed_forward_proj": "gated-silu", "num_heads": 5, "relative_attention_num_buckets": 10,
+            "relative_attention_max_distance": 20, "eos_token_id": [1, 5], "initializer_factor": 0.5,
+        },
+        only=("text2text-generation",),
+        std=0.2,
+        derived=T5_DERIVED,
+    ),
+    Case("pegasus", "pegasus", PEGASUS, std=0.15),
+    Case(
+        "pegasus-plain",
+        "pegasus",
+        {**PEGASUS, "scale_embedding": False, "activation_function": "relu", "tie_word_embeddings": False},
+        only=("text2text-generation",),
+        std=0.15,
+    ),
+    Case(
+        "pegasus-odd",
+        "pegasus",
+        {
+            **PEGASUS, "d_model": 20, "encoder_layers": 3, "decoder_layers": 1, "encoder_attention_heads": 5,
+            "decoder_attention_heads": 2, "decoder_start_token_id": 0, "forced_eos_token_id": None,
+        },
+        only=("text2text-generation",),
+        std=0.15,
+    ),
+    Case("bigbird_pegasus", "bigbird_pegasus", BIGBIRD_PEGASUS, std=0.15, end_token=2),
+    Case(
+        "bigbird_pegasus-odd",
+        "bigbird_pegasus",
+        {
+            **BIGBIRD_PEGASUS, "block_size": 3, "num_random_blocks": 2, "max_position_embeddings": 42, "use_bias": True,
+            "activation_function": "relu", "scale_embedding": False, "tie_word_embeddings": False,
+        },
+        only=("text2text-generation", "feature-extraction"),
+        std=0.15,
+    ),
+    Case(
+        "bigbird_pegasus-full",
+        "bigbird_pegasus",
+        {**BIGBIRD_PEGASUS, "attention_type": "original_full", "decoder_attention_heads": 3},
+        only=("text2text-generation",),
+        std=0.15,
+    ),
+    Case("led", "led", LED, std=0.15, banded=True),
+    Case(
+        "led-wide",
+        "led",
+        {**LED, "attention_window": 16, "activation_function": "relu", "tie_word_embeddings": False},
+        only=("text2text-generation",),
+        std=0.15,
+        banded=True,
+    ),
+    Case(
+        "led-odd",
+        "led",
+        {
+            **LED, "d_model": 20, "encoder_layers": 3, "decoder_layers": 1, "encoder_attention_heads": 5,
+            "decoder_attention_heads": 2, "attention_window": [4, 8, 4], "activation_function": "gelu",
+        },
+        only=("text2text-generation",),
+        std=0.15,
+        banded=True,
     ),
 )  # fmt: skip
 """All cases."""

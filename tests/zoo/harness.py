@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.zoo.cases import CASES, Case
+from tests.zoo.cases import CASES, FIRST, Case
 
 Arrays = dict[str, np.ndarray]
 
@@ -43,6 +43,16 @@ def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None, on_j
         for case in cases
         for task in case.tasks
         if tasks is None or task in tasks
+    ]
+
+
+def first_of_each(parameters: Iterable[Any]) -> list[Any]:
+    """Gives all but the first configuration of each architecture the mark `grid`."""
+    return [
+        each
+        if each.values[0][0] in FIRST
+        else pytest.param(*each.values, id=each.id, marks=(*each.marks, pytest.mark.grid))
+        for each in parameters
     ]
 
 
@@ -95,19 +105,46 @@ def run(loaded: Loaded, inputs: Arrays, **options: Any) -> dict[str, Any]:
     return {name: keras.ops.convert_to_numpy(value) for name, value in loaded.model.named(output).items()}
 
 
+WITHOUT_DECODER_TEXT = ("MarianModel", "PegasusModel")
+"""Classes of `transformers` that require the text of the decoder; here, it is that of the encoder, as in BART."""
+
+
 def run_reference(model: Any, inputs: Arrays, **options: Any) -> Any:
     """Returns the outputs of the model of `transformers`."""
-    if hasattr(model.base_model, "set_attention_type"):
+    if type(model).__name__ in WITHOUT_DECODER_TEXT and "decoder_input_ids" not in inputs:
+        ids = inputs["input_ids"]
+        start = np.full_like(ids[:, :1], model.config.decoder_start_token_id)
+        inputs = {**inputs, "decoder_input_ids": np.concatenate([start, ids[:, :-1]], axis=1)}
+    parts = (model.base_model, getattr(model.base_model, "encoder", None))
+    base = next((part for part in parts if hasattr(part, "set_attention_type")), None)
+    if base is not None:
         # BigBird keeps full attention after a short text, and cannot return the weights of the text that changes it.
         config, length = model.config, inputs["input_ids"].shape[1]
         short = length <= (5 + 2 * config.num_random_blocks) * config.block_size
-        model.base_model.set_attention_type("original_full" if short else config.attention_type)
+        base.set_attention_type("original_full" if short else config.attention_type)
+    options |= further_inputs(model, inputs["input_ids"])
     with torch.no_grad():
         return model(**{name: torch.tensor(value).long() for name, value in inputs.items()}, **options)
 
 
+def further_inputs(model: Any, ids: np.ndarray) -> Arrays:
+    """Returns inputs that the model of `transformers` needs to be that of this package: the global token of LED."""
+    if model.config.model_type != "led":
+        return {}
+    mask = torch.zeros(ids.shape, dtype=torch.long)
+    mask[:, 0] = 1
+    return {"global_attention_mask": mask}
+
+
 def dense_weights(banded: np.ndarray) -> np.ndarray:
-    """Converts weights of a window around each token, `(B, H, T, 2 * w + 1)`, to `(B, H, T, T)`."""
+    """Converts weights of a window around each token, `(B, H, T, 2 * w + 1)`, to `(B, H, T, T)`.
+
+    An even number of columns has the weights of the first token, which is global, before those of the window.
+    """
+    if banded.shape[-1] % 2 == 0:
+        dense = dense_weights(banded[..., 1:])
+        dense[..., 0] += banded[..., 0]
+        return dense
     *_, length, width = banded.shape
     dense = np.zeros((*banded.shape[:3], length), banded.dtype)
     for query in range(length):

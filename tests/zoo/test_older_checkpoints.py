@@ -40,12 +40,14 @@ BY_CLASSES, BY_TENSORS = ("model_type",), ("model_type", "architectures")
 LACKING = [(case, keys) for case in FIRST for keys in (BY_CLASSES, BY_TENSORS)]
 SAME_TENSORS = ("camembert", "xlm-roberta")
 """Architectures that are read as RoBERTa if only the tensors are known."""
+LIKE_T5 = ("mt5",)
+"""Architectures that are read as T5, likewise."""
 LIKE_LLAMA = ("llama", "mistral", "qwen2", "smollm3")
 """Architectures whose tensors have the same names, so that the caller has to name one."""
 
 LIKE_GPT2 = ("gpt_bigcode",)
 """Architectures whose tensors have the names of GPT-2 with other shapes, so that loading ends in an error."""
-NOT_BY_TENSORS = SAME_TENSORS + LIKE_LLAMA + LIKE_GPT2
+NOT_BY_TENSORS = SAME_TENSORS + LIKE_LLAMA + LIKE_GPT2 + LIKE_T5
 
 
 @pytest.mark.parametrize(
@@ -119,7 +121,7 @@ def test_classes_of_several_architectures(folder):
 DECODERS = ["gpt2", "qwen3", "bloom", "openai-gpt", "opt", "ctrl", "xglm"]
 
 
-@pytest.mark.parametrize("name", ["albert", "big_bird", "longformer", "bert", "bart", *DECODERS])
+@pytest.mark.parametrize("name", ["albert", "big_bird", "longformer", "bert", "bart", "mbart", *DECODERS])
 def test_a_bare_backbone_with_tensors_that_several_architectures_have(loaded, tmp_path, name):
     it = loaded((next(case for case in CASES if case.name == name), "feature-extraction"))
     folder = shutil.copytree(it.folder, tmp_path / "checkpoint")
@@ -260,7 +262,10 @@ def test_a_trained_head_of_as_many_classes_is_kept(bert, arguments):
 
 # New heads.
 
-TASKS = [(case, task) for case in FIRST if case.model_type != "t5" for task, kind in _kinds(case).items()]
+T5S = ("mt5", "t5", "umt5")
+"""Architectures whose checkpoints for feature extraction have no decoder."""
+BARE = [case for case in FIRST if case.model_type not in T5S and "feature-extraction" in case.tasks]
+TASKS = [(case, task) for case in BARE for task in _kinds(case)]
 
 
 @pytest.mark.parametrize(("case", "task"), TASKS, ids=str)

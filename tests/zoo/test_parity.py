@@ -12,6 +12,7 @@ from tests.zoo.harness import (
     assert_close,
     assert_same_outputs,
     dense_weights,
+    first_of_each,
     make_inputs,
     rows,
     run,
@@ -22,7 +23,7 @@ from tests.zoo.harness import (
 ROWS = rows()
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", first_of_each(ROWS))
 def test_the_checkpoint_opens_as_what_it_was_saved_for(loaded, row):
     case, task = row
     model = loaded(row).model
@@ -32,7 +33,7 @@ def test_the_checkpoint_opens_as_what_it_was_saved_for(loaded, row):
 
 
 @pytest.mark.parametrize("side", [None, "right", "left"])
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", first_of_each(ROWS))
 def test_outputs(loaded, row, side):
     it = loaded(row)
     inputs = make_inputs(it, side)
@@ -58,11 +59,15 @@ def test_hidden_states_and_attention(loaded, row):
         for index, (a, b) in enumerate(zip(actual[name], theirs, strict=True)):
             # Weights of padding queries are undefined.
             real = queries[:, None, :, None] if "attentions" in name else queries[:, :, None]
-            b = dense_weights(b.numpy()) if it.case.banded and name == "attentions" else b.numpy()
+            b = b.numpy()
+            if it.case.banded and name == ("encoder_attentions" if it.model.is_encoder_decoder else "attentions"):
+                if b.shape[-1] % 2 == 0:  # the weights of the global token are another output
+                    real = real * (np.arange(b.shape[2]) > 0)[:, None]
+                b = dense_weights(b)
             assert_close({}, keras.ops.convert_to_numpy(a) * real, b * real, f"{name}[{index}]")
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", first_of_each(ROWS))
 def test_a_text_is_the_same_alone_and_in_a_padded_batch(loaded, row):
     it = loaded(row)
     side = "left" if it.model.generates and not it.model.is_encoder_decoder else "right"
@@ -80,7 +85,7 @@ def test_a_text_is_the_same_alone_and_in_a_padded_batch(loaded, row):
         assert_close({}, value, expected, name)
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize("row", first_of_each(ROWS))
 def test_what_padding_holds_changes_nothing(loaded, row):
     it = loaded(row)
     inputs = make_inputs(it)

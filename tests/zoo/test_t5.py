@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ from safetensors.numpy import load_file, save_file
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, InputError, UnsupportedConfigError
-from kerasformer.layers import FixedCache, GrowingCache, StaticCache, Visibility
+from kerasformer.layers import (
+    FixedCache,
+    GrowingCache,
+    RelativeAttention,
+    RelativePositionBias,
+    StaticCache,
+    Visibility,
+)
 from kerasformer.zoo.t5 import T5Config
 from tests.zoo.cases import T5
 from tests.zoo.harness import TOLERANCE, ragged
@@ -139,6 +147,23 @@ def test_variants_give_the_logits_of_transformers(save: Save, settings: dict, ou
     assert error(zoo.load(tmp_path / "again")(inputs), expected, mask) < TOLERANCE
 
 
+@pytest.mark.parametrize("kind", ["MT5", "UMT5"])
+def test_a_separate_output_of_the_multilingual_models_has_no_scale(kind: str, tmp_path: Path) -> None:
+    """The reference scales every UMT5, whatever its configuration says."""
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**SETTINGS)
+    model = getattr(transformers, f"{kind}ForConditionalGeneration")(config).eval()
+    model.lm_head.weight = torch.nn.Parameter(torch.randn(config.vocab_size, config.d_model))
+    model.save_pretrained(tmp_path)
+    content = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**content, "tie_word_embeddings": False}))
+    inputs = make_inputs()
+    expected = reference_logits(model, inputs) * (config.d_model**0.5 if kind == "UMT5" else 1.0)
+    ours = zoo.load(tmp_path)
+    assert not ours.head.tied
+    assert error(ours(inputs), expected, inputs["decoder_attention_mask"]) < TOLERANCE
+
+
 @pytest.mark.parametrize("form", ["static", "growing"])
 def test_token_by_token_gives_the_logits_of_all_at_once(save: Save, form: str) -> None:
     model, inputs = zoo.load(save(feed_forward_proj="gated-gelu")[0]), make_inputs()
@@ -221,6 +246,21 @@ def test_task_prefixes_and_start_token(save: Save) -> None:
     assert info.task_prefixes == prefixes
     assert (info.decoder_start_token_id, info.eos_token_id, info.pad_token_id) == (0, (1,), 0)
     assert info.is_encoder_decoder and info.max_length is None
+
+
+def test_attention_with_its_own_bias_requires_slots() -> None:
+    bias = RelativePositionBias(8, 12, 2, bidirectional=True)
+    layer = RelativeAttention(2, 8, bias, scale=1.0)
+    x = np.random.default_rng(0).normal(size=(1, 5, 8)).astype("float32")
+    with pytest.raises(InputError, match="requires the slots of queries and keys.*query_slots=None"):
+        layer(x)
+    expected = layer(x, visibility=Visibility.of_text(5))
+    again = RelativeAttention.from_config(layer.get_config())
+    again.build(x.shape)
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(again(x, visibility=Visibility.of_text(5)), expected)
+    bias.embeddings.assign(bias.embeddings + np.arange(16, dtype="float32").reshape(8, 2))
+    assert np.abs(np.asarray(layer(x, visibility=Visibility.of_text(5)) - expected)).max() > 0.01
 
 
 def test_positions_are_refused() -> None:

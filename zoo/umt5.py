@@ -1,0 +1,88 @@
+"""UMT5: mT5 for 107 languages, with a relative position bias for each layer.
+
+Derived from: `mt5`.
+Paper: Chung et al. 2023, "UniMax: Fairer and More Effective Language Sampling for Large-Scale Multilingual
+Pretraining", arXiv:2304.09151. Reference: `transformers.models.umt5`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kerasformer.layers import MultiHeadAttention, RelativeAttention
+from kerasformer.models.config import hf
+from kerasformer.models.encoder_decoder import Stack
+from kerasformer.models.task_models import by_task
+from kerasformer.models.weight_table import Row, embedding, repeat
+from kerasformer.zoo import mt5, t5
+
+
+@dataclass(frozen=True, kw_only=True)
+class UMT5Config(mt5.MT5Config):
+    """Configuration of UMT5; the defaults are those of the reference class.
+
+    Attributes:
+        scale_output: Whether the output is scaled; by default if `tie_word_embeddings` is true. The checkpoints of
+            Google have false and were trained without the scale, which version 5 of `transformers` always applies.
+    """
+
+    model_type = "umt5"
+    same_as = t5.T5Config.same_as
+    # Describes the training of the published checkpoints.
+    ignored = t5.T5Config.ignored | {"scalable_attention"}
+
+    scale_output: bool | None = hf("scale_decoder_outputs", None)  # type: ignore[misc]
+
+
+class UMT5(t5.T5):
+    """UMT5 without head."""
+
+    config_type = UMT5Config
+    names = replace(t5.T5.names, mark=t5.T5.names.absent[0], absent=())
+
+    def make_position_bias(self, stack: Stack) -> None:
+        """Creates none that the layers of a stack share."""
+
+    def make_attention(self, stack: Stack, name: str, **options: Any) -> MultiHeadAttention:
+        """Creates attention, with a relative position bias of its own if it is self attention."""
+        if name == "attention":
+            options |= {"kind": RelativeAttention, "relative_bias": super().make_position_bias(stack)}
+        return super().make_attention(stack, name, **options)
+
+    def rows(self) -> list[Row]:
+        """Returns the weight table, with a relative position bias for each layer."""
+        rows = [row for row in super().rows() if "relative_attention_bias" not in row.tensor]
+        for stack, count in self.layer_counts.items():
+            path = f"{stack}/layer_{{i}}/attention/{stack}_bias"
+            rows += repeat(count, embedding(path, f"{stack}.block.{{i}}.layer.0.SelfAttention.relative_attention_bias"))
+        return rows
+
+
+class UMT5Seq2SeqLM(t5.T5Seq2SeqLM, backbone=UMT5):
+    """UMT5 for text-to-text generation, such as translation."""
+
+
+class UMT5Features(t5.T5Features, backbone=UMT5):
+    """Encoder of UMT5, for feature extraction: hidden states of each token."""
+
+
+class UMT5TextClassification(t5.T5TextClassification, backbone=UMT5):
+    """UMT5 for text classification, from the decoder's state of the end token."""
+
+
+class UMT5TokenClassification(t5.T5TokenClassification, backbone=UMT5):
+    """Encoder of UMT5, for token classification, such as named entity recognition."""
+
+
+class UMT5QuestionAnswering(t5.T5QuestionAnswering, backbone=UMT5):
+    """UMT5 for extractive question answering."""
+
+
+MODELS = by_task(
+    UMT5Seq2SeqLM,
+    UMT5Features,
+    UMT5TextClassification,
+    UMT5TokenClassification,
+    UMT5QuestionAnswering,
+)
