@@ -39,6 +39,11 @@ DEFAULT_NEW_TOKENS = 20
 
 FILE_NAME = "generation_config.json"
 
+_SINGLE = ("forced_bos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id")
+_SEVERAL = ("forced_eos_token_id", "eos_token_id", "suppress_tokens", "begin_suppress_tokens")
+ID_SETTINGS = (*_SINGLE, *_SEVERAL, "bad_words_ids", "sequence_bias")
+"""Settings that contain ids of tokens."""
+
 PrefixFunction = Callable[[int, np.ndarray], Any]
 """Maps the index of a prompt and the tokens of one of its rows `(N,)` to the ids that may follow."""
 
@@ -183,6 +188,40 @@ class GenerationConfig:
         if self.pad_token_id is not None:
             return self.pad_token_id
         return self.eos_token_id[0] if self.eos_token_id else 0
+
+    @property
+    def token_ids(self) -> set[int]:
+        """Ids of tokens that generation needs, as opposed to those that it avoids."""
+        single = (getattr(self, name) for name in _SINGLE)
+        return {each for each in (*single, *self.forced_eos_token_id, *self.eos_token_id) if each is not None}
+
+    def with_vocabulary(self, new_ids: Mapping[int, int]) -> GenerationConfig:
+        """Returns the settings of a model whose tokens have other ids.
+
+        Rules for tokens that the vocabulary lacks are omitted, since such tokens cannot be generated.
+
+        Args:
+            new_ids: New ids by old ids.
+        Raises:
+            GenerationError: a function decides by the old ids which tokens may follow.
+        """
+        if self.prefix_allowed_tokens_fn is not None:
+            raise GenerationError(
+                "a function refers to the ids of the original vocabulary. Expected: prefix_allowed_tokens_fn=None in "
+                "the settings of the model. Pass a function for the new ids to generate"
+            )
+
+        def known(ids: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(new_ids[index] for index in ids if index in new_ids)
+
+        given = {name: getattr(self, name) for name in _SINGLE}
+        changes: dict[str, Any] = {name: new_ids.get(each, each) for name, each in given.items() if each is not None}
+        changes |= {name: known(getattr(self, name)) for name in _SEVERAL}
+        changes["bad_words_ids"] = tuple(known(ids) for ids in self.bad_words_ids if new_ids.keys() >= set(ids))
+        changes["sequence_bias"] = tuple(
+            (known(ids), bias) for ids, bias in self.sequence_bias if new_ids.keys() >= set(ids)
+        )
+        return dataclasses.replace(self, **changes)
 
     def replace(self, **changes: Any) -> GenerationConfig:
         """Returns a copy with changed settings; `None` restores a default.

@@ -14,7 +14,7 @@ from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS, GenerationConfig
 from kerasformer.decoding.guidance import Guided, side_by_side
 from kerasformer.decoding.history import History
-from kerasformer.decoding.protocols import Step
+from kerasformer.decoding.protocols import Step, input_vocab_size
 from kerasformer.decoding.rules import Rule, rules_of
 from kerasformer.decoding.speculation import Assistant, Drafter, PromptLookup
 from kerasformer.decoding.stopping import check_stop, finish_reason
@@ -115,6 +115,7 @@ def prepare(
     config, controls = config or GenerationConfig(), controls or Controls()
     deadline = time.monotonic() + (config.max_time or float("inf"))
     check_stop(config, controls.decode)
+    _check_required(config, controls)
     inputs, mask = _checked(step, input_ids, attention_mask)
     prompts = tuple(row[real] for row, real in zip(inputs, mask == 1, strict=True))
     batch = len(inputs)
@@ -202,10 +203,10 @@ def _checked(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | Non
             f"each prompt needs at least one token. Received: empty prompts in rows {empty.tolist()}. "
             "Remove them, or start them with the bos token."
         )
-    real = ids[mask == 1]
-    if real.min() < 0 or real.max() >= step.vocab_size:
+    real, count = ids[mask == 1], input_vocab_size(step)
+    if real.min() < 0 or real.max() >= count:
         raise InputError(
-            f"token ids must be from 0 to {step.vocab_size - 1}. Received: {real.min()} to {real.max()}. "
+            f"token ids must be from 0 to {count - 1}. Received: {real.min()} to {real.max()}. "
             "Is this the tokenizer of this model?"
         )
     return np.where(mask == 1, ids, 0).astype(np.int32), mask
@@ -225,6 +226,14 @@ def decoder_start(step: Step, config: GenerationConfig) -> int:
             "generation_config.json."
         )
     return start
+
+
+def _check_required(config: GenerationConfig, controls: Controls) -> None:
+    if controls.required is not None and config.num_beams == 1:
+        raise GenerationError(
+            "Required tokens need beam search, which finds their place. Expected: at least "
+            f"{argument('num_beams', 2)}. Received: {argument('num_beams', 1)}. Try {argument('num_beams', 4)}."
+        )
 
 
 def _check_forced(step: Step, config: GenerationConfig) -> None:

@@ -115,6 +115,14 @@ class Step(Protocol):
         ...
 
 
+def input_vocab_size(step: Step) -> int:
+    """Returns the number of ids of prompts, the attribute `input_vocab_size`; by default that of the vocabulary.
+
+    An encoder-decoder may have separate vocabularies for the text that it reads and for the one that it writes.
+    """
+    return int(getattr(step, "input_vocab_size", step.vocab_size))
+
+
 @runtime_checkable
 class ResumableStep(Step, Protocol):
     """An engine that can continue an earlier text, of which it keeps the first tokens; see `PrefixCache`."""

@@ -30,7 +30,7 @@ class Request:
     Attributes:
         config: Generation settings.
         controls: Runtime controls.
-        tokenizer: Tokenizer of the model, or `None` if it has none.
+        tokenizer: Tokenizer of the texts that the model writes, or `None` if it has none.
         result: Requested result: `"texts"` (tokens, without a tokenizer), `"output"` for the `GenerationOutput`, or
             `"explanation"` for an `Explanation` of each text.
     """
@@ -61,6 +61,23 @@ class Request:
         parts = [(ids[part], None if mask is None else mask[part]) for part in rows]
         controls = [dataclasses.replace(self.controls, negative_ids=i, negative_mask=m) for i, m in parts]
         return [dataclasses.replace(self, controls=each) for each in controls]
+
+    def for_prompts(self, rows: Sequence[int], total: int) -> Request:
+        """Returns the request for some of the prompts, together with their negative prompts.
+
+        Args:
+            rows: Indices of the prompts, in any order; an index may be repeated.
+            total: Number of all prompts.
+        Raises:
+            InputError: neither one negative prompt nor one for each prompt.
+        """
+        whole = self.split([total])[0].controls
+        ids, mask = whole.negative_ids, whole.negative_mask
+        if ids is None or len(ids) == 1:
+            return self
+        mask = None if mask is None else np.asarray(mask)[list(rows)]
+        controls = dataclasses.replace(whole, negative_ids=ids[list(rows)], negative_mask=mask)
+        return dataclasses.replace(self, controls=controls)
 
     def generate(
         self, step: Step, ids: np.ndarray, mask: np.ndarray | None, cache: PrefixCache | None = None
@@ -158,7 +175,7 @@ def request(
             `output_scores`, `output_logits`: whether to return it with the scores or logits of each token.
             `explain`: whether to return an `Explanation` of each text.
         base: Settings of the model, which `settings` override.
-        tokenizer: Tokenizer for stop strings, constraints and negative prompts.
+        tokenizer: Tokenizer for negative prompts; its `writer` is that for stop strings, constraints and results.
         open_assistant: Maps the value of `assistant` to an engine and its tokenizer.
     Raises:
         GenerationError: an unknown name or an invalid value.
@@ -174,11 +191,11 @@ def request(
     scores, logits = _flag("output_scores", arguments), _flag("output_logits", arguments)
     whole = _flag("return_dict_in_generate", arguments, default=scores or logits)
     negative_ids, negative_mask = _negative(arguments, config, tokenizer)
-    rules = _functions("rules", arguments.get("rules", ()))
-    rules, stops = _with_constraint(arguments, tokenizer, config, rules, stops)
+    rules, writer = _functions("rules", arguments.get("rules", ())), tokenizer and tokenizer.writer
+    rules, stops = _with_constraint(arguments, writer, config, rules, stops)
     controls = Controls(
         stop=_any(stops),
-        decode=_tokenizer(tokenizer, "stop_strings").decode if config.stop_strings else None,
+        decode=_tokenizer(writer, "stop_strings").decode if config.stop_strings else None,
         rules=rules,
         cancelled=check("cancelled", arguments.get("cancelled"), optional(FUNCTION)),
         assistant=load_assistant(arguments.get("assistant"), tokenizer, open_assistant),
@@ -188,7 +205,7 @@ def request(
         output_scores=scores,
         output_logits=logits,
     )
-    return Request(config, controls, tokenizer, "explanation" if explain else "output" if whole else "texts")
+    return Request(config, controls, writer, "explanation" if explain else "output" if whole else "texts")
 
 
 _OTHER_ARGUMENTS = frozenset(

@@ -10,8 +10,8 @@ from typing import Any
 from tokenizers import decoders
 
 from kerasformer.errors import TokenizerError
-from kerasformer.generation.readable_tokens import BYTE_CHARACTERS
 from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization.byte_level import BYTE_CHARACTERS
 
 _SPACE = "▁"
 

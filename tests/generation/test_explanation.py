@@ -157,6 +157,9 @@ def test_tokens_are_readable() -> None:
     pieces = tiny_text.pieces()
     first = readable_token(pieces, pieces.encode("The sea")[0])
     assert first.startswith("␣") and readable_token(pieces, pieces.eos_token_id) == "</s>"
+    utf8 = tiny_text.utf8_bytes()
+    parts = [readable_token(utf8, token) for token in utf8.encode("€a")]
+    assert parts == [r"\xe2", r"\x82", r"\xac", "a", "</s>"]
     words = tiny_text.wordpiece()
     ending = next(token for token in words.get_vocab() if token.startswith("##"))
     assert readable_token(words, words.token_to_id(ending)) == ending
