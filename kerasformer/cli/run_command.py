@@ -27,6 +27,7 @@ from kerasformer.cli.console import (
 )
 from kerasformer.errors import ArgumentStyle, InputError, KerasformerError, SourceError, argument
 from kerasformer.files import local_path, parse_json, read_text
+from kerasformer.tasks import of_prefix
 
 
 def _in_panel(panel: str, help: str, *names: str) -> Any:
@@ -82,6 +83,23 @@ def run(
     prefix: Annotated[
         str | None, typer.Option(help='Task prefix to put before each text, such as "summarize: ".')
     ] = None,
+    src_lang: Annotated[str | None, typer.Option(help="Language of the texts, for translation.")] = None,
+    tgt_lang: Annotated[str | None, typer.Option(help="Language of the results, for translation.")] = None,
+    glossary: Annotated[
+        str | None,
+        typer.Option(
+            help="File with a term and its translation in each line, separated by a tab, for translation with beams."
+        ),
+    ] = None,
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="Read a text in parts: sentences or chunks, for translation; chunks of sentences, for summarization."
+        ),
+    ] = None,
+    return_scores: Annotated[
+        bool, typer.Option("--return-scores", help="Score each result of translation or summarization.")
+    ] = False,
     truncation: Annotated[
         bool, typer.Option("--truncation", help="Read only the start of texts that are too long.")
     ] = False,
@@ -251,6 +269,8 @@ def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "json_schema" in settings:
         settings["json_schema"] = _schema(settings["json_schema"])
+    if "glossary" in settings:
+        settings["glossary"] = _glossary(settings["glossary"])
     return settings | dict(map(setting_of, options["set_"] or ()))
 
 
@@ -274,6 +294,18 @@ def _schema(value: str) -> Any:
         raise InputError(f"--json-schema must be a JSON file, or JSON. Received: {value!r} ({error})") from error
 
 
+def _glossary(file: str) -> dict[str, str]:
+    """Reads the terms of a file and their translations."""
+    lines = [line.split("\t") for line in read_text(local_path(file)).splitlines() if line.strip()]
+    for line in lines:
+        if len(line) != 2:
+            raise InputError(
+                "Each line of a glossary must be a term and its translation, separated by a tab. Received: "
+                f"{' '.join(line)!r}"
+            )
+    return {source: target for source, target in lines}
+
+
 _SHORTENED = frozenset({"truncation"})
 _IN_CHUNKS = frozenset({"chunk_length", "stride", "truncation"})
 _COMBINED = _IN_CHUNKS | {"combine"}
@@ -289,6 +321,13 @@ _OPTIONS: dict[str, frozenset[str]] = {
     "zero-shot-classification": _COMBINED | {"candidate_labels", "hypothesis_template", "multi_label"},
 }
 """Options of each task that does not generate; those of generation are checked with its settings."""
+_TO_TEXT = frozenset("prefix src_lang tgt_lang split chunk_length return_scores truncation top_k".split())
+_FROM_TEXT = {
+    "summarization": _TO_TEXT,
+    "text2text-generation": _TO_TEXT,
+    "translation": _TO_TEXT | {"glossary"},
+}
+"""Options of the tasks from text to text."""
 _FOR_RANKING = {"sentence-similarity": _EMBEDDINGS | {"top_k"}, "text-classification": _COMBINED | {"top_k"}}
 _FOR_GENERATION = frozenset({"top_k", "truncation"})
 """Options that generation shares with other tasks."""
@@ -304,9 +343,9 @@ def _check(pipe: Any, settings: Mapping[str, Any], question: str | None, query: 
         raise InputError(f"{argument('query')} is for models that rank texts. Received: a model for {pipe.task}.")
     if pipe.task == "zero-shot-classification" and "candidate_labels" not in settings:
         raise InputError(f"zero-shot-classification needs {argument('candidate_labels', ...)}, the name of a class.")
-    for_others = frozenset().union(*_OPTIONS.values()) - _FOR_GENERATION
+    for_others = frozenset().union(*_OPTIONS.values(), *_FROM_TEXT.values()) - _FOR_GENERATION
     if hasattr(pipe, "stream"):
-        unsupported = set(settings) & for_others
+        unsupported = set(settings) & (for_others - _FROM_TEXT.get(of_prefix(pipe.task), frozenset()))
     else:
         unsupported = set(settings) - (_OPTIONS if query is None else _FOR_RANKING)[pipe.task]
     if unsupported:

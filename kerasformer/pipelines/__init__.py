@@ -16,9 +16,12 @@ from kerasformer.pipelines.fill_mask import FillMaskPipeline
 from kerasformer.pipelines.opening import open_source
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
+from kerasformer.pipelines.summarization import SummarizationPipeline
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
-from kerasformer.pipelines.text_generation import Text2TextGenerationPipeline, TextGenerationPipeline
+from kerasformer.pipelines.text_generation import TextGenerationPipeline
+from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
 from kerasformer.pipelines.token_classification import TokenClassificationPipeline
+from kerasformer.pipelines.translation import TranslationPipeline
 from kerasformer.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
 from kerasformer.tasks import ALIASES, known_as, of_prefix
 from kerasformer.tokenization import Tokenizer
@@ -33,13 +36,13 @@ PIPELINES: dict[str, type[Pipeline]] = {
     "fill-mask": FillMaskPipeline,
     "question-answering": QuestionAnsweringPipeline,
     "sentence-similarity": SentenceSimilarityPipeline,
-    "summarization": Text2TextGenerationPipeline,
+    "summarization": SummarizationPipeline,
     "text-classification": TextClassificationPipeline,
     "text-ranking": TextClassificationPipeline,
     "text-generation": TextGenerationPipeline,
     "text2text-generation": Text2TextGenerationPipeline,
     "token-classification": TokenClassificationPipeline,
-    "translation": Text2TextGenerationPipeline,
+    "translation": TranslationPipeline,
     "zero-shot-classification": ZeroShotClassificationPipeline,
 }
 
@@ -54,6 +57,8 @@ def pipeline(
     cache_dir: str | Path | bool | None = None,
     accelerator: str | None = None,
     providers: Sequence[str] | None = None,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
 ) -> Any:
     """Creates the pipeline of a task for a Keras model or a bundle.
 
@@ -68,6 +73,8 @@ def pipeline(
             folder. Nothing is cached by default.
         accelerator: For a TFLite bundle: `"gpu"` or `"npu"`, if the device has one.
         providers: For an ONNX bundle: execution providers of ONNX Runtime in order of preference.
+        src_lang: Language of the texts, for translation and other tasks from text to text; a call can change it.
+        tgt_lang: Language of the results, likewise.
 
     Returns:
         A callable; its arguments are documented in the class of the task. Results have the structure of those of
@@ -75,7 +82,8 @@ def pipeline(
 
     Raises:
         SourceError: the source was not found.
-        InputError: the task is unknown or not that of the source, or the engine does not support an option.
+        InputError: the task is unknown or not that of the source; the engine does not support an option; or the model
+            does not know a language.
         MissingExtraError: the engine is not installed.
         TokenizerError: there is no tokenizer.
     """
@@ -85,7 +93,13 @@ def pipeline(
     kind = PIPELINES.get(of_prefix(opened.task))
     if kind is None:
         raise InputError(f"There is no pipeline for {opened.task}. Expected one of {', '.join(PIPELINES)}")
-    return kind(opened)
+    if src_lang is None and tgt_lang is None:
+        return kind(opened)
+    if not issubclass(kind, Text2TextGenerationPipeline):
+        raise InputError(
+            f"src_lang and tgt_lang are for tasks from text to text. Expected: neither. Received: {opened.task}"
+        )
+    return kind(opened, src_lang, tgt_lang)
 
 
 def _task_and_source(task: Any, source: Any, model: Any) -> tuple[str | None, Any]:

@@ -107,9 +107,13 @@ class Pipeline:
         if limit is not None and width > limit:
             raise CapacityError(
                 f"A text exceeds the model's maximum length. Expected at most {limit} tokens. Received: {width}. "
-                f"Shorten it, or pass {argument('truncation', True)} to truncate it."
+                f"{self._advice_for_long_texts()}"
             )
         return encoded
+
+    def _advice_for_long_texts(self) -> str:
+        """Returns what a caller can do about a text that exceeds the model's maximum length."""
+        return f"Shorten it, or pass {argument('truncation', True)} to truncate it."
 
     def _whole_length(
         self, texts: Sequence[str], pairs: Sequence[str | None] | None, options: LengthOptions

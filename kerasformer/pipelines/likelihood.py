@@ -17,6 +17,7 @@ from kerasformer.decoding.checks import TEMPERATURE
 from kerasformer.decoding.distribution import softmax
 from kerasformer.decoding.likelihood import check_capacity, log_probabilities, next_log_probabilities
 from kerasformer.decoding.preparation import decoder_start
+from kerasformer.decoding.protocols import input_vocab_size
 from kerasformer.decoding.samplers import sampling_of
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.generation.readable_tokens import readable_token
@@ -140,7 +141,7 @@ def next_token_distribution(model: Any, text: str, temperature: float = 1.0) -> 
     check_capacity(opened.step, 1 if opened.step.is_encoder_decoder else len(row))
     first = np.array([opened.decoder_start]) if opened.step.is_encoder_decoder else row[-1:]
     logs = next_log_probabilities(opened.step, ids, np.ones_like(ids), first.astype(np.int32))
-    return NextTokens(softmax(logs[0] / divisor), opened.needed_tokenizer)
+    return NextTokens(softmax(logs[0] / divisor), opened.needed_tokenizer.writer)
 
 
 @dataclass(frozen=True)
@@ -164,11 +165,17 @@ class _Opened:
 
 def _rows(opened: _Opened, texts: Texts, name: str) -> tuple[list[np.ndarray], bool]:
     """Returns the ids of each text, and whether the argument was a single text."""
-    last = opened.step.vocab_size - 1
+    written = name == "target" or not opened.step.is_encoder_decoder
+    last = (opened.step.vocab_size if written else input_vocab_size(opened.step)) - 1
     ids = sequence(integer(0, last), least=1)
+
+    def encoded(text: str) -> list[int]:
+        tokenizer = opened.needed_tokenizer
+        return (tokenizer.writer if written else tokenizer).encode(text)
+
     one = Kind(
         f"a text or its ids from 0 to {last}, of at least one token, or several of them",
-        lambda row: ids.convert(opened.needed_tokenizer.encode(row) if isinstance(row, str) else row),
+        lambda row: ids.convert(encoded(row) if isinstance(row, str) else row),
     )
     single = _is_single(texts)
     several = sequence(one, least=1).convert

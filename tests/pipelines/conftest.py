@@ -11,9 +11,9 @@ import pytest
 import torch
 import transformers
 
-from kerasformer.pipelines import pipeline
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
+from tests.keras_pipelines import keras_pipeline
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 torch.set_num_threads(1)  # these models are too small to share
@@ -91,13 +91,13 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path
 @pytest.fixture(scope="module")
 def story(checkpoint: Callable[[str], Path]) -> Any:
     """A text-generation pipeline."""
-    return pipeline("text-generation", checkpoint("story"))
+    return keras_pipeline(checkpoint("story"))
 
 
 @pytest.fixture(scope="module")
 def rewrite(checkpoint: Callable[[str], Path]) -> Any:
     """A text2text-generation pipeline."""
-    return pipeline("text2text-generation", checkpoint("rewrite"))
+    return keras_pipeline(checkpoint("rewrite"))
 
 
 def _spread(model: Any, seed: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 import kerasformer as kf
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.generation.explanation import Explanation
-from kerasformer.models.keras_engine import KerasStep
+from tests.keras_pipelines import keras_pipeline
 from tests.tiny_text import CORPUS, PROMPTS
 
 NEW = 8
@@ -30,8 +30,7 @@ def pipe(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFac
     def get(name: str, engine: str) -> Any:
         if (name, engine) not in opened:
             if engine == "keras":
-                it = kf.pipeline(None, _calmer(kf.zoo.load(checkpoint(name))))
-                it.model = KerasStep(it.model.model, jit_compile=False)  # compiling takes longer than running here
+                it = keras_pipeline(_calmer(kf.zoo.load(checkpoint(name))))
             else:
                 model = get(name, "keras").model.model
                 it = kf.pipeline(None, kf.export.export(model, tmp_path_factory.mktemp(name) / engine, engine))

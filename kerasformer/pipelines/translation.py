@@ -1,0 +1,206 @@
+"""Translation, with the languages of multilingual models and of task prefixes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, ClassVar, Self
+
+from kerasformer.arguments import STRING, check, optional
+from kerasformer.errors import InputError, argument
+from kerasformer.generation import GeneratedText, Request
+from kerasformer.generation.glossary import Glossary
+from kerasformer.pipelines.base import LengthOptions
+from kerasformer.pipelines.opening import Opened
+from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
+from kerasformer.tasks import languages
+from kerasformer.tokenization import Encoding
+from kerasformer.tokenization.truncation import TruncationWarning
+
+_NAMES = ("src_lang", "tgt_lang")
+_MARK = re.compile(r">>(\S+)<<")
+
+
+class TranslationPipeline(Text2TextGenerationPipeline):
+    """Translates texts: `[{"translation_text": …}]`.
+
+    The languages are those of `src_lang` and `tgt_lang`, or of a task such as `"translation_en_to_de"`. They select the
+    tokens of the languages (mBART, M2M-100, NLLB), the prefix and the settings of the task (T5), or the token of the
+    output's language at the start of the text, such as `>>fra<<` (models of OPUS-MT with several such languages).
+
+    With `split="sentences"`, each sentence is translated by itself; with `split="chunks"`, as many sentences of a line
+    as fit. Line breaks and the spaces between sentences are those of the text.
+
+    There is a `TruncationWarning` for translations that are cut, unless the call sets the maximum length.
+    """
+
+    key: ClassVar[str] = "translation_text"
+    splits: ClassVar[tuple[str, ...]] = ("sentences", "chunks")
+
+    def __init__(self, opened: Opened, src_lang: str | None = None, tgt_lang: str | None = None) -> None:
+        self._languages: tuple[str | None, str | None] = (None, None)
+        self._glossary: Glossary | None = None
+        marks = [_MARK.fullmatch(token) for token in sorted(opened.tokenizer.get_vocab())]
+        self._marks = {match[1]: f"{match[0]} " for match in marks if match}
+        """Texts put before an input, by the codes of the languages that it can be translated to (OPUS-MT)."""
+        of_task = languages(opened.task)
+        if opened.tokenizer.languages or (opened.info.prefixes("translation") and opened.task == "translation"):
+            src_lang, tgt_lang = src_lang or of_task[0], tgt_lang or of_task[1]
+        super().__init__(opened, src_lang, tgt_lang)
+
+    def __call__(self, inputs: Any, *, glossary: Mapping[str, str] | None = None, **options: Any) -> Any:
+        """Translates texts.
+
+        Args:
+            inputs: As for `Text2TextGenerationPipeline`.
+            glossary: Target terms by source terms. Where a text contains a source term, its translation contains the
+                target term, wherever the model puts it; the more beams, the better the place. A term in small letters
+                is also found with capitals.
+            options: Arguments of `Text2TextGenerationPipeline`.
+
+        Raises:
+            GenerationError: `glossary` without beam search; or no translation within the maximum length contains all
+                terms.
+            InputError: the model cannot write a term; see also `Text2TextGenerationPipeline`.
+        """
+        pipe = self
+        if glossary is not None:
+            pipe = copy.copy(self)
+            pipe._glossary = Glossary(glossary, self.tokenizer.writer)
+        return super(TranslationPipeline, pipe).__call__(inputs, **options)
+
+    def _write(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> GeneratedText:
+        required = None if self._glossary is None else self._glossary.required(texts)
+        if required is not None:
+            controls = dataclasses.replace(generation.controls, required=required)
+            generation = dataclasses.replace(generation, controls=controls)
+        generated = super()._write(generation, texts, encoded)
+        if required is not None:
+            required.check(generated.output.sequences)
+        output, cut = generated.output, generated.output.finish_reasons.count("length")
+        limit, default = (
+            (each.max_new_tokens, each.max_length) for each in (generation.config, self.generation_config)
+        )
+        if cut and limit == default:
+            warnings.warn(
+                f"{cut} of {len(output.sequences)} translations were cut after {max(map(len, output.sequences))} "
+                "tokens, the maximum in the settings of the model. Pass a larger max_new_tokens, or split='sentences' "
+                "to translate each sentence by itself",
+                TruncationWarning,
+                stacklevel=2,
+            )
+        return generated
+
+    def _encode(
+        self, texts: Sequence[str], options: LengthOptions, pairs: Sequence[str | None] | None = None
+    ) -> Encoding:
+        """Tokenizes texts; each must begin with the language of its translation if the model has several marks.
+
+        Raises:
+            InputError: the language of a text is missing.
+        """
+        encoded = super()._encode(texts, options, pairs)
+        marks = {self.tokenizer.token_to_id(mark.rstrip()) for mark in self._marks.values()}
+        if len(marks) > 1 and not marks.issuperset(encoded.input_ids[:, 0].tolist()):
+            raise InputError(
+                f"The language of the output is missing. Expected {argument('tgt_lang', ...)} to be one of "
+                f"{', '.join(self._marks)}. Received: none"
+            )
+        return encoded
+
+    def _set_languages(self, src_lang: str | None, tgt_lang: str | None) -> None:
+        if self._marks:
+            self._mark(src_lang, tgt_lang)
+            self._languages = (None, tgt_lang)
+        elif self._selects_prefix:
+            self._tasks_between(src_lang, tgt_lang)
+            self._languages = (src_lang, tgt_lang)
+        else:
+            super()._set_languages(src_lang, tgt_lang)
+
+    @property
+    def _selects_prefix(self) -> bool:
+        """Whether the languages of a translation select a prefix."""
+        return not self.tokenizer.languages and bool(self.info.prefixes("translation"))
+
+    def _for_call(
+        self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: Mapping[str, Any]
+    ) -> tuple[Self, str]:
+        if self._marks and prefix is None:
+            mark = self._mark(src_lang, tgt_lang or self._languages[1])
+            return self._for_languages(None, None, settings), mark
+        if self._selects_prefix and prefix is None:
+            source, target = src_lang or self._languages[0], tgt_lang or self._languages[1]
+            if source is not None or target is not None:
+                task = self._task_between(source, target)
+                pipe = self._for_languages(None, None, settings)
+                pipe.generation_config = pipe._with_task_settings(task)
+                return pipe, self.info.task_prefixes[task]
+        return super()._for_call(prefix, src_lang, tgt_lang, settings)
+
+    def _mark(self, src_lang: str | None, tgt_lang: str | None) -> str:
+        """Returns the text that marks the language of the output of each input; `None` marks nothing.
+
+        Raises:
+            InputError: the language is unknown, or that of the input is passed, which is not marked.
+        """
+        if src_lang is not None:
+            raise InputError(
+                "This model marks the language of the output alone. Expected: no src_lang. Received: "
+                f"{argument('src_lang', src_lang)}"
+            )
+        if tgt_lang is None or tgt_lang in self._marks:
+            return self._marks.get(str(tgt_lang), "")
+        code = check("tgt_lang", tgt_lang, STRING)
+        close = get_close_matches(code, self._marks, 1, 0.5)
+        hint = f". Did you mean {close[0]!r}?" if close else ""
+        raise InputError(
+            f"{argument('tgt_lang')} must be a language of the model. Expected: one of {', '.join(self._marks)}. "
+            f"Received: {code!r}{hint}"
+        )
+
+    def _task_between(self, src_lang: str | None, tgt_lang: str | None) -> str:
+        """Returns the task of the checkpoint that translates between two languages, one of which may be `None`.
+
+        Raises:
+            InputError: there is none, or more than one.
+        """
+        found = self._tasks_between(src_lang, tgt_lang)
+        if len(found) > 1:
+            side = 0 if src_lang is None else 1
+            codes = ", ".join(str(languages(task)[side]) for task in found)
+            raise InputError(
+                f"The language of the {('input', 'output')[side]} is missing. Expected {argument(_NAMES[side], ...)} "
+                f"to be one of {codes}. Received: none"
+            )
+        return found[0]
+
+    def _tasks_between(self, src_lang: str | None, tgt_lang: str | None) -> list[str]:
+        """Returns the tasks of the checkpoint that translate between two languages; `None` is any language.
+
+        Raises:
+            InputError: there is none.
+        """
+        wanted = {
+            name: check(name, code, optional(STRING)) for name, code in zip(_NAMES, (src_lang, tgt_lang), strict=True)
+        }
+        known = {task: languages(task) for task in self.info.prefixes("translation")}
+        found = [
+            task
+            for task, pair in known.items()
+            if all(code in (None, of_task) for code, of_task in zip(wanted.values(), pair, strict=True))
+        ]
+        if not found:
+            pairs = [f"{source} to {target}" for source, target in known.values()]
+            received = ", ".join(argument(name, code) for name, code in wanted.items() if code is not None)
+            close = get_close_matches(" to ".join(code or "" for code in wanted.values()), pairs, 1, 0.5)
+            hint = f". Did you mean {close[0]}?" if close else ""
+            raise InputError(
+                f"The model does not translate between these languages. Expected: one of {', '.join(pairs)}. "
+                f"Received: {received}{hint}"
+            )
+        return found
