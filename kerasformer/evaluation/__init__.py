@@ -1,18 +1,27 @@
 """Evaluation of a pipeline on labelled texts, on any engine, with the metrics of its task."""
 
-from kerasformer.evaluation.examples import Example, examples, read_examples
+from kerasformer.evaluation.baselines import BASELINES, lead, tldr
+from kerasformer.evaluation.examples import Example, examples, read_examples, read_parallel
 from kerasformer.evaluation.quality import QUALITY, Quality, compare_quality, pipeline_of, record_quality
 from kerasformer.evaluation.task_evaluation import check, evaluate
+from kerasformer.evaluation.text_evaluation import TEXT_TASKS, System, TextEvaluation
 
 __all__ = [
+    "BASELINES",
     "QUALITY",
     "Example",
     "Quality",
+    "TEXT_TASKS",
+    "System",
+    "TextEvaluation",
     "check",
     "compare_quality",
     "evaluate",
     "examples",
+    "lead",
     "pipeline_of",
     "read_examples",
+    "read_parallel",
     "record_quality",
+    "tldr",
 ]

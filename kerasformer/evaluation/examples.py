@@ -9,10 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerasformer.errors import InputError, SourceError
+from kerasformer.errors import InputError, SourceError, argument
 from kerasformer.files import local_path, parse_json
 
-TEXT_COLUMNS = ("text", "sentence", "sentence1", "document", "article", "context", "source", "words", "tokens")
+TEXT_COLUMNS = (
+    "text",
+    "sentence",
+    "sentence1",
+    "document",
+    "article",
+    "dialogue",
+    "context",
+    "source",
+    "words",
+    "tokens",
+)
 LABEL_COLUMNS = ("label", "labels", "tags", "ner_tags", "summary", "highlights", "target", "answers", "answer")
 PAIR_COLUMNS = ("pair", "sentence2")
 QUESTION_COLUMNS = ("question",)
@@ -68,7 +79,8 @@ def read_examples(path: str | Path, text_column: str | None = None, label_column
     """Reads a file of texts, optionally with labels.
 
     Args:
-        path: File, optionally compressed as `.gz`. `.jsonl` has an object per line. `.tsv` and `.csv` have a header or,
+        path: File, optionally compressed as `.gz`. `.jsonl` has an object per line; that of
+            its key `"translation"` has further columns, named after languages. `.tsv` and `.csv` have a header or,
             without one, texts in the first column and labels in the second. Any other file has a text per line.
         text_column: Name of the column of texts, or its number starting at 1; a common name by default.
         label_column: Name or number of the column of labels; a common name by default.
@@ -87,6 +99,30 @@ def read_examples(path: str | Path, text_column: str | None = None, label_column
     if not rows:
         raise InputError(f"A file with at least one text was expected. Received: {path}")
     return [_example(row, text_column, label_column, f"{path}, line {number}") for number, row in rows]
+
+
+def read_parallel(path: str | Path, references: Sequence[str | Path]) -> list[Example]:
+    """Reads a file of texts, one per line, with references in the same lines of other files.
+
+    Args:
+        path: File of texts, optionally compressed as `.gz`.
+        references: One or more files of references, likewise. A line may be empty in all but one of them.
+    Raises:
+        InputError: a file does not exist or cannot be read, has another number of lines, or a text or all references of
+            a line are empty.
+    """
+    paths = [local_path(each, InputError) for each in (path, *references)]
+    columns = [[line.strip() for line in _lines(each)] for each in paths]
+    if len({len(lines) for lines in columns}) > 1 or not columns[0]:
+        counts = ", ".join(f"{len(lines):,} in {each}" for each, lines in zip(paths, columns, strict=True))
+        raise InputError(f"Files with the same number of lines, at least one, were expected. Received: {counts}")
+    read = []
+    for number, (text, *expected) in enumerate(zip(*columns, strict=True), 1):
+        if not text or not any(expected):
+            empty = paths[0] if not text else " and ".join(map(str, paths[1:]))
+            raise InputError(f"A text was expected in each line. Received: an empty line {number} in {empty}")
+        read.append(Example(text, [reference for reference in expected if reference]))
+    return read
 
 
 def _lines(path: Path) -> list[str]:
@@ -110,7 +146,9 @@ def _object(line: str, path: Path, number: int) -> dict[str, Any]:
         raise InputError(f"Each line must be a JSON object: {error}") from error
     if not isinstance(row, dict):
         raise InputError(f"Each line must be a JSON object. Received: {line[:80]!r} in {path}, line {number}")
-    return row
+    translation = row.get("translation")
+    # The datasets of Hugging Face have a text by language here.
+    return row | translation if isinstance(translation, dict) else row
 
 
 def _cells(
@@ -170,6 +208,6 @@ def _cell(
         columns = ", ".join(name for name in row if not name.isdigit())
         raise InputError(
             f"A column of {what}s was expected, named {' or '.join(names)}. Received: {columns or 'none'} "
-            f"({location}). Name it with {what}_column"
+            f"({location}). Name it with {argument(f'{what}_column', ...)}"
         )
     return cell

@@ -6,8 +6,11 @@ import re
 import string
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
 
-from kerasformer.errors import require
+from kerasformer.arguments import check, one_of, optional
+from kerasformer.errors import InputError, require
 
 Entity = tuple[str, int, int]
 """Type, index of the first word, index of the last word."""
@@ -83,11 +86,30 @@ def _words(answer: str) -> list[str]:
     return re.sub(r"\b(a|an|the)\b", " ", plain).split()
 
 
+@dataclass(frozen=True)
+class TextScores:
+    """Scores of generated texts.
+
+    Attributes:
+        figures: Scores by metric, between 0 and 1.
+        signatures: Package, version and settings that each score was computed with, by the name of the metric.
+    """
+
+    figures: dict[str, float]
+    signatures: dict[str, str]
+
+    def __or__(self, other: TextScores) -> TextScores:
+        return TextScores(self.figures | other.figures, self.signatures | other.signatures)
+
+
 _ROUGE = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 _EXTRA = "metrics"
 
+BLEU_TOKENIZERS = ("13a", "char", "intl", "ja-mecab", "ko-mecab", "none", "zh")
+"""Tokenizers of `sacrebleu` that need no download."""
 
-def rouge(received: Sequence[str], expected: Sequence[Sequence[str]]) -> dict[str, float]:
+
+def rouge(received: Sequence[str], expected: Sequence[Sequence[str]]) -> TextScores:
     """Computes the mean F1 of ROUGE-1, -2, -L and -Lsum with `rouge-score`, with stemming and the best reference.
 
     Args:
@@ -95,35 +117,85 @@ def rouge(received: Sequence[str], expected: Sequence[Sequence[str]]) -> dict[st
         expected: One or more references for each text.
 
     Raises:
+        InputError: most letters of the references are not the letters a to z, which alone `rouge-score` counts.
         MissingExtraError: `rouge-score` is not installed.
 
     Reference: Lin 2004, ROUGE: A Package for Automatic Evaluation of Summaries.
     """
+    check_latin(expected)
     scorer = require("rouge_score.rouge_scorer", _EXTRA).RougeScorer(_ROUGE, use_stemmer=True)
     scores = [scorer.score_multi(list(right), text) for text, right in zip(received, expected, strict=True)]
-    return {name: sum(score[name].fmeasure for score in scores) / len(scores) for name in _ROUGE}
+    figures = {name: sum(score[name].fmeasure for score in scores) / len(scores) for name in _ROUGE}
+    settings = "stemmer:yes|score:f1|refs:best"
+    return TextScores(figures, {"rouge": f"{settings}|version:{metadata.version('rouge-score')}"})
 
 
-def bleu_and_chrf(received: Sequence[str], expected: Sequence[Sequence[str]]) -> dict[str, float]:
+def is_latin(texts: Sequence[Sequence[str]]) -> bool:
+    """Returns whether at least half of the letters of all texts are the letters a to z."""
+    letters = [character for row in texts for text in row for character in text if character.isalpha()]
+    return 2 * sum(map(str.isascii, letters)) >= len(letters)
+
+
+def check_latin(texts: Sequence[Sequence[str]]) -> None:
+    """Checks that ROUGE can be computed with these references.
+
+    Raises:
+        InputError: most of their letters are not the letters a to z.
+    """
+    if not is_latin(texts):
+        raise InputError(
+            "ROUGE counts only words of the letters a to z and digits. Expected: references of which most letters are "
+            f"these. Received: {texts[0][0]!r:.80}"
+        )
+
+
+def bleu_and_chrf(
+    received: Sequence[str], expected: Sequence[Sequence[str]], bleu_tokenizer: str | None = None
+) -> TextScores:
     """Computes corpus BLEU and chrF2 with the default settings of `sacrebleu`, divided by 100.
 
     Args:
         received: Generated texts.
         expected: One or more references for each text.
+        bleu_tokenizer: Tokenizer of BLEU, one of `BLEU_TOKENIZERS`. By default, `"13a"` or, if most characters of the
+            references are of scripts without spaces, `"zh"` for Chinese and `"char"` for others.
 
     Raises:
+        InputError: the tokenizer is unknown, or its package is not installed.
         MissingExtraError: `sacrebleu` is not installed.
 
     Reference: Post 2018, A Call for Clarity in Reporting BLEU Scores; Popović 2015, chrF.
     """
-    sacrebleu = require("sacrebleu", _EXTRA)
+    sacrebleu = require("sacrebleu.metrics", _EXTRA)
+    bleu_tokenizer = check("bleu_tokenizer", bleu_tokenizer, optional(one_of(*BLEU_TOKENIZERS)))
     count = max(map(len, expected))
     references = [[right[n] if n < len(right) else None for right in expected] for n in range(count)]
-    scores = {
-        "bleu": sacrebleu.corpus_bleu(list(received), references),
-        "chrf": sacrebleu.corpus_chrf(list(received), references),
-    }
-    return {name: score.score / 100 for name, score in scores.items()}
+    try:
+        metrics = {
+            "bleu": sacrebleu.BLEU(tokenize=bleu_tokenizer or _bleu_tokenizer(expected)),
+            "chrf": sacrebleu.CHRF(),
+        }
+    except RuntimeError as error:  # with the command that installs the tokenizer of Japanese or Korean
+        raise InputError(" ".join(str(error).split())) from error
+    figures = {name: metric.corpus_score(list(received), references).score / 100 for name, metric in metrics.items()}
+    return TextScores(figures, {name: str(metric.get_signature()) for name, metric in metrics.items()})
+
+
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
+_OTHERS_WITHOUT_SPACES = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]")
+
+
+def _bleu_tokenizer(texts: Sequence[Sequence[str]]) -> str:
+    """Returns the tokenizer for texts in the script of most of their characters.
+
+    Thai, Lao, Burmese, Khmer and Japanese are written without spaces, as is Chinese.
+    """
+    characters = [character for row in texts for text in row for character in text if character.isalpha()]
+    others = sum(map(bool, map(_OTHERS_WITHOUT_SPACES.match, characters)))
+    han = sum(map(bool, map(_HAN.match, characters)))
+    if 2 * (others + han) <= len(characters):
+        return "13a"
+    return "zh" if others < han / 20 else "char"
 
 
 def check_packages(*modules: str) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
 from kerasformer.evaluation.examples import Example
+from kerasformer.evaluation.text_evaluation import PACKAGES, generated, references, score
 from kerasformer.fidelity.perplexity import losses
 from kerasformer.pipelines import Pipeline
 from kerasformer.progress import CountProgress
@@ -55,7 +56,9 @@ def check(task: str, examples: Sequence[Example]) -> None:
     missing = [number for number, example in enumerate(examples, 1) if example.label is None]
     if missing and task != "text-generation":
         raise InputError(f"{task} needs a label for each text. Received: text {missing[0]} of {len(examples)} has none")
-    metrics.check_packages(*_PACKAGES.get(task, ()))
+    metrics.check_packages(*PACKAGES.get(task, ()))
+    if task in PACKAGES:
+        references(examples)
 
 
 def _silent(done: int, total: int) -> None:
@@ -183,18 +186,9 @@ def _fill_mask(pipe: Any, examples: Sequence[Example], progress: CountProgress) 
 
 
 def _text_to_text(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
-    def answer(part: Sequence[Example]) -> Sequence[Any]:
-        return [next(iter(row.values())) for row in pipe([example.text for example in part], truncation=True)]
-
-    received = _answers(answer, examples, progress)
-    expected = [list(map(str, _listed(example.label))) for example in examples]
-    task = of_prefix(pipe.task)
-    figures: dict[str, float] = {}
-    if task != "translation":
-        figures |= metrics.rouge(received, expected)
-    if task != "summarization":
-        figures |= metrics.bleu_and_chrf(received, expected)
-    return figures
+    expected = references(examples)
+    received = generated(pipe, [example.text for example in examples], batch_size=_BATCH, progress=progress)
+    return score(of_prefix(pipe.task), received, expected).figures
 
 
 def _perplexity(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
@@ -229,10 +223,3 @@ _MEASURES: dict[str, Callable[[Any, Sequence[Example], CountProgress], dict[str,
     "text2text-generation": _text_to_text,
     "text-generation": _perplexity,
 }
-
-_PACKAGES = {
-    "summarization": ("rouge_score",),
-    "translation": ("sacrebleu",),
-    "text2text-generation": ("rouge_score", "sacrebleu"),
-}
-"""Packages that the metrics of a task need."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.evaluation import Example, examples, read_examples
+from kerasformer.evaluation import Example, examples, read_examples, read_parallel
 
 TWO = [Example("a good film", "1"), Example("no, not this", "0")]
 
@@ -68,6 +68,43 @@ def test_words_questions_and_pairs(tmp_path):
         Example("Ada left.", 1, pair="She is gone."),
     ]
     assert examples([each.to_dict() for each in read]) == read
+
+
+def test_translations_by_language_are_columns(tmp_path):
+    (tmp_path / "data.jsonl").write_text('{"id": 3, "translation": {"en": "Rain.", "de": "Regen."}}\n')
+    assert read_examples(tmp_path / "data.jsonl", "en", "de") == [Example("Rain.", "Regen.")]
+    assert read_examples(tmp_path / "data.jsonl", "de", "en") == [Example("Regen.", "Rain.")]
+    with pytest.raises(InputError, match="Received: id, translation, en, de .*line 1"):
+        read_examples(tmp_path / "data.jsonl")
+
+
+def test_parallel_files(tmp_path):
+    (tmp_path / "a.en").write_bytes(b"Rain.\r\nMr. O'Neil\xe2\x80\xa8 left.\r\n")  # a line separator is no line end
+    (tmp_path / "a.de.gz").write_bytes(gzip.compress(b"Regen.\nHerr O'Neil ging."))
+    (tmp_path / "b.de").write_text("\nHerr O'Neil verschwand.\n")
+    first = read_parallel(tmp_path / "a.en", [tmp_path / "a.de.gz"])
+    assert [each.label for each in first] == [["Regen."], ["Herr O'Neil ging."]]
+    assert [each.text for each in first] == ["Rain.", "Mr. O'Neil\u2028 left."]
+    both = read_parallel(tmp_path / "a.en", [tmp_path / "a.de.gz", tmp_path / "b.de"])
+    assert [each.label for each in both] == [["Regen."], ["Herr O'Neil ging.", "Herr O'Neil verschwand."]]
+
+
+@pytest.mark.parametrize(
+    ("text", "reference", "message"),
+    [
+        ("a\nb\n", "a\n", "same number of lines.*Received: 2 in .*a.en, 1 in .*a.de"),
+        ("", "", "at least one, were expected. Received: 0 in"),
+        ("a\n\n", "a\nb\n", "empty line 2 in .*a.en"),
+        ("a\nb\n", " \nb\n", "empty line 1 in .*a.de"),
+        ("a\n", None, "file of texts was expected. Received: .*a.de"),
+    ],
+)
+def test_invalid_parallel_files_raise(tmp_path: Path, text, reference, message):
+    (tmp_path / "a.en").write_text(text)
+    if reference is not None:
+        (tmp_path / "a.de").write_text(reference)
+    with pytest.raises(InputError, match=message):
+        read_parallel(tmp_path / "a.en", [tmp_path / "a.de"])
 
 
 def test_lists():

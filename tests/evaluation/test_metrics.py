@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
+
+import numpy as np
 import pytest
 import sacrebleu
+from rouge_score import rouge_scorer
 
+from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
 
 
@@ -77,20 +82,81 @@ def test_answer_scores_of_squad(received, expected, exact, f1):
 )
 def test_rouge(received, expected, rouge1, rouge2, rougeL, rougeLsum):  # noqa: N803
     """The first two are Lin's examples, section 3.1 of the paper; kill and killed have the same stem."""
-    figures = metrics.rouge([received], [expected])
+    figures = metrics.rouge([received], [expected]).figures
     expected_figures = {"rouge1": rouge1, "rouge2": rouge2, "rougeL": rougeL, "rougeLsum": rougeLsum}
     assert figures == pytest.approx(expected_figures)
 
 
 def test_bleu_and_chrf():
     """Four of five words, three of four bigrams, two of three trigrams and one of two 4-grams are correct."""
-    one = metrics.bleu_and_chrf(["the cat sat on it"], [["the cat sat on mats"]])
+    one = metrics.bleu_and_chrf(["the cat sat on it"], [["the cat sat on mats"]]).figures
     assert one["bleu"] == pytest.approx((4 / 5 * 3 / 4 * 2 / 3 * 1 / 2) ** 0.25)
     assert 0 < one["chrf"] < 1
     several = metrics.bleu_and_chrf(
         ["the cat sat on it", "a dog ran by here"], [["x", "the cat sat on it"], ["a dog ran by here"]]
     )
-    assert several == pytest.approx({"bleu": 1, "chrf": 1})
+    assert several.figures == pytest.approx({"bleu": 1, "chrf": 1})
     texts = ["the cat sat on it", "dogs run"], ["the cat sat on mats", "a dog runs"]
     theirs = sacrebleu.corpus_chrf(texts[0], [texts[1]]).score
-    assert metrics.bleu_and_chrf(texts[0], [[text] for text in texts[1]])["chrf"] == pytest.approx(theirs / 100)
+    ours = metrics.bleu_and_chrf(texts[0], [[text] for text in texts[1]])
+    assert ours.figures["chrf"] == pytest.approx(theirs / 100)
+
+
+HYPOTHESES = [
+    "A man in a blue shirt is standing on a ladder cleaning a window .",
+    "Two dogs run through the snow, and a third one waits.",
+    "The girls' team won 3.5 points; it was 10% more than last year.",
+]
+REFERENCES = [
+    ["A man wearing a blue shirt stands on a ladder, cleaning windows.", "A man cleans the window on a ladder."],
+    ["Two dogs are running through snow.", "Two dogs run in the snow while a third is waiting."],
+    ["The team of girls won by 3.5 points, 10% more than in the last year."],
+]
+
+
+def test_figures_equal_those_of_the_packages():
+    """The packages are called by hand; texts with several lines have a sentence in each of them."""
+    scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2", "rougeL", "rougeLsum"], use_stemmer=True)
+    scores = [scorer.score_multi(right, text) for text, right in zip(HYPOTHESES, REFERENCES, strict=True)]
+    means = {name: np.mean([score[name].fmeasure for score in scores]) for name in scores[0]}
+    assert metrics.rouge(HYPOTHESES, REFERENCES).figures == pytest.approx(means)
+    columns = [[row[0] for row in REFERENCES], [row[1] if len(row) > 1 else None for row in REFERENCES]]
+    bleu, chrf = sacrebleu.metrics.BLEU(), sacrebleu.metrics.CHRF()
+    expected = {"bleu": bleu.corpus_score(HYPOTHESES, columns).score / 100}
+    expected["chrf"] = chrf.corpus_score(HYPOTHESES, columns).score / 100
+    ours = metrics.bleu_and_chrf(HYPOTHESES, REFERENCES)
+    assert ours.figures == expected
+    assert 0.1 < ours.figures["bleu"] < 0.9
+    assert ours.signatures == {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}
+    assert "nrefs:var" in ours.signatures["bleu"] and f"version:{sacrebleu.__version__}" in ours.signatures["bleu"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "tokenizer"),
+    [
+        ("A dog runs.", "13a"),
+        ("一只狗在跑。", "zh"),
+        ("犬が走っている。", "char"),
+        ("สุนัขวิ่ง", "char"),
+        ("개가 달린다", "13a"),
+        ("12", "13a"),
+    ],
+)
+def test_the_tokenizer_of_bleu_suits_the_script(reference, tokenizer):
+    scores = metrics.bleu_and_chrf([reference], [[reference]])
+    assert f"tok:{tokenizer}|" in scores.signatures["bleu"]
+    assert "tok:intl|" in metrics.bleu_and_chrf([reference], [[reference]], "intl").signatures["bleu"]
+
+
+def test_an_unknown_tokenizer_and_one_without_its_package():
+    with pytest.raises(InputError, match="bleu_tokenizer must be .*'zh'.*Received: bleu_tokenizer='chinese'"):
+        metrics.bleu_and_chrf(["a"], [["a"]], "chinese")
+    if importlib.util.find_spec("MeCab") is None:
+        with pytest.raises(InputError, match=r"pip install sacrebleu\[ja\]"):
+            metrics.bleu_and_chrf(["a"], [["a"]], "ja-mecab")
+
+
+def test_rouge_refuses_scripts_that_it_does_not_count():
+    with pytest.raises(InputError, match="letters a to z.*Received: 'Собака"):
+        metrics.rouge(["Собака бежит."], [["Собака бежит 5 км."]])
+    assert metrics.rouge(["Größe"], [["Größe"]]).figures["rouge1"] == 1
