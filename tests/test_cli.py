@@ -22,6 +22,7 @@ import kerasformer as kf
 from kerasformer import cli
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
+from tests.export.text_models import shared_bundle
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"a good bad film plot is the and not very".split()]
 
@@ -295,6 +296,28 @@ def test_export_prints_files_and_fidelity(checkpoint, tmp_path, capsys):
     assert report["fidelity"]["agreement"] == 1.0
 
 
+def test_prune_writes_a_checkpoint_with_fewer_tokens(checkpoint, tmp_path, capsys):
+    texts, pairs = tmp_path / "texts.txt", tmp_path / "pairs.tsv"
+    texts.write_text("a good film\na good plot\n")
+    pairs.write_text("text\tlabel\na film\tvery good\n")
+    files = ("--texts", str(texts), "--texts", str(pairs))
+    assert main("prune", str(checkpoint), str(tmp_path / "small"), *files) == 0
+    shown = printed(capsys)
+    assert f"tokens of the vocabulary {len(WORDS)} 9" in shown and "unknown tokens in the texts 0 0" in shown
+    assert "4 of 4 texts have the same tokens as before." in shown
+    assert "17 characters, which have no token any more, are refused." in shown
+    assert kf.tokenizer(tmp_path / "small").tokenize("very good") == ["very", "good"]
+    assert main("prune", str(checkpoint), str(tmp_path / "few"), *files, "--min-count", "3", "--json") == 0
+    figures = json.loads(capsys.readouterr().out)
+    assert figures["tokens_after"] == 9 and figures["unknown_after"] == 0  # this vocabulary has no parts of words
+    assert main("run", str(tmp_path / "few"), "a bad plot") == 1
+    assert "removed from the vocabulary of this model" in capsys.readouterr().err
+    assert main("prune", str(checkpoint), str(tmp_path / "small"), *files) == 1
+    assert "An empty folder was expected" in capsys.readouterr().err
+    assert main("prune", str(checkpoint), str(tmp_path / "new"), *files, "--languages", "de") == 1
+    assert "Expected: no --languages. Received: --languages de" in capsys.readouterr().err
+
+
 def test_run_gives_equal_answers_with_keras_and_a_bundle(checkpoint, bundle, capsys):
     answers = []
     for source in (checkpoint, bundle):
@@ -357,6 +380,33 @@ def test_run_passes_on_generation_settings(options, writer, tmp_path, capsys):
     assert main("run", str(writer), PROMPT, "--max-new-tokens", "9", "--json", *given) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert answer["result"] == kf.pipeline(None, writer)(PROMPT, max_new_tokens=9, **OPTIONS[options])
+
+
+def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
+    file = tmp_path / "text.txt"
+    file.write_text("Rain is expected. Is it?\n\nThe ship is late.\n")
+    (tmp_path / "terms.tsv").write_text("ship\tlate\n\nrain\tmuseum\n")
+    bundle = str(shared_bundle("m2m_100-text2text-generation", "tflite"))
+    languages = ("--src-lang", "eng_Latn", "--tgt-lang", "ron_Latn")
+    settings = ("--num-beams", "3", "--max-new-tokens", "14", "--split", "sentences", "--return-scores")
+    command = ("run", bundle, "--task", "translation", "--file", str(file), *languages, *settings)
+    assert main(*command, "--glossary", str(tmp_path / "terms.tsv"), "--json") == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    expected = kf.pipeline("translation", bundle, src_lang="eng_Latn", tgt_lang="ron_Latn")(
+        file.read_text(),
+        num_beams=3, max_new_tokens=14, split="sentences", return_scores=True,
+        glossary={"ship": "late", "rain": "museum"},
+    )  # fmt: skip
+    assert entry["result"] == expected and "late" in expected[0]["translation_text"] and expected[0]["score"] < 0
+    for arguments, message in (
+        ((*command[:-1], "--glossary", str(file)), "must be a term and its translation, separated by a tab"),
+        (("run", str(writer), "text", "--split", "chunks"), "--split: not for this task"),
+        (("run", bundle, "text", "--glossary", "x.tsv"), "x.tsv is missing"),
+        (("run", bundle, "--task", "translation", "text", "--tgt-lang", "ron"), "--tgt-lang must be a language"),
+        (("run", bundle, "--task", "translation", "Rain. " * 40), "--split sentences reads it in parts"),
+    ):
+        assert main(*arguments) == 1
+        assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_brackets_in_a_table_are_not_markup(writer, capsys):

@@ -1,4 +1,4 @@
-"""The command line: `kerasformer models | info | export | run | chat | verify | bench | web | serve | cache | demo`."""
+"""The command line: `kerasformer models | info | prune | export | run | chat | verify | eval | bench | web | …`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,10 @@ from kerasformer.cli.console import (
     say,
     table,
 )
+from kerasformer.cli.eval_command import eval
 from kerasformer.cli.export_command import export
 from kerasformer.cli.models_command import models
+from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
 from kerasformer.cli.web_commands import serve, web
 from kerasformer.errors import BundleError, argument, require
@@ -109,6 +111,11 @@ def info(source: Source, as_json: Json = False) -> None:
     table(str(folder), ["field", "value"], rows)
 
 
+command(
+    "kerasformer prune ./xlm-roberta-base small --texts german.txt --texts english.txt",
+    "kerasformer prune ./nllb small --texts pairs.tsv --languages eng_Latn --languages deu_Latn",
+    "kerasformer prune sentiment-bert small --texts reviews.txt --min-count 3 --json | jq .parameters_after",
+)(prune)
 command(
     "kerasformer export sentiment-bert out --quantize int8",
     "kerasformer export story-gpt2 out --format onnx --quantize int4 --capacity 512 --overwrite",
@@ -255,6 +262,14 @@ def _verdict(failed: dict[str, Any], promise: tuple[float, float, float | None],
     kinds = f"each of the {len(steps)} step signatures" if len(steps) > 1 else f"the signature {''.join(steps)}"
     also = f", also with {kinds}" if steps else ""
     return f"faithful{also}: {expected}"
+
+
+command(
+    "kerasformer eval out --data articles.jsonl --task summarization",
+    "kerasformer eval t5-folder out-int8 --data test.tsv --task translation --set num_beams=4",
+    "kerasformer eval out --data test.en --references test.de --task translation --outputs texts.jsonl",
+    "kerasformer eval summarizer-t5 --tldr story-gpt2 --data articles.jsonl --json",
+)(eval)
 
 
 @command(

@@ -11,6 +11,7 @@ import typer
 from kerasformer import tested
 from kerasformer.cli.console import Task, one_of, preset_names, print_json, say, table
 from kerasformer.errors import require
+from kerasformer.process import free_tensors
 
 # Copies of values of `kerasformer.export`, whose import would load Keras.
 FORMATS = ("tflite", "onnx", "saved-model")
@@ -134,6 +135,7 @@ def export(
     """
     from kerasformer.bundle import fidelity_line
 
+    free_tensors()
     require("keras", "export")
     lines = None
     if texts is not None:

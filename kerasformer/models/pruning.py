@@ -1,0 +1,191 @@
+"""Models cut to the part of their vocabulary that an application needs.
+
+A variable whose shape depends on the size of the vocabulary is cut along that axis: token embeddings, and the matrix
+and the bias of an output. The shapes in a model with the smaller vocabulary show which variables these are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.generation_config import ID_SETTINGS
+from kerasformer.errors import InputError, UnsupportedConfigError
+from kerasformer.layers.core import merged_lora
+from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.models.weight_table import deferred_variables, variables_by_path
+from kerasformer.tokenization.pruning import PruningReport, prune_tokenizer
+
+
+@dataclass(frozen=True)
+class PrunedModel:
+    """A model with a part of its vocabulary.
+
+    Attributes:
+        model: The model, with its tokenizer.
+        ids: The id that each token had before, `(N,)`: `model`'s logits are those of the original at these ids.
+        report: What changed in the vocabulary and in the sample texts.
+        parameters_before: Number of parameters of the original model.
+        parameters_after: Number of parameters of the model.
+    """
+
+    model: PretrainedModel
+    ids: np.ndarray
+    report: PruningReport
+    parameters_before: int
+    parameters_after: int
+
+    def to_dict(self) -> dict[str, int]:
+        """Returns the figures by name."""
+        parameters = {"parameters_before": self.parameters_before, "parameters_after": self.parameters_after}
+        return {**asdict(self.report), **parameters}
+
+
+def prune_vocabulary(
+    model: PretrainedModel,
+    texts: Sequence[str],
+    *,
+    languages: Sequence[str] | None = None,
+    min_count: int = 1,
+    coverage: float = 1.0,
+) -> PrunedModel:
+    """Creates a model with only those tokens that texts need, such as the texts of two languages.
+
+    Tokens of the sample texts are kept, and with them special and other added tokens, tokens that the settings of the
+    model name, tokens of bytes, and single characters: those of the texts and of each script that has at least 1 % of
+    their letters, digits, punctuation marks and symbols, ASCII and Latin-1. A text whose tokens are all kept has the
+    same tokens as before, and the model the same logits for them. Other texts are split into shorter tokens; a text
+    with a character that was removed raises an error.
+
+    A model that generates can only write tokens that were kept, so that the sample should include such texts as it is
+    to write.
+
+        pruned = kf.zoo.prune_vocabulary(kf.zoo.load("path/to/nllb"), texts, languages=["eng_Latn", "deu_Latn"])
+        pruned.model.save_pretrained("small")
+
+    Args:
+        model: A model with a tokenizer; it does not change.
+        texts: Sample texts, inputs and outputs.
+        languages: Codes of the languages to keep, of a model whose texts are marked with a language; all by default.
+        min_count: Number of times that a token must occur in the texts; rarer ones are split into shorter tokens.
+        coverage: Share of the tokens of the texts that must remain, of which the most frequent ones are kept.
+
+    Returns:
+        The model and figures of what changed. The model can be trained, saved, exported and run as any other.
+
+    Raises:
+        InputError: there are no texts, an argument is invalid, the model has no tokenizer or one of an unsupported
+            kind, or all tokens are needed.
+        UnsupportedConfigError: the size of the vocabulary is not that of the embeddings.
+    """
+    if not isinstance(model, PretrainedModel) or model.tokenizer is None:
+        received = "a model without tokenizer" if isinstance(model, PretrainedModel) else type(model).__name__
+        raise InputError(f"A model with a tokenizer was expected, such as of zoo.load. Received: {received}")
+    config, size = model.config, model.config.vocab_size
+    named = _named_ids(model)
+    if config.positions_follow_padding:
+        named |= set(range(config.pad_token_id))
+    options: dict[str, Any] = {"languages": languages, "min_count": min_count, "coverage": coverage}
+    pruned = prune_tokenizer(model.tokenizer, texts, needed=named, **options)
+    if pruned.ids[-1] >= size:
+        raise InputError(
+            f"The tokenizer has tokens that the model lacks. Expected: ids below {size}. Received: {pruned.ids[-1]}, "
+            f"{model.tokenizer.id_to_token(int(pruned.ids[-1]))!r}. Use the tokenizer that the model was trained with"
+        )
+    # Settings may name rows of the embeddings that belong to no token.
+    rows = [*map(int, pruned.ids), *sorted({each for each in named if each < size} - set(map(int, pruned.ids)))]
+    if len(rows) >= size:
+        raise InputError(
+            f"The texts need the whole vocabulary of {size} tokens. Expected: texts of a part of the languages of the "
+            f"model, or a higher min_count. Received: {pruned.report.texts} texts"
+        )
+    new_ids = {old: new for new, old in enumerate(rows)}
+    if config.positions_follow_padding and new_ids[config.pad_token_id] != config.pad_token_id:
+        raise UnsupportedConfigError(
+            "The positions of this model start after the id of the padding token, which must not change. Expected: a "
+            f"token for each id up to {config.pad_token_id}. Received: {new_ids[config.pad_token_id]} of them"
+        )
+    config = replace(
+        config.with_vocabulary(len(rows), new_ids),
+        task_specific_params=_task_settings(config.task_specific_params, new_ids),
+    )
+    cut = _cut(model, config, rows)
+    cut.generation_config = model.generation_config.with_vocabulary(new_ids)
+    cut.new_variables = model.new_variables
+    cut.set_tokenizer(pruned.tokenizer)
+    counts = [sum(_sizes(variables_by_path(each).values())) for each in (model, cut)]
+    return PrunedModel(cut, np.array(rows, np.int32), pruned.report, *counts)
+
+
+def _named_ids(model: PretrainedModel) -> set[int]:
+    """Returns the ids of tokens that the settings of a model name, without those that no token has."""
+    config = model.config
+    settings = [_ids_of(each) for each in (config.task_specific_params or {}).values()]
+    ids = {index for each in config.token_ids.values() for index in each}
+    ids = ids.union(*(each.token_ids for each in (model.generation_config, *settings)))
+    return {index for index in ids if index < config.vocab_size}
+
+
+def _ids_of(settings: Mapping[str, Any]) -> GenerationConfig:
+    """Returns the settings that contain ids."""
+    return GenerationConfig(**{name: value for name, value in settings.items() if name in ID_SETTINGS})
+
+
+def _task_settings(
+    tasks: Mapping[str, Mapping[str, Any]] | None, new_ids: Mapping[int, int]
+) -> dict[str, dict[str, Any]] | None:
+    """Returns the generation settings of tasks with new ids."""
+    if tasks is None:
+        return None
+    others = {
+        task: {name: value for name, value in values.items() if name not in ID_SETTINGS}
+        for task, values in tasks.items()
+    }
+    return {task: {**others[task], **_ids_of(tasks[task]).with_vocabulary(new_ids).to_dict()} for task in tasks}
+
+
+def _cut(model: PretrainedModel, config: Any, rows: Sequence[int]) -> PretrainedModel:
+    """Returns a model with another configuration and some rows of the vocabulary.
+
+    Raises:
+        UnsupportedConfigError: a variable whose shape differs has another size than the vocabulary.
+    """
+    arguments = {**model.get_config(), "config": config.to_hf()}
+    with merged_lora(model), deferred_variables():
+        cut: PretrainedModel = type(model).from_config(arguments)
+        originals = variables_by_path(model)
+        for path, variable in variables_by_path(cut).items():
+            original = originals[path]
+            axes = _axes(path, original.shape, variable.shape, (model.config.vocab_size, len(rows)))
+            variable._dtype = original.dtype
+            variable._initializer = partial(_part, original, axes, rows)
+    return cut
+
+
+def _axes(path: str, before: Sequence[int], after: Sequence[int], sizes: tuple[int, int]) -> list[int]:
+    """Returns the axes of a variable that differ."""
+    changes = {axis: pair for axis, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]}
+    if any(pair != sizes for pair in changes.values()):
+        raise UnsupportedConfigError(
+            f"The shape of {path} depends on the size of the vocabulary in an unknown way. Expected: an axis of "
+            f"{sizes[0]} that becomes {sizes[1]}. Received: {tuple(before)} that becomes {tuple(after)}"
+        )
+    return list(changes)
+
+
+def _part(original: Any, axes: Sequence[int], rows: Sequence[int], shape: Any, dtype: str) -> np.ndarray:
+    """Returns the initial value of a variable."""
+    value = np.asarray(original)
+    for axis in axes:
+        value = np.take(value, rows, axis)
+    return value
+
+
+def _sizes(variables: Iterable[Any]) -> list[int]:
+    return [math.prod(variable.shape) for variable in variables]
