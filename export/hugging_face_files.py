@@ -23,7 +23,7 @@ def write_tokenizer(job: ExportJob, folder: Path) -> None:
     tokenizer = job.model.tokenizer
     if tokenizer is None:
         return
-    tokenizer.save(folder)
+    tokenizer.for_bundles().save(folder)
     path = folder / "tokenizer_config.json"
     settings = read_json(path)
     if "token_type_ids" in job.model.input_names:

@@ -307,6 +307,8 @@ class ExportJob:
         in_graph: Whether the tokenizer is exported in the graph.
         signatures: Signatures of a decoder.
         rolling_caches: Layers with a sliding window may have caches shorter than the capacity.
+        owned: Whether the model was loaded for this export and not passed by the caller, so that its weights may be
+            released.
     """
 
     model: PretrainedModel
@@ -320,6 +322,7 @@ class ExportJob:
     in_graph: bool = False
     signatures: DecoderSignatures = DecoderSignatures()
     rolling_caches: bool = True
+    owned: bool = False
 
 
 def resolve_options(
@@ -346,6 +349,7 @@ def resolve_options(
         InputError: The model does not perform the task or support the capacity or lengths, or an option would be
             ignored for this kind of model.
     """
+    owned = not isinstance(model, PretrainedModel)
     if not isinstance(model, PretrainedModel):
         model = load(model, options.task, keep_dtype=keeps_dtype)
     if options.task is not None and of_model(options.task) != model.task:
@@ -371,6 +375,7 @@ def resolve_options(
         options.tokenizer == IN_GRAPH,
         signatures,
         rolling_caches,
+        owned,
     )
 
 
@@ -426,7 +431,7 @@ def _lengths(model: PretrainedModel, options: ExportOptions, defaults: Sequence[
 def _capacity(model: PretrainedModel, requested: int | None, signatures: DecoderSignatures) -> int | None:
     if not model.generates:
         return None
-    return cache_capacity(requested, model.max_length, max(signatures.sizes["prefill_lengths"]))
+    return cache_capacity(requested, model.max_answer_length, max(signatures.sizes["prefill_lengths"]))
 
 
 def cache_capacity(requested: int | None, limit: int | None, step: int = max(PREFILL_LENGTHS)) -> int:

@@ -13,7 +13,7 @@ from kerasformer.errors import InputError
 from kerasformer.evaluation import Example, check, examples, pipeline_of, record_quality
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.reference_texts import PROMPTS, QUESTIONS, READING
-from kerasformer.fidelity.recording import Distribution, record_forward, record_reading, record_step
+from kerasformer.fidelity.recording import Distribution, record_forward, record_reading, record_step, record_step_alone
 from kerasformer.models.keras_engine import KerasForward, KerasStep
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.tasks import of_model
@@ -67,7 +67,11 @@ def record(
     width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]
     engine = KerasStep(model, width + count, jit_compile=False)
     ends = manifest.info.eos_token_id
-    recorded = record_step(engine, inputs["input_ids"], inputs["attention_mask"], start, count, ends)
+    arrays = inputs["input_ids"], inputs["attention_mask"]
+    if start is not None and getattr(model.backbone, "batch_dependent", False):
+        recorded = record_step_alone(engine, *arrays, start, count, ends)
+    else:
+        recorded = record_step(engine, *arrays, start, count, ends)
     if made_up is not None:
         recorded["made_up"] = made_up
     if not model.is_encoder_decoder:

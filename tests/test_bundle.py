@@ -105,6 +105,7 @@ def test_a_file_outside_the_folder_raises(tmp_path, name):
         ({"info": {}}, r"the fields \['info.task'\] are missing"),
         ({"info": {"task": "t", "labels": ["a", 1]}}, r"info.labels\[1\] must be str. Received: 1"),
         ({"info": {"task": "t", "task_prefixes": {"s": 1}}}, "info.task_prefixes.s must be str. Received: 1"),
+        ({"info": {"task": "t", "task_settings": {"s": 1}}}, "info.task_settings.s must be dict.*Received: 1"),
         ({"info": {"task": "t", "colour": 1}}, r"unknown fields \['info.colour'\]"),
         ({"signatures": {"a": {"file": "x", "inputs": {}}}}, r"the fields \['signatures.a.outputs'\] are missing"),
         ({"signatures": {"a": {"file": "x", "inputs": {}, "outputs": {}}}}, "signatures.a.file must be one of files"),

@@ -9,14 +9,19 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from tokenizers import Tokenizer as Backend
 
 from kerasformer.export.reference_texts import PROMPTS, READING
-from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization import Tokenizer, backends, load_tokenizer, spiece
+from kerasformer.tokenization.families import BYT5, CLASSES
+from kerasformer.tokenization.languages import MultilingualTokenizer
 
 # Not all of them: vocabularies stay what they are when sentences are added.
 CORPUS = (*READING[:32], *PROMPTS[:8])
@@ -160,15 +165,32 @@ def pieces_in_texts() -> Tokenizer:
     return Tokenizer(backend, special_tokens=_FAIRSEQ_NAMES)
 
 
+_CODES = {"MBartTokenizer": "en_XX de_DE ro_RO zh_CN", "NllbTokenizer": "eng_Latn deu_Latn ron_Latn zho_Hans"}
+
+
+def _with_languages(name: str, after: bool) -> MultilingualTokenizer:
+    """The pieces of `pieces_in_texts`, and tokens of four languages, from 172 on."""
+    backend = Backend.from_str(pieces_in_texts().backend.to_str())
+    backend.add_special_tokens([AddedToken(code, normalized=False) for code in _CODES[name].split()])
+    return MultilingualTokenizer(backend, family=CLASSES[name], after=after, special_tokens=_FAIRSEQ_NAMES)
+
+
+@cache
+def language_after() -> MultilingualTokenizer:
+    """A tokenizer like mBART's: pieces, `… </s> en_XX`."""
+    return _with_languages("MBartTokenizer", after=True)
+
+
+@cache
+def language_first() -> MultilingualTokenizer:
+    """A tokenizer like NLLB's: pieces, `eng_Latn … </s>`."""
+    return _with_languages("NllbTokenizer", after=False)
+
+
 @cache
 def pieces() -> Tokenizer:
     """A tokenizer like T5's: pieces that start with their space, `… </s>`."""
-    spelled = ["▁" + word for text in CORPUS for word in text.split()]
-    parts = Counter(word[i:j] for word in spelled for i in range(len(word)) for j in range(i + 1, len(word) + 1))
-    letters = [part for part in _commonest(parts, len(parts)) if len(part) == 1]
-    rest = [part for part in _commonest(parts, 400) if len(part) > 1]
-    chosen = [*letters, *rest][: 170 - 3]
-    scores = [(part, math.log(parts[part] / parts["▁"])) for part in chosen]
+    scores = _scored(CORPUS, 170 - 3)
     backend = Backend(models.Unigram([("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), *scores], unk_id=2))
     backend.normalizer = normalizers.NFKC()
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -177,6 +199,37 @@ def pieces() -> Tokenizer:
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", backend.token_to_id("</s>"))]
     )
     return Tokenizer(backend, special_tokens={"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
+
+
+def _scored(texts: Sequence[str], count: int) -> list[tuple[str, float]]:
+    """Returns pieces of words with their scores: all characters, then the most common ones."""
+    spelled = ["▁" + word for text in texts for word in text.split()]
+    parts = Counter(word[i:j] for word in spelled for i in range(len(word)) for j in range(i + 1, len(word) + 1))
+    letters = [part for part in _commonest(parts, len(parts)) if len(part) == 1]
+    rest = [part for part in _commonest(parts, 400) if len(part) > 1]
+    return [(part, math.log(parts[part] / parts["▁"])) for part in [*letters, *rest][:count]]
+
+
+@cache
+def marian() -> Tokenizer:
+    """A tokenizer like Marian's: pieces of two kinds of texts, one vocabulary, `… </s>`, the padding token last."""
+    sides = {"source.spm": _scored(CORPUS[:20], 220), "target.spm": _scored(CORPUS[20:], 220)}
+    tokens = ["</s>", "<unk>", *sorted({piece for side in sides.values() for piece, _ in side}), "<pad>"]
+    unknown = spiece.Piece("<unk>", kind=spiece.UNKNOWN)
+    with TemporaryDirectory() as folder:
+        for name, side in sides.items():
+            pieces = [unknown, *(spiece.Piece(*piece) for piece in side)]
+            (Path(folder) / name).write_bytes(spiece.serialize(spiece.SentencePieceModel(pieces)))
+        (Path(folder) / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}))
+        return load_tokenizer(folder, model_type="marian")
+
+
+@cache
+def utf8_bytes() -> Tokenizer:
+    """The tokenizer of ByT5: a token for each byte of a text, `… </s>`."""
+    special = dict(BYT5.special_tokens)
+    backend = backends.utf8_bytes(Path(), backends.BuildSettings(BYT5, special, {}))
+    return Tokenizer(backend, special_tokens=special, skip_incomplete=True)
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 from kerasformer.bundle import Manifest, Role, Signature, TensorInfo
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
+from kerasformer.export.card.program import forbidden_tokens
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
 from kerasformer.export.quantization.recipes import WHEN
@@ -145,7 +146,12 @@ _NEUTRAL_SETTINGS = (
 
 def settings(manifest: Manifest) -> str:
     """Returns the generation settings of the model that the programs for a plain runtime do not apply, if any."""
-    chosen = {name: value for name, value in manifest.info.generation.items() if name not in _NEUTRAL_SETTINGS}
+    given, applied = manifest.info.generation, {*_NEUTRAL_SETTINGS, "suppress_tokens"}
+    if manifest.info.is_encoder_decoder:
+        applied.add("forced_bos_token_id")
+    if len(forbidden_tokens({"bad_words_ids": given.get("bad_words_ids")})) == len(given.get("bad_words_ids") or ()):
+        applied.add("bad_words_ids")
+    chosen = {name: value for name, value in given.items() if name not in applied}
     if not chosen or manifest.format == "saved-model":
         return ""
     runtime = "LiteRT or LiteRT.js" if manifest.format == "tflite" else "ONNX Runtime"

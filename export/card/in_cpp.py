@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Kind, Manifest
-from kerasformer.export.card.program import Program, inputs, kind, prefills, takes_segments, values
+from kerasformer.export.card.program import Program, inputs, kind, prefills, rules, takes_segments, values
 from kerasformer.export.card.quoting import cpp
 
 
@@ -15,6 +15,7 @@ def section(manifest: Manifest) -> str:
         return ""
     filled = Program(program).substitute(
         values(manifest, cpp),
+        **rules(manifest, _FORBIDDEN, _FIRST.get(manifest.format, "")),
         prefills=prefills(manifest, '{{"{name}", {length}}}'),
         inputs=inputs(manifest, _INPUTS[manifest.format], cpp, "  "),
         segments=", Ids segments = {}" if takes_segments(manifest) else "",
@@ -54,9 +55,19 @@ _INPUTS = {
     },
 }
 
+_FORBIDDEN = """  for (const int32_t never : {@ids}) scores[never] = std::numeric_limits<float>::lowest();
+"""
+_FIRST = {
+    "tflite": """    if (generated.empty()) token = @id;  // the first token of every answer
+""",
+    "onnx": """    if (generated.empty()) token = {@id};  // the first token of every answer
+""",
+}
+
 _LITERT = """#include <algorithm>
 #include <cstdint>
 #include <iostream>
+#include <limits>
 #include <string>
 #include <utility>
 #include <vector>
@@ -113,7 +124,7 @@ std::vector<std::string> Names(const std::vector<std::string>& beginnings) {
 litert::Expected<int32_t> MostProbable(litert::TensorBuffer& logits) {
   std::vector<float> scores(@vocabulary);
   LITERT_RETURN_IF_ERROR(logits.Read<float>(litert::Span<float>(scores)));
-  return std::max_element(scores.begin(), scores.end()) - scores.begin();
+@{forbidden}  return std::max_element(scores.begin(), scores.end()) - scores.begin();
 }
 
 bool IsEnd(int32_t token) {
@@ -228,7 +239,7 @@ litert::Expected<Buffers> Encode(litert::CompiledModel& model, const Ids& ids, c
   return cross_caches;
 }
 
-// Generates at most 40 token ids from those of a text with "@prefix" before it and the end token after it.
+// Generates at most 40 token ids from those of a text with @{with_prefix}the end token after it.
 litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& ids) {
   const std::vector<std::string> names = Names({@caches});
   const std::vector<std::string> cross_names = Names({@cross_caches});
@@ -250,7 +261,7 @@ litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& ids) {
     outputs.emplace("@logits", std::move(same));
     LITERT_RETURN_IF_ERROR(model.Run("@step", inputs, outputs));
     LITERT_ASSIGN_OR_RETURN(token, MostProbable(logits));
-    if (IsEnd(token)) break;
+@{first}    if (IsEnd(token)) break;
     generated.push_back(token);
   }
   return generated;
@@ -262,6 +273,7 @@ litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& ids) {
 _ONNX = """#include <algorithm>
 #include <cstdint>
 #include <iostream>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -315,8 +327,9 @@ std::vector<Ort::Value> Empty(size_t count) {
 // Returns the most probable token of the last position of logits (1, N, @vocabulary).
 int64_t MostProbable(const Ort::Value& logits) {
   const size_t count = logits.GetTensorTypeAndShapeInfo().GetElementCount();
-  const float* last = logits.GetTensorData<float>() + count - @vocabulary;
-  return std::max_element(last, last + @vocabulary) - last;
+  const float* data = logits.GetTensorData<float>() + count;
+  std::vector<float> scores(data - @vocabulary, data);
+@{forbidden}  return std::max_element(scores.begin(), scores.end()) - scores.begin();
 }
 
 bool IsEnd(int64_t token) {
@@ -376,7 +389,7 @@ Ids Answer(Ort::Env& environment, Ids tokens) {
 _ONNX_ENCODER_DECODER = (
     _ONNX
     + _ONNX_STEPS
-    + """// Generates at most 40 token ids from those of a text with "@prefix" before it and the end token after it.
+    + """// Generates at most 40 token ids from those of a text with @{with_prefix}the end token after it.
 Ids Answer(Ort::Env& environment, Ids ids) {
   Ort::Session encoder(environment, "@encoder_file", Ort::SessionOptions{});
   Ort::Session decoder(environment, "@file", Ort::SessionOptions{});
@@ -398,7 +411,7 @@ Ids Answer(Ort::Env& environment, Ids ids) {
     for (size_t i = 0; i < past.size(); ++i) binding.BindInput(past[i].c_str(), caches[i]);
     caches = Run(decoder, binding, names);
     token = {MostProbable(caches.back())};
-    if (IsEnd(token[0])) break;
+@{first}    if (IsEnd(token[0])) break;
     generated.push_back(token[0]);
   }
   return generated;

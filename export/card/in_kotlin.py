@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Kind, Manifest
-from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, takes_segments, values
+from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, rules, takes_segments, values
 from kerasformer.export.card.quoting import code, kotlin
 
 
@@ -14,6 +14,7 @@ def section(manifest: Manifest) -> str:
         return ""
     filled = Program(program).substitute(
         values(manifest, kotlin, "$it"),
+        **rules(manifest, _FORBIDDEN, _FIRST),
         prefills=prefills(manifest, '"{name}" to {length}'),
         inputs=inputs(manifest, _INPUTS, kotlin, " " * 12),
         segments=", segments: IntArray = IntArray(ids.size)" if takes_segments(manifest) else "",
@@ -62,6 +63,11 @@ class TextEncoder(context: Context) : AutoCloseable {
     override fun close() = model.close()
 }"""
 
+_FORBIDDEN = """            for (never in listOf(@ids)) scores[never] = Float.NEGATIVE_INFINITY
+"""
+_FIRST = """            if (generated.isEmpty()) token = @id // the first token of every answer
+"""
+
 _DECODER = """import android.content.Context
 import com.google.ai.edge.litert.Accelerator
 import com.google.ai.edge.litert.CompiledModel
@@ -93,7 +99,7 @@ class TextGenerator(context: Context) : AutoCloseable {
         while (generated.size < count && position < @capacity) {
             step("@step", intArrayOf(token), position++)
             val scores = logits.readFloat() // one for each of @vocabulary tokens
-            token = scores.indices.maxBy { scores[it] }
+@{forbidden}            token = scores.indices.maxBy { scores[it] }
             if (token in listOf<Int>(@ends)) break
             generated += token
         }
@@ -129,7 +135,7 @@ class TextToTextGenerator(context: Context) : AutoCloseable {
     private val caches = layers.flatMap { listOf(@caches) }
         .associateWith { model.createInputBuffer(it, "@step") }
 
-    /** Generates at most [count] token ids from those of a text with "@prefix" before it and the end token after it. */
+    /** Generates at most [count] token ids from those of a text with @{with_prefix}the end token after it. */
     fun generate(ids: IntArray, count: Int = 40): List<Int> {
         encode(ids)
         caches.values.forEach { it.writeFloat(FloatArray(it.readFloat().size)) }
@@ -141,8 +147,8 @@ class TextToTextGenerator(context: Context) : AutoCloseable {
             steps.getValue("@slots").writeInt(intArrayOf(generated.size))
             model.run(steps + crossCaches + caches, caches + ("@logits" to logits), "@step")
             val scores = logits.readFloat() // one for each of @vocabulary tokens
-            token = scores.indices.maxBy { scores[it] }
-            if (token in listOf<Int>(@ends)) break
+@{forbidden}            token = scores.indices.maxBy { scores[it] }
+@{first}            if (token in listOf<Int>(@ends)) break
             generated += token
         }
         return generated

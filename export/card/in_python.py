@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Manifest
-from kerasformer.export.card.program import Program, inputs, kind, prefills, values
+from kerasformer.export.card.program import Program, inputs, kind, prefills, rules, values
 from kerasformer.export.card.quoting import python
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
@@ -41,6 +41,7 @@ def runtime_alone(manifest: Manifest) -> str:
     text, shown = _TEXTS.get(manifest.info.task, 'text = tokenizer.encode("A text.")'), _shown(manifest)
     filled = Program(program).substitute(
         values(manifest, python),
+        **rules(manifest, _FORBIDDEN, _FIRST),
         json="import json\n\n" if "json." in text + shown else "",
         prefills=prefills(manifest, '"{name}": {length}'),
         inputs=inputs(manifest, _INPUTS[manifest.format], python, "    "),
@@ -144,7 +145,8 @@ for signature, length in {@prefills}.items():
         position += length
 tokens = list(prompt)
 while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
-    token = int(step("@step", tokens[-1:], len(tokens) - 1).argmax())
+    scores = step("@step", tokens[-1:], len(tokens) - 1)[0, -1]
+@{forbidden}    token = int(scores.argmax())
     if token in [@ends]:
         break
     tokens.append(token)
@@ -171,11 +173,17 @@ while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
     }
     logits, *caches = session.run(["@logits", *present], {**feeds, **past})
     past = dict(zip(past, caches))
-    new = [int(logits[0, -1].argmax())]
+    scores = logits[0, -1]
+@{forbidden}    new = [int(scores.argmax())]
     if new[0] in [@ends]:
         break
     tokens += new
 print(tokenizer.decode(tokens))"""
+
+_FORBIDDEN = """    scores[[@ids]] = -np.inf  # never generated
+"""
+_FIRST = """    token = @id if len(tokens) == 1 else token  # the first token of every answer
+"""
 
 _LITERT_ENCODER_DECODER = """import numpy as np
 from ai_edge_litert.interpreter import Interpreter
@@ -209,8 +217,9 @@ while len(tokens) <= min(40, @capacity):
         **cross_caches,
     )
     caches = {name: outputs[name] for name in caches}
-    token = int(outputs["@logits"].argmax())
-    if token in [@ends]:
+    scores = outputs["@logits"][0, -1]
+@{forbidden}    token = int(scores.argmax())
+@{first}    if token in [@ends]:
         break
     tokens.append(token)
 print(tokenizer.decode(tokens))"""
@@ -236,8 +245,9 @@ while len(tokens) <= min(40, @capacity):
     feeds = {"@ids": np.array([tokens[-1:]]), "@memory_mask": mask, "@memory": states}
     logits, *caches = decoder.run(["@logits", *present], {**feeds, **past})
     past = dict(zip(past, caches))
-    token = int(logits[0, -1].argmax())
-    if token in [@ends]:
+    scores = logits[0, -1]
+@{forbidden}    token = int(scores.argmax())
+@{first}    if token in [@ends]:
         break
     tokens.append(token)
 print(tokenizer.decode(tokens))"""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Kind, Manifest
-from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, takes_segments, values
+from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, rules, takes_segments, values
 from kerasformer.export.card.quoting import code, swift
 
 
@@ -12,8 +12,11 @@ def section(manifest: Manifest) -> str:
     program = _PROGRAMS.get(kind(manifest)) if manifest.format == "tflite" else None
     if program is None:
         return ""
+    lines = rules(manifest, _FORBIDDEN, _FIRST)
     filled = Program(_SIGNATURE + program).substitute(
         values(manifest, swift, r"\($0)"),
+        **lines,
+        variable="var" if lines["forbidden"] else "let",
         prefills=prefills(manifest, '("{name}", {length})'),
         inputs=inputs(manifest, _INPUTS, swift, " " * 8),
         segments=", segments: [Int32] = []" if takes_segments(manifest) else "",
@@ -92,6 +95,11 @@ _ENCODER = """final class TextEncoder {
     }
 }"""
 
+_FORBIDDEN = """            for never in [@ids] { scores[never] = -.infinity }
+"""
+_FIRST = """            if generated.isEmpty { token = @id }  // the first token of every answer
+"""
+
 _DECODER = """final class TextGenerator {
     private let prefills = [@prefills]
     private var signatures: [String: Signature] = [:]
@@ -127,8 +135,8 @@ _DECODER = """final class TextGenerator {
         while generated.count < count && position < @capacity {
             try step("@step", [token], at: position)
             position += 1
-            let scores: [Float] = try signatures["@step"]!.outputs["@logits"]!.read()  // of @vocabulary tokens
-            token = Int32(scores.indices.max { scores[$0] < scores[$1] }!)
+            @variable scores: [Float] = try signatures["@step"]!.outputs["@logits"]!.read()  // of @vocabulary tokens
+@{forbidden}            token = Int32(scores.indices.max { scores[$0] < scores[$1] }!)
             if ([@ends] as [Int32]).contains(token) { break }
             generated.append(token)
         }
@@ -158,7 +166,7 @@ _ENCODER_DECODER = """final class TextToTextGenerator {
         for name in caches { decode.outputs[name] = decode.inputs[name] }
     }
 
-    /// Generates at most `count` token ids from those of a text with "@prefix" before it and the end token after it.
+    /// Generates at most `count` token ids from those of a text with @{with_prefix}the end token after it.
     func generate(_ ids: [Int32], count: Int = 40) throws -> [Int32] {
         try encode(ids)
         for name in caches {
@@ -172,9 +180,9 @@ _ENCODER_DECODER = """final class TextToTextGenerator {
             try decode.inputs["@ids"]!.write([token])
             try decode.inputs["@slots"]!.write([Int32(generated.count)])
             try decode.run()
-            let scores: [Float] = try decode.outputs["@logits"]!.read()  // of @vocabulary tokens
-            token = Int32(scores.indices.max { scores[$0] < scores[$1] }!)
-            if ([@ends] as [Int32]).contains(token) { break }
+            @variable scores: [Float] = try decode.outputs["@logits"]!.read()  // of @vocabulary tokens
+@{forbidden}            token = Int32(scores.indices.max { scores[$0] < scores[$1] }!)
+@{first}            if ([@ends] as [Int32]).contains(token) { break }
             generated.append(token)
         }
         return generated

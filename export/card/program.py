@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from string import Template
+from typing import Any
 
 from kerasformer.bundle import Kind, Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, DECODE, DECODER_MODEL, MODEL, around_layer, forward_name
@@ -44,10 +45,11 @@ def values(manifest: Manifest, quote: Quote, number: str = "") -> dict[str, str]
         **_cache_names(steps, quote, number),
         "file": quote(steps.file)[1:-1],
         "encoder_file": quote(_reader(manifest).file)[1:-1],
-        "pad": str(info.pad_token_id or 0),
+        "pad": str(info.input_padding),
         "ends": numbers(info.eos_token_id),
         "start": str(info.start_token_id),
         "prefix": quote(info.prefix)[1:-1],
+        "with_prefix": f'"{quote(info.prefix)[1:-1]}" before it and ' if info.prefix else "",
         "lengths": numbers(lengths),
         "longest": str(max(lengths, default=info.max_length or 512)),
         "capacity": str(manifest.capacity),
@@ -82,6 +84,31 @@ def main_file(manifest: Manifest) -> str:
     return _step(manifest).file
 
 
+def forbidden_tokens(settings: Mapping[str, Any]) -> list[int]:
+    """Returns the tokens that generation settings forbid, except those that only some sequences forbid."""
+    words = settings.get("bad_words_ids") or ()
+    return [*(settings.get("suppress_tokens") or ()), *(word[0] for word in words if len(word) == 1)]
+
+
+def rules(manifest: Manifest, forbidden: str, first: str) -> dict[str, str]:
+    """Returns the lines of a program that change scores or a token, which are empty for most models.
+
+    Args:
+        manifest: Manifest of a model that generates.
+        forbidden: Lines that lower the scores of tokens, with `@ids` for these tokens.
+        first: Lines that choose the first token of an encoder-decoder's answer, with `@id` for it: in multilingual
+            models the language.
+    """
+    settings = manifest.info.generation
+    ids, begins = forbidden_tokens(settings), None
+    if manifest.info.is_encoder_decoder:
+        begins = settings.get("forced_bos_token_id")
+    return {
+        "forbidden": Program(forbidden).substitute(ids=numbers(ids)) if ids else "",
+        "first": "" if begins is None else Program(first).substitute(id=begins),
+    }
+
+
 def prefills(manifest: Manifest, pair: str) -> str:
     """Returns the signatures that read a prompt, from the longest to a single token.
 
@@ -104,7 +131,7 @@ def inputs(manifest: Manifest, lines: Mapping[Kind, str], quote: Quote, indent: 
         quote: Quoting function of the language.
         indent: Indentation of all lines but the first.
     """
-    pad, tensors = manifest.info.pad_token_id or 0, _reader(manifest).inputs.items()
+    pad, tensors = manifest.info.input_padding, _reader(manifest).inputs.items()
     code = (
         Program(lines[Kind(info.kind)]).substitute(name=quote(name)[1:-1], pad=pad)
         for name, info in tensors

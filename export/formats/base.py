@@ -29,7 +29,8 @@ class Format:
         static: Whether an encoder is compiled for fixed lengths.
         attention: Attention features that the format supports.
         in_graph: Whether a tokenizer can be exported as TF Text operators.
-        keeps_dtype: Whether matrices of a model may have 16 bits, since they are converted as they are written.
+        streams_weights: Whether weights are read and converted one by one as they are written. Matrices of a model may
+            then have 16 bits, and its weights need not be in memory.
     """
 
     name: str
@@ -40,7 +41,7 @@ class Format:
     static: bool = False
     attention: AttentionSupport = AttentionSupport()
     in_graph: bool = False
-    keeps_dtype: bool = True
+    streams_weights: bool = True
 
     def check(self, options: ExportOptions, quantize: str) -> None:
         """Refuses, before a model is loaded, options that this format does not support.

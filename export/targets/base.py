@@ -64,13 +64,21 @@ class Target:
         """Refuses inputs that this runtime does not pass, and tokenizers that it cannot read.
 
         Raises:
-            ExportError: The model has another input, such as the language of each token, or no `tokenizer.json`.
+            ExportError: The model has another input, such as the language of each token, no `tokenizer.json`, or one of
+                another vocabulary for the texts that it writes.
         """
         tokenizer, plain = job.model.tokenizer, f"Remove {argument('target')}: the plain bundle has no such limit"
         if self.reads_tokenizer and tokenizer is not None and not tokenizer.portable:
             raise ExportError(
                 f"{argument('target', self.name)} reads tokenizer.json, which cannot contain the rules of this "
                 f"tokenizer. Received: {type(tokenizer).__name__}. {plain}"
+            )
+        reads = self.reads_tokenizer or self.inputs is not None
+        if reads and tokenizer is not None and tokenizer.writer.get_vocab() != tokenizer.get_vocab():
+            raise ExportError(
+                f"{argument('target', self.name)} reads and writes texts with one vocabulary. Received: "
+                f"{job.info.name} with separate vocabularies of {tokenizer.vocab_size} and "
+                f"{tokenizer.writer.vocab_size} tokens. {plain}"
             )
         further = [name for name in job.model.input_names if self.inputs is not None and name not in self.inputs]
         if further and not job.model.is_encoder_decoder:

@@ -73,6 +73,12 @@ class Optimum(Target):
                 f"{job.info.name} for {job.info.task}. Remove target: ONNX Runtime itself runs the plain bundle of "
                 f"{argument('format', 'onnx')}"
             )
+        if not job.model.in_transformers:
+            raise ExportError(
+                f"{argument('target', 'optimum')} needs an architecture that transformers has. Received: "
+                f"{job.info.name}. Remove {argument('target')}: ONNX Runtime itself runs the plain bundle of "
+                f"{argument('format', 'onnx')}"
+            )
         if job.info.task == ZERO_SHOT:
             nli_classes(self.name, job.info)
         if job.model.generates:

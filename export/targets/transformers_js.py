@@ -49,23 +49,31 @@ from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.export.targets.model_outputs import embeddings, example, scores
 from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
-from kerasformer.tasks import PRETRAINING, SENTENCE_SIMILARITY
+from kerasformer.tasks import PRETRAINING, SENTENCE_SIMILARITY, of_model
 
 VERSION = "4.3.1"
 
+_HEADS = ("question-answering", "text-classification", "token-classification")
 _LACKS = {
     "albert": ("token-classification",),
     "bart": ("feature-extraction", "question-answering"),
     "big_bird": ("fill-mask", "question-answering", "text-classification", "token-classification"),
+    "bigbird_pegasus": ("feature-extraction", "question-answering", "text-classification", "text2text-generation"),
     "ctrl": ("text-generation",),
     # Its text generation passes caches with all heads, while the shared head has one.
     "gpt_bigcode": ("text-generation",),
+    "led": ("feature-extraction", "question-answering", "text2text-generation"),
+    "marian": ("feature-extraction",),
+    "mbart": ("feature-extraction", "question-answering"),
     "mobilebert": ("token-classification",),
     "modernbert": ("question-answering",),
+    "mt5": ("feature-extraction", *_HEADS),
     "openai-gpt": ("text-generation",),
+    "pegasus": ("feature-extraction", "text2text-generation"),
+    "umt5": ("feature-extraction", "text2text-generation", *_HEADS),
     "xglm": ("text-generation",),
     "longformer": ("fill-mask", "question-answering", "text-classification", "token-classification"),
-    "t5": ("feature-extraction",),
+    "t5": ("feature-extraction", *_HEADS),
 }
 """Tasks of model types that have no class in transformers.js, or one that needs other files."""
 
@@ -164,8 +172,8 @@ class TransformersJs(Target):
 
     def _check_pipeline(self, job: ExportJob) -> None:
         """Refuses models for which transformers.js has no pipeline."""
-        task = _OF_CLASS.get(job.info.task, job.info.task)
-        lacks = task in (*PRETRAINING, *_LACKS.get(job.info.model_type, ()))
+        task = of_model(_OF_CLASS.get(job.info.task, job.info.task))
+        lacks = not job.model.in_transformers or task in (*PRETRAINING, *_LACKS.get(job.info.model_type, ()))
         if lacks or (find(job.info.model_type).branch == DECODER and task not in _OF_DECODERS):
             raise ExportError(
                 f"{argument('target', self.name)} needs a model that one of its pipelines supports. Received: "

@@ -76,10 +76,17 @@ class Source:
         if not question.write:
             self._engine.run(inputs)
             return Tokens(read, 0)
-        from kerasformer.decoding import GenerationConfig, stream
+        from kerasformer.decoding import GenerationConfig, generate, stream
 
         # Without an end token, so that every answer has exactly the requested length.
-        config = GenerationConfig(max_new_tokens=question.write, decoder_start_token_id=self._info.start_token_id)
+        config = GenerationConfig(
+            max_new_tokens=question.write,
+            decoder_start_token_id=self._info.start_token_id,
+            num_beams=question.beams,
+        )
+        if question.beams > 1:
+            rows = generate(self._engine, inputs["input_ids"], mask, config).sequences
+            return Tokens(read, len(rows) * question.write)
         written = 0
         for tokens in stream(self._engine, inputs["input_ids"], mask, config):
             on_token()

@@ -18,12 +18,14 @@ class Question:
         write: Exact number of tokens to generate for each input; 0 for a model that does not generate.
         batch: Number of inputs.
         texts: Texts to use instead of random tokens, `batch` of them.
+        beams: Number of beams of beam search; 1 is greedy search.
     """
 
     read: int
     write: int = 0
     batch: int = 1
     texts: tuple[str, ...] = ()
+    beams: int = 1
 
     def ids(self, vocab_size: int) -> np.ndarray:
         """Returns fixed random ids, int32 `(B, T)`, above the ids usually reserved for special tokens."""
@@ -72,10 +74,10 @@ class Subject(Protocol):
         ...
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
-        """Runs the model, with greedy search if it generates.
+        """Runs the model, with greedy or beam search if it generates.
 
         Args:
             question: Inputs.
-            on_token: Called when each token of the batch is available, if the library reports it.
+            on_token: Called when each token of the batch is available, if the library reports it; not in beam search.
         """
         ...

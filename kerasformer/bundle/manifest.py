@@ -83,6 +83,8 @@ class ModelInfo:
         decoder_start_token_id: First token of the decoder of an encoder-decoder.
         eos_token_id: Ids of the tokens that end a generated text.
         task_prefixes: Text put before the input, by task (`{"summarization": "summarize: "}`).
+        task_settings: Generation settings of a task, which override `generation`
+            (`{"summarization": {"num_beams": 4}}`).
         input_names: Hugging Face names of the encoder's inputs.
         generation: Content of `generation_config.json`.
         embedding: Properties of the embeddings, of a model for sentence-similarity.
@@ -104,10 +106,27 @@ class ModelInfo:
     decoder_start_token_id: int | None = None
     eos_token_id: tuple[int, ...] = ()
     task_prefixes: dict[str, str] = field(default_factory=dict)
+    task_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     input_names: tuple[str, ...] = ()
     generation: dict[str, Any] = field(default_factory=dict)
     embedding: EmbeddingInfo | None = None
     score_activation: str | None = None
+
+    def input_vocab_size(self, num_scores: int) -> int:
+        """Returns the number of ids of prompts, from the number of scores of each token.
+
+        Both are equal, except in an encoder-decoder with two vocabularies (Marian).
+        """
+        return self.vocab_size if self.is_encoder_decoder and self.vocab_size else num_scores
+
+    @property
+    def input_padding(self) -> int:
+        """Id that fills the rest of a text's ids, which the mask hides.
+
+        It is that of padding, except where padding is a token of only the vocabulary that the model writes (Marian).
+        """
+        padding = self.pad_token_id or 0
+        return 0 if self.vocab_size and padding >= self.vocab_size else padding
 
     @property
     def counts(self) -> dict[str, int | None]:
@@ -276,7 +295,8 @@ def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Load
                 before |= _states(folder, read(folder, check=False).files)
                 loaded = make(folder, read(folder))
             except (KerasformerError, OSError):
-                if _states(folder, before) == before:
+                # A folder that is missing may be between the two moves of an overwrite.
+                if _states(folder, before) == before and (before[""] is not None or not repair(folder).exists()):
                     raise
                 continue
             if _states(folder, before) == before:

@@ -143,6 +143,7 @@ def _compare_step(
 ) -> Fidelity:
     """Compares a model that generates; see `compare`. A `count` of 0 means free generation."""
     tokens = references["tokens"]
+    rows = 1 if "alone" in references else rows
     received: list[dict[str, np.ndarray]] = []
     free: list[np.ndarray] = []
     for start in range(0, len(tokens), rows):

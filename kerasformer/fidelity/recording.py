@@ -92,6 +92,21 @@ def record_step(
     return recorded | {"tokens": generated, "asked": (ended - np.isin(generated, list(ends)) == 0).astype("uint8")}
 
 
+def record_step_alone(
+    engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int, count: int, ends: Sequence[int] = ()
+) -> dict[str, Any]:
+    """Records references of an encoder-decoder whose answers depend on the batch, each text by itself.
+
+    They are also compared so. See `record_step` for the arguments.
+    """
+    texts = single_texts({"input_ids": inputs, "attention_mask": mask})
+    rows = [record_step(engine, text["input_ids"], text["attention_mask"], start, count, ends) for text in texts]
+    recorded = {key: np.concatenate([row[key] for row in rows]) for key in rows[0] if "input." not in key}
+    first = np.full((len(inputs), 1), start, "int32")
+    recorded |= {"input.input_ids": inputs, "input.attention_mask": mask, "input.first": first}
+    return recorded | {"alone": np.array(1)}
+
+
 def record_reading(engine: Forward, ids: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
     """Records references of a decoder for running texts: the loss of each token, and the logits of the last one.
 

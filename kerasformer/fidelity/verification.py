@@ -95,10 +95,13 @@ def _generated_in_graph(
     if not isinstance(engine, SavedModelStep):
         return {}
     tokens, ends = references["tokens"], manifest.info.eos_token_id
-    prompts = references["input.input_ids"], references["input.attention_mask"]
+    ids, mask = references["input.input_ids"], references["input.attention_mask"]
+    rows, answers = 1 if "alone" in references else len(tokens), []
+    for part in (slice(start, start + rows) for start in range(0, len(tokens), rows)):
+        answers += engine.generate(ids[part], mask[part], tokens.shape[1])
     same = [
         token == expected
-        for row, generated in zip(tokens.tolist(), engine.generate(*prompts, tokens.shape[1]), strict=True)
+        for row, generated in zip(tokens.tolist(), answers, strict=True)
         for token, expected in zip_longest(generated, _until(row, ends))
     ]
     share = float(np.mean(same))
@@ -113,7 +116,8 @@ def _until(row: list[int], ends: tuple[int, ...]) -> list[int]:
 
 def references_of_steps(references: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the references with which each step signature is compared: the first tokens of the first texts."""
-    return {
+    alone = {key: array for key, array in references.items() if key == "alone"}
+    return alone | {
         key: array[:_STEP_TEXTS] if key.startswith(("input.", "made_up")) else array[:_STEP_TEXTS, :_STEP_TOKENS]
         for key, array in references.items()
         if key.startswith(("input.", "made_up")) or (array.ndim > 1 and key.startswith(("output.", "tokens", "asked")))

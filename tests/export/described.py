@@ -54,6 +54,7 @@ class DescribedDecoder(keras.Model):
     generates = True
     is_encoder_decoder = False
     max_length = None
+    max_answer_length = None
     attention_specs = PretrainedModel.attention_specs
 
     def __init__(
@@ -68,6 +69,7 @@ class DescribedDecoder(keras.Model):
     ) -> None:
         super().__init__()
         self.config = SimpleNamespace(vocab_size=vocab_size)
+        self.output_vocab_size = vocab_size
         self.alibi, self.heads = alibi, heads
         self.embeddings = TransformerEmbeddings(vocab_size, None, dim, epsilon=None, name="embeddings")
         self.decoder = Decoder(

@@ -30,10 +30,15 @@ SIZES = {"hidden_dim": 64, "num_layers": 2, "num_heads": 2, "intermediate_dim": 
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, Path]:
-    """Returns a bundle in each format of a model with random weights, for which many of 8000 tokens are near ties."""
+def model() -> Any:
+    """Returns a model with random weights, for which many of 8000 tokens are near ties."""
     keras.utils.set_random_seed(1)
-    model = kf.zoo.build("bert", "fill-mask", vocab_size=8000, **SIZES)
+    return kf.zoo.build("bert", "fill-mask", vocab_size=8000, **SIZES)
+
+
+@pytest.fixture(scope="module")
+def folders(model, tmp_path_factory) -> dict[str, Path]:
+    """Returns a bundle of the model in each format."""
     lengths: dict[str, dict[str, Any]] = {"tflite": {"lengths": (SIZES["max_length"],)}, "onnx": {}}
     return {
         format: kf.export.export(model, tmp_path_factory.mktemp(format) / "out", format, quantize, **lengths[format])
@@ -87,6 +92,16 @@ def test_near_ties_are_reported_and_not_refused(folders, format, capsys):
     assert main("info", str(folder)) == 0
     assert f"({figures['near_ties']} are near ties, {decided} the others agree)" in capsys.readouterr().out
     assert "near ties" in (folder / "README.md").read_text()
+
+
+def test_rounding_is_measured_after_weights_were_released(folders, model, tmp_path):
+    """The figures of a checkpoint are those of the loaded model."""
+    source = model.save_pretrained(tmp_path / "source")
+    figures = bundle.read(kf.export.export(source, tmp_path / "out", "onnx", CASES["onnx"])).fidelity
+    expected = bundle.read(folders["onnx"]).fidelity
+    measured, before = ({k: v for k, v in each["rounding"].items() if v is not None} for each in (figures, expected))
+    assert measured and measured == pytest.approx(before, rel=1e-3)
+    assert (figures["near_ties"], figures["agreement"]) == (expected["near_ties"], expected["agreement"])
 
 
 @pytest.mark.parametrize("factor", [1.05, 2.0])

@@ -24,6 +24,7 @@ from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.fidelity import verification
 from kerasformer.runtime import open_engine
 from tests.export.text_models import CAPACITY, LENGTHS, shared_bundle, shared_model
+from tests.keras_pipelines import keras_pipeline
 
 CLASSIFIER, WRITER, SUMMARIZER = "bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"
 
@@ -124,7 +125,7 @@ def test_accuracy_before_and_after(format, tmp_path):
 def test_rouge_before_and_after(tmp_path):
     model = shared_model(SUMMARIZER)
     own = ["Rain is expected.", "What a waste!", "The museum is closed."]
-    written = kf.pipeline(None, model)(own)
+    written = keras_pipeline(model)(own)
     labels = [row["generated_text"] for row in written[:2]] + ["something else entirely"]
     assert all(labels)
     folder = kf.export.export(model, tmp_path / "out", "onnx", lengths=LENGTHS, capacity=32, texts=own, labels=labels)

@@ -139,6 +139,27 @@ _BART = {
     "hidden_dim": 72, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 3, "decoder_num_heads": 4,
     "intermediate_dim": 90, "decoder_intermediate_dim": 84, "max_length": 96, "forced_eos_token_id": None,
 }  # fmt: skip
+# The decoder starts with the token of a language (de_DE), or has to write it first (deu_Latn).
+_MBART = {**_BART, "decoder_start_token_id": 173}
+_M2M_100 = {**_BART, "decoder_num_heads": 3, "forced_bos_token_id": 173, "scale_embedding": False}
+_MARIAN = {
+    "hidden_dim": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "decoder_num_heads": 4,
+    "intermediate_dim": 90, "decoder_intermediate_dim": 84, "max_length": 96, "hidden_act": "swish",
+    "scale_embedding": True, "eos_token_id": 0, "forced_eos_token_id": None,
+    **dict.fromkeys(("pad_token_id", "decoder_start_token_id"), tiny_text.marian().pad_token_id),
+}  # fmt: skip
+_TRANSFORMER = {
+    "hidden_dim": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "intermediate_dim": 90,
+    "max_length": 96,
+}  # fmt: skip
+_PEGASUS = {**_BART, "decoder_num_heads": 3}
+# Texts of more than 28 tokens are read in blocks.
+_BIGBIRD_PEGASUS = {**_PEGASUS, "block_size": 4, "num_random_blocks": 1}
+# The decoder reads shorter texts than the encoder.
+_LED = {
+    **{name: size for name, size in _PEGASUS.items() if name != "forced_eos_token_id"}, "decoder_max_length": 88,
+    "attention_window": [8, 12],
+}  # fmt: skip
 # Heads that do not add up to the hidden size.
 _T5 = {"hidden_dim": 64, "head_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90}
 
@@ -240,7 +261,23 @@ ROWS = {
             min_agreement=0.95,
             seed=10,
         ),
+        Row("mt5", "text2text-generation", _T5, tiny_text.pieces, min_agreement=0.95, seed=2),
+        Row("umt5", "text2text-generation", _T5, tiny_text.pieces, min_agreement=0.95, seed=0),
+        Row("pegasus", "text2text-generation", _PEGASUS, tiny_text.pieces, min_agreement=0.95, spread=1.2, seed=0),
+        Row(
+            "bigbird_pegasus",
+            "text2text-generation",
+            _BIGBIRD_PEGASUS,
+            tiny_text.pieces,
+            min_agreement=0.95,
+            spread=1.2,
+        ),
+        Row("led", "text2text-generation", _LED, tiny_text.byte_pairs_in_texts, min_agreement=0.95, spread=1.2, seed=0),
         Row("bart", "text2text-generation", _BART, tiny_text.byte_pairs_in_texts, 0.95, 0.8, spread=1.2, seed=2),
+        Row("mbart", "text2text-generation", _MBART, tiny_text.language_after, 0.95, spread=1.2, seed=1),
+        Row("m2m_100", "text2text-generation", _M2M_100, tiny_text.language_first, spread=1.2, seed=2),
+        Row("transformer", "text2text-generation", _TRANSFORMER, tiny_text.pieces, 0.95, 0.8, spread=1.2, seed=2),
+        Row("marian", "text2text-generation", _MARIAN, tiny_text.marian, spread=1.2),
         Row(
             "t5",
             "feature-extraction",
@@ -263,6 +300,7 @@ _SETTINGS = {
     "bloom": _BLOOM,
     "ctrl": _CTRL,
     "deberta": _DEBERTA,
+    "marian": _MARIAN,
     "gemma3_text": _GEMMA3,
     "gpt2": _GPT2,
     "gpt_bigcode": _GPT2,
@@ -273,6 +311,7 @@ _SETTINGS = {
     "gpt_neox": _GPT_NEOX,
     "gptj": _GPTJ,
     "llama": _LLAMA,
+    "mbart": _MBART,
     "roberta": _ROBERTA,
     "modernbert": _MODERNBERT,
     "mpnet": _MPNET,
@@ -286,7 +325,10 @@ _TOKENIZERS = {
     **dict.fromkeys(("openai-gpt", "opt", "xglm"), tiny_text.byte_pairs),
     "gemma3_text": tiny_text.byte_fallback,
     **dict.fromkeys(("gpt_neo", "gpt_neox", "gptj", "phi"), tiny_text.byte_pairs),
+    "mbart": tiny_text.language_after,
+    "marian": tiny_text.marian,
     "mpnet": tiny_text.wordpiece_with_ends,
+    "t5": tiny_text.pieces,
     **dict.fromkeys(("bart", "longformer", "roberta"), tiny_text.byte_pairs_in_texts),
 }
 """Tokenizers of the models below; a WordPiece tokenizer like BERT's by default."""

@@ -131,6 +131,10 @@ _DECODERS = (
 DECODERS = [tiny(name, "text-generation") for name in _DECODERS]
 """Decoders other than GPT-2; their tests in other runtimes run only with `-m grid`."""
 
+_ENCODER_DECODERS = ("bigbird_pegasus", "led", "mt5", "pegasus", "umt5")
+ENCODER_DECODERS = [tiny(name, "text2text-generation") for name in _ENCODER_DECODERS]
+"""Encoder-decoders other than T5 and BART, likewise."""
+
 EMBEDDERS = ("bert", "albert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "gpt2", "longformer")
 EMBEDDERS += ("mobilebert", "modernbert", "mpnet", "roberta", "xlm", "xlm-roberta")
 """Architectures that are tested for embeddings."""

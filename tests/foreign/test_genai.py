@@ -20,10 +20,12 @@ from kerasformer.export.reference_texts import PROMPTS
 from kerasformer.pipelines.base import softmax
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
+from tests.chat_templates.conversations import SYSTEM, TURNS, USER
 from tests.foreign.cards import block
 from tests.foreign.cases import DECODERS, Case, cases, tiny
 from tests.foreign.environments import need, run
-from tests.foreign.test_litert_lm import llama_like
+from tests.foreign.test_litert_lm import CHAT, llama_like
+from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_tokens
 
 TEXTS = list(PROMPTS[:10])
@@ -70,7 +72,7 @@ def generated(folder: Path, texts: list[str], *searches: dict[str, Any], togethe
 
 def expected(source: Any, texts: list[str], *searches: dict[str, Any]) -> list[Any]:
     """Returns the same from a Keras model, or from a bundle on the engine of this package."""
-    pipe = kf.pipeline("text-generation", source)
+    pipe = keras_pipeline(source, "text-generation")
     settings = {"max_new_tokens": NEW, "batch_size": 1, "return_dict_in_generate": True}
     outputs = [pipe(texts, **settings, **each) for each in searches]
     return [[output.sequences[0].tolist() for output in each] for each in outputs]
@@ -224,6 +226,21 @@ def test_ids_of_multilingual_texts(case: Case, tokenizer: Callable[[], Tokenizer
     reply = run("genai", "genai_generate.py", {"folder": str(folder), "tokenize": [row["text"] for row in rows]})
     different = [row["text"] for row, ids in zip(rows, reply["answers"], strict=True) if ids != row["ids"]]
     assert different == []
+
+
+@pytest.mark.foreign("genai")
+@cases(tiny("gpt2", "text-generation"))
+def test_conversations(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its prompts of conversations are those of this package; its engine for templates lacks the filter `upper`."""
+    model = case.model()
+    template = CHAT.replace("(message.role | upper)", "message.role")
+    monkeypatch.setattr(model.tokenizer, "chat_template", template)  # tests share the tokenizer
+    folder = case.export(tmp_path / "bundle", model, target="genai")
+    chats = [USER, TURNS, SYSTEM]
+    reply = run("genai", "genai_generate.py", {"folder": str(folder), "chats": chats})
+    assert reply.get("answers") == [
+        model.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False) for messages in chats
+    ], reply
 
 
 @pytest.mark.foreign("genai")

@@ -31,6 +31,7 @@ SAME = (
     tiny_text.byte_pairs_in_texts,
     tiny_text.pieces,
     tiny_text.pieces_in_texts,
+    tiny_text.utf8_bytes,
     albert_pieces,
     llama_like,
 )

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
-from tokenizers import decoders, models, normalizers, processors
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 import kerasformer as kf
 from kerasformer import bundle
@@ -25,9 +25,10 @@ from kerasformer.export.targets.litert_lm.chat_template import chat_template
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
-from tests.export.text_models import Row
+from tests.export.text_models import ROWS, Row
 from tests.foreign.cases import DECODERS, Case, cases, tiny
 from tests.foreign.environments import HERE, HOME, need, run
+from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_tokens
 
 TARGET = "litert-lm"
@@ -87,7 +88,7 @@ def generated(
 
 def expected(source: Any, prompts: tuple[str, ...] = PROMPTS, tokens: int = TOKENS) -> list[str]:
     """Returns the texts of a model, or of a bundle on the engine of this package."""
-    pipe = kf.pipeline("text-generation", source)
+    pipe = keras_pipeline(source, "text-generation")
     greedy = {"do_sample": False, "repetition_penalty": 1.0, "max_new_tokens": tokens}
     return [pipe(prompt, **greedy)[0]["generated_text"][len(prompt) :] for prompt in prompts]
 
@@ -124,6 +125,12 @@ CHAT = """\
 {%- if add_generation_prompt %}{{ 'answer:' }}{% endif %}"""
 
 
+def conversations(folder: Path, system: str | None, chats: list[list[str]]) -> list[list[tuple[str, str, int]]]:
+    """Returns prompt, answer and number of tokens in the cache for each message of each conversation of LiteRT-LM."""
+    request = {"model": str(folder / litertlm_file.NAME), "system": system, "chats": chats, "tokens": TOKENS}
+    return run(TARGET, "litert_lm_generate.py", request)
+
+
 @pytest.mark.foreign(TARGET)
 def test_conversations(tmp_path, monkeypatch):
     """Prompts and answers of the chat template in the file are those of Keras; both end with its end token."""
@@ -131,15 +138,55 @@ def test_conversations(tmp_path, monkeypatch):
     model = text_model(GPT2)
     monkeypatch.setattr(model.tokenizer, "chat_template", CHAT)  # tests share the tokenizer
     folder = GPT2.export(tmp_path / "out", model, target=TARGET, capacity=96)
-    chats, system, pipe = [prompt for prompt in PROMPTS if len(prompt) < 60], "Be brief. ", kf.pipeline(None, model)
-    request = {"model": str(folder / litertlm_file.NAME), "system": system, "chats": chats, "tokens": TOKENS}
-    received = run(TARGET, "litert_lm_generate.py", request)
+    chats, system, pipe = [prompt for prompt in PROMPTS if len(prompt) < 60], "Be brief. ", keras_pipeline(model)
+    turns = conversations(folder, system, [[text] for text in chats])
+    received = [(prompt, text) for ((prompt, text, _),) in turns]
     messages = [[{"role": "system", "content": system}, {"role": "user", "content": text}] for text in chats]
     assert [prompt for prompt, _ in received] == [
         pipe.apply_chat_template(each, add_generation_prompt=True, tokenize=False) for each in messages
     ]
     greedy = {"do_sample": False, "repetition_penalty": 1.0, "max_new_tokens": TOKENS, "return_full_text": False}
     assert [text for _, text in received] == [pipe(each, **greedy)[0]["generated_text"] for each in messages]
+
+
+TURNS = """\
+{% for message in messages %}{% if message.role == 'assistant' %}{{ message.content + eos_token }}
+{%- else %}{{ 'Q: ' + message.content + '\\nA:' }}{% endif %}{% endfor %}"""
+"""A template that writes nothing after the end token of an answer."""
+
+
+def single_bytes() -> Tokenizer:
+    """Returns a tokenizer with a token for each byte, so that the text of an answer has the tokens of the answer."""
+    names = ["<|endoftext|>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    backend = Backend(models.BPE({name: index for index, name in enumerate(names)}, []))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    backend.add_special_tokens(names[:1])
+    return Tokenizer(backend, special_tokens={"eos_token": names[0]})
+
+
+@pytest.mark.foreign(TARGET)
+def test_later_turns(tmp_path):
+    """Answers and cached tokens of three turns are those of Keras, which reads the whole conversation each time."""
+    need(TARGET)
+    settings = {**ROWS["gptj-text-generation"].settings, "max_length": 160}
+    case = varied(tiny("gptj", "text-generation"), tokenizer=single_bytes, settings=settings)
+    model = text_model(case)
+    model.tokenizer.chat_template = TURNS
+    (bias,) = [variable for variable in model.variables if tuple(variable.shape) == (model.tokenizer.vocab_size,)]
+    value = keras.ops.convert_to_numpy(bias.value).copy()
+    value[0] = 2.0  # answers end after some tokens
+    bias.assign(value)
+    folder = case.export(tmp_path / "out", model, target=TARGET)
+    chat, pipe = ["Who is it?", "Why?", "When?"], keras_pipeline(model)
+    greedy = {"do_sample": False, "repetition_penalty": 1.0, "max_new_tokens": TOKENS}
+    messages, before = [], ""
+    for text, (prompt, answer, count) in zip(chat, conversations(folder, None, [chat])[0], strict=True):
+        messages.append({"role": "user", "content": text})
+        assert before + prompt == pipe.apply_chat_template(messages, tokenize=False)
+        messages = pipe(messages, **greedy)[0]["generated_text"]
+        assert answer == messages[-1]["content"] and 0 < len(answer) < TOKENS
+        before = pipe.apply_chat_template(messages, tokenize=False)
+        assert count == len(model.tokenizer.encode(before)), "the end token is in the cache, too"
 
 
 def test_the_end_token_of_the_template_ends_a_text():

@@ -35,6 +35,7 @@ from tests.foreign.cases import (
     tiny,
 )
 from tests.foreign.environments import started
+from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_arrays, check_classes, check_tokens, cosines
 
 TEXTS = list(PROMPTS[:5])
@@ -197,7 +198,7 @@ def test_answers_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> Non
     else:
         check_quantized(case, model, folder, outputs, {name: np.array(answer["outputs"][name]) for name in outputs})
     # Both pipelines compute the same results from the same outputs.
-    pipe = kf.pipeline(case.task, model if case.quantize == "none" else folder)
+    pipe = keras_pipeline(model if case.quantize == "none" else folder, case.task)
     for result, each in zip(answer["pipeline"], pipeline_calls, strict=True):
         assert_same(normalized(case.task, result, each), pipe(*each["args"], **each["kwargs"]))
 
@@ -281,7 +282,7 @@ def test_a_model_without_a_class_of_entailment_is_refused(tmp_path: Path) -> Non
 def test_the_python_of_the_card_for_other_tasks(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Unchanged, except for the folder."""
     model = case.model()
-    folder, pipe = case.export(tmp_path / "bundle", model, target="optimum"), kf.pipeline(case.task, model)
+    folder, pipe = case.export(tmp_path / "bundle", model, target="optimum"), keras_pipeline(model, case.task)
     program = block(folder, "optimum").replace("path/to/this/folder", str(folder))
     printed = ast.literal_eval(successful(ask({"program": program}))["printed"])
     if case.task == "sentence-similarity":
@@ -312,7 +313,7 @@ def generated(ask: Ask, folder: Path, model: Any, texts: list[str]) -> list[list
 
 def expected(source: Any, model: Any, texts: list[str]) -> list[list[list[int]]]:
     """Returns the same from a Keras model, or from a bundle on the engine of this package."""
-    pipe = kf.pipeline(model.task, source)
+    pipe = keras_pipeline(source, model.task)
     outputs = [pipe(texts, return_dict_in_generate=True, **each) for each in SEARCHES]
     return [[before(model, output.sequences[0].tolist()) for output in each] for each in outputs]
 
@@ -351,7 +352,11 @@ def one_by_one(generate: Callable[..., list[list[list[int]]]], *arguments: Any) 
     Case("story-gpt2", "int8"),
     Case("summarizer-t5"),
     Case("summarizer-t5", "int8"),
-    rest=[*OF_FULL_SIZE, Case(BART, "int8")],
+    rest=[
+        *OF_FULL_SIZE,
+        Case(BART, "int8"),
+        *(tiny(name, "text2text-generation") for name in ("marian", "pegasus")),
+    ],
 )
 def test_tokens_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Greedy search and beam search, with padding; and the texts of the pipeline."""

@@ -8,8 +8,10 @@ import pytest
 import kerasformer as kf
 from kerasformer.bundle import read
 from kerasformer.pipelines.base import softmax
+from tests.export.text_models import size_options
 from tests.foreign.cards import keras_arrays, run_python
-from tests.foreign.cases import DECODERS, EMBEDDERS, cases, embedder, tiny
+from tests.foreign.cases import DECODERS, EMBEDDERS, ENCODER_DECODERS, cases, embedder, tiny
+from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_classes, check_tokens
 
 SENTENCES = ("The old man went out to look for the boat.", "A letter!", "Nobody knew why.")
@@ -50,8 +52,12 @@ CASES = (
     tiny("bloom", "text-generation", "int8"),
     tiny("bart", "text2text-generation"),
     tiny("bart", "text2text-generation", "int8"),
+    tiny("mbart", "text2text-generation"),
+    tiny("m2m_100", "text2text-generation"),
+    tiny("marian", "text2text-generation"),
     tiny("t5", "text2text-generation"),
     tiny("t5", "text2text-generation", as_task="summarization"),
+    *ENCODER_DECODERS,
 )
 
 
@@ -86,12 +92,29 @@ def test_the_program_of_a_bundle_for_another_runtime(case, tmp_path):
     model = case.model()
     bundle = case.export(tmp_path / "bundle", model, target="mediapipe")
     (result,) = run_python(bundle, "Python (LiteRT only)", [{"A text.": SENTENCES[0]}])
-    pipe = kf.pipeline(case.task, model)
+    pipe = keras_pipeline(model, case.task)
     if case.task == "text-classification":
         assert result.printed == classes(pipe, model, SENTENCES[0])
     else:
         expected = pipe(SENTENCES[0], pooling="mean")
         assert np.allclose(result.arrays["sentence_embedding"], expected, atol=1e-5)
+
+
+@pytest.mark.foreign("litert")
+@pytest.mark.parametrize("format", ["tflite", "onnx"])
+def test_forbidden_and_first_tokens(format, tmp_path):
+    model = tiny("bart", "text2text-generation").model()
+    chosen = model.generate(SENTENCES[:1], max_new_tokens=3, jit_compile=False, num_beams=1)[0]
+    forbidden = model.tokenizer.encode(chosen, add_special_tokens=False)
+    settings = {"suppress_tokens": (forbidden[0],), "bad_words_ids": [[token] for token in forbidden[1:]]}
+    model.generation_config = model.generation_config.replace(forced_bos_token_id=120, **settings)
+    sizes = size_options(model, format, (16, 64), 80)
+    folder = kf.export.export(model, tmp_path / "bundle", format, **sizes)
+    heading = "Python (LiteRT only)" if format == "tflite" else "Python (ONNX Runtime only)"
+    (result,) = run_python(folder, heading, [{"A text.": SENTENCES[0]}])
+    (row,) = model.generate(model.tokenizer(SENTENCES[:1]).input_ids, max_new_tokens=40, jit_compile=False, num_beams=1)
+    assert result.tokens[1:] == [token for token in row if token not in model.generation_config.eos_token_id]
+    assert result.tokens[1] == 120 and not {*result.tokens} & {*forbidden}
 
 
 def check(case, format, heading):
@@ -104,8 +127,9 @@ def check_texts(case, model, bundle, heading):
     old = "A text." if model.is_encoder_decoder else "Once upon a time"
     results = run_python(bundle, heading, [{old: text} for text in SENTENCES])
     if case.quantize == "none":
+        pipe = keras_pipeline(model, case.task)
         for text, result in zip(SENTENCES, results, strict=True):
-            (answer,) = kf.pipeline(case.task, model)(text, max_new_tokens=40, num_beams=1)
+            (answer,) = pipe(text, max_new_tokens=40, num_beams=1)
             assert result.printed == answer[next(key for key in answer if key.endswith("_text"))].strip(), text
     else:
         prompts = [model.tokenizer.encode(text) for text in SENTENCES]
@@ -121,7 +145,7 @@ def check_arrays(case, model, bundle, heading):
         texts = [(f"A {model.tokenizer.mask_token} {text}",) for (text,) in texts]
     results = run_python(bundle, heading, [replacements(case.task, *text) for text in texts])
     tolerance, *_ = read(bundle).promise
-    pipe = kf.pipeline(case.task, model)
+    pipe = keras_pipeline(model, case.task)
     for text, result in zip(texts, results, strict=True):
         for name, expected in keras_arrays(model, *text).items():
             received = result.arrays[name][:, : expected.shape[1]]

@@ -15,7 +15,7 @@ from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.tasks import PRETRAINING
 from tests.code_blocks import blocks
 from tests.export.text_models import OTHERS, ROWS
-from tests.foreign.cases import DECODERS, EMBEDDERS, Case, cases, embedder, tiny
+from tests.foreign.cases import DECODERS, EMBEDDERS, ENCODER_DECODERS, Case, cases, embedder, tiny
 from tests.foreign.environments import started
 
 TARGET = "saved-model"
@@ -102,7 +102,8 @@ def test_answers_are_those_of_keras(case, ask):
     assert set(received) == set(expected)
     for name, value in expected.items():
         assert_near(received[name], value)
-    assert np.ndim(ask({"code": code_of(folder)})) > 0
+    if case.model_type in ("bert", "gpt2", "t5"):  # the program is the same for all models of a task
+        assert np.ndim(ask({"code": code_of(folder)})) > 0
 
 
 def code_of(folder: Path) -> str:
@@ -117,7 +118,7 @@ def code_of(folder: Path) -> str:
 @cases(
     *GENERATORS,
     always=("gpt2-text-generation-none", "t5-text2text-generation-none", "story-gpt2-none", "summarizer-t5-none"),
-    rest=DECODERS,
+    rest=[*DECODERS, *ENCODER_DECODERS],
 )
 def test_texts_are_those_of_keras(case, ask, exported):
     model, folder = exported(case)
@@ -134,7 +135,8 @@ def test_texts_are_those_of_keras(case, ask, exported):
     sampled = rows(call(ask, folder, "sample", **prompts, **sampling, top_k=0))
     assert sampled == rows(call(ask, folder, "sample", **prompts, **sampling, top_k=0))
     assert sampled != rows(call(ask, folder, "sample", **prompts, **{**sampling, "seed": 2}, top_k=0))
-    assert np.ndim(ask({"code": code_of(folder)})) == 2
+    if case.model_type in ("gpt2", "t5"):
+        assert np.ndim(ask({"code": code_of(folder)})) == 2
 
 
 def rows(answer: dict[str, Any]) -> list[list[int]]:

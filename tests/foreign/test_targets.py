@@ -20,7 +20,9 @@ ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 WITHOUT_CLASS = ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")
 """Decoders that transformers.js has no class for, or whose caches it cannot create."""
 DECODERS = {name for name, row in ALL.items() if row.task == "text-generation"}
-ENCODER_DECODERS = {"bart-text2text-generation", "t5-text2text-generation"}
+ENCODER_DECODERS = {f"{name}-text2text-generation" for name in ("bart", "mbart", "mt5", "t5", "umt5")}
+WITHOUT_PIPELINE = {f"{name}-text2text-generation" for name in ("bigbird_pegasus", "led", "pegasus", "umt5")}
+"""Encoder-decoders that transformers.js has no class for."""
 BERTS = {name for name in ENCODERS if ALL[name].tokenizer in (tiny_text.wordpiece, tiny_text.wordpiece_with_ends)}
 """Encoders with a tokenizer like that of BERT or MPNet, whatever their inputs."""
 FOR_TASKS = {name for name, row in ALL.items() if row.task not in PRETRAINING}
@@ -34,13 +36,19 @@ RUNS = {
     "litert-web": set(ALL),
     # Without heads for which it has no class, or a class for other files.
     "transformers.js": FOR_TASKS
-    - {"albert-token-classification", "bart-feature-extraction", "bart-question-answering"}
+    - {"albert-token-classification"}
+    - {f"{name}-{task}" for name in ("bart", "mbart") for task in ("feature-extraction", "question-answering")}
+    - {"marian-feature-extraction", "transformer-text2text-generation"}
     - {"mobilebert-token-classification", "modernbert-question-answering", "t5-feature-extraction"}
     - {f"{name}-text-generation" for name in WITHOUT_CLASS}
+    - WITHOUT_PIPELINE
+    - {f"t5-{task}" for task in ("question-answering", "text-classification", "token-classification")}
     - {name for name, row in ALL.items() if find(row.model_type).branch == DECODER and row.task in _HEADS}
     - {f"{kind}-{task}" for kind in ("big_bird", "longformer") for task in _HEADS},
     # Heads of these sizes do not add up to the hidden size, or the decoder has other heads than the encoder.
-    "optimum": FOR_TASKS - ENCODER_DECODERS - {"gemma3_text-text-generation", "llama-text-generation"},
+    "optimum": FOR_TASKS
+    - ENCODER_DECODERS
+    - {"transformer-text2text-generation", "gemma3_text-text-generation", "llama-text-generation"},
     # It pads the prompts of a batch on the right, where padding would take up a window.
     "genai": DECODERS - {f"{name}-text-generation" for name in ("gemma3_text", "gpt_neo", "mistral", "qwen3")},
     "saved-model": set(ALL),

@@ -1,6 +1,7 @@
 // LiteRT 2's Kotlin interface as its sources declare it (litert/kotlin/src/main/kotlin), with a mock model: each slot of a
 // cache holds the token that was written to it, and the next token is the sum of all cached tokens, weighted by position. A
-// slot that was never written, or a token at a wrong position, changes all later tokens.
+// slot that was never written, or a token at a wrong position, changes all later tokens. An encoder-decoder also adds the
+// weighted sum of the text's tokens, which its encoder writes to the keys and values of all layers.
 package com.google.ai.edge.litert
 
 import android.content.AssetManager
@@ -28,13 +29,23 @@ class TensorBuffer internal constructor(val name: String, size: Int) : AutoClose
 class CompiledModel private constructor(private val shape: Shape) : AutoCloseable {
     class Options(vararg val accelerators: Accelerator)
 
-    class Shape(val caches: Set<String>, val capacity: Int, val row: Int, val vocabulary: Int, val prefills: Set<Int>)
+    class Shape(
+        val caches: Set<String>,
+        val capacity: Int,
+        val row: Int,
+        val vocabulary: Int,
+        val prefills: Set<Int>,
+        val crosses: Set<String> = setOf(),
+        val encoders: Set<Int> = setOf(),
+    )
 
     fun createInputBuffer(inputName: String, signature: String = ""): TensorBuffer {
-        val count = count(signature)
         return when (inputName) {
-            "tokens", "input_pos" -> TensorBuffer(inputName, count)
+            "tokens", "input_pos" -> TensorBuffer(inputName, count(signature))
+            "input_ids", "attention_mask" -> TensorBuffer(inputName, shape.encoders.single { signature == "encode_$it" })
+            "encoder_mask" -> TensorBuffer(inputName, shape.encoders.max())
             in shape.caches -> TensorBuffer(inputName, shape.capacity * shape.row)
+            in shape.crosses -> TensorBuffer(inputName, shape.encoders.max() * shape.row)
             else -> error("$signature has no input $inputName")
         }
     }
@@ -45,8 +56,12 @@ class CompiledModel private constructor(private val shape: Shape) : AutoCloseabl
     }
 
     fun run(inputs: Map<String, TensorBuffer>, outputs: Map<String, TensorBuffer>, signature: String = "") {
+        if (signature.startsWith("encode_")) return encode(inputs, outputs, signature)
         val count = count(signature)
-        check(inputs.keys == shape.caches + setOf("tokens", "input_pos")) { "inputs of $signature: ${inputs.keys}" }
+        val masks = if (shape.crosses.isEmpty()) setOf() else setOf("encoder_mask")
+        check(inputs.keys == shape.caches + shape.crosses + masks + setOf("tokens", "input_pos")) {
+            "inputs of $signature: ${inputs.keys}"
+        }
         val expected = if (signature == "decode") shape.caches + "logits" else shape.caches
         check(outputs.keys == expected) { "outputs of $signature: ${outputs.keys}" }
         check(shape.caches.all { inputs[it] === outputs[it] && inputs.getValue(it).name == it }) { "a cache needs one buffer for input and output" }
@@ -61,9 +76,25 @@ class CompiledModel private constructor(private val shape: Shape) : AutoCloseabl
             (0..positions.last()).sumOf { (it + 1) * cache[it * shape.row].toDouble() }
         }
         check(sums.none { it.isNaN() } && sums.distinct().size == 1) { "a cache was not initialized: $sums" }
+        val encoded = shape.crosses.map { inputs.getValue(it).floats }
+        check(encoded.all { it[0] == encoded[0][0] && it[1] == encoded[0][1] }) { "keys and values differ" }
+        inputs["encoder_mask"]?.let { check(it.ints.sum() == encoded[0][1].toInt()) { "mask of ${it.ints.sum()} tokens" } }
+        val text = encoded.firstOrNull()?.get(0)?.toLong() ?: 0L
         outputs["logits"]?.floats?.let { logits ->
             logits.fill(0f)
-            logits[(sums[0].toLong() % shape.vocabulary).toInt()] = 1f
+            logits[((sums[0].toLong() + text) % shape.vocabulary).toInt()] = 1f
+        }
+    }
+
+    private fun encode(inputs: Map<String, TensorBuffer>, outputs: Map<String, TensorBuffer>, signature: String) {
+        val length = shape.encoders.single { signature == "encode_$it" }
+        check(inputs.keys == setOf("input_ids", "attention_mask") && outputs.keys == shape.crosses) { "tensors of $signature" }
+        val (ids, mask) = listOf("input_ids", "attention_mask").map { inputs.getValue(it).ints }
+        check(ids.size == length && mask.size == length) { "$signature reads $length tokens" }
+        val sum = ids.indices.sumOf { (it + 1) * ids[it] * mask[it] }
+        outputs.values.forEach { cross ->
+            cross.floats[0] = sum.toFloat()
+            cross.floats[1] = mask.sum().toFloat()
         }
     }
 

@@ -1,6 +1,7 @@
-// Two programs, chosen by the first argument:
+// Three programs, chosen by the first argument:
 // - `layers,capacity,floats of a cache,vocabulary` (the shape of the mock model), then pairs of a prompt, whose characters are
 //   its tokens, and a count: runs the guide's `generate` and prints a line of ids for each pair;
+// - `translate`, then texts: prints the guide's translation of each by a model of 6 layers;
 // - `plain`, then texts: prints the code points of each text after the guide's `plain`.
 import android.content.AssetManager
 import android.content.Context
@@ -18,6 +19,14 @@ class Desktop(override val filesDir: File) : Context() {
 fun main(arguments: Array<String>) {
     if (arguments[0] == "plain") {
         arguments.drop(1).forEach { println(plain(it).codePoints().toArray().joinToString(" ")) }
+        return
+    }
+    if (arguments[0] == "translate") {
+        fun names(vararg beginnings: String) = (0 until 6).flatMap { layer -> beginnings.map { "${it}_$layer" } }.toSet()
+        val crosses = names("cross_k", "cross_v")
+        CompiledModel.shape =
+            CompiledModel.Shape(names("kv_cache_k", "kv_cache_v"), 128, 4, 58101, setOf(), crosses, setOf(32, 128))
+        arguments.drop(1).forEach { println(translate(Desktop(File(System.getProperty("user.dir"))), it)) }
         return
     }
     val (layers, capacity, floats, vocabulary) = arguments[0].split(",").map { it.toInt() }

@@ -92,7 +92,7 @@ def _growing_step(model: CausalLM) -> Function:
         **_joined(_own_caches(model, "past_sequence_length", present=False)),
     }
     outputs = {
-        LOGITS: TensorInfo(("batch_size", "sequence_length", model.config.vocab_size), "float32"),
+        LOGITS: TensorInfo(("batch_size", "sequence_length", model.output_vocab_size), "float32"),
         **_joined(_own_caches(model, "total_sequence_length", present=True)),
     }
     return Function(MODEL, inputs, outputs, call, incremental=True)
@@ -146,7 +146,7 @@ def _growing_step_with_memory(model: Seq2SeqLM) -> Function:
         CACHE_LENGTH: TensorInfo((1,), "int64"),
     }
     outputs = {
-        LOGITS: TensorInfo(("batch_size", "decoder_sequence_length", model.config.vocab_size), "float32"),
+        LOGITS: TensorInfo(("batch_size", "decoder_sequence_length", model.output_vocab_size), "float32"),
         **_all_caches(model, *present_lengths, present=True),
     }
     defaults = {CACHE_LENGTH: np.array([-1])}

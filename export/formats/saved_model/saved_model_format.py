@@ -26,7 +26,7 @@ class SavedModelFormat(Format):
     packages = ("keras", "tensorflow", "tensorflow-text")
     model_paths = ("saved_model.pb", "fingerprint.pb", "variables", "assets")
     in_graph = True
-    keeps_dtype = False  # the file would have them as they are, and convert them in each call
+    streams_weights = False  # the file would have 16 bits as they are, and convert them in each call
 
     def check(self, options: ExportOptions, quantize: str) -> None:
         """See `Format.check`."""

@@ -102,7 +102,7 @@ def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
 
 
 def _scores(job: ExportJob) -> Infos:
-    return {LOGITS: TensorInfo((_BATCH, _LENGTH, job.model.config.vocab_size), "float32")}
+    return {LOGITS: TensorInfo((_BATCH, _LENGTH, job.model.output_vocab_size), "float32")}
 
 
 def _step(job: ExportJob) -> Function:

@@ -27,6 +27,7 @@ from kerasformer.export.formats.tflite.weights import store_weights
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.saving import save_module
 from kerasformer.export.graph.variable_names import by_path
+from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, input_scale
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
@@ -65,7 +66,7 @@ class VariableWeight:
 
     def value(self) -> np.ndarray:
         """Returns the value in the shape as stored; a transpose that is not scaled is a view."""
-        value = self.variable.value.numpy()
+        value = value_of(self.variable)
         value = value.T if self.transposed else value
         return value if self.input_scale is None else value / self.input_scale
 

@@ -313,7 +313,7 @@ def _tokens(step: _Step, num_positions: int) -> Infos:
 
 
 def _scores(model: CausalLM | Seq2SeqLM, step: _Step) -> Infos:
-    return {LOGITS: TensorInfo((step.rows, step.count, model.config.vocab_size), "float32")}
+    return {LOGITS: TensorInfo((step.rows, step.count, model.output_vocab_size), "float32")}
 
 
 def _static_encode(model: Seq2SeqLM, length: int, encoder_capacity: int) -> Function:

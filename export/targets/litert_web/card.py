@@ -10,7 +10,7 @@ from math import prod
 
 from kerasformer.bundle import Kind, Manifest, ModelInfo
 from kerasformer.bundle.interface import DECODE, Role
-from kerasformer.export.card.program import interface_names
+from kerasformer.export.card.program import interface_names, rules
 from kerasformer.export.card.quoting import javascript
 
 VERSION = "2.5.3"
@@ -95,18 +95,25 @@ export async function generate(text, maxNewTokens, onText = () => {{}}) {{
     if (!{logits}) return 0;
     const scores = {logits}.toTypedArray();
     {logits}.delete();
-    return scores.reduce((best, score, token) => (score > scores[best] ? token : best), 0);
+{forbidden}    return scores.reduce((best, score, token) => (score > scores[best] ? token : best), 0);
   }};
 {prompt}  const generated = [];
   while (generated.length < maxNewTokens && position < {capacity}) {{
     token = await read("{step}", [token], position++);
-    generated.push(token);
+{first}    generated.push(token);
     onText(tokenizer.decode(generated, {{ skip_special_tokens: true }}));
     if ({ends}.includes(token)) break;
   }}
   free(caches);
 {end}  return generated;
 }}
+"""
+
+_FORBIDDEN = """\
+    for (const never of [@ids]) scores[never] = -Infinity;
+"""
+_FIRST = """\
+    if (!generated.length) token = @id; // the first token of every answer
 """
 
 _DECODER_PROMPT = """\
@@ -186,6 +193,7 @@ def _generator(manifest: Manifest) -> str:
         capacity=capacity,
         ends=json.dumps(list(manifest.info.eos_token_id)),
         end=end,
+        **rules(manifest, _FORBIDDEN, _FIRST),
     )
 
 
@@ -207,4 +215,4 @@ def _by_tokens(manifest: Manifest, role: Role) -> dict[str, int]:
 
 
 def _pad(manifest: Manifest) -> int:
-    return manifest.info.pad_token_id or 0
+    return manifest.info.input_padding

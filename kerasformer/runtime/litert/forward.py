@@ -45,7 +45,7 @@ class LiteRTForward:
     ) -> None:
         self._signatures = by_length(manifest, Role.FORWARD)
         self._per_token = per_token(self._signatures)
-        self._pad, self._counts = manifest.info.pad_token_id or 0, manifest.info.counts
+        self._pad, self._counts = manifest.info.input_padding, manifest.info.counts
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._lock = RLock()
 

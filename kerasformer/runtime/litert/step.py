@@ -114,13 +114,14 @@ class LiteRTStep:
         caches = [decode.inputs[name] for name in self._cache_names]
         self._margin = min((info.margin for info in caches if info.margin is not None), default=self.capacity)
         self.vocab_size = int(decode.outputs[logits].shape[-1])
+        self.input_vocab_size = manifest.info.input_vocab_size(self.vocab_size)
         role = Role.ENCODE if self.is_encoder_decoder else Role.PREFILL
         self._signatures = by_length(manifest, role, needed=self.is_encoder_decoder)
         self._verifies = verify_steps(manifest)
         self.step_lengths = (1, *self._verifies)
         mask = decode.input(Kind.MEMORY_MASK)
         self._encoder_capacity = 0 if mask is None else int(decode.inputs[mask].shape[1])
-        self._pad = manifest.info.pad_token_id or 0
+        self._pad = manifest.info.input_padding
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._free: list[dict[str, Held]] = []
         self._spare: dict[str, Held] = {}
@@ -142,7 +143,7 @@ class LiteRTStep:
             CapacityError: a prompt exceeds the cache, or an input the encoder's capacity.
             InputError: a prompt has no tokens, or an array has a wrong shape.
         """
-        ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
+        ids, mask = prompt_arrays(inputs, mask, self.input_vocab_size)
         with self._lock:
             if self.is_encoder_decoder:
                 return LiteRTState(self._encode(ids, mask))

@@ -121,6 +121,7 @@ class OnnxStep:
         self.capacity = manifest.capacity
         self._encoder_capacity = manifest.encoder_capacity
         self.vocab_size = int(self._decoder.signature.outputs[LOGITS].shape[-1])
+        self.input_vocab_size = manifest.info.input_vocab_size(self.vocab_size)
         self.step_lengths = tuple(range(1, self.capacity + 1))
         self._cache_names, self._cross_names = (
             self._decoder.signature.named(*kinds) for kinds in (CACHES, CROSS_CACHES)
@@ -128,7 +129,7 @@ class OnnxStep:
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Processes the prompts; see `Step.start`."""
-        ids, mask = prompt_arrays(inputs, mask, self.vocab_size, "int64")
+        ids, mask = prompt_arrays(inputs, mask, self.input_vocab_size, "int64")
         memory = None
         if self._encoder is not None:
             memory = self._encode(self._encoder, ids, mask)

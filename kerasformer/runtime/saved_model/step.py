@@ -70,11 +70,12 @@ class SavedModelStep:
         self.step_lengths = tuple(range(1, self.capacity + 1))
         decode = self._loaded.signature(DECODE)
         self.vocab_size = int(decode.outputs[LOGITS].shape[-1])
+        self.input_vocab_size = manifest.info.input_vocab_size(self.vocab_size)
         self._caches = decode.named(*CACHES)
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Processes the prompts; see `Step.start`."""
-        ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
+        ids, mask = prompt_arrays(inputs, mask, self.input_vocab_size)
         caches = {name: self._empty(name, len(ids)) for name in self._caches}
         if self.is_encoder_decoder:
             check_length(ids.shape[1], self._loaded.manifest.encoder_capacity)
@@ -141,7 +142,7 @@ class SavedModelStep:
         Returns:
             The new tokens of each row, including the end token.
         """
-        ids, mask = prompt_arrays(inputs, mask, self.vocab_size)
+        ids, mask = prompt_arrays(inputs, mask, self.input_vocab_size)
         limit = check("max_new_tokens", max_new_tokens, integer(1, self.capacity))
         arrays = {INPUT_IDS: ids, ATTENTION_MASK: mask, "max_new_tokens": limit}
         results = self._loaded.call(GENERATE, arrays)

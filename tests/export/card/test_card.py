@@ -270,6 +270,24 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.parametrize(("model", "language"), PROGRAMS)
+def test_programs_apply_forbidden_and_first_tokens(model, language, tmp_path):
+    """Those that only some sequences forbid are listed as settings that the programs do not apply."""
+    manifest = model()
+    words = {"suppress_tokens": [201, 202], "bad_words_ids": [[203]]}
+    target = TARGETS["litert-web"] if language == "LiteRT.js" else None
+    info = replace(manifest.info, generation={**words, "forced_bos_token_id": 204})
+    text = written(tmp_path / "one", replace(manifest, info=info), target)
+    generates = "decoder" in model.__name__
+    assert ("201, 202, 203" in text) == generates
+    assert bool(re.search(r"\b204\b.*every answer|\b204 if .*every answer", text)) == info.is_encoder_decoder
+    assert ("forced_bos_token_id=204" in text) == (not info.is_encoder_decoder)
+    assert "suppress_tokens=" not in text and "bad_words_ids=" not in text
+    info = replace(info, generation={"bad_words_ids": [[203], [205, 206]]})
+    text = written(tmp_path / "two", replace(manifest, info=info), target)
+    assert "bad_words_ids=" in text
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_programs_use_existing_tensors(model, language, tmp_path):

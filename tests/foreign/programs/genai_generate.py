@@ -1,6 +1,7 @@
 """Generates texts with onnxruntime-genai.
 
-A request has `folder` and either `runs` (texts and search options) or `tokenize` (texts whose ids are the answer).
+A request has `folder` and one of `runs` (texts and search options), `tokenize` (texts whose ids are the answer) and
+`chats` (conversations whose texts are the answer).
 """
 
 import json
@@ -15,6 +16,9 @@ def answers(request):
     tokenizer.update_options(add_special_tokens="true")
     if "tokenize" in request:
         return [tokenizer.encode(text).tolist() for text in request["tokenize"]]
+    if "chats" in request:
+        chats = [json.dumps(messages) for messages in request["chats"]]
+        return [tokenizer.apply_chat_template(messages=chat, add_generation_prompt=True) for chat in chats]
     return [generate(model, tokenizer, **each) for each in request["runs"]]
 
 

@@ -2,7 +2,7 @@
 
 The request is `{"model", "prompts", "tokens", "mode"}`, and the answer is the text after each prompt; or it is
 `{"model", "tokenize"}`, and the answer is the ids of each text; or it is `{"model", "system", "chats", "tokens"}`, and
-the answer is the prompt and the text for each message, each in a new conversation with a system prompt.
+the answer is the prompt, the text and the number of tokens in the cache after each message of each conversation.
 
 Modes: "session" and "streamed" pass plain prompts, "conversation" passes each prompt as a message, and "file settings"
 uses the sampling settings of the file.
@@ -33,11 +33,14 @@ def conversation(engine: litert_lm.Engine, prompt: str, tokens: int, mode: str) 
         return str(opened.send_message(prompt))
 
 
-def chat(engine: litert_lm.Engine, system: str, message: str, tokens: int) -> tuple[str, str]:
-    """Returns the prompt that the chat template writes for a message, and the answer."""
+def chat(engine: litert_lm.Engine, system: str | None, messages: list[str], tokens: int) -> list[tuple[str, str, int]]:
+    """Returns what the chat template writes for each message, the answer, and the number of tokens in the cache."""
     settings = {"sampler_config": GREEDY, "max_output_tokens": tokens, "system_message": system}
     with engine.create_conversation(**settings) as opened:
-        return opened.render_message_to_string(message), str(opened.send_message(message))
+        return [
+            (opened.render_message_to_string(message), str(opened.send_message(message)), opened.token_count)
+            for message in messages
+        ]
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ loaded = {}
 
 def call(folder, signature, inputs):
     if folder not in loaded:
+        loaded.clear()  # only the last one stays in memory
         loaded[folder] = tf.saved_model.load(folder)
     run = loaded[folder].signatures[signature]
     specs = run.structured_input_signature[1]
