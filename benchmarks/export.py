@@ -20,8 +20,11 @@ from typing import Any
 from benchmarks.quiet import quiet_environment
 from kerasformer.bench.process_memory import peak_mb, reset_peak
 
-MIN_AGREEMENT = 0.5
+MIN_AGREEMENT = 0.1
 """Minimum agreement of quantized models: with random weights, the best logit is hardly larger than the next."""
+
+TOLERANCE = 1.0
+"""Largest error of quantized models, relative to the scale of the logits: random logits are small."""
 
 MIN_COSINE = 0.98
 """Minimum similarity of embeddings, below that of the recipes: these exports are for measurements of speed."""
@@ -66,8 +69,8 @@ def main() -> None:
 
     settings = recipe(quantize)
     if not settings.exact:
-        cosine = min(MIN_COSINE, settings.min_cosine)
-        settings = dataclasses.replace(settings, min_agreement=MIN_AGREEMENT, min_cosine=cosine)
+        tolerance, cosine = max(TOLERANCE, settings.tolerance), min(MIN_COSINE, settings.min_cosine)
+        settings = dataclasses.replace(settings, tolerance=tolerance, min_agreement=MIN_AGREEMENT, min_cosine=cosine)
     chosen = TFLite(lengths=[int(length) for length in lengths]) if lengths else format
     export(model, destination, chosen, settings, overwrite=True, progress=progress)
     seconds = time.perf_counter() - start

@@ -58,6 +58,7 @@ def described(question: Question) -> str:
     if question.texts:
         return f"{question.batch} texts of mixed length"
     text = f"{question.read} tokens in, {question.write} out" if question.write else f"{question.read:,} tokens"
+    text += f", {question.beams} beams" if question.beams > 1 else ""
     return text if question.batch == 1 else f"{text}, batch {question.batch}"
 
 
@@ -73,6 +74,14 @@ def mixed_texts(count: int, shortest: int = 6, longest: int = 240) -> tuple[str,
     sizes = random.permutation(np.geomspace(shortest, longest, count).round().astype(int))
     return tuple(" ".join(random.choice(_WORDS, size)) for size in sizes)
 
+
+_MARIAN = {
+    "activation_function": "swish",
+    "max_position_embeddings": 512,
+    "scale_embedding": True,
+    "eos_token_id": 0,
+    "forced_eos_token_id": None,
+}
 
 SHAPES = {
     "gpt2": Shape("GPT-2 124M", "GPT2LMHeadModel", (Question(32, 128), Question(32, 64, batch=8))),
@@ -123,6 +132,35 @@ SHAPES = {
             "tie_word_embeddings": True,
         },
     ),
+    # Sentences of 25 words.
+    "opus-mt": Shape(
+        "opus-mt",
+        "MarianMTModel",
+        (Question(32, 32), Question(32, 32, batch=8), Question(32, 32, beams=4), Question(32, 32, batch=8, beams=4)),
+        {
+            **_MARIAN,
+            "vocab_size": 58101,
+            "pad_token_id": 58100,
+            "decoder_start_token_id": 58100,
+            "d_model": 512,
+            **dict.fromkeys(("encoder_layers", "decoder_layers"), 6),
+            **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 8),
+            **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 2048),
+        },
+    ),
+    "bart-base": Shape(
+        "BART-base",
+        "BartForConditionalGeneration",
+        (Question(512, 64),),
+        {
+            "d_model": 768,
+            **dict.fromkeys(("encoder_layers", "decoder_layers"), 6),
+            **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 12),
+            **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 3072),
+            "forced_eos_token_id": None,
+            "normalize_before": False,  # read by CTranslate2's converter
+        },
+    ),
     "longformer": Shape(
         "Longformer-base, text classification",
         "LongformerForSequenceClassification",
@@ -146,6 +184,21 @@ SHAPES = {
         "T5ForConditionalGeneration",
         (Question(16, 16),),
         {"decoder_start_token_id": 0, "dropout_rate": 0.0, "num_layers": 2, "num_heads": 4, "d_kv": 16, "d_model": 64},
+    ),
+    "tiny-opus-mt": Shape(
+        "opus-mt, tiny",
+        "MarianMTModel",
+        (Question(16, 16), Question(16, 16, batch=2, beams=2)),
+        {
+            **_MARIAN,
+            "vocab_size": 32001,
+            "pad_token_id": 32000,
+            "decoder_start_token_id": 32000,
+            "d_model": 64,
+            **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
+            **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+            **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 128),
+        },
     ),
     "tiny-bert": Shape(
         "BERT, tiny",

@@ -65,6 +65,7 @@ _ENCODER = ("bert", "tiny-bert")
 _DECODERS = ("gpt2", "t5", "tiny-gpt2", "tiny-t5")
 _GROUPED = ("smollm2", "qwen2.5")
 _LONG = ("longformer", "big_bird")
+_SEQ2SEQ = ("opus-mt", "bart-base", "tiny-opus-mt")
 _SHORT = (*_DECODERS, *_ENCODER)
 
 LIBRARIES = {
@@ -72,7 +73,7 @@ LIBRARIES = {
         (_TORCH, "transformers==5.23.0"),
         "pytorch",
         {"transformers": "transformers, PyTorch f32", "transformers-bf16": "transformers, PyTorch bf16"},
-        {"transformers": (*_SHORT, *_GROUPED, *_LONG), "transformers-bf16": _GROUPED},
+        {"transformers": (*_SHORT, *_GROUPED, *_LONG, *_SEQ2SEQ), "transformers-bf16": _GROUPED},
     ),
     "sentence-transformers": Library(
         (_TORCH, "transformers==5.23.0", "sentence-transformers==6.2.0"),
@@ -94,7 +95,7 @@ LIBRARIES = {
         ("ctranslate2==4.8.5", "transformers==4.57.6", _TORCH),
         "opennmt",
         {"ctranslate2-f32": "CTranslate2 f32", "ctranslate2-int8": "CTranslate2 int8"},
-        {"ctranslate2-f32": (*_SHORT, *_EMBEDDINGS), "ctranslate2-int8": (*_SHORT, *_EMBEDDINGS)},
+        dict.fromkeys(("ctranslate2-f32", "ctranslate2-int8"), (*_SHORT, *_EMBEDDINGS, *_SEQ2SEQ)),
     ),
     "optimum": Library(
         ("optimum-onnx[onnxruntime]==0.1.0", "optimum==2.1.0", "transformers==4.57.6", "onnxruntime==1.31.1", _TORCH),
@@ -106,8 +107,8 @@ LIBRARIES = {
             "optimum-o3-int8": "optimum, ONNX Runtime O3 and int8",
         },
         {
-            "optimum-f32": (*_SHORT, *_EMBEDDINGS),
-            "optimum-int8": (*_SHORT, *_GROUPED, *_EMBEDDINGS),
+            "optimum-f32": (*_SHORT, *_EMBEDDINGS, *_SEQ2SEQ),
+            "optimum-int8": (*_SHORT, *_GROUPED, *_EMBEDDINGS, *_SEQ2SEQ),
             "optimum-o2-int8": (*_ENCODER, *_EMBEDDINGS),
             "optimum-o3-int8": _EMBEDDINGS,
         },

@@ -50,7 +50,7 @@ def embeddings(run: Callable[[Any, Any], Any], question: Question, tokenizer: An
 
 
 def answer(model: Any, question: Question, on_token: Callable[[], Any]) -> Tokens:
-    """Computes the outputs or generates exactly `question.write` tokens with greedy search."""
+    """Computes the outputs or generates exactly `question.write` tokens."""
     import torch
 
     ids = torch.from_numpy(question.ids(VOCABULARY)).long()
@@ -66,7 +66,8 @@ def answer(model: Any, question: Question, on_token: Callable[[], Any]) -> Token
             max_new_tokens=question.write,
             min_new_tokens=question.write,
             pad_token_id=0,
-            streamer=TokenCallback(on_token),
+            num_beams=question.beams,
+            streamer=TokenCallback(on_token) if question.beams == 1 else None,
         )
     before = 1 if model.config.is_encoder_decoder else question.read
     return Tokens(ids.numel(), written.shape[0] * (written.shape[1] - before))

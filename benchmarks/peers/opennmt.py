@@ -15,6 +15,8 @@ from kerasformer.bench.question import Facts, Question, Tokens
 _KINDS = {
     "GPT2LMHeadModel": "Generator",
     "T5ForConditionalGeneration": "Translator",
+    "BartForConditionalGeneration": "Translator",
+    "MarianMTModel": "Translator",
     "BertForSequenceClassification": "Encoder",
     "BertModel": "Encoder",
 }
@@ -81,13 +83,13 @@ class Model:
                 on_token()
             return False
 
-        if "T5" in self._job.shape.kind:
+        if _KINDS[self._job.shape.kind] == "Translator":
             results = self._model.translate_batch(
                 words,
-                beam_size=1,
+                beam_size=question.beams,
                 max_decoding_length=question.write,
                 min_decoding_length=question.write,
-                callback=step,
+                callback=step if question.beams == 1 else None,
             )
             written = [len(result.hypotheses[0]) for result in results]
         else:
@@ -116,8 +118,12 @@ def _write_tokenizer(folder: Any) -> None:
     from tokenizers.models import WordLevel
     from transformers import AutoConfig, PreTrainedTokenizerFast
 
-    size = AutoConfig.from_pretrained(folder).vocab_size
-    words = {_word(token): token for token in range(size)}
-    special = {"unk_token": _word(2), "bos_token": _word(1), "eos_token": _word(1), "pad_token": _word(0)}
+    config = AutoConfig.from_pretrained(folder)
+    names = [_word(token) for token in range(config.vocab_size)]
+    padding = config.pad_token_id or 0
+    names[padding] = "<pad>"  # the converter removes Marian's by its name
+    end = names[config.eos_token_id or 1]
+    special = {"unk_token": _word(2), "bos_token": end, "eos_token": end, "pad_token": names[padding]}
+    words = {name: token for token, name in enumerate(names)}
     backend = Tokenizer(WordLevel(words, unk_token=special["unk_token"]))
     PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(folder)

@@ -17,6 +17,8 @@ _CLASSES = {
     "LlamaForCausalLM": "ORTModelForCausalLM",
     "Qwen2ForCausalLM": "ORTModelForCausalLM",
     "T5ForConditionalGeneration": "ORTModelForSeq2SeqLM",
+    "BartForConditionalGeneration": "ORTModelForSeq2SeqLM",
+    "MarianMTModel": "ORTModelForSeq2SeqLM",
     "BertForSequenceClassification": "ORTModelForSequenceClassification",
     "BertModel": "ORTModelForFeatureExtraction",
 }
