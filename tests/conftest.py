@@ -20,6 +20,10 @@ from tests import shared
 # Before any test imports Keras: ~/.keras/keras.json of the machine must not choose the backend.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Workers share the cores; more threads for tiny models would only wait for each other.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        os.environ.setdefault(name, "1")
 # LiteRT logs when the process ends, after the summary of the tests.
 atexit.register(silence_native_logs)
 

@@ -23,6 +23,15 @@ DERIVATIVES = {
     "xlm_roberta": {"roberta"},
     "big_bird": {"bert"},
     "deberta_v2": {"deberta"},
+    "gpt_bigcode": {"gpt2"},
+    "bigbird_pegasus": {"bart"},
+    "led": {"bart"},
+    "m2m_100": {"bart"},
+    "marian": {"bart"},
+    "mbart": {"bart"},
+    "mt5": {"t5"},
+    "pegasus": {"bart"},
+    "umt5": {"t5", "mt5"},
 }
 
 BLOCKED = """

@@ -6,13 +6,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from kerasformer import bundle, pipeline
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.bundle import manifest as manifest_module
 from kerasformer.errors import BundleError, KerasformerError
 from kerasformer.runtime import weight_cache
 from tests.test_bundle import content, publish_new
@@ -116,6 +119,33 @@ def test_a_bundle_that_changes_during_loading_is_reloaded(tmp_path):
     assert bundle.load(out, make) == b"new"
     assert len(seen) == 3
     assert content(out) == b"new"
+
+
+def test_a_folder_between_two_moves_is_not_taken_for_incomplete(tmp_path, monkeypatch):
+    out, aside, attempts, looks = tmp_path / "out", tmp_path / "aside", [], []
+    publish_new(out)
+    states = manifest_module._states
+
+    def between_moves(folder: Path, names: Iterable[str]) -> Any:
+        looks.append(names)
+        if len(looks) > 3:
+            return states(folder, names)
+        out.rename(aside)
+        found = states(folder, names)
+        aside.rename(out)
+        return found
+
+    def make(folder: Path, manifest: Manifest) -> str:
+        attempts.append(manifest)
+        if len(attempts) == 1:
+            raise BundleError("a file is missing")
+        return "opened"
+
+    monkeypatch.setattr(manifest_module, "_states", between_moves)
+    assert bundle.load(out, make) == "opened" and len(attempts) == 2
+    shutil.rmtree(out)
+    with pytest.raises(BundleError):
+        bundle.load(out, make)
 
 
 def test_a_bundle_that_keeps_changing_raises(tmp_path, monkeypatch):
