@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.zoo.cases import CASES, FIRST, Case
+from tests.zoo.cases import CASES, DISTINCT, FIRST, Case
 
 Arrays = dict[str, np.ndarray]
 
@@ -48,9 +48,18 @@ def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None, on_j
 
 def first_of_each(parameters: Iterable[Any]) -> list[Any]:
     """Gives all but the first configuration of each architecture the mark `grid`."""
+    return _always(FIRST, parameters)
+
+
+def distinct(parameters: Iterable[Any]) -> list[Any]:
+    """Gives all but the first configuration of each architecture that has layers of its own the mark `grid`."""
+    return _always(DISTINCT, parameters)
+
+
+def _always(cases: tuple[Case, ...], parameters: Iterable[Any]) -> list[Any]:
     return [
         each
-        if each.values[0][0] in FIRST
+        if each.values[0][0] in cases
         else pytest.param(*each.values, id=each.id, marks=(*each.marks, pytest.mark.grid))
         for each in parameters
     ]

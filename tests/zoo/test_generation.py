@@ -17,6 +17,7 @@ from tests.zoo.harness import (
     PAD,
     Loaded,
     assert_close,
+    distinct,
     first_of_each,
     further_inputs,
     ragged,
@@ -77,7 +78,7 @@ def test_the_tokens_of_transformers(loaded, row, settings):
         assert len(np.unique(np.concatenate(ours))) > 12
 
 
-@pytest.mark.parametrize("row", first_of_each(ROWS))
+@pytest.mark.parametrize("row", distinct(ROWS))
 def test_with_the_cache_as_without(loaded, row):
     it = loaded(row)
     ids, mask = prompts(it)

@@ -18,8 +18,17 @@ from kerasformer import zoo
 from kerasformer.errors import CheckpointError
 from kerasformer.models.weight_table import Offset, variables_by_path
 from kerasformer.tasks import PRETRAINING
-from tests.zoo.cases import FIRST
-from tests.zoo.harness import Loaded, assert_same_outputs, first_of_each, make_inputs, rows, run, run_reference
+from tests.zoo.cases import DISTINCT, FIRST
+from tests.zoo.harness import (
+    Loaded,
+    assert_same_outputs,
+    distinct,
+    first_of_each,
+    make_inputs,
+    rows,
+    run,
+    run_reference,
+)
 
 # A warning of Keras, which passes an unsupported argument to TensorFlow variables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -76,7 +85,7 @@ def test_transformers_reads_what_we_write(loaded, row, tmp_path):
     assert theirs.config.architectures == it.reference.config.architectures
 
 
-@pytest.mark.parametrize("row", first_of_each(FEW))
+@pytest.mark.parametrize("row", distinct(FEW))
 def test_we_read_what_we_write(loaded, row, tmp_path):
     it = loaded(row)
     it.model.save_pretrained(tmp_path)
@@ -86,7 +95,7 @@ def test_we_read_what_we_write(loaded, row, tmp_path):
     assert_same_weights(again, it.model)
 
 
-@pytest.mark.parametrize("row", rows(FIRST, on_jax=False))
+@pytest.mark.parametrize("row", distinct(rows(FIRST, on_jax=False)))
 def test_the_tensors_are_those_that_came(loaded, row, tmp_path):
     it = loaded(row)
     it.model.save_pretrained(tmp_path)
@@ -104,7 +113,7 @@ def test_the_tensors_are_those_that_came(loaded, row, tmp_path):
         np.testing.assert_array_equal(value, expected, err_msg=name)
 
 
-@pytest.mark.parametrize("row", rows(FIRST, tasks=KEPT, on_jax=False))
+@pytest.mark.parametrize("row", rows(DISTINCT, tasks=KEPT, on_jax=False))
 def test_keras_files(loaded, row, tmp_path):
     it = loaded(row)
     it.model.save(tmp_path / "model.keras")
@@ -118,7 +127,7 @@ def test_keras_files(loaded, row, tmp_path):
         np.testing.assert_array_equal(keras.ops.convert_to_numpy(actual[name]), value)
 
 
-@pytest.mark.parametrize("row", rows(FIRST, on_jax=False))
+@pytest.mark.parametrize("row", rows(DISTINCT, on_jax=False))
 def test_summary_counts_every_weight_and_shows_shapes(loaded, row):
     it = loaded(row)
     page = io.StringIO()
@@ -141,7 +150,7 @@ def test_summary_counts_every_weight_and_shows_shapes(loaded, row):
         assert all(str(shape) in text[text.index("│ head") :].split("└")[0] for shape in shapes)
 
 
-@pytest.mark.parametrize("row", first_of_each(FEW))
+@pytest.mark.parametrize("row", distinct(FEW))
 def test_backbones_come_back_from_their_config(loaded, row):
     backbone = loaded(row).model.backbone
     copy = type(backbone).from_config(backbone.get_config())

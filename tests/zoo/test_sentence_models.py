@@ -10,7 +10,7 @@ from kerasformer import architectures, zoo
 from kerasformer.errors import CheckpointError
 from kerasformer.layers import Projection, SentenceHead, SentencePooling
 from kerasformer.layers.sentence import POOLINGS
-from tests.zoo.cases import FIRST
+from tests.zoo.cases import DISTINCT, FIRST
 from tests.zoo.harness import assert_close, make_inputs, ragged, rows, run_reference
 
 SETTINGS = zoo.SentenceSettings(("mean", "lasttoken"), ("normalize",))
@@ -50,7 +50,7 @@ def test_half_precision():
     assert (keras.ops.convert_to_numpy(SentencePooling()(states)) == 250).all()
 
 
-@pytest.mark.parametrize("row", rows(FIRST, tasks=("feature-extraction",), on_jax=False))
+@pytest.mark.parametrize("row", rows(DISTINCT, tasks=("feature-extraction",), on_jax=False))
 def test_every_architecture_computes_embeddings(loaded, row):
     it = loaded(row)
     model = zoo.load(it.folder, "sentence-similarity", sentence=SETTINGS)

@@ -17,7 +17,8 @@ import torch
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, KerasformerError, UnsupportedConfigError
-from tests.zoo.cases import FIRST, Case
+from tests.grids import grid
+from tests.zoo.cases import DISTINCT, FIRST, Case
 from tests.zoo.harness import Loaded, make_inputs, run
 from tests.zoo.test_loading import BERT, GPT2, TORCH, assert_same, change, change_config
 
@@ -180,7 +181,7 @@ KEYS = {"id2label", "label2id", "num_labels", "problem_type", "architectures", "
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("case", FIRST, ids=str)
+@pytest.mark.parametrize("case", grid(FIRST, always=DISTINCT), ids=str)
 def test_any_value_under_any_key_loads_or_is_refused(loaded, tmp_path, case):
     """A seeded sample of all pairs; models that load must have finite outputs."""
     it = loaded((case, case.tasks[0]))
