@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kerasformer.generation.generated_text import GeneratedText
 from kerasformer.generation.request import Request, request
+from kerasformer.generation.shortlist import Shortlist
 from kerasformer.generation.streams import Stream
 
-__all__ = ["Request", "Stream", "GeneratedText", "request"]
+__all__ = ["Request", "Shortlist", "Stream", "GeneratedText", "request"]

@@ -74,9 +74,12 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         return super(TranslationPipeline, pipe).__call__(inputs, **options)
 
     def _write(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> GeneratedText:
-        required = None if self._glossary is None else self._glossary.required(texts)
-        if required is not None:
-            controls = dataclasses.replace(generation.controls, required=required)
+        required = None
+        if self._glossary is not None:
+            required, shortlist = self._glossary.required(texts), generation.controls.shortlist
+            if shortlist is not None:
+                shortlist = shortlist.with_tokens(self._glossary.tokens)
+            controls = dataclasses.replace(generation.controls, required=required, shortlist=shortlist)
             generation = dataclasses.replace(generation, controls=controls)
         generated = super()._write(generation, texts, encoded)
         if required is not None:
