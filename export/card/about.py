@@ -10,7 +10,7 @@ from typing import Any
 from kerasformer.bundle import Manifest, Role, Signature, TensorInfo
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
-from kerasformer.export.card.program import forbidden_tokens
+from kerasformer.export.card.program import LANGUAGE, unapplied_settings
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
 from kerasformer.export.quantization.recipes import WHEN
@@ -129,29 +129,35 @@ def _product(caches: list[TensorInfo], length: int | None) -> str:
     )
 
 
-_NEUTRAL_SETTINGS = (
-    "bos_token_id",
-    "decoder_start_token_id",
-    "eos_token_id",
-    "max_length",
-    "max_matching_ngram_size",
-    "max_new_tokens",
-    "num_assistant_tokens",
-    "pad_token_id",
-    "prompt_lookup_num_tokens",
-    "seed",
-)
-"""Generation settings that the programs of a card apply, or that do not change which tokens are chosen."""
+def languages(manifest: Manifest) -> str:
+    """Returns the section about the languages of a multilingual model, if any, and how to set them."""
+    info = manifest.info
+    if info.languages is None or not info.is_encoder_decoder:
+        return ""
+    ids, place = info.languages.ids, "last" if info.languages.after else "first"
+    source = "no language" if info.languages.src_lang is None else code(info.languages.src_lang)
+    if info.output_language is None:
+        change = code(f'model.tokenizer = model.tokenizer.for_languages(tgt_lang="{next(iter(ids))}")')
+        written = f"""**The language of the output is not set.** In the programs on this card that call a runtime
+directly, replace {code(LANGUAGE)} by the id of a language; or set {change} and export the model again."""
+    else:
+        written = f"""The programs on this card that call a runtime directly write {code(info.output_language)}. For
+another language, replace {ids[info.output_language]} by its id."""
+    listed = ", ".join(f"{code(name)} {index}" for name, index in ids.items())
+    return f"""## Languages
+
+{written}
+
+The tokenizer marks each input with {source}: the id of the language is the {place} one of the input. `kf.pipeline` has
+the arguments `src_lang` and `tgt_lang`.
+
+The languages and their ids: {listed}.
+"""
 
 
 def settings(manifest: Manifest) -> str:
     """Returns the generation settings of the model that the programs for a plain runtime do not apply, if any."""
-    given, applied = manifest.info.generation, {*_NEUTRAL_SETTINGS, "suppress_tokens"}
-    if manifest.info.is_encoder_decoder:
-        applied.add("forced_bos_token_id")
-    if len(forbidden_tokens({"bad_words_ids": given.get("bad_words_ids")})) == len(given.get("bad_words_ids") or ()):
-        applied.add("bad_words_ids")
-    chosen = {name: value for name, value in given.items() if name not in applied}
+    chosen = unapplied_settings(manifest)
     if not chosen or manifest.format == "saved-model":
         return ""
     runtime = "LiteRT or LiteRT.js" if manifest.format == "tflite" else "ONNX Runtime"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Manifest
-from kerasformer.export.card.program import Program, inputs, kind, prefills, rules, values
+from kerasformer.export.card.program import Program, inputs, kind, lacks_language, prefills, rules, values
 from kerasformer.export.card.quoting import python
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
@@ -16,6 +16,8 @@ def with_this_package(manifest: Manifest) -> str:
         call = 'pipe(question="Who?", context="A text.")'
     elif manifest.info.task in _CALLS:
         call = _CALLS[manifest.info.task]
+    elif manifest.info.languages is not None and lacks_language(manifest):
+        call = f'pipe("A text.", tgt_lang={python(next(iter(manifest.info.languages.ids)))})'
     extra, wheel = _EXTRA[manifest.format], f"kerasformer-{manifest.versions.get('kerasformer', '0')}-py3-none-any.whl"
     absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
     return f"""## Python

@@ -47,7 +47,7 @@ def values(manifest: Manifest, quote: Quote, number: str = "") -> dict[str, str]
         "encoder_file": quote(_reader(manifest).file)[1:-1],
         "pad": str(info.input_padding),
         "ends": numbers(info.eos_token_id),
-        "start": str(info.start_token_id),
+        "start": start_token(manifest),
         "prefix": quote(info.prefix)[1:-1],
         "with_prefix": f'"{quote(info.prefix)[1:-1]}" before it and ' if info.prefix else "",
         "lengths": numbers(lengths),
@@ -90,6 +90,36 @@ def forbidden_tokens(settings: Mapping[str, Any]) -> list[int]:
     return [*(settings.get("suppress_tokens") or ()), *(word[0] for word in words if len(word) == 1)]
 
 
+LANGUAGE = "LANGUAGE_ID"
+"""Name in programs for the id of the output's language, which the reader inserts; without it, no program runs."""
+_NEUTRAL_SETTINGS = frozenset(
+    "bos_token_id decoder_start_token_id eos_token_id max_length max_matching_ngram_size max_new_tokens "
+    "num_assistant_tokens pad_token_id prompt_lookup_num_tokens seed".split()
+)
+"""Generation settings that the programs apply, or that do not change which tokens are chosen."""
+
+
+def lacks_language(manifest: Manifest) -> bool:
+    """Returns whether a multilingual model generates texts, and its settings do not select their language."""
+    info = manifest.info
+    return info.is_encoder_decoder and info.languages is not None and info.output_language is None
+
+
+def start_token(manifest: Manifest) -> str:
+    """Returns the first token that the decoder of an encoder-decoder reads, or `LANGUAGE` in its place."""
+    return LANGUAGE if _awaits(manifest, "decoder_start_token_id") else str(manifest.info.start_token_id)
+
+
+def unapplied_settings(manifest: Manifest) -> dict[str, Any]:
+    """Returns the generation settings of the model that the programs do not apply."""
+    given, applied = manifest.info.generation, {*_NEUTRAL_SETTINGS, "suppress_tokens"}
+    if manifest.info.is_encoder_decoder:
+        applied.add("forced_bos_token_id")
+    if len(forbidden_tokens({"bad_words_ids": given.get("bad_words_ids")})) == len(given.get("bad_words_ids") or ()):
+        applied.add("bad_words_ids")
+    return {name: value for name, value in given.items() if name not in applied}
+
+
 def rules(manifest: Manifest, forbidden: str, first: str) -> dict[str, str]:
     """Returns the lines of a program that change scores or a token, which are empty for most models.
 
@@ -102,11 +132,17 @@ def rules(manifest: Manifest, forbidden: str, first: str) -> dict[str, str]:
     settings = manifest.info.generation
     ids, begins = forbidden_tokens(settings), None
     if manifest.info.is_encoder_decoder:
-        begins = settings.get("forced_bos_token_id")
+        begins = LANGUAGE if _awaits(manifest, "forced_bos_token_id") else settings.get("forced_bos_token_id")
     return {
         "forbidden": Program(forbidden).substitute(ids=numbers(ids)) if ids else "",
         "first": "" if begins is None else Program(first).substitute(id=begins),
     }
+
+
+def _awaits(manifest: Manifest, setting: str) -> bool:
+    """Returns whether a setting has to be the id of a language, which is missing."""
+    languages = manifest.info.languages
+    return lacks_language(manifest) and languages is not None and languages.setting == setting
 
 
 def prefills(manifest: Manifest, pair: str) -> str:

@@ -65,6 +65,26 @@ class EmbeddingInfo:
 
 
 @dataclass(frozen=True)
+class LanguageInfo:
+    """Languages of a multilingual model, whose texts contain a token for their language.
+
+    Attributes:
+        ids: Ids of the tokens of the languages, by the codes of the languages.
+        after: Whether this token follows the text and its end token; otherwise it precedes the text.
+        setting: Generation setting that selects the language of the output by the id of its token,
+            `"forced_bos_token_id"` or `"decoder_start_token_id"`.
+        src_lang: Code of the language of the input by default; optional.
+        tgt_lang: Code of the language of the output by default; optional.
+    """
+
+    ids: dict[str, int]
+    after: bool
+    setting: Literal["forced_bos_token_id", "decoder_start_token_id"]
+    src_lang: str | None = None
+    tgt_lang: str | None = None
+
+
+@dataclass(frozen=True)
 class ModelInfo:
     """Properties of a model that pipelines use, the same for Keras models and bundles.
 
@@ -90,6 +110,7 @@ class ModelInfo:
         embedding: Properties of the embeddings, of a model for sentence-similarity.
         score_activation: Function of PyTorch that turns the logits of a cross-encoder into scores, such as
             `"torch.nn.modules.linear.Identity"`, as in the files of sentence-transformers; optional.
+        languages: Languages of the tokenizer, of a multilingual model.
     """
 
     task: str
@@ -111,6 +132,7 @@ class ModelInfo:
     generation: dict[str, Any] = field(default_factory=dict)
     embedding: EmbeddingInfo | None = None
     score_activation: str | None = None
+    languages: LanguageInfo | None = None
 
     def input_vocab_size(self, num_scores: int) -> int:
         """Returns the number of ids of prompts, from the number of scores of each token.
@@ -127,6 +149,15 @@ class ModelInfo:
         """
         padding = self.pad_token_id or 0
         return 0 if self.vocab_size and padding >= self.vocab_size else padding
+
+    @property
+    def output_language(self) -> str | None:
+        """Code of the language that the generation settings select for the output; `None` without one."""
+        if self.languages is None:
+            return None
+        codes = {index: code for code, index in self.languages.ids.items()}
+        names = ("forced_bos_token_id", "decoder_start_token_id")
+        return next((codes[self.generation[name]] for name in names if self.generation.get(name) in codes), None)
 
     @property
     def counts(self) -> dict[str, int | None]:

@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 import kerasformer
-from kerasformer.bundle import Bundle, ModelInfo
+from kerasformer.bundle import Bundle, LanguageInfo, ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import as_array, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
@@ -28,6 +28,7 @@ from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_I
 from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested
 from kerasformer.publishing import staging
 from kerasformer.tokenization import has_tokenizer, load_tokenizer
+from kerasformer.tokenization.languages import MultilingualTokenizer
 
 Inputs = Mapping[str, Any]
 
@@ -271,7 +272,13 @@ class PretrainedModel(keras.Model):
             input_names=self.input_names,
             generation=settings,
             score_activation=config.score_activation if self.has_labels else None,
+            languages=self._languages(),
         )
+
+    def _languages(self) -> LanguageInfo | None:
+        if not isinstance(self.tokenizer, MultilingualTokenizer):
+            return None
+        return LanguageInfo(**self.tokenizer.language_info())
 
     has_labels: ClassVar[bool] = False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import re
 import warnings
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -19,10 +18,10 @@ from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
 from kerasformer.tasks import languages
 from kerasformer.tokenization import Encoding
+from kerasformer.tokenization.languages import marks
 from kerasformer.tokenization.truncation import TruncationWarning
 
 _NAMES = ("src_lang", "tgt_lang")
-_MARK = re.compile(r">>(\S+)<<")
 
 
 class TranslationPipeline(Text2TextGenerationPipeline):
@@ -44,8 +43,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
     def __init__(self, opened: Opened, src_lang: str | None = None, tgt_lang: str | None = None) -> None:
         self._languages: tuple[str | None, str | None] = (None, None)
         self._glossary: Glossary | None = None
-        marks = [_MARK.fullmatch(token) for token in sorted(opened.tokenizer.get_vocab())]
-        self._marks = {match[1]: f"{match[0]} " for match in marks if match}
+        self._marks = marks(opened.tokenizer)
         """Texts put before an input, by the codes of the languages that it can be translated to (OPUS-MT)."""
         of_task = languages(opened.task)
         if opened.tokenizer.languages or (opened.info.prefixes("translation") and opened.task == "translation"):
@@ -107,8 +105,8 @@ class TranslationPipeline(Text2TextGenerationPipeline):
             InputError: the language of a text is missing.
         """
         encoded = super()._encode(texts, options, pairs)
-        marks = {self.tokenizer.token_to_id(mark.rstrip()) for mark in self._marks.values()}
-        if len(marks) > 1 and not marks.issuperset(encoded.input_ids[:, 0].tolist()):
+        ids = {self.tokenizer.token_to_id(mark.rstrip()) for mark in self._marks.values()}
+        if len(ids) > 1 and not ids.issuperset(encoded.input_ids[:, 0].tolist()):
             raise InputError(
                 f"The language of the output is missing. Expected {argument('tgt_lang', ...)} to be one of "
                 f"{', '.join(self._marks)}. Received: none"

@@ -20,6 +20,7 @@ from kerasformer.tokenization.tokenizer import Tokenizer
 
 _SETTINGS = ("forced_bos_token_id", "decoder_start_token_id")
 """Generation settings that may name a language."""
+_MARK = re.compile(r">>(\S+)<<")
 
 
 class RelabeledEncoding:
@@ -144,6 +145,16 @@ class MultilingualTokenizer(Tokenizer):
             raise InputError(self._missing("tgt_lang", "output"))
         return {}
 
+    def language_info(self) -> dict[str, Any]:
+        """Returns the fields of `bundle.LanguageInfo`."""
+        return {
+            "ids": self.languages,
+            "after": self._after,
+            "setting": _SETTINGS[self._scheme.starts_decoder],
+            "src_lang": self._src_lang,
+            "tgt_lang": self._tgt_lang,
+        }
+
     def known_language(self, name: str, code: str) -> str:
         """Returns the code of a language, which is the value of the argument `name`.
 
@@ -217,6 +228,15 @@ class MultilingualTokenizer(Tokenizer):
         if self._kept_languages:
             settings["kept_languages"] = list(self._kept_languages)
         return settings
+
+
+def marks(tokenizer: Tokenizer) -> dict[str, str]:
+    """Returns the texts put before an input, such as `">>fra<< "`, by the codes of the languages of the output.
+
+    They are tokens of the models of OPUS-MT that translate to several languages; other models have none.
+    """
+    found = (_MARK.fullmatch(token) for token in sorted(tokenizer.get_vocab()))
+    return {match[1]: f"{match[0]} " for match in found if match}
 
 
 def language_ids(backend: tokenizers.Tokenizer, scheme: LanguageScheme) -> dict[str, int]:

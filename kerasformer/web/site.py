@@ -25,8 +25,9 @@ from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.files import local_path, read_json
 from kerasformer.publishing import SITE, check_destination, publish, staging
 from kerasformer.sample_texts import examples
-from kerasformer.tasks import entailment_class
+from kerasformer.tasks import entailment_class, languages
 from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization.languages import marks
 from kerasformer.web.token_check import check_tokens
 from kerasformer.web.vendor import vendor
 
@@ -117,6 +118,13 @@ def _opened(argument: str | Path) -> _SiteBundle:
             f"browsers run the formats {' and '.join(_ENGINES)}; a SavedModel needs TensorFlow. "
             f"Received: {folder}, with the format {manifest.format}. Export the model with --format tflite or onnx"
         )
+    if "tokenizer.json" not in manifest.files and "tokenizer_config.json" in manifest.files:
+        kind = read_json(folder / "tokenizer_config.json").get("tokenizer_class")
+        raise BundleError(
+            f"the page cannot tokenize texts as this model does: the rules of {kind} cannot be written as "
+            f"tokenizer.json. Received: {folder}. Run it with kf.pipeline; for translations in a browser, use a model "
+            "with a tokenizer.json, such as NLLB, mBART or OPUS-MT"
+        )
     if "tokenizer.json" not in manifest.files:
         raise BundleError(
             f"the page needs a tokenizer to read texts. Received: {folder}, without tokenizer.json. Set "
@@ -148,16 +156,40 @@ def _task_of_page(info: ModelInfo, folder: Path) -> str:
 
     Classifiers of pairs of texts can do little with a single text: the page uses models for natural language inference
     for zero-shot classification, and cross-encoders of sentence-transformers for ranking. A model with a chat template
-    answers messages.
+    answers messages. A model whose languages can be chosen translates, unless it also has prefixes of other tasks.
     """
     settings = folder / "tokenizer_config.json"
     if info.task == "text-generation" and settings.is_file() and read_json(settings).get("chat_template") is not None:
         return "conversation"
+    if info.task == "text2text-generation" and _languages(info, folder) is not None:
+        return "translation"
     if info.task == "text-classification" and entailment_class(info.labels) is not None:
         return "zero-shot-classification"
     if info.task == "text-classification" and info.score_activation is not None and len(info.labels) == 1:
         return "text-ranking"
     return info.task
+
+
+def _languages(info: ModelInfo, folder: Path) -> dict[str, Any] | None:
+    """Returns the codes of the languages among which a translation can choose, and the defaults; `None` for others.
+
+    A side is empty if its language cannot be chosen.
+    """
+    if info.languages is not None:
+        codes = list(info.languages.ids)
+        return {
+            **{"sources": codes, "targets": codes},
+            **{"src_lang": info.languages.src_lang, "tgt_lang": info.languages.tgt_lang or info.output_language},
+        }
+    prefixes = info.prefixes("translation")
+    if prefixes and (info.task == "translation" or prefixes == info.task_prefixes):
+        sides = zip(*(languages(task) for task in prefixes), strict=True)
+        sources, targets = (list(dict.fromkeys(code for code in side if code is not None)) for side in sides)
+    else:
+        sources, targets = [], list(marks(load_tokenizer(folder)))
+    if max(len(sources), len(targets)) < 2:
+        return None
+    return {"sources": sources, "targets": targets, "src_lang": None, "tgt_lang": None}
 
 
 def _readable(signature: Signature) -> bool:
@@ -227,6 +259,7 @@ def _write_model(folder: Path, name: str, members: list[_SiteBundle]) -> dict[st
         "embedding": None if info.embedding is None else asdict(info.embedding),
         "mask_token": load_tokenizer(members[0].folder).mask_token if info.task == "fill-mask" else None,
         "task_prefixes": info.task_prefixes,
+        "languages": _languages(info, members[0].folder) if task == "translation" else None,
         "generation": {**info.generation, **(info.task_settings.get(task, {}) if info.is_encoder_decoder else {})},
         "examples": examples(task),
         "engines": [_write_bundle(folder, f"models/{name}/{member.variant}/", member) for member in members],

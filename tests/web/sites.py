@@ -41,16 +41,22 @@ def write_bundle(
     recipe: str = "int8",
     output: str = "logits",
     tokenizer: bool = True,
+    tokenizer_class: str | None = None,
     **info: Any,
 ) -> Path:
-    """Writes a bundle whose model file is not a real model."""
+    """Writes a bundle whose model file is not a real model.
+
+    With `tokenizer_class`, the tokenizer is one whose rules `tokenizer.json` cannot contain.
+    """
     folder.mkdir(parents=True)
     model = {"tflite": "model.tflite", "onnx": "onnx/model_quantized.onnx", "saved-model": "saved_model.pb"}[format]
     (folder / model).parent.mkdir(exist_ok=True)
     (folder / model).write_bytes(b"model " * 20_000)
     if tokenizer:
+        settings = {"tokenizer_class": tokenizer_class} if tokenizer_class else {"mask_token": "[MASK]"}
+        (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "unk_token": "[UNK]"}))
+    if tokenizer and not tokenizer_class:
         (folder / "tokenizer.json").write_text(tokenizer_json())
-    (folder / "tokenizer_config.json").write_text(json.dumps({"mask_token": "[MASK]", "unk_token": "[UNK]"}))
     (folder / "README.md").write_text("a card")
     bundle.write_references(folder, {})
     known = {"labels": ("NEGATIVE", "POSITIVE"), "max_length": 512, "vocab_size": 3, "model_type": "bert", **info}

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Regex
+from tokenizers import AddedToken, Regex
+from tokenizers import Tokenizer as Backend
 
 import kerasformer as kf
 import kerasformer.web
@@ -25,7 +26,7 @@ from kerasformer.errors import InputError
 from kerasformer.tokenization import Tokenizer, hard_texts, load_tokenizer
 from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text
-from tests.export.text_models import ROWS
+from tests.export.text_models import ROWS, shared_bundle
 from tests.foreign.cases import CROSS_ENCODER, NLI, embedder, tiny
 from tests.margins import check_classes, check_tokens
 from tests.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
@@ -598,6 +599,95 @@ def test_texts(name: str, page: Page, exported: Any) -> None:
         assert answer["figures"]["tokens"] == len(output.sequences[0])
         before = prompt if name.startswith("story") else ""
         assert before + "".join(answer["pieces"]) == answer["result"][0]["generated_text"]
+
+
+MARKED = ">>fra<<", ">>ron<<"
+
+
+def marked() -> Tokenizer:
+    """A tokenizer like those of OPUS-MT with several target languages."""
+    tokenizer = tiny_text.pieces()
+    backend = Backend.from_str(tokenizer.backend.to_str())
+    backend.add_special_tokens([AddedToken(code, special=True) for code in MARKED])
+    return Tokenizer(backend, special_tokens=tokenizer.special_tokens)
+
+
+SHORT: dict[str, Any] = {"max_new_tokens": 8, "no_repeat_ngram_size": 1}
+LANGUAGES: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "nllb": [
+        ("Rain is expected.", {}),
+        *(("Rain is expected.", {"tgt_lang": code}) for code in ("ron_Latn", "eng_Latn", "ron")),
+        ("Rain", {"src_lang": "zho_Hans", "tgt_lang": "ron_Latn", "num_beams": 2}),
+        ("a " * 80, {"src_lang": "zho_Hans", "truncation": True}),
+        ("Rain", {"tgt_lang": "ron_Latn", "forced_bos_token_id": 173}),
+        ("Rain", {"src_lang": "xx"}),
+    ],
+    "nllb-without": [("Rain", {}), ("Rain", {"forced_bos_token_id": 174}), ("Rain", {"tgt_lang": "deu_Latn"})],
+    "mbart": [
+        ("Rain is expected.", {}),
+        ("Rain is expected.", {"src_lang": "zh_CN", "tgt_lang": "ro_RO"}),
+        ("Rain is expected.", {"src_lang": "zh_CN"}),
+        ("Rain", {"tgt_lang": "RO_ro"}),
+    ],
+    "prefixes": [
+        ("Rain", {}),
+        ("Rain", {"tgt_lang": "fr"}),
+        ("Rain", {"src_lang": "en", "tgt_lang": "de"}),
+        ("Rain", {"prefix": "x: "}),
+        ("Rain", {"src_lang": "en"}),
+        ("Rain", {"src_lang": "en", "tgt_lang": "d"}),
+        ("Rain", {"prefix": "x: ", "tgt_lang": "de"}),
+    ],
+    "marks": [
+        ("Rain", {}),
+        (">>ron<< Rain", {}),
+        ("Rain", {"tgt_lang": "fra"}),
+        ("Rain", {"tgt_lang": "fr"}),
+        ("Rain", {"src_lang": "en", "tgt_lang": "fra"}),
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def translators(site: Path, exported: Any) -> dict[str, Path]:
+    """Bundles whose languages are selected by tokens of languages, prefixes, and tokens at the start of a text."""
+    folders = {name: site / "models" / name for name in LANGUAGES}
+    shutil.copytree(shared_bundle("m2m_100-text2text-generation", "tflite"), folders["nllb"])
+    shutil.copytree(folders["nllb"], folders["nllb-without"])
+    change_info(folders["nllb-without"], {"generation": {"decoder_start_token_id": 2}}, {})
+    shutil.copytree(shared_bundle("mbart-text2text-generation", "onnx"), folders["mbart"])
+    shutil.copytree(exported("text2text"), folders["prefixes"])
+    tasks = {
+        "translation_en_to_de": "to German: ",
+        "translation_en_to_fr": "to French: ",
+        "summarization": "in short: ",
+    }
+    settings = {"translation_en_to_de": {"max_new_tokens": 5}, "translation_en_to_fr": {"num_beams": 2}}
+    change_info(folders["prefixes"], {"task_prefixes": tasks, "task_settings": settings}, {})
+    kf.export.export(replace(ROWS["t5-text2text-generation"], tokenizer=marked).model(), folders["marks"], "onnx")
+    return folders
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+@pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
+def test_languages(name: str, page: Page, translators: dict[str, Path]) -> None:
+    """Texts, and errors with the known languages and the closest ones, are those of Python."""
+    pipe = kf.pipeline("translation", translators[name])
+    calls = [(text, options if name == "prefixes" else {**SHORT, **options}) for text, options in LANGUAGES[name]]
+    texts = set()
+    for (text, options), answer in zip(calls, run(page, name, calls, task="translation"), strict=True):
+        try:
+            expected = pipe(text, **options)
+        except InputError as error:
+            # Python puts texts between single quotes, and None is null.
+            known = str(error).replace("'", '"').replace("None", "null").replace("=…", "")
+            assert answer["name"] == "InputError"
+            if "several prefixes" not in known:
+                assert answer["message"] == known
+        else:
+            assert answer.get("result") == expected, answer
+            texts.add(str(expected))
+    assert len(texts) > 1
 
 
 def test_only_the_new_text(page: Page, exported: Any) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerasformer.bundle import EmbeddingInfo
+from kerasformer.bundle import EmbeddingInfo, LanguageInfo
 from tests.foreign.environments import need
 from tests.web.sites import ERRORS, Browser, browser, edit_site, served, write_bundle, write_site
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.foreign("web")
 PICTURES = os.environ.get("KERASFORMER_PICTURES")
 """A folder for screenshots of the page; none are taken without it."""
 
-REVIEWS, STORIES, ODD = "Film reviews", "Stories", "Odd"
+REVIEWS, STORIES, ODD, PREFIXES = "Film reviews", "Stories", "Odd", "Prefixes"
 TASKS = {
     "token-classification": "Ada Lovelace PER",
     "zero-shot-classification": "travel",
@@ -29,9 +29,12 @@ TASKS = {
     "translation": "The boat came back",
     "text2text-generation": "The boat came back",
 }
+LANGUAGES = {code: index for index, code in enumerate(("eng_Latn", "zho_Hans", "zho_Hant", "deu_Latn", "quy_Latn"))}
 INFO = {
     "zero-shot-classification": {"labels": ("entailment", "neutral", "contradiction")},
     "text-ranking": {"labels": ("irrelevant", "relevant")},
+    "translation": {"languages": LanguageInfo(LANGUAGES, False, "forced_bos_token_id", "eng_Latn")},
+    "text2text-generation": {"task_prefixes": {}},
     "sentence-similarity": {"embedding": EmbeddingInfo(3, normalized=True, prompts={"query": "query: "})},
 }
 SCREENS = [(360, 740, "light"), (390, 844, "dark"), (1280, 800, "light"), (1280, 800, "dark")]
@@ -51,7 +54,10 @@ def site(tmp_path_factory) -> Path:
     prefixes = {"translation_en_to_de": "translate English to German: ", "translation_en_to_fr": "to French: "}
     bundles = [f"{REVIEWS}={write_bundle(root / f'reviews-{kind}', format=kind)}" for kind in ("tflite", "onnx")]
     bundles.append(f"{STORIES}={write_bundle(root / 'story', 'text-generation', model_type='gpt2')}")
-    bundles += [str(write_bundle(root / task, task, task_prefixes=prefixes, **INFO.get(task, {}))) for task in TASKS]
+    bundles += [
+        str(write_bundle(root / task, task, **{"task_prefixes": prefixes, **INFO.get(task, {})})) for task in TASKS
+    ]
+    bundles.append(f"{PREFIXES}={write_bundle(root / 'prefixes', 'text2text-generation', task_prefixes=prefixes)}")
     bundles.append(f"{ODD}={write_bundle(root / 'odd')}")
     return write_site(root / "site", *bundles, title="Small models")
 
@@ -289,6 +295,45 @@ Worker.prototype.postMessage = function (message) { posted.push(message); return
 def sent(page: Browser, kind: str) -> dict:
     """Returns the last message of a kind to the worker."""
     return page("run", script=f"posted.findLast(({{type}}) => type === '{kind}')")
+
+
+def menu(page: Browser, name: str) -> list[str]:
+    """Returns the names in a menu; the first one is the label, the second one the chosen language."""
+    script = f"""
+    (() => {{
+      const select = document.getElementById('field-{name}');
+      const shown = select ? [select.labels[0], ...select.selectedOptions, ...select.options] : [];
+      return shown.map((each) => each.textContent);
+    }})()
+    """
+    return list(page("run", script=script))
+
+
+def test_languages_are_chosen_in_menus(chromium, url):
+    chromium.open(url, scripts=[SPY])
+    chromium.ready()
+    assert menu(chromium, "src_lang") == menu(chromium, "tgt_lang") == []
+    example(chromium, "translation")
+    names = ["English", "German", "quy_Latn", "Simplified Chinese", "Traditional Chinese"]
+    assert menu(chromium, "src_lang") == ["Source language", "English", *names]
+    assert menu(chromium, "tgt_lang") == ["Target language", "Simplified Chinese", *names]
+    chromium("choose", at="#field-tgt_lang", label="German")
+    example(chromium)
+    options = sent(chromium, "run")["options"]
+    assert (options["src_lang"], options["tgt_lang"]) == ("eng_Latn", "deu_Latn") and "prefix" not in options
+    assert sent(chromium, "load")["task"] == "translation"
+    example(chromium, PREFIXES)
+    assert menu(chromium, "src_lang") == [] and menu(chromium, "tgt_lang") == [
+        "Target language",
+        "German",
+        *FROM_ENGLISH,
+    ]
+    assert sent(chromium, "run")["options"]["tgt_lang"] == "de"
+    example(chromium, "summarization")
+    assert menu(chromium, "tgt_lang") == [] and "tgt_lang" not in sent(chromium, "run")["options"]
+
+
+FROM_ENGLISH = ["French", "German"]
 
 
 def test_classes_are_named_in_the_page(chromium, url):

@@ -246,6 +246,9 @@ def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, 
         build([write_bundle(tmp_path / "classes", task)], tmp_path / "site", runtime_files=packages)
     with pytest.raises(BundleError, match="needs a tokenizer.*without tokenizer.json"):
         build([write_bundle(tmp_path / "wordless", tokenizer=False)], tmp_path / "site", runtime_files=packages)
+    with pytest.raises(BundleError, match="cannot tokenize texts .*M2M100Tokenizer cannot be .*NLLB, mBART or OPUS-MT"):
+        other = write_bundle(tmp_path / "m2m", "text2text-generation", tokenizer_class="M2M100Tokenizer")
+        build([other], tmp_path / "site", runtime_files=packages)
     monkeypatch.setattr("kerasformer.web.site._MAX_BYTES", 1000)
     with pytest.raises(BundleError, match="file of 2 GiB or more.*model.tflite.*int4"):
         build([write_bundle(tmp_path / "large")], tmp_path / "site", runtime_files=packages)

@@ -97,7 +97,7 @@ async function run({ id, inputs, options }) {
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
   const reason = cancelled === id ? "cancelled" : "length";
-  const key = KEYS[info.task] ?? "generated_text";
+  const key = KEYS[task] ?? "generated_text";
   return { result: [{ [key]: text, options }], figures: { ...figures, tokens, tokens_per_second: 41.5, first_token_seconds: 0.042, finish_reason: reason } };
 }
 

@@ -10,7 +10,7 @@ from math import prod
 
 from kerasformer.bundle import Kind, Manifest, ModelInfo
 from kerasformer.bundle.interface import DECODE, Role
-from kerasformer.export.card.program import interface_names, rules
+from kerasformer.export.card.program import interface_names, rules, start_token
 from kerasformer.export.card.quoting import javascript
 
 VERSION = "2.5.3"
@@ -175,7 +175,7 @@ def _generator(manifest: Manifest) -> str:
             pad=_pad(manifest),
             encoder_capacity=prod(int(size) for size in decode.inputs[names["memory_mask"]].shape),
         )
-        prompt = f"  let [position, token] = [0, {manifest.info.start_token_id}];\n"
+        prompt = f"  let [position, token] = [0, {start_token(manifest)}];\n"
         end = "  free(encoded);\n"
     else:
         name, size = _prefill(manifest, capacity)

@@ -3,6 +3,7 @@
 import { nextTurn } from "./conversation.js";
 import { find, make } from "./elements.js";
 import { FieldError } from "./failures.js";
+import { menus } from "./languages.js";
 
 const MOST_EXAMPLES = 3;
 const TEXT = { name: "text", label: "Text" };
@@ -184,14 +185,17 @@ export function readFields(model) {
     if (problem) throw new FieldError(`field-${name}`, problem);
   }
   const { options = {}, ...request } = task.request?.(values) ?? { inputs: values.text, shown: values.text };
-  const prefix = "prefix" in values ? { prefix: values.prefix } : {};
-  return { more: null, ...request, options: { ...task.options, ...options, ...prefix }, texts: values };
+  const ofModel = Object.fromEntries(OF_MODEL.filter((name) => name in values).map((name) => [name, values[name]]));
+  return { more: null, ...request, options: { ...task.options, ...options, ...ofModel }, texts: values };
 }
+
+/** Choices that the model offers, which are options of the library with the same names. */
+const OF_MODEL = ["prefix", "src_lang", "tgt_lang"];
 
 /** The fields of a model: those of its task, and choices that depend on the model. */
 function fieldsOf(model) {
   const { fields, choices = () => [] } = TASKS[model.task];
-  return [...fields, ...choices(model), ...prefixes(model)];
+  return [...menus(model), ...fields, ...choices(model), ...prefixes(model)];
 }
 
 /** A query and documents, two kinds of texts with their own prompts; or texts of the same kind, with the default prompt. */
@@ -222,14 +226,15 @@ function gapProblem(text, { mask_token: mask }) {
 
 /**
  * The elements of a field: a text of several lines; `short` ones of one line; `lines` are a list of texts; `box` is a checkbox; with
- * `choices`, pairs of values and names, it is a choice. `gap` offers a button that inserts the mask token.
+ * `choices`, pairs of values and names, it is a choice, with the value `chosen` at first; `half` are two beside each other. `gap`
+ * offers a button that inserts the mask token.
  */
-function field({ name, label, short, gap, lines, box, choices }, model) {
+function field({ name, label, short, gap, lines, box, choices, chosen, half }, model) {
   const id = `field-${name}`;
   if (box) return make("label", { className: "box" }, make("input", { id, type: "checkbox" }), label);
   if (choices) {
-    const select = make("select", { id }, ...choices.map(([value, text]) => make("option", { value }, text)));
-    return make("div", { className: "field" }, make("label", { htmlFor: id }, label), select);
+    const select = make("select", { id }, ...choices.map(([value, text]) => make("option", { value, selected: value === chosen }, text)));
+    return make("div", { className: half ? "field half" : "field" }, make("label", { htmlFor: id }, label), select);
   }
   const area = make("textarea", {
     id, rows: short ? 1 : lines ? 5 : 3, className: short ? "short" : "", autocapitalize: "sentences", aria: { describedby: `error-${id}` },
@@ -254,8 +259,9 @@ function insert(area, text) {
   area.focus();
 }
 
-/** A choice of the prefix of the text, if the model has several for its task. */
+/** A choice of the prefix of the text, if the model has several for its task and no languages select one. */
 function prefixes(model) {
+  if (model.languages) return [];
   const fitting = Object.entries(model.task_prefixes).filter(([task]) => task.startsWith(model.task));
   if (fitting.length < 2) return [];
   return [{ name: "prefix", label: "Task", choices: fitting.map(([, text]) => [text, text.trim().replace(/:$/, "")]) }];

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.bundle import LanguageInfo, Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.bundle.interface import CACHES
 from kerasformer.export.card.model_card import write_card
 from kerasformer.export.quantization.recipes import RECIPES, WHEN
@@ -286,6 +286,28 @@ def test_programs_apply_forbidden_and_first_tokens(model, language, tmp_path):
     info = replace(info, generation={"bad_words_ids": [[203], [205, 206]]})
     text = written(tmp_path / "two", replace(manifest, info=info), target)
     assert "bad_words_ids=" in text
+
+
+@pytest.mark.parametrize("setting", ["forced_bos_token_id", "decoder_start_token_id"])
+@pytest.mark.parametrize("model", [*MODELS.values(), *ONNX_MODELS.values()])
+def test_languages(model, setting, tmp_path):
+    """Programs of a multilingual model whose language is not set do not run, and the card says how to set it."""
+    manifest = model()
+    languages = LanguageInfo({"deu_Latn": 61, "ron_Latn": 62}, False, setting, "deu_Latn")
+    info = replace(manifest.info, languages=languages, generation={"eos_token_id": 2})
+    target = TARGETS["litert-web"] if manifest.format == "tflite" else None
+    text = written(tmp_path / "without", replace(manifest, info=info), target)
+    programs = re.findall(r"^```\w+\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    starts = [program for program in programs if "LANGUAGE_ID" in program]
+    assert bool(starts) == info.is_encoder_decoder
+    if not info.is_encoder_decoder:
+        assert "## Languages" not in text
+        return
+    assert "language of the output is not set" in text and "`deu_Latn` 61, `ron_Latn` 62" in text
+    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and len(starts) == (5 if manifest.format == "tflite" else 2)
+    info = replace(info, generation={**info.generation, setting: 62}, **{setting: 62} if "start" in setting else {})
+    text = written(tmp_path / "with", replace(manifest, info=info), target)
+    assert "LANGUAGE_ID" not in text and "write `ron_Latn`" in text and "replace 62 by its id" in text
 
 
 @pytest.mark.parametrize("model", MODELS)

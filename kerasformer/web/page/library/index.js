@@ -85,6 +85,12 @@ async function openTokenizer(files, manifest, vendor) {
       throw new TokenizerError(`${name} is damaged: ${error}`, { cause: error });
     }
   };
+  if (!("tokenizer.json" in manifest.files) && "tokenizer_config.json" in manifest.files) {
+    const { tokenizer_class: kind } = await read("tokenizer_config.json");
+    throw new TokenizerError(
+      `the page cannot tokenize texts as this model does: the rules of ${kind} cannot be written as tokenizer.json. Run it in Python`,
+    );
+  }
   const content = await read("tokenizer.json");
   const settings = await read("tokenizer_config.json");
   const library = await imported("tokenizers/tokenizers.min.mjs", vendor);

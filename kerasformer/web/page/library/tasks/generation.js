@@ -6,6 +6,7 @@ import { plan } from "../decoding/plan.js";
 import { settle } from "../decoding/settings.js";
 import { TextStream } from "../tokenization/streaming.js";
 import { whole } from "./chunks.js";
+import { spoken } from "./languages.js";
 import { checkText } from "./shared.js";
 
 /** @typedef {import("./shared.js").Bundle} Bundle */
@@ -51,35 +52,35 @@ export async function conversation(bundle, inputs, options, controls) {
   return { result: [{ generated_text: full ? [...inputs, { role: "assistant", content: text }] : text }], figures };
 }
 
-/** Generates a text from another; returns `[{ generated_text }]`, or with the key of the task. @type {import("./shared.js").Task} */
+/**
+ * Generates a text from another; returns `[{ generated_text }]`, or with the key of the task.
+ * @type {import("./shared.js").Task}
+ */
 export async function text2textGeneration(bundle, inputs, options, controls) {
-  const { prefix = defaultPrefix(bundle), truncation = false, ...settings } = options;
+  const { prefix = null, src_lang = null, tgt_lang = null, truncation = false, ...settings } = options;
   if (checkText(inputs) === "") throw new InputError("An input text was expected. Received: an empty text");
-  const { chunks: [tokens], figures: { lost_tokens } } = whole(bundle, prefix + inputs, truncation);
-  const ids = tokens.map(({ id }) => id);
-  const { text, figures } = await generateText(bundle, ids, settings, controls);
-  return { result: [{ [KEYS[bundle.manifest.info.task] ?? "generated_text"]: text }], figures: { ...figures, lost_tokens } };
+  const given = { ...storedSettings(bundle), ...settings };
+  const languages = spoken(bundle, { src_lang, tgt_lang }, prefix, given);
+  const { chunks: [tokens], figures: { lost_tokens } } = whole(bundle, languages.prefix + inputs, truncation);
+  const ids = languages.mark(tokens.map(({ id }) => id));
+  const { text, figures } = await generateText(bundle, ids, settings, controls, null, languages.settings);
+  return { result: [{ [KEYS[bundle.info.task] ?? "generated_text"]: text }], figures: { ...figures, lost_tokens } };
 }
 
-/** The prefix of the checkpoint for this task; prefixes of translations name the languages. @param {Bundle} bundle */
-function defaultPrefix({ manifest: { info } }) {
-  const fitting = Object.entries(info.task_prefixes).filter(([task]) => task.startsWith(info.task));
-  if (fitting.length > 1) {
-    const prefixes = fitting.map(([, prefix]) => JSON.stringify(prefix)).join(", ");
-    throw new InputError(`This model has several prefixes for ${info.task}. Set prefix to one of ${prefixes}`);
-  }
-  return /** @type {string} */ (fitting[0]?.[1] ?? "");
+/** The generation settings of the bundle for its task. @param {Bundle} bundle @returns {Record<string, any>} */
+function storedSettings({ info, engine }) {
+  return { ...info.generation, ...(engine.isEncoderDecoder ? info.task_settings?.[info.task] : {}) };
 }
 
 /**
  * @param {Bundle} bundle @param {number[]} prompt @param {Record<string, any>} settings @param {Controls} controls
  * @param {import("../decoding/prefix_cache.js").PrefixCache | null} [cache] Caches of an earlier text.
+ * @param {Record<string, any>} [changes] Changes of the bundle's settings.
  */
-async function generateText(bundle, prompt, settings, { onToken = () => {}, signal }, cache = null) {
-  const { info } = bundle.manifest;
+async function generateText(bundle, prompt, settings, { onToken = () => {}, signal }, cache = null, changes = {}) {
   const step = /** @type {import("../decoding/plan.js").Step} */ (bundle.engine);
-  const stored = { ...info.generation, ...(step.isEncoderDecoder ? info.task_settings?.[info.task] : {}) };
-  if (stored.eos_token_id == null) stored.eos_token_id = info.eos_token_id;
+  const stored = { ...storedSettings(bundle), ...changes };
+  if (stored.eos_token_id == null) stored.eos_token_id = bundle.info.eos_token_id;
   const config = settle(stored, settings);
   const run = plan(step, prompt, config, (ids) => bundle.tokenizer.writer.decode(ids), signal, cache);
   throwIfAborted(signal);

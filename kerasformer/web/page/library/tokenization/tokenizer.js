@@ -85,6 +85,11 @@ export class Tokenizer {
     return this.backend.id_to_token(id);
   }
 
+  /** All tokens with their ids. @returns {[string, number][]} */
+  vocabulary() {
+    return [...this.backend.get_vocab(true)];
+  }
+
   /** Whether a token is special, so that decoding can omit it. @param {number} id */
   isSpecial(id) {
     return this.special.has(id);
