@@ -322,6 +322,9 @@ def test_languages_are_chosen_in_menus(chromium, url):
     options = sent(chromium, "run")["options"]
     assert (options["src_lang"], options["tgt_lang"]) == ("eng_Latn", "deu_Latn") and "prefix" not in options
     assert sent(chromium, "load")["task"] == "translation"
+    chromium("fill", at="#field-text", text="البيت")  # written from right to left
+    direction = "getComputedStyle(document.getElementById('field-text')).direction"
+    assert chromium("run", script=direction) == "rtl"
     example(chromium, PREFIXES)
     assert menu(chromium, "src_lang") == [] and menu(chromium, "tgt_lang") == [
         "Target language",

@@ -136,7 +136,7 @@ function finished(prompt, text) {
  * @param {string} text
  */
 export function textElement(prompt, text) {
-  return make("p", { className: "text" }, make("span", { className: "prompt" }, prompt), make("span", { className: "new" }, text));
+  return make("p", { className: "text", dir: "auto" }, make("span", { className: "prompt" }, prompt), make("span", { className: "new" }, text));
 }
 
 /** An answer as plain text, for the clipboard. @param {Element} result */

@@ -237,7 +237,7 @@ function field({ name, label, short, gap, lines, box, choices, chosen, half }, m
     return make("div", { className: half ? "field half" : "field" }, make("label", { htmlFor: id }, label), select);
   }
   const area = make("textarea", {
-    id, rows: short ? 1 : lines ? 5 : 3, className: short ? "short" : "", autocapitalize: "sentences", aria: { describedby: `error-${id}` },
+    id, rows: short ? 1 : lines ? 5 : 3, className: short ? "short" : "", dir: "auto", autocapitalize: "sentences", aria: { describedby: `error-${id}` },
     oninput: () => {
       area.onfocus = null;
       clearError(id);
