@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from kerasformer.tokenization import Tokenizer
 PAD, EOS, IGNORED = 0, 1, -100
 WIDTHS = (12, 15, 18, 22, 28, 40)
 """Lengths of batches in tokens, few since XLA compiles a step for each of them. Longer pairs are left out."""
-CASES = tuple((form, recipe) for form in ("tflite", "onnx") for recipe in ("none", "int8", "int4"))
-SHOWN = ("tflite", "int8")
+BUNDLES = tuple(f"{form}-{recipe}" for form in ("tflite", "onnx") for recipe in ("none", "int8", "int4"))
+SHOWN = "tflite-int8"
 """The bundle whose translations are printed."""
 
 
@@ -203,16 +203,16 @@ def train(options: argparse.Namespace) -> None:
     print(f"{schedule.step} steps in {(time.monotonic() - schedule.start) / 60:.1f} minutes")
 
 
-def export_all(options: argparse.Namespace) -> dict[tuple[str, str], Any]:
-    """Exports the model, and returns the bundles by format and recipe; those that exist are used again."""
-    model, bundles = None, {}
-    for form, recipe in options.cases:
-        out = options.out / f"{form}-{recipe}"
+def bundles(options: argparse.Namespace) -> Iterator[tuple[str, Path]]:
+    """Yields the name and folder of each bundle, which is exported unless it exists."""
+    model = None
+    for case in options.bundles:
+        out = options.out / case
         if not out.exists():
             model = model or kf.zoo.load(options.out / "model")
+            form, recipe = case.split("-")
             kf.export.export(model, out, format=form, quantize=recipe, task="translation", capacity=64)
-        bundles[form, recipe] = out
-    return bundles
+        yield case, out
 
 
 def evaluate(options: argparse.Namespace) -> None:
@@ -220,19 +220,17 @@ def evaluate(options: argparse.Namespace) -> None:
     examples = read_pairs(options.data, options.test, options.languages)[: options.limit]
     evaluation = TextEvaluation("translation", examples)
     print("| bundle | MB | beams | BLEU | chrF2 | seconds |\n| --- | --: | --: | --: | --: | --: |")
-    for case, out in export_all(options).items():
+    for name, out in bundles(options):
         size = sum(file.stat().st_size for file in out.rglob("*") if file.suffix in (".tflite", ".onnx", ".data"))
         pipe = kf.pipeline("translation", out)
         for beams in options.beams:
             start = time.monotonic()
-            system = evaluation.add_model(" ".join(case), pipe, {"num_beams": beams})
+            system = evaluation.add_model(name, pipe, {"num_beams": beams})
             seconds = time.monotonic() - start
-            bleu, chrf = (100 * system.figures[name] for name in ("bleu", "chrf"))
-            print(
-                f"| {system.name} | {size / 1e6:.1f} | {beams} | {bleu:.1f} | {chrf:.1f} | {seconds:.0f} |", flush=True
-            )
+            bleu, chrf = (f"{100 * system.figures[metric]:.2f}" for metric in ("bleu", "chrf"))
+            print(f"| {name} | {size / 1e6:.1f} | {beams} | {bleu} | {chrf} | {seconds:.0f} |", flush=True)
     print(f"\n{len(examples)} sentences", *evaluation.signatures.values(), sep="\n")
-    shown = [system for system in evaluation.systems if system.name == " ".join(SHOWN)]
+    shown = [system for system in evaluation.systems if system.name == SHOWN]
     for system in shown[-1:]:
         print(f"\n{system.name}, {system.settings}")
         for example, text in list(zip(examples, system.texts, strict=True))[:: max(1, len(examples) // 10)][:10]:
@@ -253,8 +251,7 @@ def main() -> None:
     quality.add_argument("--test", default="test_2016_flickr", help="part of the data set")
     quality.add_argument("--limit", type=int, help="number of sentences; all by default")
     quality.add_argument("--beams", type=int, nargs="+", default=[1, 4])
-    names = ["-".join(case) for case in CASES]
-    quality.add_argument("--bundles", nargs="+", choices=names, default=names, help="all by default")
+    quality.add_argument("--bundles", nargs="+", choices=BUNDLES, default=BUNDLES, help="all by default")
     for command in (training, quality):
         command.add_argument("data", type=Path, help="folder of the parallel texts")
         command.add_argument("out", type=Path, help="folder of the model and the bundles")
@@ -263,7 +260,6 @@ def main() -> None:
     if options.command == "train":
         train(options)
     else:
-        options.cases = [tuple(name.split("-")) for name in options.bundles]
         evaluate(options)
 
 
