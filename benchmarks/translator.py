@@ -32,6 +32,7 @@ PAD, EOS, IGNORED = 0, 1, -100
 WIDTHS = (12, 15, 18, 22, 28, 40)
 """Lengths of batches in tokens, few since XLA compiles a step for each of them. Longer pairs are left out."""
 BUNDLES = tuple(f"{form}-{recipe}" for form in ("tflite", "onnx") for recipe in ("none", "int8", "int4"))
+MODEL_FILES = (".tflite", ".onnx", ".onnx_data")
 SHOWN = "tflite-int8"
 """The bundle whose translations are printed."""
 
@@ -221,7 +222,7 @@ def evaluate(options: argparse.Namespace) -> None:
     evaluation = TextEvaluation("translation", examples)
     print("| bundle | MB | beams | BLEU | chrF2 | seconds |\n| --- | --: | --: | --: | --: | --: |")
     for name, out in bundles(options):
-        size = sum(file.stat().st_size for file in out.rglob("*") if file.suffix in (".tflite", ".onnx", ".data"))
+        size = sum(file.stat().st_size for file in out.rglob("*") if file.suffix in MODEL_FILES)
         pipe = kf.pipeline("translation", out)
         for beams in options.beams:
             start = time.monotonic()
