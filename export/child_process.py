@@ -130,11 +130,11 @@ def _write_texts(texts: Sequence[Any], path: Path) -> Path:
 
 
 def _arguments(flags: Mapping[str, Any]) -> Iterable[str]:
-    """Yields command-line arguments; an option with several values is repeated."""
+    """Yields command-line arguments; an option with several values is repeated, a flag has none."""
     for name, value in flags.items():
         for item in value if isinstance(value, list | tuple) else [value]:
-            if item is not None:
-                yield from (f"--{name.replace('_', '-')}", str(item))
+            if item is not None and item is not False:
+                yield from (f"--{name.replace('_', '-')}", *([] if item is True else [str(item)]))
 
 
 def _child_error(log: str) -> Exception:

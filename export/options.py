@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kerasformer.arguments import STRING, Kind, check, instance, integer, optional, sequence, shown
+from kerasformer.arguments import BOOLEAN, STRING, Kind, check, instance, integer, optional, sequence, shown
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
 from kerasformer.errors import InputError, argument
@@ -40,6 +40,8 @@ class TFLite:
         tokenizer: `"in-graph"` also writes an encoder's tokenizer as TF Text operators, to `tokenizer.tflite` with the
             signature `tokenize`.
         signatures: Signatures of a decoder, or of the decoder of an encoder-decoder.
+        shortlist: Whether an encoder-decoder has signatures for vocabulary shortlists, which make steps with one
+            faster.
     """
 
     name: ClassVar[str] = "tflite"
@@ -47,6 +49,7 @@ class TFLite:
     capacity: int | None = None
     tokenizer: str | None = None
     signatures: DecoderSignatures | None = None
+    shortlist: bool | None = None
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -63,6 +66,7 @@ class Onnx:
         capacity: Largest number of tokens in a decoder's cache. By default the smaller of the model's limit and 1024.
         encoder_capacity: Longest text that an encoder-decoder reads, in tokens. By default the smaller of the model's
             limit and 512.
+        shortlist: Whether an encoder-decoder has files for vocabulary shortlists, which make steps with one faster.
     """
 
     name: ClassVar[str] = "onnx"
@@ -70,6 +74,7 @@ class Onnx:
     opset: int | None = None
     capacity: int | None = None
     encoder_capacity: int | None = None
+    shortlist: bool | None = None
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -151,6 +156,7 @@ _KINDS = {
     "encoder_capacity": integer(1, MAX_CAPACITY),
     "lengths": sequence(integer(1, MAX_CAPACITY), least=1),
     "opset": integer(1),
+    "shortlist": BOOLEAN,
     "signatures": instance("DecoderSignatures(…)", DecoderSignatures),
 }
 
@@ -164,7 +170,16 @@ def _check_fields(value: Any) -> None:
 
 # Keyword arguments as a shorthand for fields of values.
 
-_FORMAT_KEYWORDS = ("capacity", "encoder_capacity", "lengths", "profile", "opset", "tokenizer", "signatures")
+_FORMAT_KEYWORDS = (
+    "capacity",
+    "encoder_capacity",
+    "lengths",
+    "profile",
+    "opset",
+    "tokenizer",
+    "signatures",
+    "shortlist",
+)
 _CHECK_KEYWORDS = ("texts", "labels")
 _LIMIT_KEYWORDS = ("max_size", "max_latency", "min_agreement")
 _CALIBRATION = "calibration"
@@ -278,6 +293,7 @@ class ExportOptions:
     opset: int | None = None
     tokenizer: str | None = None
     signatures: DecoderSignatures | None = None
+    shortlist: bool | None = None
 
     def __post_init__(self) -> None:
         """Checks each option.
@@ -307,6 +323,7 @@ class ExportJob:
         in_graph: Whether the tokenizer is exported in the graph.
         signatures: Signatures of a decoder.
         rolling_caches: Layers with a sliding window may have caches shorter than the capacity.
+        shortlist: The bundle has signatures for vocabulary shortlists.
         owned: Whether the model was loaded for this export and not passed by the caller, so that its weights may be
             released.
     """
@@ -323,6 +340,7 @@ class ExportJob:
     signatures: DecoderSignatures = DecoderSignatures()
     rolling_caches: bool = True
     owned: bool = False
+    shortlist: bool = False
 
 
 def resolve_options(
@@ -355,6 +373,7 @@ def resolve_options(
     if options.task is not None and of_model(options.task) != model.task:
         raise InputError(f"The task of this model is {model.task}. Received: {argument('task', options.task)}")
     _refuse_ignored(model, options, static)
+    _check_head(model, options)
     signatures = options.signatures or DecoderSignatures()
     capacity = _capacity(model, options.capacity, signatures)
     resolved_lengths = _lengths(model, options, lengths)
@@ -376,6 +395,7 @@ def resolve_options(
         signatures,
         rolling_caches,
         owned,
+        bool(options.shortlist),
     )
 
 
@@ -408,6 +428,20 @@ def _refuse_ignored(model: PretrainedModel, options: ExportOptions, static: bool
         refuse("signatures", "signatures are only for models that generate")
     elif options.signatures is not None and options.signatures.prefill_lengths is not None and not decoder:
         refuse("signatures", "prefill_lengths are only for decoders; for an encoder-decoder, set lengths")
+
+
+def _check_head(model: PretrainedModel, options: ExportOptions) -> None:
+    """Refuses a shortlist for a model whose output matrix is not a table of token embeddings."""
+    if not options.shortlist:
+        return
+    head: Any = getattr(model, "head", None)
+    if not model.is_encoder_decoder or not getattr(head, "tied", False) or head.softcap is not None:
+        raise InputError(
+            "shortlist is for encoder-decoders that write with the table of their token embeddings, such as Marian, "
+            f"BART and T5. Received: {argument('shortlist', True)} for {model.task} with "
+            f"{'another output matrix' if model.is_encoder_decoder else 'another architecture'}. A shortlist "
+            "can be passed to generation without it, which then computes all logits"
+        )
 
 
 def _lengths(model: PretrainedModel, options: ExportOptions, defaults: Sequence[int]) -> tuple[int, ...]:

@@ -49,8 +49,13 @@ class Target:
         """Returns the options with the values that this runtime requires.
 
         Raises:
-            ExportError: The caller passed a different value.
+            ExportError: The caller passed a different value, or requested signatures that only this package calls.
         """
+        if self.name and options.shortlist:
+            raise ExportError(
+                "shortlist is for bundles that this package runs on LiteRT or ONNX Runtime. Received: "
+                f"{argument('shortlist', True)}, {argument('target', self.name)}. Remove {argument('shortlist')}"
+            )
         for field in fields(options):
             received, required = getattr(options, field.name), self.required_options.get(field.name)
             if received is not None and required is not None and received != required:

@@ -102,6 +102,9 @@ def export(
     tokenizer: Annotated[
         str | None, typer.Option(help="in-graph adds an encoder's tokenizer to the model, with TF Text operators.")
     ] = None,
+    shortlist: Annotated[
+        bool, typer.Option("--shortlist", help="Make steps with a vocabulary shortlist faster, for encoder-decoders.")
+    ] = False,
     texts: Annotated[
         Path | None,
         typer.Option(
@@ -170,6 +173,7 @@ def export(
         profile=profile,
         opset=opset,
         tokenizer=tokenizer,
+        shortlist=shortlist or None,
         texts=lines,
         calibration=calibration,
         max_size=max_size,

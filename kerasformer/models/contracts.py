@@ -308,6 +308,10 @@ class Seq2SeqLM(_GenerativeModel):
         """Computes logits `(B, T, V)` from the hidden states `(B, T, E)` of the decoder."""
         return self.head(hidden, embedding=self.backbone.output_tokens)
 
+    def output_rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Looks up matrix `(K, E)` and bias `(K,)` that compute the logits of the tokens `ids` from hidden states."""
+        return self.head.rows(ids, self.backbone.output_tokens)
+
     def decode(
         self,
         tokens: Tensor,
@@ -317,7 +321,24 @@ class Seq2SeqLM(_GenerativeModel):
         cross_caches: Sequence[LayerCache],
         memory: Tensor | None = None,
     ) -> tuple[Tensor, tuple[LayerCache, ...], tuple[LayerCache, ...]]:
-        """Computes the logits of tokens whose predecessors are in the caches.
+        """Computes the logits of tokens whose predecessors are in the caches; arguments are those of `decode_states`.
+
+        Returns:
+            `(logits (B, T, V), updated caches, updated cross caches)`.
+        """
+        hidden, *updated = self.decode_states(tokens, visibility, caches, memory_mask, cross_caches, memory)
+        return self.project(hidden), *updated
+
+    def decode_states(
+        self,
+        tokens: Tensor,
+        visibility: Visibility,
+        caches: Sequence[LayerCache],
+        memory_mask: Tensor | None,
+        cross_caches: Sequence[LayerCache],
+        memory: Tensor | None = None,
+    ) -> tuple[Tensor, tuple[LayerCache, ...], tuple[LayerCache, ...]]:
+        """Computes the hidden states of tokens whose predecessors are in the caches.
 
         Args:
             tokens: `(B, T)` int32.
@@ -330,7 +351,7 @@ class Seq2SeqLM(_GenerativeModel):
             memory: Hidden states of the encoder that are not in `cross_caches` yet; optional.
 
         Returns:
-            `(logits (B, T, V), updated caches, updated cross caches)`.
+            `(hidden states (B, T, E), updated caches, updated cross caches)`.
         """
         states = self.backbone.decode(
             tokens,
@@ -341,4 +362,4 @@ class Seq2SeqLM(_GenerativeModel):
             cross_caches=cross_caches,
             return_cache=True,
         )
-        return self.project(states["output"]), states["caches"], states["cross_caches"]
+        return states["output"], states["caches"], states["cross_caches"]

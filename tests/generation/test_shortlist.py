@@ -11,10 +11,11 @@ import pytest
 import kerasformer as kf
 from kerasformer.decoding.shortlisted import Shortlisted
 from kerasformer.errors import GenerationError, InputError, SourceError, TokenizerError
+from kerasformer.export import DecoderSignatures
 from kerasformer.generation import Shortlist
 from kerasformer.generation.lexicon import learn_lexicon
 from tests import tiny_text
-from tests.export.text_models import shared_bundle, shared_model
+from tests.export.text_models import shared_model
 from tests.keras_pipelines import keras_pipeline
 from tests.pipelines.copying import copying_pipeline
 
@@ -114,10 +115,8 @@ def test_texts_contain_only_candidates(settings: dict[str, Any]) -> None:
         assert pipe(text, shortlist=some, **settings) == [result]  # other texts of a batch change nothing
 
 
-@pytest.mark.parametrize("engine", ["keras", "tflite", "onnx"])
-def test_logits_of_candidates_are_those_of_the_model(engine: str) -> None:
-    source = shared_model(MARIAN) if engine == "keras" else shared_bundle(MARIAN, engine)
-    pipe = keras_pipeline(source, "translation")
+def test_logits_of_candidates_are_those_of_the_model() -> None:
+    pipe = keras_pipeline(shared_model(MARIAN), "translation")
     shortlist = pipe.learn_shortlist(TEXTS, TEXTS[::-1], max_candidates=4, num_frequent=6)
     candidates = shortlist.candidates(np.array(pipe.tokenizer.encode(TEXTS[0])))
     assert candidates is not None and len(candidates) < pipe.tokenizer.writer.vocab_size / 2
@@ -127,6 +126,45 @@ def test_logits_of_candidates_are_those_of_the_model(engine: str) -> None:
     assert np.isneginf(np.delete(limited, candidates, axis=1)).all()
     with pipe.stream(TEXTS[0], shortlist=shortlist, max_new_tokens=6) as pieces:
         assert "".join(pieces) == pipe(TEXTS[0], shortlist=shortlist, max_new_tokens=6)[0]["translation_text"]
+
+
+BUNDLES = [("marian", "tflite", "none"), ("t5", "onnx", "none"), ("marian", "onnx", "int8"), ("t5", "tflite", "int4")]
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "recipe"),
+    [pytest.param(*row, marks=pytest.mark.grid if row[2] != "none" else ()) for row in BUNDLES],
+)
+def test_bundles_compute_the_logits_of_candidates_alone(name: str, format: str, recipe: str, tmp_path: Path) -> None:
+    model = shared_model(f"{name}-text2text-generation")
+    steps = DecoderSignatures(cache_lengths=(), rows=(2,), verify_lengths=())
+    sizes: dict[str, Any] = {"lengths": (48,), "capacity": 24, "shortlist": True}
+    sizes |= {"signatures": steps} if format == "tflite" else {}
+    kf.export.export(model, tmp_path / "out", format, recipe, progress=False, **sizes)
+    task = "text2text-generation"
+    pipe, plain = kf.pipeline(task, tmp_path / "out"), kf.pipeline(task, tmp_path / "out")
+    plain.model.limits_output = False  # computes all logits
+    shortlist = pipe.learn_shortlist(TEXTS, TEXTS[::-1], max_candidates=4, num_frequent=6)
+    candidates = shortlist.candidates(np.array(pipe.tokenizer.encode(TEXTS[0])))
+    assert candidates is not None
+
+    looked_up: list[np.ndarray] = []
+    lookup = pipe.model.output_rows
+    pipe.model.output_rows = lambda tokens: (looked_up.append(tokens), lookup(tokens))[1]
+    options: dict[str, Any] = {"output_logits": True, "max_new_tokens": 3}
+    results = [each(TEXTS[0], shortlist=shortlist, **options).logits[0] for each in (pipe, plain)]
+    tolerance = {"none": 1e-5, "int8": 0.02, "int4": 0.02}[recipe]  # rounded inputs of the product with all tokens
+    scale = np.abs(results[1][:, candidates]).max()
+    np.testing.assert_allclose(*(each[:1, candidates] for each in results), atol=tolerance * scale)
+    assert np.isneginf(np.delete(results[0], candidates, axis=1)).all()
+    if recipe == "none":
+        for settings in ({}, {"num_beams": 3}):
+            written = [each(TEXTS, shortlist=shortlist, max_new_tokens=6, **settings) for each in (pipe, plain)]
+            assert written[0] == written[1]
+    np.testing.assert_array_equal(looked_up[0], candidates)
+    looked_up.clear()
+    assert pipe("7", shortlist=shortlist, max_new_tokens=4) == plain("7", max_new_tokens=4)
+    assert not looked_up
 
 
 def test_languages_and_glossaries_are_candidates() -> None:

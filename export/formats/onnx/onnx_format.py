@@ -34,7 +34,7 @@ class OnnxFormat(Format):
 
     def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""
-        return onnx_functions(job.model)
+        return onnx_functions(job.model, job.shortlist)
 
     def file(self, function: Function, recipe: str) -> str:
         """See `Format.file`."""

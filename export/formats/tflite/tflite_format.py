@@ -34,7 +34,13 @@ class TfliteFormat(Format):
     def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""
         return tflite_functions(
-            job.model, job.capacity, job.encoder_capacity, job.lengths, job.signatures, job.rolling_caches
+            job.model,
+            job.capacity,
+            job.encoder_capacity,
+            job.lengths,
+            job.signatures,
+            job.rolling_caches,
+            job.shortlist,
         )
 
     def write(

@@ -118,6 +118,11 @@ class LiteRTStep:
         role = Role.ENCODE if self.is_encoder_decoder else Role.PREFILL
         self._signatures = by_length(manifest, role, needed=self.is_encoder_decoder)
         self._verifies = verify_steps(manifest)
+        self._output, self._width = Kind.LOGITS, self.vocab_size
+        lookups = manifest.of_role(Role.OUTPUT_ROWS)
+        self.limits_output = bool(lookups)
+        self._lookup = next(iter(lookups), None)
+        self._states_steps = decode_steps(manifest, Role.STATES)
         self.step_lengths = (1, *self._verifies)
         mask = decode.input(Kind.MEMORY_MASK)
         self._encoder_capacity = 0 if mask is None else int(decode.inputs[mask].shape[1])
@@ -135,6 +140,29 @@ class LiteRTStep:
         other._steps, other._verifies = _named(self._steps, names), _named(self._verifies, names)
         other.step_lengths = (1, *other._verifies)
         return other
+
+    def without_logits(self) -> LiteRTStep:
+        """Returns an engine whose steps return states; see `OutputLimitingStep.without_logits`."""
+        other = copy.copy(self)
+        other._steps, other._verifies, other._output = self._states_steps, {}, Kind.OUTPUT_STATES
+        other._decode_name, other.step_lengths = list(self._states_steps[1].values())[-1], (1,)
+        signature = self._all[other._decode_name]
+        other._width = int(signature.outputs[str(signature.output(other._output))].shape[-1])
+        return other
+
+    def output_rows(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Looks up rows of the output matrix; see `OutputLimitingStep.output_rows`."""
+        name = str(self._lookup)
+        signature = self._all[name]
+        size, ids = int(signature.inputs[str(signature.input(Kind.IDS))].shape[0]), np.asarray(tokens, np.int32)
+        padded = np.pad(ids, (0, -len(ids) % size)).reshape(-1, size)
+        with self._lock:
+            parts = [self._engine.run(name, _by_name(signature, {Kind.IDS: part})) for part in padded]
+        rows, bias = (
+            np.concatenate([part[str(signature.output(kind))] for part in parts])[: len(ids)]
+            for kind in (Kind.OUTPUT_ROW, Kind.OUTPUT_BIAS)
+        )
+        return rows, bias
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> LiteRTState:
         """Processes the prompts; see `Step.start`. Padding is skipped, on either side.
@@ -288,8 +316,8 @@ class LiteRTStep:
             row.position += len(part)
 
     def _step_rows(self, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
-        """Returns logits `(N, 1, V)` for one token of each row, `(N, 1)`."""
-        logits = np.empty((len(rows), 1, self.vocab_size), np.float32)
+        """Returns logits `(N, 1, V)`, or states, for one token of each row, `(N, 1)`."""
+        logits = np.empty((len(rows), 1, self._width), np.float32)
         # Rows of similar length are grouped, since the longest one determines the cache length of a step.
         remaining = sorted(range(len(rows)), key=lambda index: rows[index].reach())
         while remaining:
@@ -333,7 +361,7 @@ class LiteRTStep:
         held = {}
         for index, caches in enumerate([*({**row.caches, **row.cross} for row in rows), *unused]):
             held.update({names[index][key]: tensor for key, tensor in caches.items()})
-        logits = self._engine.run(name, _by_name(signature, arrays), held)[str(signature.output(Kind.LOGITS))]
+        logits = self._engine.run(name, _by_name(signature, arrays), held)[str(signature.output(self._output))]
         for row in rows:
             row.position += count
         return logits[: len(rows)]

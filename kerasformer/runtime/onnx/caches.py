@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from kerasformer.bundle.interface import LOGITS
 from kerasformer.runtime.onnx.session import OnnxSession, tensor
 
 _MIN_SLOTS = 64
+Scores = tuple[str, np.ndarray]
 
 
 class Caches(Protocol):
@@ -24,14 +24,15 @@ class Caches(Protocol):
     version: int
     """Incremented by every change in place; a state with an earlier version is invalid."""
 
-    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: np.ndarray | None) -> Caches:
+    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> Caches:
         """Processes `count` tokens after `length` others; returns the caches that include them.
 
         Args:
             inputs: Other inputs of the decoder, as `OrtValue`s by name.
             length: Number of valid slots.
             count: Number of tokens `T`.
-            scores: Array for the logits, float32 `(B, T, V)`; `None` if they are not needed, which saves time.
+            scores: Name and array of the output for the logits, float32 `(B, T, V)`, or for the states that these are
+                computed from; `None` if it is not needed.
         """
         ...
 
@@ -66,7 +67,7 @@ class GrowingCaches:
         """Creates caches without slots."""
         return cls(session, {name: tensor(np.zeros(_shape(session, name, batch, 0), np.float32)) for name in names})
 
-    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: np.ndarray | None) -> GrowingCaches:
+    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> GrowingCaches:
         """Processes tokens; see `Caches.run`."""
         binding = self.session.binding()
         tensors = {**inputs, **self._cut(length)}  # kept alive until the end, as a binding does not own its memory
@@ -76,7 +77,7 @@ class GrowingCaches:
         for name in self.past:
             binding.bind_output(after[name], "cpu")
         if scores is not None:
-            binding.bind_ortvalue_output(LOGITS, tensor(scores))
+            binding.bind_ortvalue_output(scores[0], tensor(scores[1]))
         self.session.run(binding)
         return GrowingCaches(self.session, dict(zip(self.past, binding.get_outputs(), strict=False)))
 
@@ -120,13 +121,13 @@ class SharedCaches:
         """Creates caches without slots."""
         return cls(session, {name: np.zeros(_shape(session, name, batch, 0), np.float32) for name in names}, capacity)
 
-    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: np.ndarray | None) -> SharedCaches:
+    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> SharedCaches:
         """Processes tokens; see `Caches.run`."""
         self._grow(length, length + count)
         for name, value in inputs.items():
             self.binding.bind_ortvalue_input(name, value)
         if scores is not None:
-            self.binding.bind_ortvalue_output(LOGITS, tensor(scores))
+            self.binding.bind_ortvalue_output(scores[0], tensor(scores[1]))
         self.version += 1
         self.session.run(self.binding)
         return self
