@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError, InputError, argument
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
@@ -49,10 +49,11 @@ class Target:
         """Returns the options with the values that this runtime requires.
 
         Raises:
-            ExportError: The caller passed a different value, or requested signatures that only this package calls.
+            ExportError: The caller passed a different value.
+            InputError: The caller requested signatures that only this package calls.
         """
         if self.name and options.shortlist:
-            raise ExportError(
+            raise InputError(
                 "shortlist is for bundles that this package runs on LiteRT or ONNX Runtime. Received: "
                 f"{argument('shortlist', True)}, {argument('target', self.name)}. Remove {argument('shortlist')}"
             )

@@ -46,8 +46,8 @@ def models() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "value",
     [
-        TFLite(lengths=[16, 32], capacity=64, tokenizer="in-graph", signatures=SIGNATURES),
-        Onnx(profile="portable", opset=21, capacity=64, encoder_capacity=32),
+        TFLite(lengths=[16, 32], capacity=64, tokenizer="in-graph", signatures=SIGNATURES, shortlist=True),
+        Onnx(profile="portable", opset=21, capacity=64, encoder_capacity=32, shortlist=True),
         SavedModel(tokenizer="in-graph", capacity=64, encoder_capacity=32),
     ],
     ids=lambda value: value.name,
@@ -83,6 +83,7 @@ def test_the_command_line_has_an_option_for_each_keyword():
 
 def test_a_child_process_gets_every_option():
     command = ExportOptions("tflite", "a-task", 64, None, (16, 32), signatures=SIGNATURES)
+    assert list(child_process._arguments({"shortlist": True, "overwrite": False})) == ["--shortlist"]
     flags = list(child_process._arguments(child_process._option_flags(command)))
     given = [f"{flag}={value}" for flag, value in zip(flags[::2], flags[1::2], strict=True)]
     assert given == [
@@ -127,7 +128,7 @@ def test_a_child_process_gets_every_option():
             {"format": "saved-model", "shortlist": True},
             "shortlist is for bundles that this package runs on LiteRT or ONN",
         ),
-        ({"target": "transformers-js", "shortlist": True}, "target='transformers-js'. Remove shortlist"),
+        ({"target": "transformers.js", "shortlist": True}, "target='transformers.js'. Remove shortlist"),
         ({"shortlist": 1}, "shortlist must be True or False, or None"),
         ({"format": "tflite", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx' or 'saved-model'"),
         ({"target": "mediapipe", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx'"),
