@@ -146,7 +146,7 @@ def _opened(argument: str | Path) -> _SiteBundle:
         raise BundleError(
             f"the page needs one of the outputs {', '.join(sorted(_USED_OUTPUTS))}. Received: {folder}, exported for "
             f"another runtime: the outputs of {unreadable[0]} are "
-            f"{', '.join(manifest.signatures[unreadable[0]].outputs)}. Export the model without --target"
+            f"{', '.join(manifest.signatures[unreadable[0]].outputs)}. Export it without --target and --shortlist"
         )
     return _SiteBundle(folder.resolve(), manifest, name)
 
