@@ -83,7 +83,7 @@ def measure(folder: Path, threads: int, cache_dir: str | None, rows: int, length
 
 def weight_bytes(folder: Path) -> int:
     """Returns the size of the model files of a bundle in bytes."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx", ".data"))
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx", ".onnx_data"))
 
 
 def report(folder: Path, rounds: int, rows: int, lengths: Sequence[int]) -> None:
