@@ -535,10 +535,10 @@ def test_a_shared_table_is_in_both_files(
 
 
 @pytest.mark.parametrize("case", [READERS[0], *WRITERS], ids=str)
-def test_weights_of_more_than_two_gigabytes(
+def test_many_weights_are_beside_the_graph(
     case: Case, home: Path, both: list[Ask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They are stored in separate files; this test lowers the limit."""
+    """A lower limit stores them in separate files."""
     monkeypatch.setattr(onnx_files, "INLINE_LIMIT", 0)
     model = case.model()
     folder = case.export(home / f"large-{case}", model, target="transformers.js")

@@ -19,8 +19,12 @@ from onnx import TensorProto
 from kerasformer.export.formats.onnx.weights import StoredWeight
 from kerasformer.progress import CountProgress
 
-INLINE_LIMIT = 2_000_000_000
-"""Total size of weights in bytes above which they are stored in a data file, since a protobuf is limited to 2 GiB."""
+INLINE_LIMIT = 100_000_000
+"""Total size of weights in bytes above which they are stored in a data file.
+
+ONNX Runtime maps a data file, but holds weights within a protobuf twice while it loads them; a protobuf is also limited
+to 2 GiB.
+"""
 
 SHARED_LIMIT = 100_000
 """Size of a weight in bytes above which several files share it."""
@@ -46,7 +50,7 @@ class ModelFile:
 def write_models(files: Mapping[Path, ModelFile], progress: CountProgress | None = None) -> None:
     """Writes models together with their weights.
 
-    Weights of more than 2 GB in total are stored in `<path>_data`. A weight that several files use is stored once, in
+    Weights of more than 100 MB in total are stored in `<path>_data`. A weight that several files use is stored once, in
     the data file of the last of them, unless one of these files is standalone.
 
     Args:
