@@ -14,7 +14,9 @@ from kerasformer.tasks import PRETRAINING
 from tests import tiny_text
 from tests.export.ticks import ALL
 from tests.foreign.refusals import reason, try_to_export
+from tests.grids import grid
 from tests.test_cli import main
+from tests.zoo.cases import RELATIVES
 
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 WITHOUT_CLASS = ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")
@@ -58,8 +60,9 @@ RUNS = {
 ADVICE = ("Use ", "Set ", "Remove ", "Export ", "Expected")
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    ("name", "target"), grid(ALL, TARGETS, always=lambda name, _: ALL[name].model_type not in RELATIVES)
+)
 def test_a_model_is_accepted_or_refused_with_the_reason(target, name):
     row, listed = ALL[name], tested.runtimes()[target]
     if name in RUNS[target]:

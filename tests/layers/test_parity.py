@@ -11,7 +11,6 @@ from tests.layers.parity import (
     assert_close,
     call_layer,
     call_twin,
-    functional,
     loaded_layer,
     numbers,
     seeded_twin,
@@ -76,20 +75,6 @@ def test_gradients(case: Case) -> None:
     for name, gradient in {**expected_gradients, **expected_weights}.items():
         ours_here = tf.convert_to_tensor(got[name] if name in got else got_weights[name])
         assert_close(ours_here, gradient, scale=largest if name.endswith("key/bias") else None, what=name)
-
-
-@every_case
-def test_model_is_saved_and_loaded(case: Case, tmp_path) -> None:
-    layer = loaded_layer(case, seeded_twin(case))
-    model = functional(layer, case.inputs)
-    expected = model(case.inputs)
-    assert_close(expected, call_layer(layer, case.inputs)[0])
-    model.save(tmp_path / "model.keras")
-    loaded = keras.models.load_model(tmp_path / "model.keras")
-    assert_close(loaded(case.inputs), expected)
-    copy = loaded.layers[-1]
-    assert copy.get_config() == layer.get_config()
-    assert variables(copy).keys() == variables(layer).keys()
 
 
 @pytest.mark.parametrize(
