@@ -160,7 +160,7 @@ def _decoder(signature: Signature) -> dict[str, Any]:
     """Returns the path of the graph and the names of its inputs and outputs."""
     keys = signature.named(Kind.KEY)
     _, heads, _, head_size = signature.inputs[keys[0]].shape
-    ids = [name for name, info in signature.inputs.items() if info.kind not in CACHES]
+    ids = [name for name, info in signature.inputs.items() if info.kind not in (*CACHES, Kind.LOGITS_START)]
     # `%d` is replaced by the number of the layer.
     past, present = (growing_caches("%d", present=after) for after in (False, True))
     return {

@@ -63,6 +63,8 @@ class Kind(StrEnum):
     """1 for real tokens of an encoded text, `(B, M)`."""
     CACHE_LENGTH = "cache_length"
     """Number of tokens in the caches, `(1,)`; for buffers that have unused slots."""
+    LOGITS_START = "logits_start"
+    """Number of tokens at the start of the input whose logits are not computed, `(1,)`."""
     KEY = "key"
     """Keys of earlier tokens, `(B, H, S, D)`."""
     VALUE = "value"
@@ -192,6 +194,7 @@ INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS, POSITION_IDS = (
 )
 TOKENS, INPUT_POS, ENCODER_MASK = "tokens", "input_pos", "encoder_mask"
 ENCODER_STATES, ENCODER_ATTENTION_MASK, CACHE_LENGTH = "encoder_hidden_states", "encoder_attention_mask", "cache_length"
+LOGITS_START = "logits_start"
 LOGITS, LAST_HIDDEN_STATE, TEXT = "logits", "last_hidden_state", "text"
 OUTPUT_STATES, OUTPUT_ROWS, OUTPUT_BIAS = "output_states", "output_rows", "output_bias"
 PROBABILITIES = "probabilities"
@@ -217,6 +220,7 @@ _KINDS = {
     ENCODER_ATTENTION_MASK: Kind.MEMORY_MASK,
     ENCODER_STATES: Kind.MEMORY,
     CACHE_LENGTH: Kind.CACHE_LENGTH,
+    LOGITS_START: Kind.LOGITS_START,
     LOGITS: Kind.LOGITS,
     OUTPUT_STATES: Kind.OUTPUT_STATES,
     OUTPUT_ROWS: Kind.OUTPUT_ROW,

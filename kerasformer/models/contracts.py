@@ -223,8 +223,19 @@ class CausalLM(CausalModel, _GenerativeModel):
         Returns:
             `(logits (B, T, V), updated caches)`.
         """
+        hidden, new = self.decode_states(tokens, visibility, caches)
+        return self.project(hidden), new
+
+    def decode_states(
+        self, tokens: Tensor, visibility: Visibility, caches: Sequence[LayerCache]
+    ) -> tuple[Tensor, tuple[LayerCache, ...]]:
+        """Computes the states that `project` turns into logits; arguments are those of `decode`.
+
+        Returns:
+            `(hidden states (B, T, E), updated caches)`.
+        """
         states = self.backbone(tokens, visibility=visibility, caches=caches, return_cache=True)
-        return self.project(states["output"]), states["caches"]
+        return states["output"], states["caches"]
 
 
 class Seq2SeqLM(_GenerativeModel):

@@ -102,10 +102,19 @@ class DescribedDecoder(keras.Model):
 
     def decode(self, tokens: Any, visibility: Visibility, caches: Sequence[LayerCache]) -> Any:
         """As a model of the zoo."""
+        states, new = self.decode_states(tokens, visibility, caches)
+        return self.project(states), new
+
+    def decode_states(self, tokens: Any, visibility: Visibility, caches: Sequence[LayerCache]) -> Any:
+        """As a model of the zoo."""
         if self.alibi:
             visibility = visibility.with_bias(alibi_bias(self.heads, visibility.query_slots, visibility.key_slots))
         states = self.decoder(self.embeddings(tokens), visibility=visibility, caches=caches, return_cache=True)
-        return self.embeddings.tokens.project(states["output"]), states["caches"]
+        return states["output"], states["caches"]
+
+    def project(self, states: Any) -> Any:
+        """As a model of the zoo."""
+        return self.embeddings.tokens.project(states)
 
     def answers(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Logits `(B, T, V)` of a padded batch, in Keras, from one call."""

@@ -424,7 +424,7 @@ ONNX: dict[str, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
                 "position_ids": READ,
                 **past("past_key_values", {"": "past_sequence_length"}),
             },
-            {"logits": (*READ, 320), **past("present", {"": "total_sequence_length"})},
+            {"logits": ("batch_size", "logits_length", 320), **past("present", {"": "total_sequence_length"})},
         )
     },
     "t5-text2text-generation": onnx_encoder_decoder(64, 170),

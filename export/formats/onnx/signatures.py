@@ -24,6 +24,7 @@ from kerasformer.bundle.interface import (
     INPUT_IDS,
     LAST_HIDDEN_STATE,
     LOGITS,
+    LOGITS_START,
     MODEL,
     OUTPUT_BIAS,
     OUTPUT_ROWS,
@@ -87,27 +88,32 @@ def _past(
 
 
 def _growing_step(model: CausalLM) -> Function:
-    """Returns the function by which a decoder reads tokens after those in the caches."""
+    """Returns the function by which a decoder reads tokens after those in the caches.
 
-    def call(input_ids: Any, attention_mask: Any, position_ids: Any, **past: Any) -> dict[str, Any]:
+    ONNX Runtime computes the logits of all tokens of a prompt, also if they are not requested. `logits_start` omits
+    those at the start; other runtimes need not know this input.
+    """
+
+    def call(input_ids: Any, attention_mask: Any, position_ids: Any, logits_start: Any, **past: Any) -> dict[str, Any]:
         tokens, positions, real = (ops.cast(x, "int32") for x in (input_ids, position_ids, attention_mask))
         visibility = Visibility.of_text(
             ops.shape(tokens)[1], real, causal=True, key_length=ops.shape(real)[1], positions=positions
         )
-        scores, new = model.decode(tokens, visibility, _past(model, past, causal=True))
-        return {LOGITS: scores, **_grown(new)}
+        hidden, new = model.decode_states(tokens, visibility, _past(model, past, causal=True))
+        return {LOGITS: model.project(hidden[:, ops.cast(logits_start, "int32")[0] :]), **_grown(new)}
 
     inputs = {
         INPUT_IDS: TensorInfo(("batch_size", "sequence_length"), "int64"),
         ATTENTION_MASK: TensorInfo(("batch_size", "total_sequence_length"), "int64"),
         POSITION_IDS: TensorInfo(("batch_size", "sequence_length"), "int64"),
         **_joined(_own_caches(model, "past_sequence_length", present=False)),
+        LOGITS_START: TensorInfo((1,), "int64"),
     }
     outputs = {
-        LOGITS: TensorInfo(("batch_size", "sequence_length", model.output_vocab_size), "float32"),
+        LOGITS: TensorInfo(("batch_size", "logits_length", model.output_vocab_size), "float32"),
         **_joined(_own_caches(model, "total_sequence_length", present=True)),
     }
-    return Function(MODEL, inputs, outputs, call, incremental=True)
+    return Function(MODEL, inputs, outputs, call, incremental=True, defaults={LOGITS_START: np.array([0])})
 
 
 def _encoder(model: Seq2SeqLM) -> Function:

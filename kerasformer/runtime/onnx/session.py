@@ -56,9 +56,6 @@ class OnnxSession:
                 f"providers must be among those of the installed ONNX Runtime: {', '.join(available)}. "
                 f"Received: {', '.join(absent)}. Install a build of onnxruntime that has them"
             )
-        self._run_options = onnxruntime.RunOptions()
-        # Skips, for example, the output projection while a prompt is processed.
-        self._run_options.only_execute_path_to_fetches = True
         path = Path(folder) / self.signature.file
         try:
             self._session = onnxruntime.InferenceSession(str(path), _options(num_threads), providers=requested)
@@ -78,8 +75,8 @@ class OnnxSession:
         return self._session.io_binding()
 
     def run(self, binding: Any) -> None:
-        """Computes the bound outputs, and only the operators that they need."""
-        self._session.run_with_iobinding(binding, self._run_options)
+        """Computes the bound outputs."""
+        self._session.run_with_iobinding(binding)
 
     def call(self, inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
         """Computes the named outputs.

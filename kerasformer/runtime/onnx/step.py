@@ -29,6 +29,7 @@ from kerasformer.bundle.interface import (
     INPUT_IDS,
     LAST_HIDDEN_STATE,
     LOGITS,
+    LOGITS_START,
     MODEL,
     OUTPUT_BIAS,
     OUTPUT_ROWS,
@@ -258,6 +259,9 @@ class OnnxStep:
         # For a decoder that cannot derive the number of valid slots from its attention mask.
         if CACHE_LENGTH in self._decoder.signature.inputs:
             inputs[CACHE_LENGTH] = tensor(np.array([state.length]))
+        # ONNX Runtime computes all outputs; the logits of one token take the least time.
+        if LOGITS_START in self._decoder.signature.inputs:
+            inputs[LOGITS_START] = tensor(np.array([0 if logits else ids.shape[1] - 1]))
         width = int(self._decoder.signature.outputs[self._output].shape[-1])
         scores = np.empty((*ids.shape, width), np.float32) if logits else np.empty(0, np.float32)
         caches = state.caches.run(inputs, state.length, ids.shape[1], (self._output, scores) if logits else None)
