@@ -455,7 +455,9 @@ def _states(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, ...] | N
             states[name] = None
             continue
         identity = (status.st_dev, status.st_ino)
-        states[name] = (*identity, status.st_size, status.st_mtime_ns) if name else identity
+        # A copy may have the inode of a deleted file and the time of the original, but it has a later time of change.
+        times = status.st_mtime_ns, status.st_ctime_ns
+        states[name] = (*identity, status.st_size, *times) if name else identity
     return states
 
 

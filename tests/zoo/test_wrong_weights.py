@@ -190,7 +190,7 @@ def test_any_value_under_any_key_loads_or_is_refused(loaded, tmp_path, case):
     pairs = [(key, value) for key in sorted({*content, *KEYS}) for value in NASTY]
     dice, inputs, refused = np.random.default_rng(0), make_inputs(it), 0
     start = time.perf_counter()
-    for index in dice.permutation(len(pairs))[:12]:
+    for index in dice.permutation(len(pairs))[:20]:
         key, value = pairs[index]
         (folder / "config.json").write_text(json.dumps({**content, key: value}))
         try:
@@ -201,7 +201,7 @@ def test_any_value_under_any_key_loads_or_is_refused(loaded, tmp_path, case):
             continue
         if type(model) is type(it.model):
             assert all(np.isfinite(x).all() for x in run(Loaded(case, it.task, folder, None, model), inputs).values())
-    assert 1 < refused < 12
+    assert 3 < refused < 20
     assert time.perf_counter() - start < 60
 
 
