@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -119,6 +120,23 @@ def test_a_bundle_that_changes_during_loading_is_reloaded(tmp_path):
     assert bundle.load(out, make) == b"new"
     assert len(seen) == 3
     assert content(out) == b"new"
+
+
+def test_a_changed_file_with_the_time_of_the_old_one_is_noticed(tmp_path):
+    out, seen = tmp_path / "out", []
+    publish_new(out, b"old")
+    file = out / "model.tflite"
+    times = file.stat().st_atime_ns, file.stat().st_mtime_ns
+
+    def make(folder: Path, manifest: Manifest) -> int:
+        seen.append(manifest)
+        if len(seen) == 1:
+            file.write_bytes(b"bad")
+            file.write_bytes(b"old")
+            os.utime(file, ns=times)
+        return len(seen)
+
+    assert bundle.load(out, make) == 2
 
 
 def test_a_folder_between_two_moves_is_not_taken_for_incomplete(tmp_path, monkeypatch):
