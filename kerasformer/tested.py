@@ -22,6 +22,7 @@ class Tested:
         summary: Description of the runtime.
         version: Tested version of the runtime.
         bundles: Names of the tested recipes by task and model type.
+        in_ci: Those of them that each run of CI tests; the others are tested before a release.
         refused: Model types by task and by the reason why their bundles are refused.
     """
 
@@ -30,6 +31,7 @@ class Tested:
     summary: str
     version: str
     bundles: Bundles
+    in_ci: Bundles
     refused: dict[str, dict[str, list[str]]]
 
     @property

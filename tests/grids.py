@@ -1,23 +1,50 @@
-"""Full grids of parameters: a part of each always runs, the rest with `pytest -m grid`."""
+"""Full grids of parameters: a part of each always runs, more in CI, and the rest before a release.
+
+The mark `grid` is for what CI runs in addition to `pytest`. The mark `release` is for combinations of parts of which CI
+runs each: they repeat layers, a head and a recipe that other tests show.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Collection, Container, Hashable, Iterable
 from itertools import product
 from typing import Any
 
 import pytest
 
 
-def grid(*axes: Iterable[Any], always: Container[Any] | Callable[..., bool]) -> list[Any]:
-    """All combinations of the axes, as parameters; those outside `always` have the mark `grid`.
+def grid(
+    *axes: Iterable[Any],
+    always: Container[Any] | Callable[..., bool],
+    release: Container[Any] | Callable[..., bool] = (),
+) -> list[Any]:
+    """All combinations of the axes, as parameters; those outside `always` have the mark `grid` or `release`.
 
     Args:
         axes: Values of each parameter.
         always: The combinations, or a function that picks them; of a single axis, the values themselves.
+        release: Those that run only before a release, likewise, unless they are in `always`.
     """
 
-    def picked(*values: Any) -> bool:
-        return always(*values) if callable(always) else (values if len(values) > 1 else values[0]) in always
+    def mark(*values: Any) -> Any:
+        if _picked(always, values):
+            return ()
+        return pytest.mark.release if _picked(release, values) else pytest.mark.grid
 
-    return [pytest.param(*values, marks=() if picked(*values) else pytest.mark.grid) for values in product(*axes)]
+    return [pytest.param(*values, marks=mark(*values)) for values in product(*axes)]
+
+
+def _picked(which: Container[Any] | Callable[..., bool], values: tuple[Any, ...]) -> bool:
+    if callable(which):
+        return which(*values)
+    return (values if len(values) > 1 else values[0]) in which
+
+
+def repeats(parts: Iterable[Collection[Hashable]]) -> list[bool]:
+    """Returns for each combination whether all of its parts appear in earlier ones."""
+    seen: set[Hashable] = set()
+    found = []
+    for each in parts:
+        found.append(seen.issuperset(each))
+        seen.update(each)
+    return found

@@ -16,6 +16,7 @@ import safetensors.numpy
 
 import kerasformer as kf
 from kerasformer import bundle, decoding, errors
+from kerasformer.architectures import find
 from kerasformer.errors import (
     BundleError,
     CapacityError,
@@ -37,7 +38,7 @@ from kerasformer.tasks import PRETRAINING
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests.export.other_backend import exported_on_jax
 from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, shared_bundle, shared_model, size_options
-from tests.grids import grid
+from tests.grids import grid, repeats
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_tokens
 from tests.pipelines.agreement import assert_same
@@ -154,6 +155,16 @@ ALWAYS = {
     },
 }
 """Every kind of layer once, and every kind of model in each format; all other combinations are in the full grid."""
+ALONE = {"gpt2-text-generation", "m2m_100-text2text-generation", "marian-text2text-generation"}
+ALONE |= {"t5-text2text-generation", "transformer-text2text-generation"}
+"""Of these, only this file compares plain SavedModels; tests/foreign/test_saved_model.py runs all other layers."""
+
+
+def repeats_saved_model(name: str, format: str) -> bool:
+    """Whether the SavedModel of this row shows what tests/foreign/test_saved_model.py does."""
+    return format == "saved-model" and name not in ALONE
+
+
 ALWAYS_QUANTIZED = {
     ("bert-text-classification", "tflite", "int8"),
     ("gpt2-text-generation", "tflite", "int8"),
@@ -169,8 +180,11 @@ ALWAYS_QUANTIZED = {
 }
 
 
+FLOAT32 = grid(ROWS, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format], release=repeats_saved_model)
+
+
 @pytest.mark.bundles(quantize="none")
-@pytest.mark.parametrize(("name", "format"), grid(ROWS, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format]))
+@pytest.mark.parametrize(("name", "format"), FLOAT32)
 def test_f32_answers_are_those_of_keras(name, format, answers):
     folder = shared_bundle(name, format)
     figures = bundle.read(folder).fidelity
@@ -182,8 +196,16 @@ def test_f32_answers_are_those_of_keras(name, format, answers):
     assert_same(call(name, pipe), answers(name))
 
 
+HEADS = [(row.task, find(row.model_type).branch) for row in (*ROWS.values(), *OTHERS.values())]
+"""The head of each row, on an encoder, a decoder or both; the layers are those of the rows of the architecture."""
+REPEATED_HEADS = {name for name, repeated in zip((*ROWS, *OTHERS), repeats(zip(HEADS)), strict=True) if repeated}
+
+
 @pytest.mark.bundles(format=FORMATS, quantize="none")
-@pytest.mark.parametrize("name", grid(OTHERS, always=("albert-question-answering", "llama-text-classification")))
+@pytest.mark.parametrize(
+    "name",
+    grid(OTHERS, always=("albert-question-answering", "llama-text-classification"), release=REPEATED_HEADS),
+)
 def test_every_other_head(name, tmp_path):
     model = OTHERS[name].model()
     expected = CALLS[model.task](keras_pipeline(model)) if model.task in CALLS else None
@@ -199,13 +221,19 @@ def test_every_other_head(name, tmp_path):
 
 # Embeddings have the matrices of their encoder; one row tests their gate, since random weights give no cosine to judge.
 QUANTIZED = [name for name in ROWS if not name.endswith("sentence-similarity")]
+FIRST = list({row.model_type: name for name, row in reversed(ROWS.items()) if row.model_type not in RELATIVES}.values())
+
+
+def repeats_matrices(name: str, format: str, quantize: str) -> bool:
+    """Whether CI quantizes the same layers with another head or of a relative, or in int4 in the other format."""
+    return name not in FIRST or (quantize == "int4" and FORMATS[FIRST.index(name) % 2] != format)
 
 
 @pytest.mark.bundles()
 @pytest.mark.parametrize(
     ("name", "format", "quantize"),
     [
-        *grid(QUANTIZED, FORMATS, ["int8", "int4"], always=ALWAYS_QUANTIZED),
+        *grid(QUANTIZED, FORMATS, ["int8", "int4"], always=ALWAYS_QUANTIZED, release=repeats_matrices),
         ("bert-sentence-similarity", "tflite", "int8"),
     ],
 )
@@ -246,7 +274,7 @@ SEARCHED = {
 }
 
 
-@pytest.mark.parametrize(("name", "format"), grid(DISTINCT, IN_FLOAT32, always=SEARCHED))
+@pytest.mark.parametrize(("name", "format"), grid(DISTINCT, IN_FLOAT32, always=SEARCHED, release=repeats_saved_model))
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"num_beams": 3, "length_penalty": 2.0}], ids=str)
 def test_tokens_are_those_of_keras(name, format, settings):
     model, step = shared_model(name), open_engine(shared_bundle(name, format))
@@ -352,7 +380,12 @@ for signatures in TFLITE.values():
 def with_exports(names: Iterable[str], format: str) -> list[Any]:
     """Returns names with recipes; those that no other test exports are in the full grid, unless in float32."""
     always = {name for name, *rest in ALWAYS_QUANTIZED if rest == [format, "int8"]}
-    return grid(names, ["none", "int8"], always=lambda name, quantize: quantize == "none" or name in always)
+    return grid(
+        names,
+        ["none", "int8"],
+        always=lambda name, quantize: quantize == "none" or name in always,
+        release=lambda name, quantize: repeats_matrices(name, format, quantize),
+    )
 
 
 @pytest.mark.parametrize(("name", "quantize"), with_exports(TFLITE, "tflite"))

@@ -25,9 +25,10 @@ from tests.export.text_models import (
     shared_model,
     size_options,
 )
-from tests.grids import grid
+from tests.grids import grid, repeats
 from tests.shared import once
 from tests.tiny_text import pieces_in_texts
+from tests.zoo.cases import RELATIVES
 
 PRESETS = "KERASFORMER_FOREIGN_PRESETS"
 """If this environment variable is set, the tests also run on the presets."""
@@ -158,14 +159,26 @@ NLI = _pairs(
 )
 
 
-def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Case] = ()) -> Any:
+def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Case] = (), layers: bool = True) -> Any:
     """Parametrizes a test by `case`; presets are included only on demand.
+
+    CI runs each kind of layers, each task and each recipe of the list. A case in which all three are those of earlier
+    ones runs only before a release, unless it is in `always`.
 
     Args:
         rows: The cases.
-        always: Names of those that run without `-m grid`; all of them by default.
+        always: Names of those that run without `-m grid`; all of `rows` that run in CI by default.
         rest: Further cases, which run only with `-m grid`.
+        layers: Whether layers count; not where other tests run all of them in the same runtime.
     """
     selected = [case for case in (*rows, *rest) if os.environ.get(PRESETS) or not isinstance(case.source, str)]
-    names = {str(case) for case in rows} if always is None else always
-    return pytest.mark.parametrize("case", grid(selected, always=lambda case: str(case) in names), ids=str)
+    parts = [_parts(case)[0 if layers else 1 :] for case in selected]
+    repeated = dict(zip(map(str, selected), repeats(parts), strict=True))
+    names = {str(case) for case in rows if not repeated.get(str(case))} if always is None else always
+    parameters = grid(selected, always=lambda case: str(case) in names, release=lambda case: repeated[str(case)])
+    return pytest.mark.parametrize("case", parameters, ids=str)
+
+
+def _parts(case: Case) -> tuple[str, ...]:
+    """Returns the architecture with the same layers, the task and the recipe of a case."""
+    return f"layers of {RELATIVES.get(case.model_type, case.model_type)}", f"for {case.task}", f"in {case.quantize}"

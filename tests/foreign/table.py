@@ -32,14 +32,16 @@ def ticks(runtimes: Sequence[Tested]) -> str:
     rows = dict.fromkeys((task, model) for each in runtimes for task in each.bundles for model in each.bundles[task])
     lines = [["task", "model", *(each.name for each in runtimes)], ["---"] * 2 + [":-:"] * len(runtimes)]
     for task, model in sorted(rows):
-        recipes = [each.bundles.get(task, {}).get(model, []) for each in runtimes]
-        lines.append([task, model, *(_cell(names) for names in recipes)])
+        found = [[each.get(task, {}).get(model, []) for each in (row.bundles, row.in_ci)] for row in runtimes]
+        lines.append([task, model, *(_cell(*recipes) for recipes in found)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _cell(recipes: list[str]) -> str:
-    """Returns a tick, with the recipes that were tested in addition to `none`."""
-    return " ".join(["✓", *(name for name in recipes if name != "none")]) if recipes else ""
+def _cell(recipes: list[str], in_ci: list[str]) -> str:
+    """Returns a tick, with the recipes that were tested in addition to `none`; in brackets what CI does not run."""
+    tick = ["✓" if in_ci else "(✓)"] if recipes else []
+    named = [name for name in recipes if name != "none"]
+    return " ".join(tick + [name if name in in_ci or not in_ci else f"({name})" for name in named])
 
 
 def versions(runtimes: Sequence[Tested]) -> str:

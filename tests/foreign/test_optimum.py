@@ -208,6 +208,7 @@ def test_answers_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> Non
     *(embedder(name) for name in EMBEDDERS),
     embedder("bert", "int8_weights"),
     always=("bert-sentence-similarity-none", "roberta-sentence-similarity-none"),
+    layers=False,
 )
 def test_embeddings(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Of a padded batch; pooling and all that follows it are in the graph."""

@@ -42,13 +42,15 @@ def module(**tests):
 
 
 FOREIGN, BERT = pytest.mark.foreign("genai"), cases(tiny("bert", "fill-mask"), Case("sentiment-bert"))
+TWO = cases(*(tiny(name, "fill-mask") for name in ("bert", "roberta", "camembert")))
 
 
 @pytest.mark.parametrize(
     ("marks", "expected"),
     [
-        ((FOREIGN, BERT), [("genai", "bert", "fill-mask")]),
-        ((FOREIGN, BERT, pytest.mark.slow), [("genai", "bert", "fill-mask")]),
+        ((FOREIGN, BERT), [("genai", "bert", True)]),
+        ((FOREIGN, TWO), [("genai", "bert", True), ("genai", "roberta", True), ("genai", "camembert", False)]),
+        ((FOREIGN, BERT, pytest.mark.slow), [("genai", "bert", True)]),
         ((FOREIGN, BERT, pytest.mark.skip), []),
         ((FOREIGN, BERT, pytest.mark.xfail), []),
         ((FOREIGN,), []),
@@ -57,7 +59,14 @@ FOREIGN, BERT = pytest.mark.foreign("genai"), cases(tiny("bert", "fill-mask"), C
 )
 def test_only_tests_of_tiny_models_that_run_count(marks, expected, monkeypatch):
     claims = ticks.claims(module(one=marks))
-    assert [(runtime, case.model_type, case.task) for runtime, case in claims] == expected
+    assert [(runtime, case.model_type, in_ci) for runtime, case, in_ci in claims] == expected
+
+
+def test_cells_show_what_ci_runs():
+    assert table._cell([], []) == ""
+    assert table._cell(["int8", "none"], ["none"]) == "✓ (int8)"
+    assert table._cell(["int8", "none"], ["int8", "none"]) == "✓ int8"
+    assert table._cell(["none"], []) == "(✓)"
 
 
 def test_every_runtime_is_listed_with_its_tested_version():

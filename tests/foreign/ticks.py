@@ -36,8 +36,8 @@ _PACKAGES = {
 _NOT_RUN = ("skip", "skipif", "xfail")
 
 
-def claims(module: ModuleType) -> Iterator[tuple[str, Case]]:
-    """Yields a runtime and a case for each acceptance test of a module that is not skipped."""
+def claims(module: ModuleType) -> Iterator[tuple[str, Case, bool]]:
+    """Yields for each acceptance test of a module that is not skipped: a runtime, a case, and whether CI runs it."""
     shared = _marks(module)
     for test in [each for name, each in vars(module).items() if name.startswith("test_")]:
         marks = [*_marks(test), *shared]
@@ -46,8 +46,10 @@ def claims(module: ModuleType) -> Iterator[tuple[str, Case]]:
         for runtime in [mark.args[0] for mark in marks if mark.name == "foreign"]:
             for mark in marks:
                 if mark.name == "parametrize" and mark.args[0] == "case":
-                    given = [each.values[0] for each in mark.args[1]]
-                    yield from ((runtime, case) for case in given if not isinstance(case.source, str))
+                    for each in mark.args[1]:
+                        (case,), in_ci = each.values, "release" not in {own.name for own in each.marks}
+                        if not isinstance(case.source, str):
+                            yield runtime, case, in_ci
 
 
 def _marks(owner: Any) -> list[Any]:
@@ -62,17 +64,22 @@ def collect(refused: Mapping[str, dict[str, dict[str, list[str]]]]) -> list[Test
     Args:
         refused: Model types that each target refuses, by reason and task.
     """
-    covered: dict[str, dict[str, dict[str, list[str]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    covered, in_ci = _by_runtime(), _by_runtime()
     for path in sorted(HERE.glob("test_*.py")):
-        for runtime, case in claims(importlib.import_module(f"tests.foreign.{path.stem}")):
-            covered[runtime][case.task][case.model_type].append(case.quantize)
+        for runtime, case, runs_in_ci in claims(importlib.import_module(f"tests.foreign.{path.stem}")):
+            for found in (covered, in_ci) if runs_in_ci else (covered,):
+                found[runtime][case.task][case.model_type].append(case.quantize)
     known = {**OWN, **{name: (f"--target {name}", target.summary) for name, target in TARGETS.items()}}
     if unknown := covered.keys() - known.keys():
         raise ValueError(f"the argument of a mark foreign(…) must be the name of a target. Received: {sorted(unknown)}")
     return [
-        Tested(name, *about, version(name), in_order(covered[name]), refused.get(name, {}))
+        Tested(name, *about, version(name), in_order(covered[name]), in_order(in_ci[name]), refused.get(name, {}))
         for name, about in known.items()
     ]
+
+
+def _by_runtime() -> dict[str, dict[str, dict[str, list[str]]]]:
+    return defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
 
 
 def in_order(bundles: Bundles) -> Bundles:

@@ -971,7 +971,12 @@ CASES = (
 FIRST = tuple({case.model_type: case for case in reversed(CASES)}.values())
 """One case of each architecture."""
 
-RELATIVES = {"camembert", "xlm-roberta", "mistral", "qwen2", "qwen3", "smollm3", "mbart", "pegasus", "mt5"}
-"""Architectures with the layers of RoBERTa, LLaMA, BART or T5; tests of layers need not repeat what those show."""
+RELATIVES = {
+    **dict.fromkeys(("camembert", "xlm-roberta"), "roberta"),
+    **dict.fromkeys(("mistral", "qwen2", "qwen3", "smollm3"), "llama"),
+    **dict.fromkeys(("mbart", "pegasus"), "bart"),
+    "mt5": "t5",
+}
+"""Architectures with the layers of another one; tests of layers need not repeat what that one shows."""
 DISTINCT = tuple(case for case in FIRST if case.model_type not in RELATIVES)
 """One case of each architecture that has layers of its own."""
