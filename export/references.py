@@ -13,7 +13,14 @@ from kerasformer.errors import InputError
 from kerasformer.evaluation import Example, check, examples, pipeline_of, record_quality
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.reference_texts import PROMPTS, QUESTIONS, READING
-from kerasformer.fidelity.recording import Distribution, record_forward, record_reading, record_step, record_step_alone
+from kerasformer.fidelity.recording import (
+    DEFAULT_TEXTS,
+    Distribution,
+    record_forward,
+    record_reading,
+    record_step,
+    record_step_alone,
+)
 from kerasformer.models.keras_engine import KerasForward, KerasStep
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.tasks import of_model
@@ -47,8 +54,15 @@ def record(
         function: The exported function of a model that does not generate, which may add operations to the model's
             outputs. By default the model's own outputs are recorded.
     """
-    if not model.generates:
-        return _record_forward(model, manifest, texts, function)
+    if model.generates:
+        recorded = _record_step(model, manifest, texts)
+    else:
+        recorded = _record_forward(model, manifest, texts, function)
+    return recorded | {DEFAULT_TEXTS: np.array(int(not texts))}
+
+
+def _record_step(model: PretrainedModel, manifest: Manifest, texts: Sequence[Example] | None) -> dict[str, np.ndarray]:
+    """Records references of a model that generates."""
     reading = texts or examples(READING)
     capacity = manifest.capacity or 0
     count = min(GENERATED, capacity // 2)

@@ -3,6 +3,7 @@
 from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
 from kerasformer.bundle.manifest import (
     FORMAT_VERSION,
+    REFERENCES,
     SIMILARITIES,
     EmbeddingInfo,
     LanguageInfo,
@@ -24,6 +25,7 @@ __all__ = [
     "FORMAT_VERSION",
     "MANIFEST",
     "PROBABILITIES",
+    "REFERENCES",
     "SENTENCE_EMBEDDING",
     "SIMILARITIES",
     "Bundle",

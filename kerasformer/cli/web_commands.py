@@ -35,6 +35,14 @@ def web(
             help="Folder where npm ci was run with the page's package.json; by default, kerasformer runs npm."
         ),
     ] = None,
+    given_texts: Annotated[
+        bool,
+        typer.Option(
+            "--given-texts",
+            help="Also copy reference answers to texts that were passed to the export; visitors of the page can read "
+            "these texts.",
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing site.")] = False,
 ) -> None:
     """Write a web page that runs models in the browser.
@@ -47,7 +55,9 @@ def web(
     check_destination(out, overwrite, SITE)
     with tempfile.TemporaryDirectory(prefix="kerasformer-web-") as temporary:
         bundles = [_bundle(each, Path(temporary) / str(number)) for number, each in enumerate(sources)]
-        folder = build(bundles, out, title=title, runtime_files=runtime_files, overwrite=overwrite)
+        folder = build(
+            bundles, out, title=title, runtime_files=runtime_files, given_texts=given_texts, overwrite=overwrite
+        )
     site = check_site(folder)
     rows = [
         [model["title"], model["task"], f"{engine['engine']} {engine['recipe']}", f"{engine['bytes'] / 1e6:.1f} MB"]

@@ -4,7 +4,9 @@ Recorded are the 64 largest logits of every answer with the logsumexp of all, th
 tokens of greedy generation, and the losses of the tokens of running texts. The array `asked` marks the tokens whose
 answers are compared, those that matter to a user: masked tokens, words without special tokens, the tokens of a context,
 generated tokens up to the end. The array `made_up` marks texts that only serve to cover long inputs; they count for the
-maximum error only. In references of older bundles both are missing, and all answers are compared.
+maximum error only. In references of older bundles both are missing, and all answers are compared. The number
+`default_texts` is 1 if all texts are those of this package (or random ids), and 0 if the caller passed texts, which may
+be private; it is missing in older bundles.
 
 Shape letters: `N` texts, `P` tokens of a prompt, `T` generated or processed tokens, `V` scores of an answer, `K`
 recorded scores of an answer: 64, or `V` if that is less.
@@ -29,6 +31,9 @@ from kerasformer.fidelity.answers import (
     single_texts,
     stacked,
 )
+
+DEFAULT_TEXTS = "default_texts"
+"""Name of the array that tells whether all texts are those of this package."""
 
 Distribution = Literal["softmax", "sigmoid", "none"]
 """Meaning of logits: classes that exclude each other (softmax), independent classes (sigmoid), or plain numbers."""

@@ -1,8 +1,8 @@
 """Builds a site: a folder with the page, bundles and their runtimes, for any static web host.
 
 `site.json` lists the content: a `version`, which changes with any file, a `title`, the `models`, the files of the page
-and of each runtime, and the `names` of all files. A file is `{"path", "bytes", "sha256"}`. Paths are relative to the
-folder, so that a site works under any address.
+and of each runtime, and the `names` of all files. A file is `{"path", "bytes", "sha256"}`; the `references` of a bundle
+are the path of its reference answers, or null. Paths are relative to the folder, so that a site works at any address.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from kerasformer.sample_texts import examples
 from kerasformer.tasks import entailment_class, languages
 from kerasformer.tokenization import load_tokenizer
 from kerasformer.tokenization.languages import marks
+from kerasformer.web.references import page_references
 from kerasformer.web.token_check import check_tokens
 from kerasformer.web.vendor import vendor
 
 PAGE = Path(__file__).with_name("page")
 
 _ENGINES = {"tflite": "litert", "onnx": "onnx"}
-_OMITTED = {"README.md", "references.npz"}
-"""Files of a bundle that a browser does not need; the references may contain texts that were passed to the export."""
+_OMITTED = {"README.md", bundle.REFERENCES}
+"""Files of a bundle that a browser does not need, or of which it needs only a part."""
+_REFERENCES = "references.json"
 _MAX_BYTES = 2**31
-_USED_OUTPUTS = {"logits", "start_logits", "last_hidden_state", SENTENCE_EMBEDDING}
+_USED_OUTPUTS = frozenset({"logits", "start_logits", "end_logits", "last_hidden_state", SENTENCE_EMBEDDING})
 """Outputs from which the page's library computes results."""
 _NEVER_LISTED = {"service-worker.js", "library/README.md"}
 
@@ -66,6 +68,7 @@ def build(
     *,
     title: str = "Kerasformer",
     runtime_files: Path | None = None,
+    given_texts: bool = False,
     overwrite: bool = False,
 ) -> Path:
     """Builds a site.
@@ -76,6 +79,8 @@ def build(
         destination: The folder to write. It is written to a temporary folder first and then moved.
         title: The title of the page.
         runtime_files: A folder with the npm packages of the runtimes; see `vendor`.
+        given_texts: Whether reference answers to texts that were passed to the export are copied, too. They contain
+            the token ids of the texts, which anyone who opens the page can read.
         overwrite: Whether to replace an existing site.
 
     Returns:
@@ -94,7 +99,7 @@ def build(
     models = _grouped([_opened(each) for each in bundles])
     with staging(destination) as folder:
         page = _write_page(folder, title)
-        entries = [_write_model(folder, name, members) for name, members in models.items()]
+        entries = [_write_model(folder, name, members, given_texts) for name, members in models.items()]
         engines = sorted({engine["engine"] for entry in entries for engine in entry["engines"]})
         runtimes = {engine: _listed(folder, vendor(folder / "vendor", [engine], runtime_files)) for engine in engines}
         content = {"title": title, "models": entries, "page": _listed(folder, page), "runtimes": runtimes}
@@ -246,7 +251,7 @@ def _write_page(folder: Path, title: str) -> list[Path]:
     return [path for path in files if path.relative_to(folder).as_posix() not in _NEVER_LISTED]
 
 
-def _write_model(folder: Path, name: str, members: list[_SiteBundle]) -> dict[str, Any]:
+def _write_model(folder: Path, name: str, members: list[_SiteBundle], given_texts: bool) -> dict[str, Any]:
     info = members[0].manifest.info
     task = _task_of_page(info, members[0].folder)
     return {
@@ -262,15 +267,19 @@ def _write_model(folder: Path, name: str, members: list[_SiteBundle]) -> dict[st
         "languages": _languages(info, members[0].folder) if task == "translation" else None,
         "generation": {**info.generation, **(info.task_settings.get(task, {}) if info.is_encoder_decoder else {})},
         "examples": examples(task),
-        "engines": [_write_bundle(folder, f"models/{name}/{member.variant}/", member) for member in members],
+        "engines": [
+            _write_bundle(folder, f"models/{name}/{member.variant}/", member, given_texts) for member in members
+        ],
     }
 
 
-def _write_bundle(folder: Path, base: str, member: _SiteBundle) -> dict[str, Any]:
+def _write_bundle(folder: Path, base: str, member: _SiteBundle, given_texts: bool) -> dict[str, Any]:
     """Copies the files of a bundle that the page needs; returns its entry for `site.json`."""
     names = [MANIFEST, *sorted(set(member.manifest.files) - _OMITTED)]
+    references = None
 
     def copy(source: Path, manifest: Manifest) -> None:
+        nonlocal references
         if manifest != member.manifest:
             raise BundleError(f"the bundle was replaced while the site was written: {source}. Write the site again")
         for name in names:
@@ -279,8 +288,12 @@ def _write_bundle(folder: Path, base: str, member: _SiteBundle) -> dict[str, Any
         if manifest.format_version < bundle.FORMAT_VERSION:
             # The page's library needs the descriptions of tensors, which older manifests lack.
             (folder / base / MANIFEST).write_text(bundle.encoded(manifest), encoding="utf-8")
+        references = page_references(source, manifest, _USED_OUTPUTS, given_texts)
 
     bundle.load(member.folder, copy)
+    if references is not None:
+        names.append(_REFERENCES)
+        (folder / base / _REFERENCES).write_text(json.dumps(references, separators=(",", ":")), encoding="utf-8")
     files = _listed(folder, [folder / base / name for name in names])
     return {
         "engine": member.engine,
@@ -290,6 +303,7 @@ def _write_bundle(folder: Path, base: str, member: _SiteBundle) -> dict[str, Any
         "capacity": member.manifest.capacity,
         "max_length": member.manifest.encoder_capacity or member.manifest.info.max_length,
         "fidelity": member.manifest.fidelity,
+        "references": None if references is None else base + _REFERENCES,
         "files": files,
     }
 

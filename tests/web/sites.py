@@ -12,11 +12,14 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tokenizers
 from tokenizers.models import WordLevel
 
 from kerasformer import bundle
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.fidelity.answers import largest_entries
+from kerasformer.fidelity.recording import DEFAULT_TEXTS
 from kerasformer.web.serve import address, server
 from kerasformer.web.site import build
 from kerasformer.web.vendor import FILES, PINS
@@ -34,6 +37,17 @@ def tokenizer_json() -> str:
     return tokenizer.to_str()
 
 
+def references(given_texts: bool = False) -> dict[str, np.ndarray]:
+    """Returns reference answers to two texts of three tokens, of which the second one is padded."""
+    scores = np.array([[2.0, -1.5], [-0.5, 0.25]], "float32")
+    return {
+        "input.input_ids": np.array([[2, 1, 2], [1, 2, 0]], "int32"),
+        "input.attention_mask": np.array([[1, 1, 1], [1, 1, 0]], "int32"),
+        **{f"output.logits.{key}": array for key, array in largest_entries(scores).items()},
+        DEFAULT_TEXTS: np.array(int(not given_texts)),
+    }
+
+
 def write_bundle(
     folder: Path,
     task: str = "text-classification",
@@ -42,11 +56,13 @@ def write_bundle(
     output: str = "logits",
     tokenizer: bool = True,
     tokenizer_class: str | None = None,
+    given_texts: bool = False,
     **info: Any,
 ) -> Path:
     """Writes a bundle whose model file is not a real model.
 
-    With `tokenizer_class`, the tokenizer is one whose rules `tokenizer.json` cannot contain.
+    With `tokenizer_class`, the tokenizer is one whose rules `tokenizer.json` cannot contain. With `given_texts`, its
+    references are answers to texts that were passed to the export.
     """
     folder.mkdir(parents=True)
     model = {"tflite": "model.tflite", "onnx": "onnx/model_quantized.onnx", "saved-model": "saved_model.pb"}[format]
@@ -58,7 +74,7 @@ def write_bundle(
     if tokenizer and not tokenizer_class:
         (folder / "tokenizer.json").write_text(tokenizer_json())
     (folder / "README.md").write_text("a card")
-    bundle.write_references(folder, {})
+    bundle.write_references(folder, references(given_texts))
     known = {"labels": ("NEGATIVE", "POSITIVE"), "max_length": 512, "vocab_size": 3, "model_type": "bert", **info}
     manifest = Manifest(
         format=format,

@@ -43,9 +43,11 @@ def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
         chromium.open(url)
         chromium.ready()
         for index, bundle in enumerate(bundles.values()):
-            chromium("click", at=f"#engine-options .option:nth-child({index + 1})")
+            chromium("click", at=f"#engine-options .option:nth-child({index + 2})")
             chromium("until", script="document.getElementById('state').textContent.startsWith('Not loaded')")
             assert_same(answer_of(chromium), expected(case.task, bundle))
+            lines = chromium("text", at="#choice-rows").split("\n")
+            assert re.search("agrees with [1-9][0-9]* reference answers", lines[index]), lines
             if case.task == "text-classification":
                 assert_same(answer_of(chromium, LONG), expected(case.task, bundle, LONG))
                 note = str(chromium("run", script="document.querySelector('#result .small').innerText"))
@@ -55,7 +57,7 @@ def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
         chromium("until", script="document.getElementById('state').textContent.includes('works offline')")
     chromium("reload")  # the server has stopped
     chromium.ready()
-    chromium("click", at="#engine-options .option:first-child")
+    chromium("click", at="#engine-options .option:nth-child(2)")
     assert_same(answer_of(chromium), expected(case.task, bundles["tflite"]))
 
 

@@ -78,6 +78,7 @@ def test_bundles_of_one_model_are_one_entry_with_a_choice_of_engines(site):
         "model.tflite",
         "tokenizer.json",
         "tokenizer_config.json",
+        "references.json",
     ]
     assert reviews["engines"][0]["bytes"] == sum(file["bytes"] for file in reviews["engines"][0]["files"])
     assert reviews["examples"] == examples("text-classification") and story["examples"]["inputs"]

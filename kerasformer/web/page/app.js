@@ -3,22 +3,26 @@
 
 import { answer, plainText, textElement } from "./answers.js";
 import * as browser from "./browser.js";
+import * as choices from "./choice.js";
 import * as conversation from "./conversation.js";
 import { find, make, megabytes, options, percent, seconds, terms } from "./elements.js";
 import { Engine } from "./engine.js";
-import { explain } from "./failures.js";
+import { WrongAnswersError, explain } from "./failures.js";
 import * as offline from "./offline.js";
 import * as questions from "./questions.js";
 import * as settings from "./settings.js";
 import { copyText, linkTo, readLink } from "./share.js";
 
 const ENGINES = { litert: "LiteRT.js", onnx: "ONNX Runtime" };
-const SMALL = 32e6; // bytes that the page may download without being asked, on an unmetered connection
+const SMALL = 48e6; // bytes that the page may download without being asked, on an unmetered connection
 
-const engine = new Engine();
+const trials = new Set(); // engines that are being compared
+let engine = new Engine();
 let site = null;
 let model = null; // an entry of site.json
-let chosen = null; // one of model.engines
+let choice = null; // what is known about the model's engines in this browser; see choice.js
+let selected = null; // one of model.engines, or null if the page chooses
+let chosen = null; // one of model.engines: the one to use
 let loaded = null; // the one that the engine has open
 let info = null; // the library's description of it
 let busy = null; // "load" or "run"
@@ -26,6 +30,7 @@ let pending = Promise.resolve(); // settles when the current task ends
 let turn = 0; // number of the latest task; earlier tasks are abandoned
 let showsStop = false; // whether the Run button is Stop
 let stopShownAt = 0; // when it became Stop
+let sample = null; // the first example, with which engines are measured
 let last = null; // the question that the visible answer belongs to
 let offlineProblem = ""; // why a file could not be stored for offline use
 let touched = false; // whether the user has interacted with the page
@@ -62,9 +67,9 @@ async function openLink() {
   await showModel(site.models[Math.max(0, modelIndex)]);
   if (!link) return;
   if (modelIndex < 0) return showError("", `The link is for a model that this page does not have: ${link.model}.`);
-  const engineIndex = model.engines.findIndex(({ base }) => variant(base) === link.engine);
-  if (engineIndex > 0) {
-    find("engine-options").querySelectorAll("input")[engineIndex].checked = true;
+  const engineIndex = model.engines.findIndex((each) => choices.variant(each) === link.engine);
+  if (engineIndex >= 0 && model.engines.length > 1) {
+    find("engine-options").querySelector(`input[value="${engineIndex}"]`).checked = true;
     await chooseEngine(model.engines[engineIndex]);
   }
   questions.fill(model, link);
@@ -75,7 +80,8 @@ async function openLink() {
 async function runFirst() {
   if (touched || busy || !find("failure").hidden) return;
   const stored = await offline.available(chosen, site.runtimes[chosen.engine]);
-  const cheap = !browser.metered() && chosen.bytes + runtimeBytes(chosen) <= SMALL;
+  const { bytes } = await comparison();
+  const cheap = !browser.metered() && bytes <= SMALL;
   if (!touched && (stored || cheap)) await ask({ automatic: true });
 }
 
@@ -104,8 +110,18 @@ function listen() {
   });
   find("form").addEventListener("input", () => { touched = true; });
   find("model").addEventListener("change", (event) => showModel(site.models[Number(event.target.value)]));
-  find("engine-options").addEventListener("change", (event) => chooseEngine(model.engines[Number(event.target.value)]));
-  find("load").addEventListener("click", () => perform(load));
+  find("engine-options").addEventListener("change", async ({ target: { value } }) => {
+    const one = value === "" ? null : model.engines[Number(value)];
+    choice = { ...choice, manual: one && choices.variant(one) };
+    choices.write(site, model, choice);
+    await chooseEngine(one);
+  });
+  find("measure").addEventListener("click", () => perform(async () => {
+    engine.end();
+    loaded = info = null;
+    await load(true);
+  }));
+  find("load").addEventListener("click", () => perform(() => load()));
   find("forget").addEventListener("click", async () => {
     await offline.forget(chosen);
     await showState();
@@ -174,41 +190,81 @@ async function showModel(one) {
   clearErrors();
   find("task").textContent = questions.description(model.task);
   questions.show(model, () => ask());
+  sample = sampleOf(model);
   find("settings").hidden = !questions.generates(model.task);
   if (questions.generates(model.task)) settings.show(model.generation);
   find("engine-card").hidden = model.engines.length < 2;
-  find("engine-options").replaceChildren(...options("engine", model.engines.map((each, index) => ({
-    value: String(index), label: ENGINES[each.engine], detail: `${recipe(each)} · ${megabytes(each.bytes)}`,
-  })), "0"));
+  choice = choices.read(site, model);
+  const manual = model.engines.findIndex((each) => choices.variant(each) === choice.manual);
+  find("engine-options").replaceChildren(...options("engine", [
+    { value: "", label: "Automatic", detail: "fastest with right answers" },
+    ...model.engines.map((each, index) => ({ value: String(index), label: ENGINES[each.engine], detail: `${recipe(each)} · ${megabytes(each.bytes)}` })),
+  ], manual < 0 ? "" : String(manual)));
   clearAnswer();
-  await chooseEngine(model.engines[0]);
+  await chooseEngine(model.engines[manual] ?? null);
 }
 
+/** Selects an engine; with `null`, the page chooses one when it is needed. */
 async function chooseEngine(one) {
   await closeEngine();
-  chosen = one;
+  selected = one;
+  chosen = one ?? model.engines.find((each) => choices.variant(each) === choice.best) ?? (await comparison()).tried[0];
   await showState();
+}
+
+/** The first example, which the fields contain after `questions.show`; `null` if the task has none. */
+function sampleOf(one) {
+  try {
+    return questions.readFields(one);
+  } catch {
+    return null;
+  }
+}
+
+/**
+ * The engines that the page would compare before the first use of the model, and the bytes that it would download.
+ * @param {boolean} [all] Whether the user asked for all of them.
+ */
+async function comparison(all = false) {
+  const sizes = await Promise.all(model.engines.map(async (one) => ({
+    engine: one, bytes: await offline.missing(one, site.runtimes[one.engine], runtimeBytes(one)),
+  })));
+  const planned = choices.plan(sizes, { metered: browser.metered(), all });
+  const bytes = sizes.reduce((sum, each) => sum + (planned.tried.includes(each.engine) ? each.bytes : 0), 0);
+  const known = planned.tried.every((one) => !["untried", undefined].includes(choice.rows[choices.variant(one)]?.status));
+  return { ...planned, bytes, decided: known && choice.best !== null };
 }
 
 /** Ends the current task and closes the engine, before another model is selected. */
 async function closeEngine() {
   turn += 1;
-  engine.end();
+  endEngines();
   await pending;
   offerStop(false);
   loaded = info = null;
   offlineProblem = "";
 }
 
+/** Ends the engine, and those that are being compared. */
+function endEngines() {
+  engine.end();
+  for (const each of trials) each.end();
+  trials.clear();
+}
+
 /** Shows whether the model is loaded, the size of its download, and whether it works offline. */
 async function showState() {
   const shown = chosen;
   const stored = await offline.available(shown, site.runtimes[shown.engine]);
+  const { tried, bytes, decided } = await comparison();
   if (shown !== chosen || (busy === "load" && loaded !== chosen)) return;
   const ready = loaded === chosen;
-  const size = `${megabytes(chosen.bytes)}, plus ${megabytes(runtimeBytes(chosen))} for the engine`;
+  const several = !selected && !decided && tried.length > 1;
+  const size = several ? `${megabytes(bytes)} for ${tried.length} engines, which are compared once`
+    : `${megabytes(chosen.bytes)}, plus ${megabytes(runtimeBytes(chosen))} for the engine`;
   const parts = [
     ready ? `Ready: ${describe(chosen)}` : stored ? "Stored on this device" : `Not loaded: ${size}`,
+    ready && rowOf(chosen)?.status === "differs" ? "its answers are not those of the original model" : "",
     stored ? "works offline" : "",
     ready && !stored ? offlineProblem : "",
   ];
@@ -217,6 +273,12 @@ async function showState() {
   find("load").hidden = ready || Boolean(busy);
   find("forget").hidden = !stored;
   find("facts").replaceChildren(...terms(facts(stored)));
+  choices.show(model, choice, selected, (one) => `${ENGINES[one.engine]} ${recipe(one)}`);
+}
+
+/** What is known about an engine in this browser. */
+function rowOf(one) {
+  return choice.rows[choices.variant(one)];
 }
 
 /** @param {boolean} stored Whether the model is stored on this device. @returns {[string, string][]} Facts about the model. */
@@ -230,6 +292,7 @@ function facts(stored) {
     ["Size", `${megabytes(chosen.bytes)}, plus ${megabytes(runtimeBytes(chosen))} for the engine`],
     ["Longest text", chosen.capacity && !chosen.max_length ? `${chosen.capacity} tokens, including generated ones` : `${chosen.max_length ?? chosen.capacity} tokens${questions.inParts(model.task) ? "; longer texts are read in parts" : ""}`],
     ["Compared with the original model", sameAnswers(fidelity)],
+    ["Compared in this browser", rowOf(chosen) ? choices.inWords(rowOf(chosen)) : ""],
     ["Ignored settings", Object.keys(info?.ignored ?? {}).join(", ")],
     ["Examples", model.examples.credit ?? ""],
     ["Offline use", stored ? "yes" : offlineProblem || "after the model was loaded once"],
@@ -249,11 +312,6 @@ function describe(one) {
   return `${ENGINES[one.engine]}, ${recipe(one)}, ${megabytes(one.bytes)}`;
 }
 
-/** The last folder of a bundle's address, which identifies one of a model's engines. */
-function variant(base) {
-  return base.split("/").at(-2);
-}
-
 function recipe({ recipe: name }) {
   return { none: "float32", fp16: "float16" }[name] ?? name;
 }
@@ -266,21 +324,71 @@ function runtimeBytes({ engine: name }) {
   return Math.max(...wasm) + code;
 }
 
-/** Opens the chosen bundle, unless it is open. */
-async function load() {
-  if (loaded === chosen) return;
-  const opening = chosen;
+/**
+ * Opens the engine to use, unless it is open. Before the first use of a model, the page compares its engines.
+ * @param {boolean} [again] Whether to compare all engines, also those that were compared before.
+ */
+async function load(again = false) {
+  if (loaded === chosen && !again) return;
   setBusy("load");
   await offline.ready(3000);
-  const request = { base: new URL(opening.base, location.href).href, task: model.task, engine: opening.engine, threads: browser.threads() };
-  info = (await engine.load(request, progressOf(opening))).info;
-  loaded = opening;
-  await offline.complete(opening);
+  if (again || (!selected && !(await comparison()).decided)) await compareEngines(again);
+  else {
+    info = await open(engine, chosen);
+    loaded = chosen;
+    if (!rowOf(loaded)?.verdict) await checkSelected();
+  }
+  await offline.complete(loaded);
   await showState();
 }
 
+/** Opens a bundle in an engine; returns the library's description of it. */
+async function open(into, one, stage = "") {
+  const request = { base: new URL(one.base, location.href).href, task: model.task, engine: one.engine, threads: browser.threads() };
+  return (await into.load(request, progressOf(one, stage && `${stage}: `))).info;
+}
+
+/** Compares engines and opens the best one. */
+async function compareEngines(all) {
+  const { tried, untried } = await comparison(all);
+  const how = {
+    open, sample, generates: questions.generates(model.task), engines: trials,
+    onStage: (text) => {
+      find("progress").removeAttribute("value");
+      find("state").textContent = text;
+    },
+  };
+  let rows = {};
+  let result = null;
+  while (!result?.best && (tried.length || untried.length)) {
+    const group = tried.length ? tried.splice(0) : untried.splice(0, 1).map((each) => each.engine);
+    result = await choices.compare(group, how).finally(() => { // the best engine is no longer one of these
+      for (const each of trials) each.end();
+      trials.clear();
+    });
+    rows = { ...rows, ...result.rows };
+  }
+  for (const each of untried) rows[choices.variant(each.engine)] = { status: "untried", bytes: each.bytes };
+  choice = { rows, best: result.best && choices.variant(result.best), manual: null };
+  const lasting = Object.entries(rows).filter(([, row]) => row.status !== "failed" || row.lasting);
+  choices.write(site, model, { ...choice, rows: Object.fromEntries(lasting) });
+  if (!result.best) throw result.error ?? new WrongAnswersError(Object.values(rows).map(choices.inWords).join("; "));
+  engine.end();
+  ({ engine, info } = result);
+  selected = null;
+  chosen = loaded = result.best;
+  find("engine-options").querySelector("input").checked = true;
+}
+
+/** Checks an engine that was not compared with others because the user selected it. */
+async function checkSelected() {
+  const { seconds, rate, ...old } = rowOf(loaded) ?? {};
+  choice = { ...choice, rows: { ...choice.rows, [choices.variant(loaded)]: { ...old, ...await choices.check(engine, loaded) } } };
+  choices.write(site, model, choice);
+}
+
 /** Returns a function that shows the progress of a load: the bytes of all files, then an indeterminate bar while the engine starts. */
-function progressOf(opening) {
+function progressOf(opening, stage) {
   const received = new Map();
   return ({ stage, file, loaded: bytes }) => {
     received.set(file, bytes);
@@ -288,7 +396,8 @@ function progressOf(opening) {
     const downloading = stage === "download";
     if (downloading) find("progress").value = sum / opening.bytes;
     else find("progress").removeAttribute("value");
-    find("state").textContent = downloading ? `Loading ${megabytes(sum)} of ${megabytes(opening.bytes)}` : "Preparing the model";
+    const words = downloading ? `loading ${megabytes(sum)} of ${megabytes(opening.bytes)}` : "preparing the model";
+    find("state").textContent = stage ? stage + words : words[0].toUpperCase() + words.slice(1);
   };
 }
 
@@ -376,7 +485,7 @@ function showAnswer(elements, figures, query, used) {
   replaceAnswer(query, ...elements, ...notes.map((note) => make("p", { className: "muted small" }, note)));
   find("figures").replaceChildren(...terms(inWords(figures, used)));
   find("figures").hidden = false;
-  last = { ...query, link: { model: model.name, engine: variant(chosen.base), ...query.texts, ...inLink(used) } };
+  last = { ...query, link: { model: model.name, engine: choices.variant(chosen), ...query.texts, ...inLink(used) } };
   find("keep").hidden = false;
   find("again").hidden = !used.do_sample || query.settings.seed !== undefined; // with a fixed seed, the text would be the same
 }
@@ -449,7 +558,7 @@ function stop() {
   const mine = ++turn;
   pending.then(() => mine === turn && offerStop(false));
   if (busy === "load") {
-    engine.end();
+    endEngines();
     loaded = null;
   } else engine.cancel();
 }
@@ -474,7 +583,7 @@ async function showFailure(error, automatic) {
     engine.end();
     loaded = info = null;
   }
-  if (error.name === "BundleError") await offline.repair(chosen);
+  if (error.name === "BundleError") for (const one of model.engines) await offline.repair(one);
   showError(field, text, detail);
   find("retry").hidden = !fatal;
   if (automatic) return;

@@ -45,6 +45,11 @@ export function percent(share) {
   return `${share === 1 ? "100" : (100 * share).toFixed(1)} %`;
 }
 
+/** `4.1 ms`, `85 ms`, `1.24 s`. @param {number} time In seconds. */
+export function milliseconds(time) {
+  return time < 0.0995 ? `${(1000 * time).toFixed(time < 0.00995 ? 2 : 1)} ms` : seconds(time);
+}
+
 /** `1.24 s`, `85 ms`. @param {number} time */
 export function seconds(time) {
   return time >= 1 ? `${time.toFixed(time >= 10 ? 1 : 2)} s` : `${Math.round(1000 * time)} ms`;

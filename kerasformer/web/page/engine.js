@@ -35,6 +35,15 @@ export class Engine {
     return this.#send({ type: "run", inputs, options }, { onToken });
   }
 
+  /**
+   * Compares answers in this browser with those of the Keras model.
+   * @param {any} references The content of the bundle's references.json.
+   * @returns {Promise<any>} See `Verdict` in library/reference_check.js.
+   */
+  async check(references) {
+    return (await this.#send({ type: "check", references }, {})).verdict;
+  }
+
   /** Cancels the running requests: a generation returns its text so far, any other request fails with an `AbortError`. */
   cancel() {
     for (const id of this.#requests.keys()) this.#worker.postMessage({ type: "cancel", id });

@@ -9,6 +9,15 @@ export class FieldError extends Error {
   }
 }
 
+/** No engine of the model gives its answers in this browser. */
+export class WrongAnswersError extends Error {
+  /** @param {string} message How the answers differ. */
+  constructor(message) {
+    super(message);
+    this.name = "WrongAnswersError";
+  }
+}
+
 const OFFLINE = "You are offline, and this model is not stored on this device. Connect to the internet and try again.";
 
 /**
@@ -28,6 +37,8 @@ export function explain(error, text) {
       return failure("", "The tokenizer of this page reads texts differently from the model's own, so the answers would be wrong.");
     case "BundleError":
       return { ...failure("", navigator.onLine ? "The model could not be loaded: one of its files is missing or damaged." : OFFLINE), fatal: true };
+    case "WrongAnswersError":
+      return { ...failure("", "In this browser, the model answers differently from the original model. The answers would be wrong, so the page does not show them. Try another browser."), fatal: true };
     case "RuntimeError":
       return { ...failure("", "The engine failed. Try another engine, another browser, or a device with more memory."), fatal: true };
     default: return failure("", "Something went wrong.");

@@ -57,6 +57,19 @@ export async function available(engine, runtime) {
   return (await Promise.all(builds.map((file) => cache.match(keyOf(file))))).some(Boolean);
 }
 
+/**
+ * The bytes that have to be downloaded before a model can run.
+ * @param {{files: {path: string, sha256: string, bytes: number}[]}} engine
+ * @param {{path: string, sha256: string}[]} runtime
+ * @param {number} runtimeBytes The bytes of the runtime, of which a browser uses one build.
+ */
+export async function missing(engine, runtime, runtimeBytes) {
+  const stored = async (file) => SUPPORTED && Boolean(await (await files()).match(keyOf(file)));
+  const own = await Promise.all(engine.files.map(async (file) => ((await stored(file)) ? 0 : file.bytes)));
+  const builds = await Promise.all(runtime.filter(({ path }) => path.endsWith(".wasm")).map(stored));
+  return own.reduce((sum, bytes) => sum + bytes, 0) + (builds.some(Boolean) ? 0 : runtimeBytes);
+}
+
 /** Stores the remaining files of a loaded model: small files that the engine did not read. */
 export async function complete(engine) {
   if (!SUPPORTED || !navigator.serviceWorker.controller) return;

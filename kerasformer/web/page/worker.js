@@ -28,6 +28,11 @@ const actions = {
     const onToken = (text) => postMessage({ type: "token", id, text });
     return { type: "result", id, ...(await bundle.run(inputs, options, { onToken, signal })) };
   },
+
+  async check({ id, references }, signal) {
+    if (!bundle) throw new Error("No bundle is open. Send a message of the type load first");
+    return { type: "checked", id, verdict: await bundle.check(references, signal) };
+  },
 };
 
 onmessage = ({ data }) => {

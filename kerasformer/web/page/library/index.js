@@ -8,6 +8,7 @@ import { openLiteRt } from "./engines/litert.js";
 import { onnxFiles, openOnnx } from "./engines/onnx.js";
 import { BundleError, EngineError, InputError, TokenizerError, throwIfAborted } from "./errors.js";
 import { MANIFEST, readManifest } from "./manifest.js";
+import { checkReferences } from "./reference_check.js";
 import { TASKS, checkTask } from "./tasks/index.js";
 import { ChatTemplate } from "./tokenization/chat_template.js";
 import { checkTexts } from "./tokenization/hard_texts.js";
@@ -159,6 +160,15 @@ export class Bundle {
     const { result, figures } = await TASKS[this.info.task](this, inputs, options ?? {}, controls);
     const seconds = (performance.now() - started) / 1000;
     return { result, figures: { seconds, memory_bytes: this.memory(), ...figures } };
+  }
+
+  /**
+   * Compares the answers of this browser with those of the Keras model; see reference_check.js.
+   * @param {import("./reference_check.js").References} references @param {AbortSignal} [signal]
+   */
+  check(references, signal) {
+    if (!this.open) throw new InputError("This bundle was closed. Open it again");
+    return checkReferences(this.engine, references, signal);
   }
 
   /** Frees the engine. */
