@@ -248,6 +248,18 @@ class Manifest:
         return dict(of_role(self.signatures, *roles))
 
     @property
+    def model_digest(self) -> str:
+        """SHA-256 of the model files with their weights, without tokenizer and documents, in hexadecimal digits."""
+        models = {signature.file for signature in self.signatures.values() if signature.role != Role.TOKENIZE}
+        sums = sorted(
+            (name, checksum)
+            for name, checksum in self.files.items()
+            # External weights of ONNX files and of a SavedModel.
+            if name in models or name.endswith(".onnx_data") or name.startswith("variables/")
+        )
+        return hashlib.sha256(json.dumps(sums).encode()).hexdigest()
+
+    @property
     def cache_bytes(self) -> int:
         """Size in bytes of a full cache of one text, with keys and values of all layers; 0 for a model without one."""
         sizes = []

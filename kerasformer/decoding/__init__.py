@@ -5,8 +5,9 @@ from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.loop import generate, stream
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.prefix_cache import PrefixCache
-from kerasformer.decoding.protocols import Forward, State, Step
+from kerasformer.decoding.protocols import Forward, ResumableStep, State, Step
 from kerasformer.decoding.record import Node, Record, TokenChoice
+from kerasformer.decoding.saved_state import SavedState
 from kerasformer.decoding.speculation_counts import SpeculationCounts
 from kerasformer.decoding.stopping import Stop
 
@@ -19,6 +20,8 @@ __all__ = [
     "Node",
     "PrefixCache",
     "Record",
+    "ResumableStep",
+    "SavedState",
     "State",
     "Step",
     "Stop",

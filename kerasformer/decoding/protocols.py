@@ -10,6 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from kerasformer.decoding.saved_state import SavedState
+
 DEFAULT_CAPACITY = 1024
 """Default number of slots of a decoder cache."""
 MAX_CAPACITY = 65_536
@@ -125,7 +127,7 @@ def input_vocab_size(step: Step) -> int:
 
 @runtime_checkable
 class ResumableStep(Step, Protocol):
-    """An engine that can continue an earlier text, of which it keeps the first tokens; see `PrefixCache`."""
+    """An engine whose states can be kept: to continue another text that begins the same, and outside of the engine."""
 
     def resume(self, state: State, length: int, tokens: np.ndarray) -> State:
         """Returns the state of a text that begins with the same tokens as an earlier one.
@@ -141,6 +143,30 @@ class ResumableStep(Step, Protocol):
         """
         ...
 
+    def save(self, state: State) -> SavedState:
+        """Returns a copy of a state, which stays usable. It takes as much memory as the slots in use.
+
+        Steps after a restored state have the logits of steps after this one, bit for bit.
+        """
+        ...
+
+    def restore(self, saved: SavedState) -> State:
+        """Returns a state that is independent of others restored from the same copy; memory is copied, no token read.
+
+        Raises:
+            InputError: the state was saved by an engine of another model, or before its weights or its adapter were
+                changed.
+            CapacityError: the text does not fit into the cache.
+        """
+        ...
+
     def version(self) -> Hashable:
-        """Returns a value that changes with the weights of the model, which make earlier caches invalid."""
+        """Returns a value that changes with the weights and the adapter, which make earlier caches invalid.
+
+        Its `repr` must be the same in every process, since it is part of the identity.
+        """
+        ...
+
+    def identity(self) -> str:
+        """Returns a digest of the model, its weights and the layout of its caches, the same in every process."""
         ...

@@ -5,6 +5,7 @@ Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` capacit
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND, default_capacity
+from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
 
 _BUCKET = 32  # prompts are padded to a multiple of this, to compile functions for fewer lengths
+_BLOCK = 512  # bytes of a weight that are added up, by which changes are noticed
+_KEY_AND_VALUE = ("key", "value")
 
 
 class KerasForward:
@@ -210,11 +214,70 @@ class KerasStep:
             read += size
         return replace(state, caches=caches, index=index + read, steps=0)
 
-    def version(self) -> bytes:
-        """Returns sums of all weights, since training changes them in place."""
-        weights = [ops.cast(each, "float32") for each in self.model.weights]
-        sums = [total for each in weights for total in (ops.sum(each), ops.sum(ops.abs(each)))]
-        return ops.convert_to_numpy(ops.stack(sums)).astype("float32").tobytes()
+    def save(self, state: KerasState) -> SavedState:
+        """Copies a state to host memory; see `ResumableStep.save`."""
+        numbers = {"index": [state.index], "unused": [state.unused], "steps": [state.steps], "starts": state.starts}
+        arrays = {name: np.asarray(values, np.int64) for name, values in numbers.items()}
+        for layer, caches in enumerate(state.caches):
+            for name, cache in zip(_KEY_AND_VALUE, caches, strict=True):
+                first, end = self._used_slots(cache.shape[2], state.index, state.unused)
+                arrays[f"{name}.{layer}"] = _host_array(cache)[:, :, first:end]
+        if state.memory is not None:
+            arrays["memory_mask"] = _host_array(state.memory[0]).astype(np.int64)
+            for layer, cross in enumerate(state.memory[1]):
+                named = zip(_KEY_AND_VALUE, cross, strict=True)
+                arrays |= {f"cross_{name}.{layer}": _host_array(cache) for name, cache in named}
+        return SavedState.copy_of(self.identity(), arrays)
+
+    def restore(self, saved: SavedState) -> KerasState:
+        """Copies a state to tensors; the capacity may differ from that at saving. See `ResumableStep.restore`."""
+        saved.check_model(self.identity())
+        unused = int(saved.integers("unused", (1,), 0, _BUCKET - 1)[0])
+        index = int(saved.integers("index", (1,), unused, MAX_CAPACITY + _BUCKET)[0])
+        if index - unused > self.capacity:
+            raise CapacityError(f"The cache holds {self.capacity} tokens. Received: a state of {index - unused}")
+        starts = saved.integers("starts", (None,), 0, index)
+        steps = int(saved.integers("steps", (1,), 0, index)[0])
+        dtype, batch = np.dtype(self.model.compute_dtype), len(starts)
+        caches = []
+        for layer, shape in enumerate(self._cache_shapes(batch)):
+            first, end = self._used_slots(shape[2], index, unused)
+            pair = []
+            for name in _KEY_AND_VALUE:
+                slots = saved.array(f"{name}.{layer}", (batch, shape[1], end - first, shape[3]), dtype)
+                after = ((0, 0), (0, 0), (first, shape[2] - end), (0, 0))
+                pair.append(ops.convert_to_tensor(np.pad(slots, after)))
+            caches.append((pair[0], pair[1]))
+        memory = self._restored_memory(saved, batch) if self.is_encoder_decoder else None
+        return KerasState(caches, index, unused, starts.astype("int32"), memory, steps)
+
+    def _restored_memory(self, saved: SavedState, batch: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        mask = saved.integers("memory_mask", (batch, None), 0, 1)
+        dtype, cross = np.dtype(self.model.compute_dtype), []
+        for layer, shape in enumerate(self.model.backbone.memory_shapes(batch, mask.shape[1])):
+            key, value = (saved.array(f"cross_{name}.{layer}", shape, dtype) for name in _KEY_AND_VALUE)
+            cross.append((ops.convert_to_tensor(key), ops.convert_to_tensor(value)))
+        return ops.convert_to_tensor(mask.astype("int32")), cross
+
+    def _used_slots(self, slots: int, index: int, unused: int) -> tuple[int, int]:
+        """Returns the first used slot of a cache with `slots` slots, and the end of the used ones."""
+        if slots < self._slots:  # those of a window are overwritten in turn
+            return 0, min(index, slots)
+        return unused, index
+
+    def version(self) -> str:
+        """Returns a digest of all weights, since training changes them in place."""
+        digest = hashlib.sha256()
+        for weight in self.model.weights:
+            values = _host_array(weight.value)
+            digest.update(repr((values.shape, values.dtype.name)).encode() + _sums(values).tobytes())
+        return digest.hexdigest()
+
+    def identity(self) -> str:
+        """Returns a digest of the model; see `ResumableStep.identity`."""
+        windows = [shape[2] if shape[2] < self._slots else None for shape in self._cache_shapes(1)]
+        model = type(self.model).__name__, repr(self.model.config), self.model.compute_dtype
+        return identity_of("keras", model, windows, self.version())
 
     def fork(self, state: KerasState) -> KerasState:
         """Returns the state itself, since its tensors are never modified."""
@@ -240,6 +303,22 @@ class KerasStep:
         cross = self._functions["encode"](ids, mask)
         starts = np.zeros(len(ids), "int32")
         return KerasState(self._empty(len(ids)), 0, 0, starts, (ops.convert_to_tensor(mask), cross))
+
+
+def _host_array(tensor: Any) -> np.ndarray:
+    """Returns the content of a tensor or a variable, without a copy if the backend supports it."""
+    try:
+        return np.from_dlpack(ops.stop_gradient(tensor))
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):  # on a device, or bfloat16
+        return np.asarray(ops.convert_to_numpy(tensor))
+
+
+def _sums(values: np.ndarray) -> np.ndarray:
+    """Returns the sums of blocks of an array's bits: unlike a hash, they take no longer than reading the memory."""
+    content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+    whole = len(content) // _BLOCK * _BLOCK
+    sums = content[:whole].view(np.uint64).reshape(-1, _BLOCK // 8).sum(axis=1)
+    return np.concatenate([sums.view(np.uint8), content[whole:]])
 
 
 def _stored(model: PretrainedModel, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:

@@ -37,6 +37,14 @@ class Engine(Protocol):
         """Copies at least the first `count` slots of `source` to `target`, both `(1, H, S, D)`."""
         ...
 
+    def content(self, source: Held) -> np.ndarray:
+        """Returns the content, which may be a view that later runs change."""
+        ...
+
+    def fill(self, target: Held, slots: np.ndarray) -> None:
+        """Writes the first slots `(1, H, N, D)` of a tensor `(1, H, S, D)`; the content of the others is undefined."""
+        ...
+
     def run(
         self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
     ) -> dict[str, np.ndarray]:
@@ -169,6 +177,19 @@ class CompiledEngine:
             target.write(source.read())
         else:
             target.array[:, :, :count] = source.array[:, :, :count]
+
+    def content(self, source: _Tensor) -> np.ndarray:
+        """Returns a view of the content, or a copy if it is not in host memory."""
+        return source.read() if source.array is None else source.array
+
+    def fill(self, target: _Tensor, slots: np.ndarray) -> None:
+        """Writes the first slots."""
+        if target.array is None:
+            content = target.read()
+            content[:, :, : slots.shape[2]] = slots
+            target.write(content)
+        else:
+            target.array[:, :, : slots.shape[2]] = slots
 
     def run(
         self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, _Tensor] | None = None
@@ -313,6 +334,14 @@ class InterpreterEngine:
     def copy(self, source: Held, target: Held, count: int) -> None:
         """Copies the first slots."""
         target[:, :, :count] = source[:, :, :count]
+
+    def content(self, source: Held) -> np.ndarray:
+        """Returns the array."""
+        return np.asarray(source)
+
+    def fill(self, target: Held, slots: np.ndarray) -> None:
+        """Writes the first slots."""
+        target[:, :, : slots.shape[2]] = slots
 
     def run(
         self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None

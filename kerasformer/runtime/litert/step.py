@@ -20,6 +20,7 @@ import numpy as np
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, row_lengths, token_array
+from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.litert.engine import Held
 from kerasformer.runtime.litert.signatures import (
@@ -127,6 +128,7 @@ class LiteRTStep:
         mask = decode.input(Kind.MEMORY_MASK)
         self._encoder_capacity = 0 if mask is None else int(decode.inputs[mask].shape[1])
         self._pad = manifest.info.input_padding
+        self._digest = manifest.model_digest
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._free: list[dict[str, Held]] = []
         self._spare: dict[str, Held] = {}
@@ -267,9 +269,68 @@ class LiteRTStep:
             self._read(row, tokens)
             return LiteRTState([row])
 
+    def save(self, state: LiteRTState) -> SavedState:
+        """Copies a state to host memory; see `ResumableStep.save`.
+
+        Raises:
+            InputError: the state was used before.
+        """
+        with self._lock:
+            rows = _rows_of(state)
+            # Rows that attend to the same text share its keys and values.
+            texts = list({id(row.cross): row for row in rows}.values())
+            index = {id(row.cross): position for position, row in enumerate(texts)}
+            numbers = {
+                "positions": [row.position for row in rows],
+                "steps": [row.steps for row in rows],
+                "texts": [index[id(row.cross)] for row in rows],
+                "encoded": [row.encoded for row in texts],
+            }
+            arrays = {name: np.array(values, np.int64) for name, values in numbers.items()}
+            for number, row in enumerate(rows):
+                for name, held in row.caches.items():
+                    arrays[f"{number}.{name}"] = self._engine.content(held)[:, :, : row.position]
+            for number, row in enumerate(texts if self.is_encoder_decoder else []):
+                arrays[f"{number}.mask"] = np.asarray(row.encoder_mask)
+                for name, held in row.cross.items():
+                    arrays[f"{number}.{name}"] = self._engine.content(held)[:, :, : row.encoded]
+            return SavedState.copy_of(self.identity(), arrays)
+
+    def restore(self, saved: SavedState) -> LiteRTState:
+        """Copies a state into buffers; see `ResumableStep.restore`."""
+        saved.check_model(self.identity())
+        with self._lock:
+            positions = saved.integers("positions", (None,), 0, self.capacity)
+            steps = saved.integers("steps", positions.shape, 0, self._margin)
+            encoded = saved.integers("encoded", (None,), 0, self._encoder_capacity)
+            texts = saved.integers("texts", positions.shape, 0, len(encoded) - 1)
+            memories: list[tuple[dict[str, Held], np.ndarray | None]] = [({}, None)] * len(encoded)
+            for number in range(len(encoded) * self.is_encoder_decoder):
+                mask = saved.array(f"{number}.mask", (1, self._encoder_capacity), "int32")
+                cross = {name: self._engine.hold(self._decode_name, name) for name in self._cross_names}
+                self._fill(cross, saved, number, int(encoded[number]))
+                memories[number] = cross, mask
+            rows = []
+            for number, (position, text) in enumerate(zip(positions.tolist(), texts.tolist(), strict=True)):
+                row = self._row(*memories[text], int(encoded[text]))
+                self._fill(row.caches, saved, number, position)
+                row.position, row.steps = position, int(steps[number])
+                rows.append(row)
+        return LiteRTState(rows)
+
+    def _fill(self, caches: Mapping[str, Held], saved: SavedState, number: int, count: int) -> None:
+        """Writes the slots of a row or an encoded text to its caches."""
+        for name, held in caches.items():
+            _, heads, slots, size = (int(each) for each in self._all[self._decode_name].inputs[name].shape)
+            self._engine.fill(held, saved.array(f"{number}.{name}", (1, heads, min(count, slots), size), "float32"))
+
     def version(self) -> int:
         """Returns a constant, since the weights of a bundle do not change."""
         return 0
+
+    def identity(self) -> str:
+        """Returns a digest of the model; see `ResumableStep.identity`."""
+        return identity_of(self._digest, self.version())
 
     def fork(self, state: LiteRTState) -> LiteRTState:
         """Copies a state; see `Step.fork`.

@@ -47,6 +47,10 @@ class Caches(Protocol):
         """Returns independent caches with the same content."""
         ...
 
+    def content(self, length: int) -> dict[str, np.ndarray]:
+        """Returns the valid slots `(B, H, S, D)` by input name; they may be views that later steps change."""
+        ...
+
 
 class GrowingCaches:
     """Caches `(B, H, S, D)` that every step replaces by longer tensors; existing tensors are never modified.
@@ -92,6 +96,10 @@ class GrowingCaches:
         """Returns the caches themselves, since they are never modified."""
         return self
 
+    def content(self, length: int) -> dict[str, np.ndarray]:
+        """Returns the valid slots; see `Caches.content`."""
+        return {name: value.numpy()[:, :, :length] for name, value in self.past.items()}
+
     def _cut(self, length: int) -> dict[str, Any]:
         """Returns the tensors without the slots of tokens that were taken back."""
         return {
@@ -121,6 +129,20 @@ class SharedCaches:
         """Creates caches without slots."""
         return cls(session, {name: np.zeros(_shape(session, name, batch, 0), np.float32) for name in names}, capacity)
 
+    @classmethod
+    def filled(cls, session: OnnxSession, content: Mapping[str, np.ndarray], capacity: int) -> SharedCaches:
+        """Creates caches with these valid slots `(B, H, S, D)`, and unused ones for the next tokens."""
+        batch, heads, length, size = zip(*(array.shape for array in content.values()), strict=True)
+        slots = _rounded(length[0] + 1, capacity)
+        # One block takes a fraction of the time of many allocations, as it is made of large pages.
+        counts = [b * h * slots * d for b, h, d in zip(batch, heads, size, strict=True)]
+        parts = np.split(np.zeros(sum(counts), np.float32), np.cumsum(counts)[:-1])
+        arrays = {}
+        for (name, array), part in zip(content.items(), parts, strict=True):
+            arrays[name] = part.reshape(*array.shape[:2], slots, array.shape[3])
+            arrays[name][:, :, : array.shape[2]] = array
+        return cls(session, arrays, capacity)
+
     def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> SharedCaches:
         """Processes tokens; see `Caches.run`."""
         self._grow(length, length + count)
@@ -146,6 +168,10 @@ class SharedCaches:
         """Copies the caches; see `Caches.fork`."""
         return self._copy(np.arange(len(next(iter(self.arrays.values())))), length)
 
+    def content(self, length: int) -> dict[str, np.ndarray]:
+        """Returns the valid slots; see `Caches.content`."""
+        return {name: array[:, :, :length] for name, array in self.arrays.items()}
+
     def _copy(self, rows: np.ndarray, length: int) -> SharedCaches:
         """Returns new buffers with the given rows."""
         arrays = {}
@@ -158,11 +184,11 @@ class SharedCaches:
         slots = next(iter(self.arrays.values())).shape[2]
         if needed <= slots:
             return
-        slots = max(_MIN_SLOTS, 1 << (needed - 1).bit_length())
+        slots = _rounded(needed, self.capacity)
         arrays = {}
         for name, array in self.arrays.items():
             batch, heads, _, size = array.shape
-            arrays[name] = np.zeros((batch, heads, min(slots, self.capacity), size), np.float32)
+            arrays[name] = np.zeros((batch, heads, slots, size), np.float32)
             arrays[name][:, :, :length] = array[:, :, :length]
         self._hold(arrays)
 
@@ -174,6 +200,11 @@ class SharedCaches:
             value = tensor(array)
             self.binding.bind_ortvalue_input(name, value)
             self.binding.bind_ortvalue_output(after[name], value)
+
+
+def _rounded(needed: int, capacity: int) -> int:
+    """Returns the number of slots of buffers in which `needed` slots are used."""
+    return min(max(_MIN_SLOTS, 1 << (needed - 1).bit_length()), capacity)
 
 
 def _shape(session: OnnxSession, name: str, batch: int, length: int) -> tuple[int, int, int, int]:

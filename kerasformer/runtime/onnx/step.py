@@ -37,6 +37,7 @@ from kerasformer.bundle.interface import (
     POSITION_IDS,
 )
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
+from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.onnx.caches import Caches, GrowingCaches, SharedCaches
 from kerasformer.runtime.onnx.session import OnnxSession, tensor
@@ -134,6 +135,7 @@ class OnnxStep:
             )
         self.capacity = manifest.capacity
         self._encoder_capacity = manifest.encoder_capacity
+        self._digest = manifest.model_digest
         self.vocab_size = int(self._decoder.signature.outputs[LOGITS].shape[-1])
         self.input_vocab_size = manifest.info.input_vocab_size(self.vocab_size)
         self.step_lengths = tuple(range(1, self.capacity + 1))
@@ -219,9 +221,58 @@ class OnnxStep:
         _, new = self._advance(ids, np.ones_like(ids), kept, logits=False)
         return replace(new, steps=0)
 
+    def save(self, state: _State) -> SavedState:
+        """Copies a state; see `ResumableStep.save`."""
+        _check_current(state)
+        arrays = {"mask": state.mask, "cache_rows": state.cache_rows, "steps": np.array([state.steps])}
+        arrays |= state.caches.content(state.length)
+        if state.memory is not None:
+            arrays |= {name: value.numpy() for name, value in state.memory.tensors.items()}
+            arrays["texts"] = state.memory.texts
+        arrays = {name: array.astype(np.int64) if array.dtype.kind == "i" else array for name, array in arrays.items()}
+        return SavedState.copy_of(self.identity(), arrays)
+
+    def restore(self, saved: SavedState) -> _State:
+        """Copies a saved state into new caches; see `ResumableStep.restore`."""
+        saved.check_model(self.identity())
+        mask = saved.integers("mask", (None, None), 0, 1)
+        batch, length = mask.shape
+        self._check_room(length)
+        rows = saved.integers("cache_rows", (batch,), 0, batch - 1)
+        steps = saved.integers("steps", (1,), 0, length)
+        content = {name: self._saved(saved, name, batch, length) for name in self._cache_names}
+        caches: Caches
+        if self._shares_caches:
+            caches = SharedCaches.filled(self._decoder, content, self.capacity)
+        else:  # never modified, so that nothing is copied
+            caches = GrowingCaches(self._decoder, {name: tensor(array) for name, array in content.items()})
+        memory = self._restored_memory(saved, batch) if self.is_encoder_decoder else None
+        return _State(caches, caches.version, mask, memory, rows, int(steps[0]))
+
+    def _restored_memory(self, saved: SavedState, batch: int) -> _Memory:
+        mask = saved.integers(ENCODER_ATTENTION_MASK, (batch, None), 0, 1)
+        length = mask.shape[1]
+        size = int(self._decoder.signature.inputs[ENCODER_STATES].shape[-1])
+        arrays = {
+            ENCODER_STATES: saved.array(ENCODER_STATES, (batch, length, size), "float32"),
+            ENCODER_ATTENTION_MASK: mask,
+            **{name: self._saved(saved, name, batch, length) for name in self._cross_names},
+        }
+        texts = saved.integers("texts", (batch,), 0, np.iinfo(np.int32).max)
+        return _Memory({name: tensor(array) for name, array in arrays.items()}, texts)
+
+    def _saved(self, saved: SavedState, name: str, batch: int, length: int) -> np.ndarray:
+        """Returns saved keys or values."""
+        _, heads, _, size = self._decoder.signature.inputs[name].shape
+        return saved.array(name, (batch, int(heads), length, int(size)), "float32")
+
     def version(self) -> int:
         """Returns a constant, since the weights of a bundle do not change."""
         return 0
+
+    def identity(self) -> str:
+        """Returns a digest of the model; see `ResumableStep.identity`."""
+        return identity_of(self._digest, self.version())
 
     def fork(self, state: _State) -> _State:
         """Copies a state; see `Step.fork`."""
@@ -270,9 +321,14 @@ class OnnxStep:
 
     def _empty(self, batch: int) -> Caches:
         """Returns caches without slots, shared ones if the file supports them."""
-        if self._decoder.on_cpu and self._decoder.in_place.issuperset(self._cache_names):
+        if self._shares_caches:
             return SharedCaches.empty(self._decoder, self._cache_names, batch, self.capacity)
         return GrowingCaches.empty(self._decoder, self._cache_names, batch)
+
+    @property
+    def _shares_caches(self) -> bool:
+        """Whether steps update the caches in place."""
+        return self._decoder.on_cpu and self._decoder.in_place.issuperset(self._cache_names)
 
     def _check_room(self, length: int) -> None:
         if length > self.capacity:

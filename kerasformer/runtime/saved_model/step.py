@@ -16,6 +16,7 @@ from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import (
     ATTENTION_MASK,
     CACHES,
+    CROSS_CACHES,
     DECODE,
     ENCODE,
     ENCODER_MASK,
@@ -26,6 +27,7 @@ from kerasformer.bundle.interface import (
     TOKENS,
 )
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
+from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, CapacityError, InputError, require
 from kerasformer.runtime.saved_model.loaded_model import LoadedModel, check_length
 
@@ -123,9 +125,39 @@ class SavedModelStep:
         kept = replace(state, caches=caches, mask=state.mask[:, :length], steps=0)
         return replace(self.step(tokens[None], kept)[1], steps=0) if len(tokens) else kept
 
+    def save(self, state: _State) -> SavedState:
+        """Copies a state; see `ResumableStep.save`."""
+        arrays = {"mask": state.mask, "steps": np.array([state.steps]), **state.caches, **state.memory}
+        arrays = {name: np.asarray(array) for name, array in arrays.items()}
+        arrays = {name: array.astype(np.int64) if array.dtype.kind == "i" else array for name, array in arrays.items()}
+        return SavedState.copy_of(self.identity(), arrays)
+
+    def restore(self, saved: SavedState) -> _State:
+        """Returns a saved state, whose arrays no step modifies; see `ResumableStep.restore`."""
+        saved.check_model(self.identity())
+        mask = saved.integers("mask", (None, None), 0, 1)
+        batch, length = mask.shape
+        self._check_room(length)
+        inputs = self._loaded.signature(DECODE).inputs
+        caches, memory = {}, {}
+        for name in self._caches:
+            _, heads, _, size = inputs[name].shape
+            caches[name] = saved.array(name, (batch, int(heads), length, int(size)), "float32")
+        if self.is_encoder_decoder:
+            memory[ENCODER_MASK] = saved.integers(ENCODER_MASK, (batch, None), 0, 1).astype(np.int32)
+        width = memory[ENCODER_MASK].shape[1] if memory else 0
+        for name in self._loaded.signature(DECODE).named(*CROSS_CACHES):
+            _, heads, _, size = inputs[name].shape
+            memory[name] = saved.array(name, (batch, int(heads), width, int(size)), "float32")
+        return _State(caches, mask.astype(np.int32), memory, int(saved.integers("steps", (1,), 0, length)[0]))
+
     def version(self) -> int:
         """Returns a constant, since the weights of a bundle do not change."""
         return 0
+
+    def identity(self) -> str:
+        """Returns a digest of the model; see `ResumableStep.identity`."""
+        return identity_of(self._loaded.manifest.model_digest, self.version())
 
     def fork(self, state: _State) -> _State:
         """Returns the state itself, since its tensors are never modified."""
