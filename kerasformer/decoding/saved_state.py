@@ -140,7 +140,7 @@ class SavedState:
         checksum = _header_checksum(header)
         contents = [np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8) for name, _, _ in _extents(layout)]
         for content in contents:
-            checksum = zlib.crc32(content, checksum)
+            checksum = zlib.crc32(content.data, checksum)
         header["__metadata__"]["checksum"] = f"{checksum:08x}"
         text = json.dumps(header, ensure_ascii=False).encode()
         text += b" " * (-len(text) % 8)
@@ -183,7 +183,7 @@ class SavedState:
             raise _damaged(file, f"its content has {size - 8 - length} bytes instead of {_size(layout)}")
         content = np.fromfile(opened, np.uint8)
         checksum = metadata.pop("checksum", "")
-        if f"{zlib.crc32(content, _header_checksum(header)):08x}" != checksum:
+        if f"{zlib.crc32(content.data, _header_checksum(header)):08x}" != checksum:
             raise _damaged(file, "its checksum is wrong")
         content.flags.writeable = False
         arrays = _views(content, layout)

@@ -306,13 +306,13 @@ class LiteRTStep:
             texts = saved.integers("texts", positions.shape, 0, len(encoded) - 1)
             memories: list[tuple[dict[str, Held], np.ndarray | None]] = [({}, None)] * len(encoded)
             for number in range(len(encoded) * self.is_encoder_decoder):
-                mask = saved.array(f"{number}.mask", (1, self._encoder_capacity), "int32")
-                cross = {name: self._engine.hold(self._decode_name, name) for name in self._cross_names}
-                self._fill(cross, saved, number, int(encoded[number]))
-                memories[number] = cross, mask
+                held = {name: self._engine.hold(self._decode_name, name) for name in self._cross_names}
+                self._fill(held, saved, number, int(encoded[number]))
+                memories[number] = held, saved.array(f"{number}.mask", (1, self._encoder_capacity), "int32")
             rows = []
             for number, (position, text) in enumerate(zip(positions.tolist(), texts.tolist(), strict=True)):
-                row = self._row(*memories[text], int(encoded[text]))
+                cross, encoder_mask = memories[text]
+                row = self._row(cross, encoder_mask, int(encoded[text]))
                 self._fill(row.caches, saved, number, position)
                 row.position, row.steps = position, int(steps[number])
                 rows.append(row)
