@@ -315,6 +315,33 @@ def test_logits_of_earlier_steps_are_not_overwritten(decoder):
     np.testing.assert_array_equal(first, copy)
 
 
+def test_a_prompt_is_read_without_its_logits(decoder, tmp_path, monkeypatch):
+    """The engine asks for the logits of one token, and the output matrix is then multiplied by the states of one."""
+    manifest = write(tmp_path, decoder[0])
+    path = tmp_path / manifest.signatures["model"].file
+    file = onnx.load(path)
+    weights = {weight.name for weight in file.graph.initializer}
+    node = next(node for node in file.graph.node if "logits" in node.output)
+    while not weights.intersection(node.input):  # a node after the product
+        node = next(other for other in file.graph.node if node.input[0] in other.output)
+    rows = next(name for name in node.input if name not in weights)
+    file.graph.output.append(onnx.helper.make_empty_tensor_value_info(rows))
+    onnx.save(file, path)
+    engine = OnnxStep(tmp_path, manifest, num_threads=1)
+    computed, width = [], decoder[0].config.hidden_dim
+
+    def run(binding):
+        binding.bind_output(rows, "cpu")
+        engine._decoder._session.run_with_iobinding(binding)
+        computed.extend(value.shape() for value in binding.get_outputs() if value.shape()[-1] == width)
+
+    monkeypatch.setattr(engine._decoder, "run", run)
+    ids = np.arange(9)[None] + 3
+    state = engine.start(ids, np.ones_like(ids))
+    engine.step(ids[:, -3:], state)
+    assert [shape[-2:] for shape in computed] == [[1, width], [3, width]]
+
+
 @pytest.mark.parametrize("again", ["step", "reorder", "rewind", "fork"])
 def test_a_state_can_be_used_only_once(decoder, again):
     _, engine = decoder
