@@ -28,6 +28,8 @@ class Role(StrEnum):
     """Encodes a text; returns the tensors that the decoder attends to."""
     PREFILL = "prefill"
     """Writes tokens of a prompt into the caches; returns no logits."""
+    SHORT_PREFILL = "short_prefill"
+    """As `PREFILL`, but attends only to the first slots; faster while the text is that short."""
     DECODE = "decode"
     """Processes the next tokens of one or more texts; returns logits."""
     VERIFY = "verify"
@@ -244,7 +246,7 @@ _GROWING_CACHE = re.compile(
 )
 _PAST, _PRESENT = "past_key_values", "present"
 _SIZED = re.compile(
-    r"(?P<role>forward|encode|prefill|decode|states|verify)(?:_rows_(?P<rows>\d+))?(?:_(?P<sizes>\d+(?:_\d+)?))?"
+    r"(?P<role>forward|encode|prefill|short_prefill|decode|states|verify)(?:_rows_(?P<rows>\d+))?(?:_(?P<sizes>\d+(?:_\d+)?))?"
 )
 
 
@@ -258,9 +260,12 @@ def encode_name(length: int) -> str:
     return f"{ENCODE}_{length}"
 
 
-def prefill_name(length: int) -> str:
-    """Returns the name of the TFLite signature that processes `length` tokens of a prompt."""
-    return f"{PREFILL}_{length}"
+def prefill_name(length: int, cache_length: int | None = None) -> str:
+    """Returns the name of the TFLite signature that processes `length` tokens of a prompt.
+
+    Examples: `prefill_64`, `short_prefill_64_128`.
+    """
+    return f"{PREFILL}_{length}" if cache_length is None else f"short_{PREFILL}_{length}_{cache_length}"
 
 
 def step_name(rows: int = 1, tokens: int = 1, cache_length: int | None = None, states: bool = False) -> str:
@@ -343,9 +348,9 @@ def described(name: str, signature: Signature) -> Signature:
         lengths = [_number(info, 2) for info in (*caches, *others) if info.margin is None]
         longest = max((length for length in lengths if length is not None), default=None)
     match = _SIZED.fullmatch(name)
-    if match is not None and match["role"] in (DECODE, STATES, "verify"):
+    if match is not None and match["role"] in (DECODE, STATES, "verify", Role.SHORT_PREFILL):
         sizes = [int(size) for size in (match["sizes"] or "").split("_") if size]
-        lengths_in_name = sizes[1:] if match["role"] == "verify" else sizes
+        lengths_in_name = sizes if match["role"] in (DECODE, STATES) else sizes[1:]
         longest = lengths_in_name[0] if lengths_in_name else longest
     role = _role(name, signature)
     return replace(signature, role=role, rows=rows, tokens=tokens, cache_length=longest)

@@ -104,6 +104,21 @@ def test_verify_steps_use_the_shorter_cache_length_if_all_tokens_fit(exported: A
         names.clear()
 
 
+@pytest.mark.parametrize(("length", "expected"), [(6, ["short_prefill_8_8"]), (18, ["short_prefill_8_8", "prefill_8"])])
+def test_a_prompt_is_read_with_the_shortest_cache(exported: Any, length: int, expected: list[str]) -> None:
+    model, folder = exported
+    if model.is_encoder_decoder:
+        return
+    engine = open_engine(folder)
+    whole = engine.limited_to({name for name in bundle.read(folder).signatures if not name.startswith("short")})
+    ids = np.random.default_rng(0).integers(2, 60, (1, length), "int32")
+    names = record_signatures(engine)
+    read = [item.start(ids, np.ones_like(ids)) for item in (engine, whole)]
+    assert names[: len(expected)] == expected and not any(name.startswith("short") for name in names[len(expected) :])
+    logits, others = (item.step(ids[:, -1:], state)[0] for item, state in zip((engine, whole), read, strict=True))
+    np.testing.assert_allclose(logits, others, atol=1e-5 * np.abs(others).max())
+
+
 def test_each_kind_of_step_is_verified_on_one_loaded_file(exported: Any, monkeypatch: Any) -> None:
     model, folder = exported
     opened = []

@@ -250,13 +250,13 @@ def test_the_encoder_of_an_encoder_decoder_has_its_length(models):
         (
             DecoderSignatures([4, 12], [16], [2, 3], [5]),
             64,
-            ["prefill_4", "prefill_12", "verify_5_16", "verify_5", "decode_rows_2_16", "decode_rows_3_16", "decode_16"]
-            + ["decode"],
+            ["short_prefill_4_16", "prefill_4", "short_prefill_12_16", "prefill_12", "verify_5_16", "verify_5"]
+            + ["decode_rows_2_16", "decode_rows_3_16", "decode_16", "decode"],
         ),
         (
             DecoderSignatures([8], [16, 64], [2], []),
             64,
-            ["prefill_8", "decode_rows_2_16", "decode_rows_2", "decode_16", "decode"],
+            ["short_prefill_8_16", "prefill_8", "decode_rows_2_16", "decode_rows_2", "decode_16", "decode"],
         ),
     ],
 )

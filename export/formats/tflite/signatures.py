@@ -63,8 +63,9 @@ class DecoderSignatures:
         prefill_lengths: Numbers of tokens of a prompt that one call reads, for a decoder-only model; (8, 64) by
             default. The last call of a prompt may contain padding, so that a layer with a sliding window needs a longer
             cache for a longer prefill: 575 slots for a window of 512 tokens and a prefill of 64.
-        cache_lengths: Numbers of cache slots that a step attends to while the text is no longer than that, which is
-            faster than the whole cache; (128, 256) by default. A length of the capacity or more means the whole cache.
+        cache_lengths: Numbers of cache slots that a step or a prefill attends to while the text is no longer than that,
+            which is faster than the whole cache; (128, 256) by default. A length of the capacity or more means all of
+            it.
         rows: Numbers of texts that one step continues, at least 2; (8,) by default. Such steps exist for all cache
             lengths, and for the whole cache if it is among them or if there are none.
         verify_lengths: Numbers of tokens of one text that one step reads to check guessed tokens, at least 2; (4, 8)
@@ -183,7 +184,7 @@ def tflite_functions(
     sizes = signatures.sizes
     own = _OwnCaches.of(model, capacity, sizes if rolling else None)
     if not model.is_encoder_decoder:
-        prefills = [_static_prefill(model, n, own) for n in sizes["prefill_lengths"] if n <= capacity]
+        prefills = [_static_prefill(model, step, own) for step in _prefill_steps(sizes, capacity)]
         return [*prefills, *(_static_step(model, step, own) for step in _steps(sizes, capacity, capacity))]
     if encoder_capacity is None:
         raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
@@ -288,14 +289,25 @@ def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
     return named
 
 
-def _static_prefill(model: CausalLM, count: int, own: _OwnCaches) -> Function:
+def _prefill_steps(sizes: Mapping[str, Sequence[int]], capacity: int) -> list[_Step]:
+    """Returns the steps by which a prompt is read: each length with short caches, and with the whole cache."""
+    short = [length for length in sizes["cache_lengths"] if length < capacity]
+    return [
+        _Step(count=count, cache_length=length)
+        for count in sizes["prefill_lengths"]
+        if count <= capacity
+        for length in (*(length for length in short if length >= count), None)
+    ]
+
+
+def _static_prefill(model: CausalLM, read: _Step, own: _OwnCaches) -> Function:
     """Returns the function that reads tokens of a prompt into the caches, without logits."""
-    step = _static_step(model, _Step(count=count), own)
+    step = _static_step(model, read, own)
 
     def call(**inputs: Any) -> dict[str, Any]:
         return {name: tensor for name, tensor in step.call(**inputs).items() if name != LOGITS}
 
-    return Function(prefill_name(count), step.inputs, own.infos(), call)
+    return Function(prefill_name(read.count, read.cache_length), step.inputs, own.infos(), call)
 
 
 def _static_step(model: CausalLM, step: _Step, own: _OwnCaches) -> Function:

@@ -46,7 +46,7 @@ class LitertWeb(Target):
         selected = [
             function
             for function, signature in zip(functions, signatures, strict=True)
-            if signature.role != Role.VERIFY and signature.rows in (1, None)
+            if signature.role not in (Role.SHORT_PREFILL, Role.VERIFY) and signature.rows in (1, None)
         ]
         for function in selected:
             _check(function)

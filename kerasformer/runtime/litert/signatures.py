@@ -105,6 +105,12 @@ def decode_steps(manifest: Manifest, role: Role = Role.DECODE) -> dict[int, dict
     return _by_cache_length((signature.rows or 1, signature, name) for name, signature in steps)
 
 
+def prefill_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
+    """Returns the names of prefill signatures by number of tokens, then by cache length, both ascending."""
+    steps = manifest.of_role(Role.SHORT_PREFILL, Role.PREFILL).items()
+    return _by_cache_length((signature.tokens or 1, signature, name) for name, signature in steps)
+
+
 def verify_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
     """Returns the names of multi-token signatures by number of tokens, then by cache length, both ascending."""
     steps = manifest.of_role(Role.VERIFY).items()

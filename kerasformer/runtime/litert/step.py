@@ -28,6 +28,7 @@ from kerasformer.runtime.litert.signatures import (
     decode_steps,
     open_file,
     prefill_plan,
+    prefill_steps,
     rows_at_once,
     smallest,
     verify_steps,
@@ -116,8 +117,8 @@ class LiteRTStep:
         self._margin = min((info.margin for info in caches if info.margin is not None), default=self.capacity)
         self.vocab_size = int(decode.outputs[logits].shape[-1])
         self.input_vocab_size = manifest.info.input_vocab_size(self.vocab_size)
-        role = Role.ENCODE if self.is_encoder_decoder else Role.PREFILL
-        self._signatures = by_length(manifest, role, needed=self.is_encoder_decoder)
+        self._encoders = by_length(manifest, Role.ENCODE, needed=self.is_encoder_decoder)
+        self._prefills = prefill_steps(manifest)
         self._verifies = verify_steps(manifest)
         self._output, self._width = Kind.LOGITS, self.vocab_size
         lookups = manifest.of_role(Role.OUTPUT_ROWS)
@@ -138,8 +139,9 @@ class LiteRTStep:
     def limited_to(self, names: Container[str]) -> LiteRTStep:
         """Returns an engine for the same loaded file that runs only these signatures, or `decode` if none fits."""
         other = copy.copy(self)
-        other._signatures = {size: entry for size, entry in self._signatures.items() if entry[0] in names}
+        other._encoders = {size: entry for size, entry in self._encoders.items() if entry[0] in names}
         other._steps, other._verifies = _named(self._steps, names), _named(self._verifies, names)
+        other._prefills = _named(self._prefills, names)
         other.step_lengths = (1, *other._verifies)
         return other
 
@@ -343,7 +345,7 @@ class LiteRTStep:
 
     def _encode(self, ids: np.ndarray, mask: np.ndarray) -> list[_Row]:
         lengths = row_lengths(mask).tolist()
-        selected = [smallest(self._signatures, length, "input") for length in lengths]
+        selected = [smallest(self._encoders, length, "input") for length in lengths]
         rows = []
         for index, (length, (size, name, _)) in enumerate(zip(lengths, selected, strict=True)):
             text, text_mask = np.full((1, size), self._pad, np.int32), np.zeros((1, size), np.int32)
@@ -364,7 +366,7 @@ class LiteRTStep:
     def _read(self, row: _Row, tokens_of_prompt: np.ndarray) -> None:
         """Processes tokens of a prompt after those in the caches of a row, without logits."""
         start = row.position
-        for size in prefill_plan(len(tokens_of_prompt), self.capacity, list(self._signatures), start):
+        for size in prefill_plan(len(tokens_of_prompt), self.capacity, list(self._prefills), start):
             part = tokens_of_prompt[row.position - start : row.position - start + size]
             if size == 1:
                 self._step_rows([row], part[None])
@@ -372,7 +374,8 @@ class LiteRTStep:
             tokens = np.full((1, size), self._pad, np.int32)
             tokens[0, : len(part)] = part
             slots = np.arange(row.position, row.position + size, dtype=np.int32)
-            name = self._signatures[size][0]
+            # Padding must not exceed a short cache either: it would be shifted over earlier tokens.
+            name = next(name for reach, name in self._prefills[size].items() if row.position + size <= reach)
             self._engine.run(name, _by_name(self._all[name], {Kind.IDS: tokens, Kind.SLOTS: slots}), row.caches)
             row.position += len(part)
 
