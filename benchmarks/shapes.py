@@ -84,7 +84,7 @@ _MARIAN = {
 }
 
 SHAPES = {
-    "gpt2": Shape("GPT-2 124M", "GPT2LMHeadModel", (Question(32, 128), Question(32, 64, batch=8))),
+    "gpt2": Shape("GPT-2 124M", "GPT2LMHeadModel", (Question(32, 128), Question(512, 2), Question(32, 64, batch=8))),
     "t5": Shape(
         "T5-small",
         "T5ForConditionalGeneration",

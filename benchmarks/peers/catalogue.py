@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +26,7 @@ class Job:
     Attributes:
         variant: Name of the variant.
         shape: Shape of the model.
-        checkpoint: Hugging Face checkpoint with random weights.
+        checkpoint: Hugging Face checkpoint with random weights, or a bundle of ours.
         folder: Folder that `prepare` writes to.
     """
 
@@ -34,6 +34,19 @@ class Job:
     shape: Shape
     checkpoint: Path
     folder: Path
+
+
+@dataclass(frozen=True)
+class Source:
+    """A package that is compiled from its source; the source remains in the folder `source` of the environment.
+
+    Attributes:
+        requirement: Pinned requirement for pip.
+        settings: Environment variables of the compilation.
+    """
+
+    requirement: str
+    settings: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,12 +58,16 @@ class Library:
         module: Module of `benchmarks.peers` whose class `Model` implements `Peer`.
         variants: Titles of the variants by name.
         shapes: Names of the shapes that each variant is measured on.
+        source: Pinned package that is compiled for this machine; optional.
+        bundles: Names of our bundles that variants run with onnxruntime-genai, by variant.
     """
 
     requirements: tuple[str, ...]
     module: str
     variants: dict[str, str]
     shapes: dict[str, tuple[str, ...]]
+    source: Source | None = None
+    bundles: dict[str, str] = field(default_factory=dict)
 
     def model(self, job: Job) -> Peer:
         """Creates the variant, without importing the library."""
@@ -124,6 +141,28 @@ LIBRARIES = {
         "litert_from_torch",
         {"litert-torch-f32": "litert-torch f32", "litert-torch-int8": "litert-torch int8"},
         {"litert-torch-f32": _SHORT, "litert-torch-int8": _SHORT},
+    ),
+    "llama.cpp": Library(
+        (_TORCH, "transformers==5.23.0"),  # for its converter
+        "llamacpp",
+        {"llama.cpp-q8_0": "llama.cpp Q8_0", "llama.cpp-q4_0": "llama.cpp Q4_0"},
+        dict.fromkeys(("llama.cpp-q8_0", "llama.cpp-q4_0"), ("gpt2", "tiny-gpt2", *_GROUPED)),
+        source=Source("llama-cpp-python==0.3.36", {"CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF"}),
+    ),
+    "genai": Library(
+        ("onnxruntime-genai==0.18.0", "onnxruntime==1.31.1", "onnx-ir==0.2.1", _TORCH, "transformers==4.57.6"),
+        "genai",
+        {
+            "genai-int8": "onnxruntime-genai int8",
+            "genai-int4": "onnxruntime-genai int4",
+            "genai-ours-int8": "onnxruntime-genai, our file in int8",
+            "genai-ours-int4": "onnxruntime-genai, our file in int4",
+        },
+        {
+            **dict.fromkeys(("genai-int8", "genai-int4"), _GROUPED),  # its exporter does not know GPT-2
+            **dict.fromkeys(("genai-ours-int8", "genai-ours-int4"), ("gpt2", "tiny-gpt2", *_GROUPED)),
+        },
+        bundles={"genai-ours-int8": "onnx-int8", "genai-ours-int4": "onnx-int4"},
     ),
 }
 

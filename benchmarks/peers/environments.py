@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.peers.catalogue import Library
+from benchmarks.peers.catalogue import Library, Source
 
 _STAMP = "requirements.txt"
 
@@ -30,20 +31,40 @@ def setup(name: str, library: Library, folder: Path) -> Path:
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(environment)], check=True)
         pip = [str(_python(environment)), "-m", "pip", "install", "--quiet"]
         subprocess.run([*pip, *library.requirements], check=True)
-        (environment / _STAMP).write_text("\n".join(library.requirements) + "\n")
+        if library.source is not None:
+            _compile(library.source, environment)
+        (environment / _STAMP).write_text("\n".join(_pins(library)) + "\n")
     return _python(environment)
+
+
+def _compile(source: Source, environment: Path) -> None:
+    """Downloads the source of a package and installs what is compiled from it."""
+    pip, folder = [str(_python(environment)), "-m", "pip"], environment / "source"
+    archives = ["--no-deps", "--no-binary", ":all:", "--dest", str(folder)]
+    subprocess.run([*pip, "download", "--quiet", *archives, source.requirement], check=True)
+    (archive,) = folder.iterdir()
+    shutil.unpack_archive(archive, folder)
+    archive.unlink()
+    (unpacked,) = folder.iterdir()
+    subprocess.run([*pip, "install", "--quiet", str(unpacked)], check=True, env={**os.environ, **source.settings})
+
+
+def _pins(library: Library) -> list[str]:
+    return [*library.requirements, *([] if library.source is None else [library.source.requirement])]
 
 
 def find(name: str, library: Library, folder: Path) -> Path | None:
     """Returns the Python of the environment, or this Python if it has all packages, or `None`."""
     if _is_ready(folder / name, library):
         return _python(folder / name)
+    if library.source is not None:  # also needs the source
+        return None
     return Path(sys.executable) if all(map(_is_installed_here, library.requirements)) else None
 
 
 def _is_ready(environment: Path, library: Library) -> bool:
     stamp = environment / _STAMP
-    return stamp.exists() and stamp.read_text().split() == list(library.requirements)
+    return stamp.exists() and stamp.read_text().split() == _pins(library)
 
 
 def _python(environment: Path) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks.shapes import VOCABULARY
@@ -71,3 +72,25 @@ def answer(model: Any, question: Question, on_token: Callable[[], Any]) -> Token
         )
     before = 1 if model.config.is_encoder_decoder else question.read
     return Tokens(ids.numel(), written.shape[0] * (written.shape[1] - before))
+
+
+def word(token: int) -> str:
+    """Returns the word of an id in the tokenizer of `write_tokenizer`."""
+    return f"w{token}"
+
+
+def write_tokenizer(folder: Path) -> None:
+    """Writes a tokenizer in which each id is a word; some converters require one, and random checkpoints lack it."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import AutoConfig, PreTrainedTokenizerFast
+
+    config = AutoConfig.from_pretrained(folder)
+    names = [word(token) for token in range(config.vocab_size)]
+    padding = config.pad_token_id or 0
+    names[padding] = "<pad>"  # the converter removes Marian's by its name
+    end = names[config.eos_token_id or 1]
+    special = {"unk_token": word(2), "bos_token": end, "eos_token": end, "pad_token": names[padding]}
+    words = {name: token for token, name in enumerate(names)}
+    backend = Tokenizer(WordLevel(words, unk_token=special["unk_token"]))
+    PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(folder)

@@ -36,7 +36,7 @@ class Model:
         shutil.copytree(self._job.checkpoint, source, dirs_exist_ok=True)
         try:
             if self._job.shape.package is None:
-                _write_tokenizer(source)
+                hugging_face.write_tokenizer(source)
             converter = TransformersConverter(str(source))
             quantization = "int8" if self._job.variant.endswith("int8") else "float32"
             converter.convert(str(self._job.folder), quantization=quantization, force=True)
@@ -75,7 +75,7 @@ class Model:
             output = self._model.forward_batch(ids.tolist())
             np.array(output.last_hidden_state)  # converted to NumPy, as by all other libraries
             return Tokens(ids.size, 0)
-        words = [[_word(token) for token in row] for row in ids.tolist()]
+        words = [[hugging_face.word(token) for token in row] for row in ids.tolist()]
         last = question.batch - 1
 
         def step(result: Any) -> bool:
@@ -106,24 +106,3 @@ class Model:
 
     def _states(self, ids: Any, mask: Any) -> Any:
         return self._model.forward_batch(ids.tolist()).last_hidden_state
-
-
-def _word(token: int) -> str:
-    return f"w{token}"
-
-
-def _write_tokenizer(folder: Any) -> None:
-    """Writes a tokenizer, which the converter requires and the checkpoint lacks."""
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from transformers import AutoConfig, PreTrainedTokenizerFast
-
-    config = AutoConfig.from_pretrained(folder)
-    names = [_word(token) for token in range(config.vocab_size)]
-    padding = config.pad_token_id or 0
-    names[padding] = "<pad>"  # the converter removes Marian's by its name
-    end = names[config.eos_token_id or 1]
-    special = {"unk_token": _word(2), "bos_token": end, "eos_token": end, "pad_token": names[padding]}
-    words = {name: token for token, name in enumerate(names)}
-    backend = Tokenizer(WordLevel(words, unk_token=special["unk_token"]))
-    PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(folder)

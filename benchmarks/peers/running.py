@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.export import export_in_subprocess
-from benchmarks.peers import environments
+from benchmarks.peers import environments, genai
 from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of
 from benchmarks.quiet import quiet_environment
 from benchmarks.shapes import SHAPES, write_checkpoint
@@ -96,6 +96,12 @@ def _prepared(settings: Run, shape: str, name: str) -> list[str]:
     python = environments.find(library, LIBRARIES[library], settings.environments)
     if python is None:
         raise UnsupportedError(f"no environment. Create it with: python -m benchmarks.peers setup {library}")
+    if bundle := LIBRARIES[library].bundles.get(name):
+        _export(checkpoint, models / bundle, bundle, SHAPES[shape].long_lengths, settings.fresh)
+        target.mkdir(parents=True, exist_ok=True)
+        genai.write_config(models / bundle, target)
+        (target / "prepared").touch()
+        checkpoint = models / bundle
     arguments = [name, shape, str(checkpoint), str(target), str(settings.threads)]
     worker = [str(python), "-m", "benchmarks.peers.worker"]
     marker = target / "prepared"
