@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -32,8 +31,9 @@ def write_config(bundle: Path, folder: Path) -> None:
     from kerasformer.export.targets.genai import genai_config
 
     config = genai_config(read(bundle, check=False))
-    decoder = config["model"]["decoder"]
-    decoder["filename"] = os.path.relpath(bundle / decoder["filename"], folder)
+    files = Path(config["model"]["decoder"]["filename"]).parent
+    if not (folder / files).exists():  # it refuses paths outside of its folder
+        (folder / files).symlink_to(bundle / files)
     (folder / _CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
 
