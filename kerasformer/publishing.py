@@ -113,6 +113,18 @@ def staging(
             os.close(lock)
 
 
+def move_files(folder: Path, destination: Path) -> None:
+    """Moves all files of a finished folder into an existing or new one on the same file system; others are kept.
+
+    Raises:
+        OSError: the destination is not writable.
+    """
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        target = destination / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        path.replace(target)
+
+
 def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark: str = MANIFEST) -> Path:
     """Moves a finished folder to its destination on the same file system, so that a complete folder always exists.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -59,6 +60,8 @@ def as_ids(ids: Tensor) -> Tensor:
 
 LOW_RANK = "lora_"
 """Prefix of the names of low-rank variables."""
+_changes = itertools.count(1)
+"""Numbers of the additions and removals of low-rank matrices in this process."""
 
 
 class OptionalOutputs(keras.layers.Layer):
@@ -97,6 +100,9 @@ class LowRank(keras.layers.Layer):
     def __init__(self, lora_rank: int | None = None, lora_alpha: float | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.lora_rank, self.lora_alpha, self.lora_enabled = lora_rank, lora_alpha, False
+        self.lora_a: Any = None
+        self.lora_b: Any = None
+        self._lora_change = 0
 
     @property
     def matrix(self) -> Any:
@@ -109,6 +115,7 @@ class LowRank(keras.layers.Layer):
         lora_alpha: float | None = None,
         a_initializer: Any = "he_uniform",
         b_initializer: Any = "zeros",
+        shared: LowRank | None = None,
     ) -> None:
         """Freezes the matrix and adds the trainable product `lora_alpha / rank * A @ B`.
 
@@ -120,6 +127,7 @@ class LowRank(keras.layers.Layer):
             lora_alpha: Numerator of the scale of the product; `rank` by default.
             a_initializer: A Keras initializer for `A`.
             b_initializer: A Keras initializer for `B`; with zeros, the output of the layer is unchanged at first.
+            shared: Layer with the same input whose `A` is that of this layer, too; optional.
 
         Raises:
             InputError: the layer is not built or already has low-rank matrices, or `rank` is not positive.
@@ -135,11 +143,31 @@ class LowRank(keras.layers.Layer):
         rows, columns = self.matrix.shape
         self._tracker.unlock()
         name = self.matrix.name
-        self.lora_a = self.add_weight(name=f"{LOW_RANK}{name}_a", shape=(rows, rank), initializer=a_initializer)
+        if shared is None:
+            self.lora_a = self.add_weight(name=f"{LOW_RANK}{name}_a", shape=(rows, rank), initializer=a_initializer)
+        else:
+            self.lora_a = shared.lora_a
         self.lora_b = self.add_weight(name=f"{LOW_RANK}{name}_b", shape=(rank, columns), initializer=b_initializer)
         self._tracker.lock()
         self.matrix.trainable = False
         self.lora_rank, self.lora_alpha, self.lora_enabled = rank, lora_alpha or rank, True
+        self._lora_change = next(_changes)
+
+    def disable_lora(self, merge: bool = False) -> None:
+        """Removes the low-rank matrices, if the layer has them; the matrix stays frozen.
+
+        Args:
+            merge: Whether to add their product to the matrix before, so that the outputs stay the same.
+        """
+        if not self.lora_enabled:
+            return
+        if merge:
+            self.matrix.assign(self.merged())
+        for variable in (self.lora_a, self.lora_b):
+            self._untrack_variable(variable)
+        self.lora_a = self.lora_b = self.lora_rank = self.lora_alpha = None
+        self.lora_enabled = False
+        self._lora_change = next(_changes)
 
     @property
     def _lora_scale(self) -> float:
@@ -180,8 +208,16 @@ class LowRank(keras.layers.Layer):
 
 
 def layers_with_lora(model: keras.layers.Layer) -> list[LowRank]:
-    """Returns the layers of a model that have low-rank matrices; functions traced before they were added lack them."""
+    """Returns the layers of a model that have low-rank matrices."""
     return [layer for layer in model._flatten_layers() if isinstance(layer, LowRank) and layer.lora_enabled]
+
+
+def lora_change(model: keras.layers.Layer) -> int:
+    """Returns a number that grows whenever low-rank matrices are added to a model, or removed.
+
+    Functions that were traced before do not have, or still have, their products.
+    """
+    return max((layer._lora_change for layer in model._flatten_layers() if isinstance(layer, LowRank)), default=0)
 
 
 @contextmanager

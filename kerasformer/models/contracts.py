@@ -22,8 +22,8 @@ from kerasformer.layers import LayerCache, LMHead, Visibility
 from kerasformer.layers.core import unpacked
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Inputs, PretrainedModel
-from kerasformer.models.tensor_files import TensorFile
 from kerasformer.models.weight_table import Row
+from kerasformer.tensor_files import TensorFile
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
 """Results that a model returns in addition to its output, on request."""

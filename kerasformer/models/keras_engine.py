@@ -26,7 +26,7 @@ from kerasformer.errors import CapacityError, InputError, TokenizerError, argume
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slots
-from kerasformer.layers.core import layers_with_lora
+from kerasformer.layers.core import lora_change
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import check_shapes
 from kerasformer.tokenization import Encoding, Tokenizer
@@ -51,17 +51,25 @@ class KerasForward:
 
     def __init__(self, model: PretrainedModel, function: Callable[..., dict[str, Any]] | None = None) -> None:
         self.model = model
-        if function is None or function == model.outputs:
-            key = "outputs", len(layers_with_lora(model))
-            self._call = _stored(model, key, lambda: _of_named_inputs(model.outputs, model))
-        else:
-            self._call = _of_named_inputs(function, model)
+        self._key = "outputs", lora_change(model)
+        own = None if function is None or function == model.outputs else _of_named_inputs(function, model)
+        self._function = own
+
+    @property
+    def _call(self) -> Callable[..., Any]:
+        """The compiled function, compiled anew after an adapter was loaded or removed."""
+        if self._function is not None:
+            return self._function
+        return cast("Callable[..., Any]", _stored(self.model, self._key, self._compiled))
+
+    def _compiled(self) -> Callable[..., Any]:
+        return _of_named_inputs(self.model.outputs, self.model)
 
     def output_shapes(self) -> dict[str, tuple[int | None, ...]]:
         """Returns the shapes of the model's outputs, in which the batch size and the length of texts are `None`."""
         names = self.model.input_names
-        if isinstance(self._call, _Graphs):  # the graph that will be run
-            outputs = self._call.graph({name: ops.zeros((1, 1), "int32") for name in names}).structured_outputs
+        if isinstance(call := self._call, _Graphs):  # the graph that will be run
+            outputs = call.graph({name: ops.zeros((1, 1), "int32") for name in names}).structured_outputs
         else:
             outputs = self.model.outputs(**{name: keras.KerasTensor((None, None), "int32") for name in names})
         return {name: tuple(output.shape) for name, output in outputs.items()}
@@ -128,8 +136,14 @@ class KerasStep:
         self._slots = _rounded(self.capacity) + _BUCKET
         self._margin = max((MIN_REWIND, *self.step_lengths))
         self._is_rolling = self._cache_shapes(1) != model.cache_shapes(1, self._slots)
-        key = jit_compile, len(layers_with_lora(model)), self._slots
-        self._functions = _stored(model, key, lambda: _functions(model, jit_compile, self._slots))
+        self._jit_compile = jit_compile
+        self._key = jit_compile, lora_change(model), self._slots
+
+    @property
+    def _functions(self) -> dict[str, Callable[..., Any]]:
+        """The compiled functions, compiled anew after an adapter was loaded or removed."""
+        make = partial(_functions, self.model, self._jit_compile, self._slots)
+        return cast("dict[str, Callable[..., Any]]", _stored(self.model, self._key, make))
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
         """Computes the caches of the prompt; see `Step.start`."""

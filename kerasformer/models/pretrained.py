@@ -22,18 +22,19 @@ from kerasformer.files import local_path
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, merged_lora
 from kerasformer.layers.tensor import Tensor
+from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
-from kerasformer.models.tensor_files import TensorFile, save_tensors
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested
-from kerasformer.publishing import staging
+from kerasformer.publishing import move_files, staging
+from kerasformer.tensor_files import TensorFile, save_tensors
 from kerasformer.tokenization import has_tokenizer, load_tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
 
 Inputs = Mapping[str, Any]
 
 
-class PretrainedModel(keras.Model):
+class PretrainedModel(Adaptable):
     """Base of Transformer models for one task: a backbone and an optional head.
 
     A class for an architecture specifies its backbone, as in `class BertFillMask(FillMask, backbone=Bert)`. `build()`
@@ -351,10 +352,7 @@ class PretrainedModel(keras.Model):
                 self.generation_config.save(aside)
             if self.tokenizer is not None:
                 self.tokenizer.save(aside)
-            for path in sorted(path for path in aside.rglob("*") if path.is_file()):
-                target = folder / path.relative_to(aside)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                path.replace(target)
+            move_files(aside, folder)
         return folder
 
     def save_assets(self, folder: str) -> None:

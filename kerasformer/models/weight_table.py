@@ -25,8 +25,8 @@ from keras.src.backend.common import global_state
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
 from kerasformer.layers.core import LOW_RANK
 from kerasformer.layers.positions import sinusoids
-from kerasformer.models.tensor_files import FLOATS, TensorFile
 from kerasformer.process import return_memory
+from kerasformer.tensor_files import FLOATS, TensorFile
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel

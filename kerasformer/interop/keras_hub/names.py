@@ -20,8 +20,8 @@ import keras
 import numpy as np
 
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.models.tensor_files import TensorFile
 from kerasformer.models.weight_table import Names, Row, nested
+from kerasformer.tensor_files import TensorFile
 
 PACKAGES = ("keras_hub", "keras_nlp")
 

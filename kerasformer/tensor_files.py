@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from kerasformer.errors import CheckpointError, require
@@ -101,8 +100,13 @@ class TensorFile(Collection[str]):
 
 FLOATS = "floating-point numbers (float16, bfloat16, float32 or float64)"
 
-_DTYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16}
-"""NumPy data types for those of safetensors."""
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Names of the data types of safetensors in NumPy and `ml_dtypes`."""
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    """Returns a data type of `_DTYPES`; the library for bfloat16 is imported only if a file has such tensors."""
+    return np.dtype(require("ml_dtypes", "adapters").bfloat16 if name == "bfloat16" else name)
 
 
 class Safetensors(TensorFile):
@@ -116,7 +120,7 @@ class Safetensors(TensorFile):
 
     def __init__(self, folder: Path, files: Iterable[str]) -> None:
         super().__init__(folder, files)
-        safetensors = require("safetensors", "tensorflow")
+        safetensors = require("safetensors", "adapters")
         self._entries: dict[str, tuple[Path, int, dict[str, Any]]] = {}
         for path in self.paths:
             try:
@@ -142,13 +146,13 @@ class Safetensors(TensorFile):
 
     def dtype(self, name: str) -> str:
         """Returns the data type of a tensor."""
-        return np.dtype(_DTYPES[self._entries[name][2]["dtype"]]).name
+        return _DTYPES[self._entries[name][2]["dtype"]]
 
     def _read(self, name: str) -> np.ndarray:
         path, start, entry = self._entries[name]
         offset = start + entry["data_offsets"][0]
         # Files are little-endian; bfloat16 has no such variant in NumPy, nor a reader.
-        dtype = np.dtype(_DTYPES[entry["dtype"]])
+        dtype = _numpy_dtype(_DTYPES[entry["dtype"]])
         count = math.prod(entry["shape"])
         try:
             bits = np.fromfile(path, f"<u{dtype.itemsize}", count, offset=offset)
@@ -175,8 +179,8 @@ def save_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     Raises:
         OSError: the disk is full, or the file cannot be written.
     """
-    safetensors_numpy = require("safetensors.numpy", "tensorflow")
-    safetensors = require("safetensors", "tensorflow")
+    safetensors_numpy = require("safetensors.numpy", "adapters")
+    safetensors = require("safetensors", "adapters")
     try:
         safetensors_numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
     except safetensors.SafetensorError as error:  # not an `OSError`, and without an error number
@@ -233,7 +237,7 @@ class TorchFile(TensorFile):
         tensor = self._tensors[name].contiguous()
         if tensor.dtype == self._torch.bfloat16:  # PyTorch cannot convert it
             bits: np.ndarray = tensor.view(self._torch.int16).numpy()
-            return bits.view(ml_dtypes.bfloat16)
+            return bits.view(_numpy_dtype("bfloat16"))
         array: np.ndarray = tensor.numpy()
         return array
 

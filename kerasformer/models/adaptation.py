@@ -1,0 +1,473 @@
+"""Low-rank adaptation of whole models: training, and loading and saving of PEFT's adapters.
+
+The weight table of a model maps the modules of `transformers`, whose names adapters contain, to Keras layers. Several
+layers that are one module there, such as the query, key and value of GPT-2, share the matrix `A` of its product.
+
+Reference: Hu et al. 2021, arXiv:2106.09685.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+from keras import ops
+
+from kerasformer import sources
+from kerasformer.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_adapter, write_adapter
+from kerasformer.errors import CheckpointError, InputError
+from kerasformer.files import local_path
+from kerasformer.layers.core import Embedding, LowRank, layers_with_lora
+from kerasformer.models.weight_table import HEAD, Convolution, Interleaved, Row, SideBySide, variables_by_path
+from kerasformer.publishing import move_files, staging
+
+if TYPE_CHECKING:
+    from kerasformer.models.pretrained import PretrainedModel
+
+_WEIGHT = ".weight"
+_TASK_TYPES = {
+    "text-generation": "CAUSAL_LM",
+    "text2text-generation": "SEQ_2_SEQ_LM",
+    "text-classification": "SEQ_CLS",
+    "token-classification": "TOKEN_CLS",
+    "question-answering": "QUESTION_ANS",
+    "feature-extraction": "FEATURE_EXTRACTION",
+}
+"""PEFT's names of tasks."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module of `transformers` with a matrix, and the layers that it consists of here.
+
+    Attributes:
+        name: Path of the module in the model of `transformers`.
+        row: Row of the weight table.
+        layers: The layers, in their order in the tensor.
+    """
+
+    name: str
+    row: Row
+    layers: tuple[LowRank, ...]
+
+    @property
+    def embedding(self) -> bool:
+        """Whether the module is an embedding table."""
+        return isinstance(self.layers[0], Embedding)
+
+    @property
+    def in_head(self) -> bool:
+        """Whether the module belongs to the head."""
+        return self.row.variables[0].startswith(HEAD)
+
+    def shapes(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Returns the shapes of `A` and `B` of a product in the layout of PyTorch."""
+        inputs, outputs = self.layers[0].matrix.shape[0], sum(layer.matrix.shape[1] for layer in self.layers)
+        if isinstance(self.row.layout, Convolution):
+            size = self.row.layout.size
+            return (rank, inputs // size, size), (outputs, rank, 1)
+        return (rank, inputs), (outputs, rank)
+
+    def to_keras(self, pair: Pair) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Converts a product to `A` `(in, r)` of all layers, and `B` `(r, out)` of each."""
+        if isinstance(self.row.layout, Convolution):
+            return self.row.layout.split(pair.a, ())[0], [pair.b[..., 0].T]
+        # B has the layout of the weight, with ranks in the place of its inputs.
+        shapes = [(pair.rank, layer.matrix.shape[1]) for layer in self.layers]
+        return pair.a.T, self.row.to_keras(pair.b if self.row.transpose else pair.b.T, shapes)
+
+    def to_torch(self, a: np.ndarray, b: Sequence[np.ndarray], scale: float) -> Pair:
+        """Converts the matrices of the layers to a product, the inverse of `to_keras`."""
+        if isinstance(self.row.layout, Convolution):
+            return Pair(self.row.layout.joined([a]), b[0].T[..., None], scale)
+        joined = self.row.to_hf(b)
+        return Pair(a.T, joined if self.row.transpose else joined.T, scale, self.embedding)
+
+
+def modules_of(model: PretrainedModel) -> dict[str, Module]:
+    """Returns the modules of a model that can have low-rank products, by their paths in `transformers`.
+
+    An embedding table that also computes the scores of tokens is not among them: its product would change both.
+    """
+    layers = {layer.matrix.path.split("/", 1)[1]: layer for layer in _matrix_layers(model)}
+    tied = _tied_table(model)
+    modules = {}
+    for row in model.rows(saved=True):
+        found = tuple(layers[path] for path in row.variables if path in layers)
+        is_whole = len(found) == len(row.variables) > 0
+        if row.copy or not is_whole or not row.tensor.endswith(_WEIGHT) or row.tensor == tied or not _splits(row):
+            continue
+        name = row.tensor.removesuffix(_WEIGHT)
+        modules[name] = Module(name, row, found)
+    return modules
+
+
+def _matrix_layers(model: PretrainedModel) -> Iterable[LowRank]:
+    return (layer for layer in model._flatten_layers() if isinstance(layer, LowRank) and layer.matrix is not None)
+
+
+def _splits(row: Row) -> bool:
+    """Whether the layout of a tensor combines variables along their outputs only."""
+    layout = row.layout
+    if isinstance(layout, SideBySide):
+        return len(row.variables) == 1 or layout.axis == (0 if row.transpose else 1)
+    return isinstance(layout, Convolution) or (isinstance(layout, Interleaved) and row.transpose)
+
+
+def _tied_table(model: PretrainedModel) -> str | None:
+    """Returns the tensor of the token embeddings if the head of a model computes scores by them."""
+    if model.head is None or not getattr(model.head, "tied", True):
+        return None
+    tokens = {row.variables[0]: row.tensor for row in model.rows(saved=True) if len(row.variables) == 1}
+    name = model.backbone_type.names.tokens
+    return next((tensor for tensor in tokens.values() if name and tensor.endswith(name)), None)
+
+
+@dataclass(frozen=True)
+class _Attached:
+    """The adapter of a model.
+
+    Attributes:
+        config: Its configuration.
+        modules: The adapted modules.
+        replaced: Values that variables had before the adapter replaced them, by path.
+        trainable: The variables that were trainable before, by `id`.
+    """
+
+    config: AdapterConfig
+    modules: tuple[Module, ...]
+    replaced: Mapping[str, np.ndarray]
+    trainable: frozenset[int]
+
+
+class Adaptable(keras.Model):
+    """Base of models whose modules can be adapted by low-rank products (LoRA), as those of PEFT."""
+
+    _attached: _Attached | None = None
+
+    @property
+    def adapter(self) -> AdapterConfig | None:
+        """Configuration of the adapter of the model, or `None`."""
+        return None if self._attached is None else self._attached.config
+
+    def enable_lora(
+        self,
+        rank: int = 8,
+        target_modules: str | Iterable[str] = ALL_LINEAR,
+        *,
+        alpha: float | None = None,
+        rslora: bool = False,
+        rank_pattern: Mapping[str, int] | None = None,
+        alpha_pattern: Mapping[str, float] | None = None,
+        exclude_modules: str | Iterable[str] = (),
+        modules_to_save: Iterable[str] | None = None,
+    ) -> None:
+        """Freezes the model and adds a trainable low-rank product to modules, which is zero at first.
+
+        Compile the model afterwards.
+
+            model.enable_lora(rank=8, target_modules=["q_proj", "v_proj"])
+
+        Args:
+            rank: Rank of the products.
+            target_modules: The adapted modules, by their names in `transformers`, as in PEFT: the last part of a path
+                or several (`"c_attn"`, `"mlp.c_proj"`); or a regular expression that matches whole paths; or
+                `"all-linear"`, all linear layers below the head.
+            alpha: Numerator of the scale of the products, `alpha / rank`; `rank` by default.
+            rslora: Whether the scale is `alpha / sqrt(rank)`.
+            rank_pattern: Other ranks of some modules, by regular expressions for the ends of their paths.
+            alpha_pattern: Other numerators, likewise.
+            exclude_modules: Modules that are not adapted, as `target_modules`.
+            modules_to_save: Modules that are trained as a whole and saved with the adapter; by default those that
+                `zoo.load` initialized randomly, such as a new classification head.
+
+        Raises:
+            InputError: no module has such a name, which lists those there are; or the model has an adapter.
+            UnsupportedConfigError: an argument has the wrong type, or is not positive.
+        """
+        model: PretrainedModel = self  # type: ignore[assignment]
+        self._check_unadapted()
+        modules = modules_of(model)
+        if modules_to_save is None:
+            modules_to_save = _modules_with(model, model.new_variables)
+        config = AdapterConfig.from_json(
+            {
+                "peft_type": "LORA",
+                "r": rank,
+                "lora_alpha": rank if alpha is None else alpha,
+                "use_rslora": rslora,
+                "target_modules": _plain(target_modules),
+                "exclude_modules": _plain(exclude_modules),
+                "rank_pattern": dict(rank_pattern or {}),
+                "alpha_pattern": dict(alpha_pattern or {}),
+                "modules_to_save": list(modules_to_save),
+            },
+            "enable_lora(…)",
+        )
+        chosen = _chosen(config, modules)
+        if not chosen:
+            raise InputError(
+                f"{type(self).__name__} has no such modules. Expected some of "
+                f"{', '.join(sorted({name.rsplit('.', 1)[-1] for name in modules}))}, parts of the paths "
+                f"{', '.join(list(modules)[:4])} …, or a regular expression for whole paths. "
+                f"Received: target_modules={config.targets!r}"
+            )
+        unknown = [
+            name
+            for name in config.saved
+            if not any(AdapterConfig(saved=(name,)).saves(row.tensor) for row in model.rows(saved=True))
+        ]
+        if unknown:
+            raise InputError(
+                f"{type(self).__name__} has no modules of these names. Received: modules_to_save={unknown}"
+            )
+        # Lists of names are what PEFT saves, too: they do not depend on which layers a library calls linear.
+        targets = config.targets if config.targets != ALL_LINEAR else tuple(module.name for module in chosen)
+        config = replace(config, targets=targets, task_type=_TASK_TYPES.get(model.task))
+        self._attach(config, chosen, trainable=True)
+
+    def load_adapter(self, source: str | os.PathLike[str], *, trainable: bool = False) -> None:
+        """Adds the adapter in a folder to the model, instead of the one that it has.
+
+        Args:
+            source: Folder of PEFT, with `adapter_config.json` and `adapter_model.safetensors`; or a hub id.
+            trainable: Whether to train the adapter further. All other variables are frozen in either case, until
+                `merge_adapter` or `unload_adapter`.
+
+        Raises:
+            SourceError: the folder or a file is missing or damaged.
+            UnsupportedConfigError: options of PEFT that are not implemented; the message lists them.
+            CheckpointError: the adapter belongs to another model, or is damaged; the message lists all mismatches. The
+                model is unchanged.
+        """
+        model: PretrainedModel = self  # type: ignore[assignment]
+        adapter = read_adapter(sources.resolve(source))
+        pairs, values = _matched(model, adapter)
+        self._check_layers()
+        self.unload_adapter()
+        modules = modules_of(model)
+        self._attach(adapter.config, [modules[name] for name in pairs], trainable, pairs)
+        variables = variables_by_path(self)
+        for path, value in values.items():
+            variables[path].assign(value)
+
+    def save_adapter(self, folder: str | os.PathLike[str]) -> Path:
+        """Saves the adapter of the model; PEFT loads it for the same model of `transformers`.
+
+        Args:
+            folder: Destination; other files in it are kept.
+
+        Returns:
+            The destination.
+
+        Raises:
+            InputError: the model has no adapter.
+            CheckpointError: the disk is full or the folder is not writable; existing files are unchanged.
+        """
+        model: PretrainedModel = self  # type: ignore[assignment]
+        attached = self._required()
+        destination = local_path(folder, CheckpointError)
+        if destination.exists() and not destination.is_dir():
+            raise CheckpointError(f"A folder was expected, for the adapter. Received: the file {destination}")
+        pairs = {}
+        for module in attached.modules:
+            a = ops.convert_to_numpy(module.layers[0].lora_a).astype("float32")
+            b = [ops.convert_to_numpy(layer.lora_b).astype("float32") for layer in module.layers]
+            pairs[module.name] = module.to_torch(a, b, attached.config.scale_of(module.name))
+        variables = variables_by_path(self)
+        saved = {
+            row.tensor: row.to_hf([np.asarray(variables[path]) for path in row.variables])
+            for row in _saved_rows(model, attached.config)
+        }
+        # PEFT expects to be told of weights (in, out), which only Conv1D has.
+        transposed = all(not (module.row.transpose or module.embedding) for module in attached.modules)
+        with staging(destination, "adapter", CheckpointError) as aside:
+            write_adapter(aside, Adapter(attached.config, pairs, saved), transposed)
+            move_files(aside, destination)
+        return destination
+
+    def merge_adapter(self) -> None:
+        """Adds the products of the adapter to the weights, and removes it; the outputs stay the same.
+
+        Raises:
+            InputError: the model has no adapter.
+        """
+        self._required()
+        self._detach(merge=True)
+
+    def unload_adapter(self) -> None:
+        """Removes the adapter, if the model has one: the outputs are those of the base model again, bit for bit."""
+        if self._attached is None:
+            return
+        variables = variables_by_path(self)
+        for path, value in self._attached.replaced.items():
+            variables[path].assign(value)
+        self._detach(merge=False)
+
+    def _required(self) -> _Attached:
+        if self._attached is None:
+            raise InputError(
+                f"A model with an adapter was expected: call enable_lora or load_adapter. Received: {self.name!r}"
+            )
+        return self._attached
+
+    def _check_unadapted(self) -> None:
+        if self._attached is not None:
+            raise InputError(
+                f"The model already has an adapter: call merge_adapter or unload_adapter first. Received: {self.name!r}"
+            )
+        self._check_layers()
+
+    def _check_layers(self) -> None:
+        """Raises an error for layers with matrices that were added to each by itself."""
+        known = {id(layer) for module in (self._attached.modules if self._attached else ()) for layer in module.layers}
+        others = [layer.path for layer in layers_with_lora(self) if id(layer) not in known]
+        if others:
+            raise InputError(
+                "Layers have low-rank matrices of their own, from layer.enable_lora: call layer.disable_lora first. "
+                f"Received: {', '.join(others[:4])}{' …' if len(others) > 4 else ''}"
+            )
+
+    def _attach(
+        self,
+        config: AdapterConfig,
+        modules: Sequence[Module],
+        trainable: bool,
+        pairs: Mapping[str, Pair] | None = None,
+    ) -> None:
+        model: PretrainedModel = self  # type: ignore[assignment]
+        before = frozenset(id(variable) for variable in self.variables if variable.trainable)
+        for variable in self.variables:
+            variable.trainable = False
+        for module in modules:
+            _add_matrices(module, config, None if pairs is None else pairs[module.name])
+            for layer in module.layers:
+                layer.lora_a.trainable = layer.lora_b.trainable = trainable
+        variables = variables_by_path(self)
+        saved = [variables[path] for row in _saved_rows(model, config) for path in row.variables]
+        for variable in saved:
+            variable.trainable = trainable
+        replaced = {
+            path: ops.convert_to_numpy(variables[path]) for row in _saved_rows(model, config) for path in row.variables
+        }
+        self._attached = _Attached(config, tuple(modules), replaced, before)
+        self._forget_traces()
+
+    def _detach(self, merge: bool) -> None:
+        attached = self._required()
+        for module in attached.modules:
+            for layer in module.layers:
+                layer.disable_lora(merge)
+        for variable in self.variables:
+            variable.trainable = id(variable) in attached.trainable
+        self._attached = None
+        self._forget_traces()
+
+    def _forget_traces(self) -> None:
+        """Discards compiled functions, which have, or lack, the products."""
+        self.__dict__.pop("_compiled_functions", None)
+        self.train_function = self.test_function = self.predict_function = None
+
+
+def _add_matrices(module: Module, config: AdapterConfig, pair: Pair | None) -> None:
+    """Adds low-rank matrices to the layers of a module, with the initial values of PEFT or those of a product."""
+    rank = config.rank_of(module.name)
+    # As `kaiming_uniform_(a=sqrt(5))` in PyTorch: uniform up to 1 / sqrt(in).
+    uniform = keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+    start = {"a_initializer": uniform, "b_initializer": "zeros"}
+    if module.embedding:
+        start = {"a_initializer": "zeros", "b_initializer": keras.initializers.RandomNormal(stddev=1.0)}
+    first: LowRank | None = None
+    for layer in module.layers:
+        layer.enable_lora(rank, config.scale_of(module.name) * rank, shared=first, **start)
+        first = first or layer
+    if pair is not None:
+        a, b = module.to_keras(pair)
+        module.layers[0].lora_a.assign(a)
+        for layer, value in zip(module.layers, b, strict=True):
+            layer.lora_b.assign(value)
+
+
+def _chosen(config: AdapterConfig, modules: Mapping[str, Module]) -> list[Module]:
+    """Returns the modules that a configuration adapts."""
+    if config.targets != ALL_LINEAR:
+        return [module for name, module in modules.items() if config.adapts(name)]
+    everything = replace(config, targets=".*")
+    return [
+        module
+        for name, module in modules.items()
+        if everything.adapts(name) and not (module.embedding or module.in_head)
+    ]
+
+
+def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair], dict[str, np.ndarray]]:
+    """Returns the products of an adapter by the module's name in the model, and the values of replaced variables.
+
+    Adapters may come from a class of `transformers` for another task, which names the same modules differently.
+
+    Raises:
+        CheckpointError: it does not match; the message lists all mismatches.
+    """
+    modules = modules_of(model)
+    names = model.backbone.checkpoint_names()
+    heads = {row.tensor for row in model.head_rows()}
+    table, saved_table = model.rows(), model.rows(saved=True)
+    own = {ours.tensor: theirs.tensor for ours, theirs in zip(table, saved_table, strict=True)}
+
+    def located(tensor: str) -> str | None:
+        return tensor if tensor in own.values() else own.get(names.canonical(tensor, heads))
+
+    problems, pairs = [], {}
+    for path, pair in adapter.pairs.items():
+        tensor = located(path + _WEIGHT)
+        module = modules.get((tensor or "").removesuffix(_WEIGHT))
+        if tensor is None and names.is_ignored(names.canonical(path + _WEIGHT, heads)):
+            continue  # a part that this task does not use, such as a pooler
+        if module is None:
+            problems.append(f"{path} cannot be adapted: " + ("it is tied or no matrix" if tensor else "unknown module"))
+            continue
+        if module.embedding != pair.embedding or module.shapes(pair.rank) != (pair.a.shape, pair.b.shape):
+            expected = module.shapes(pair.rank)
+            problems.append(
+                f"{path}: expected A {expected[0]} and B {expected[1]}. Received: {pair.a.shape} and {pair.b.shape}"
+            )
+            continue
+        pairs[module.name] = pair
+    if not problems and adapter.config.targets != ALL_LINEAR:
+        # A file without a part of its layers would answer, too, but wrongly.
+        missing = [module.name for module in _chosen(adapter.config, modules) if module.name not in pairs]
+        problems += [f"missing: the product of {name}, one of target_modules" for name in missing]
+    values: dict[str, np.ndarray] = {}
+    variables = variables_by_path(model)
+    rows = {row.tensor: row for row in saved_table if not row.copy}
+    for name, tensor_value in adapter.saved.items():
+        row = rows.get(located(name) or "")
+        shapes = [] if row is None else [variables[path].shape for path in row.variables]
+        if row is None or row.shape(shapes) != tensor_value.shape:
+            expected = "no tensor of that name" if row is None else row.shape(shapes)
+            problems.append(f"{name}, saved with the adapter: expected {expected}. Received: {tensor_value.shape}")
+            continue
+        values |= zip(row.variables, row.to_keras(tensor_value, shapes), strict=True)
+    if problems:
+        raise adapter.mismatch(type(model).__name__, problems, modules)
+    return pairs, values
+
+
+def _saved_rows(model: PretrainedModel, config: AdapterConfig) -> list[Row]:
+    return [row for row in model.rows(saved=True) if not row.copy and config.saves(row.tensor)]
+
+
+def _modules_with(model: PretrainedModel, paths: Iterable[str]) -> list[str]:
+    """Returns the modules that contain variables."""
+    wanted = set(paths)
+    tensors = [row.tensor for row in model.rows(saved=True) if wanted & set(row.variables) and not row.copy]
+    return sorted({name.rsplit(".", 1)[0] for name in tensors})
+
+
+def _plain(names: str | Iterable[str]) -> str | list[str]:
+    return names if isinstance(names, str) else list(names)
