@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,6 +17,16 @@ from kerasformer.process import free_tensors
 FORMATS = ("tflite", "onnx", "saved-model")
 RECIPES = ("none", "fp16", "int8", "int8_weights", "int8_static", "int4", "auto")
 TARGETS = ("mediapipe", "litert-lm", "litert-web", "transformers.js", "optimum", "genai", "saved-model")
+
+
+def _merged(source: str, task: str | None, adapter: str) -> Any:
+    """Loads a model and merges an adapter into its weights."""
+    from kerasformer.zoo import load
+
+    model = load(source, task)
+    model.load_adapter(adapter)
+    model.merge_adapter()
+    return model
 
 
 def _list_targets(context: typer.Context, requested: bool) -> None:
@@ -58,6 +68,9 @@ def export(
         typer.Option(help=f"Third-party runtime to export for: {', '.join(TARGETS)}.", autocompletion=one_of(*TARGETS)),
     ] = None,
     task: Task = None,
+    adapter: Annotated[
+        str | None, typer.Option(help="Folder of a low-rank adapter of PEFT, which is merged into the weights before.")
+    ] = None,
     capacity: Annotated[
         int | None, typer.Option(help="Capacity of a decoder's cache in tokens, including the prompt.")
     ] = None,
@@ -158,7 +171,7 @@ def export(
     }
     signatures = {name: () if values == [0] else values for name, values in sizes.items() if values}
     written = export_model(
-        source,
+        source if adapter is None else _merged(source, task, adapter),
         destination,
         format,
         quantize,

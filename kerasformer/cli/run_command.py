@@ -51,6 +51,9 @@ def run(
         typer.Option(help="File whose whole content is one input text; may be repeated. It must be UTF-8."),
     ] = None,
     task: Task = None,
+    adapter: Annotated[
+        str | None, typer.Option(help="Folder of a low-rank adapter of PEFT, with which the model is run.")
+    ] = None,
     question: Annotated[
         str | None, typer.Option(help="Question, for question-answering; the texts are the contexts.")
     ] = None,
@@ -192,6 +195,8 @@ def run(
     settings = _settings(context.params)
     pipe = open_pipeline(task, source, threads)
     _check(pipe, settings, question, query)
+    if adapter is not None:
+        pipe.load_adapter(adapter)
     if "shortlist" in settings:
         settings["shortlist"] = _shortlist(settings["shortlist"], pipe)
     if question is not None and "stride" in settings:
@@ -263,7 +268,7 @@ def _lines_of_stdin() -> Iterator[str]:
         raise InputError(f"Standard input must be UTF-8. Received: {error}. Try: iconv -t utf-8") from error
 
 
-_NO_SETTINGS = frozenset("source texts file task question query threads stream as_json as_jsonl set_".split())
+_NO_SETTINGS = frozenset("source texts file task adapter question query threads stream as_json as_jsonl set_".split())
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from kerasformer.adapters import Adapter
 from kerasformer.decoding.saved_state import SavedState
 
 DEFAULT_CAPACITY = 1024
@@ -169,4 +170,21 @@ class ResumableStep(Step, Protocol):
 
     def identity(self) -> str:
         """Returns a digest of the model, its weights and the layout of its caches, the same in every process."""
+        ...
+
+
+@runtime_checkable
+class AdaptableEngine(Protocol):
+    """An engine whose model can run with a low-rank adapter."""
+
+    def set_adapter(self, adapter: Adapter | None) -> None:
+        """Runs the model with an adapter instead of the one that it has.
+
+        The caches of texts that were read before are not valid afterwards: `ResumableStep.version` changes.
+
+        Args:
+            adapter: The adapter; `None` for the base model.
+        Raises:
+            CheckpointError: the adapter does not match the model, which is unchanged; the message lists all mismatches.
+        """
         ...

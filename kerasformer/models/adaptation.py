@@ -23,7 +23,7 @@ from kerasformer.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_
 from kerasformer.errors import CheckpointError, InputError
 from kerasformer.files import local_path
 from kerasformer.layers.core import Embedding, LowRank, layers_with_lora
-from kerasformer.models.weight_table import HEAD, Convolution, Interleaved, Row, SideBySide, variables_by_path
+from kerasformer.models.weight_table import HEAD, STORED, Convolution, Interleaved, Row, SideBySide, variables_by_path
 from kerasformer.publishing import move_files, staging
 
 if TYPE_CHECKING:
@@ -245,8 +245,19 @@ class Adaptable(keras.Model):
             CheckpointError: the adapter belongs to another model, or is damaged; the message lists all mismatches. The
                 model is unchanged.
         """
+        self.attach_adapter(read_adapter(sources.resolve(source)), trainable=trainable)
+
+    def attach_adapter(self, adapter: Adapter, *, trainable: bool = False) -> None:
+        """Adds an adapter that was read before, as `load_adapter`.
+
+        Args:
+            adapter: The adapter, from `kerasformer.adapters.read_adapter`.
+            trainable: As in `load_adapter`.
+
+        Raises:
+            CheckpointError: the adapter belongs to another model. The model is unchanged.
+        """
         model: PretrainedModel = self  # type: ignore[assignment]
-        adapter = read_adapter(sources.resolve(source))
         pairs, values = _matched(model, adapter)
         self._check_layers()
         self.unload_adapter()
@@ -363,6 +374,9 @@ class Adaptable(keras.Model):
         for module in attached.modules:
             for layer in module.layers:
                 layer.disable_lora(merge)
+        if merge:
+            for layer_variable in self.variables:  # `release_weights` would read the weights without the products
+                vars(layer_variable).pop(STORED, None)
         for variable in self.variables:
             variable.trainable = id(variable) in attached.trainable
         self._attached = None

@@ -17,6 +17,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer import decoding
+from kerasformer.adapters import Adapter
 from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
@@ -64,6 +65,10 @@ class KerasForward:
 
     def _compiled(self) -> Callable[..., Any]:
         return _of_named_inputs(self.model.outputs, self.model)
+
+    def set_adapter(self, adapter: Adapter | None) -> None:
+        """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""
+        _set_adapter(self.model, adapter)
 
     def output_shapes(self) -> dict[str, tuple[int | None, ...]]:
         """Returns the shapes of the model's outputs, in which the batch size and the length of texts are `None`."""
@@ -144,6 +149,10 @@ class KerasStep:
         """The compiled functions, compiled anew after an adapter was loaded or removed."""
         make = partial(_functions, self.model, self._jit_compile, self._slots)
         return cast("dict[str, Callable[..., Any]]", _stored(self.model, self._key, make))
+
+    def set_adapter(self, adapter: Adapter | None) -> None:
+        """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""
+        _set_adapter(self.model, adapter)
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
         """Computes the caches of the prompt; see `Step.start`."""
@@ -333,6 +342,13 @@ def _sums(values: np.ndarray) -> np.ndarray:
     whole = len(content) // _BLOCK * _BLOCK
     sums = content[:whole].view(np.uint64).reshape(-1, _BLOCK // 8).sum(axis=1)
     return np.concatenate([sums.view(np.uint8), content[whole:]])
+
+
+def _set_adapter(model: PretrainedModel, adapter: Adapter | None) -> None:
+    if adapter is None:
+        model.unload_adapter()
+    else:
+        model.attach_adapter(adapter)
 
 
 def _stored(model: PretrainedModel, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:

@@ -402,7 +402,7 @@ _FOR_HEADS = "backbone/pooler/"
 """Path of the pooler, which is initialized together with a new head if a checkpoint lacks it."""
 
 
-_STORED = "_kerasformer_stored"
+STORED = "_kerasformer_stored"
 """Attribute of a variable: an initializer that reads its value from the checkpoint, as often as it is called."""
 
 
@@ -490,7 +490,7 @@ def release_weights(model: PretrainedModel) -> None:
     safetensors.
     """
     for variable in model.variables:
-        initializer = getattr(variable, _STORED, None)
+        initializer = getattr(variable, STORED, None)
         if initializer is not None and variable._value is not None:
             _free(variable._value)
             # The state of a variable whose initialization is deferred: its value is what the initializer returns.
@@ -645,7 +645,7 @@ def _remember(variables: Sequence[Any], row: Row, read: Callable[[], np.ndarray]
         return _in_dtype(row.to_keras(read(), shapes)[index], dtype)
 
     for index, variable in enumerate(variables):
-        setattr(variable, _STORED, partial(value, index))
+        setattr(variable, STORED, partial(value, index))
 
 
 def _in_dtype(value: np.ndarray, dtype: str) -> Any:

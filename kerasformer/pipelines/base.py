@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, check, integer, optional
+from kerasformer import sources
+from kerasformer.adapters import Adapter, read_adapter
+from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.decoding import Forward, Step
 from kerasformer.decoding.arrays import similar_rows
+from kerasformer.decoding.protocols import AdaptableEngine
 from kerasformer.errors import CapacityError, InputError, argument
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Encoding
@@ -34,6 +39,56 @@ class Pipeline:
         self.tokenizer = opened.tokenizer
         self.info = opened.info
         self.model = opened.model
+        self._adapters: dict[str, Adapter] = {}
+
+    def load_adapter(self, source: str | os.PathLike[str], name: str | None = None) -> str:
+        """Loads a low-rank adapter of PEFT and runs the model with it.
+
+        A Keras model is compiled anew; it keeps the adapter when the pipeline is closed.
+
+        Args:
+            source: Folder with `adapter_config.json` and `adapter_model.safetensors`, or a hub id.
+            name: Name for `set_adapter`; that of the folder by default. An adapter of the same name is replaced.
+
+        Returns:
+            The name.
+
+        Raises:
+            SourceError: the folder or a file is missing or damaged.
+            UnsupportedConfigError: the adapter has options that are not implemented.
+            CheckpointError: the adapter belongs to another model, or is damaged.
+            InputError: the engine runs no adapters, such as that of a bundle that was exported without.
+        """
+        engine = self._adaptable()
+        adapter = read_adapter(sources.resolve(source))
+        name = Path(source).name if name is None else check("name", name, STRING)
+        engine.set_adapter(adapter)
+        self._adapters[name] = adapter
+        return name
+
+    def set_adapter(self, name: str | None) -> None:
+        """Runs the model with an adapter that was loaded before.
+
+        Args:
+            name: Name of the adapter; `None` for the base model.
+
+        Raises:
+            InputError: no adapter of this name was loaded.
+        """
+        if name is not None and name not in self._adapters:
+            raise InputError(
+                f"Unknown adapter. Expected None, or one that load_adapter has loaded: "
+                f"{', '.join(self._adapters) or 'there is none'}. Received: {name!r}"
+            )
+        self._adaptable().set_adapter(None if name is None else self._adapters[name])
+
+    def _adaptable(self) -> AdaptableEngine:
+        if not isinstance(self.model, AdaptableEngine):
+            raise InputError(
+                f"{self.engine} runs no adapters. Expected: a Keras model. Merge the adapter before the export: "
+                f"model.load_adapter(…), model.merge_adapter(). Received: a bundle"
+            )
+        return self.model
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(task={self.task!r}, engine={self.engine!r}, model={self.info.name!r})"
