@@ -27,7 +27,7 @@ from kerasformer.errors import CapacityError, InputError, TokenizerError, argume
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slots
-from kerasformer.layers.core import lora_change
+from kerasformer.layers.core import layers_with_lora, lora_change
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import check_shapes
 from kerasformer.tokenization import Encoding, Tokenizer
@@ -294,6 +294,8 @@ class KerasStep:
         for weight in self.model.weights:
             values = _host_array(weight.value)
             digest.update(repr((values.shape, values.dtype.name)).encode() + _sums(values).tobytes())
+        # The scale of a low-rank product is not a weight.
+        digest.update(repr([layer.lora_alpha for layer in layers_with_lora(self.model)]).encode())
         return digest.hexdigest()
 
     def identity(self) -> str:
