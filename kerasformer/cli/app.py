@@ -33,8 +33,9 @@ from kerasformer.cli.export_command import export
 from kerasformer.cli.models_command import models
 from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
+from kerasformer.cli.serve_command import serve
 from kerasformer.cli.shortlist_command import shortlist
-from kerasformer.cli.web_commands import serve, web
+from kerasformer.cli.web_commands import preview, web
 from kerasformer.errors import BundleError, argument, require
 
 app = typer.Typer(
@@ -143,7 +144,12 @@ command(
     "cat questions.txt | kerasformer chat out",
 )(chat)
 command("kerasformer web story-gpt2 site", "kerasformer web Stories=story-out Reviews=out site --overwrite")(web)
-command("kerasformer serve site", "kerasformer serve site --port 9000 --host 0.0.0.0")(serve)
+command("kerasformer preview site", "kerasformer preview site --port 9000 --host 0.0.0.0")(preview)
+command(
+    "kerasformer serve out",
+    "kerasformer serve story-gpt2 embeddings=./all-MiniLM-L6-v2 --port 9000",
+    "KERASFORMER_API_KEY=secret kerasformer serve out --host 0.0.0.0 --max-running 4 --max-tokens 256",
+)(serve)
 
 
 @command(

@@ -1,4 +1,4 @@
-"""`kerasformer web` and `kerasformer serve`, which write and serve a web page that runs bundles in the browser."""
+"""`kerasformer web` and `kerasformer preview`, which write and serve a web page that runs bundles in the browser."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def web(
         for engine in model["engines"]
     ]
     table(str(folder), ["model", "task", "engine", "size"], rows)
-    say(f"View it with: kerasformer serve {folder}")
+    say(f"View it with: kerasformer preview {folder}")
     say("Or copy the folder to any web host with https, such as GitHub Pages.")
 
 
@@ -104,7 +104,7 @@ def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Bundle
     return _exported(source, folder, others)
 
 
-def serve(
+def preview(
     folder: Annotated[Path, typer.Argument(help="Folder written by kerasformer web.")],
     port: Annotated[int, typer.Option(help="Port; 0 selects a free one.")] = 8000,
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all networks.")] = "127.0.0.1",

@@ -2,7 +2,7 @@
 
 from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.generation_config import GenerationConfig
-from kerasformer.decoding.loop import generate, stream
+from kerasformer.decoding.loop import ENDED, TokenStep, generate, stream, token_steps
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.prefix_cache import PrefixCache
 from kerasformer.decoding.protocols import Forward, ResumableStep, State, Step
@@ -12,6 +12,7 @@ from kerasformer.decoding.speculation_counts import SpeculationCounts
 from kerasformer.decoding.stopping import Stop
 
 __all__ = [
+    "ENDED",
     "TokenChoice",
     "Controls",
     "Forward",
@@ -25,7 +26,9 @@ __all__ = [
     "State",
     "Step",
     "Stop",
+    "TokenStep",
     "SpeculationCounts",
     "generate",
     "stream",
+    "token_steps",
 ]

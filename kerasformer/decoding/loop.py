@@ -1,4 +1,4 @@
-"""Greedy search and sampling: `generate`, `stream` and the loop that they share."""
+"""Greedy search and sampling: `generate`, `stream`, `token_steps` and the loop that they share."""
 
 from __future__ import annotations
 
@@ -75,13 +75,56 @@ def stream(
     Raises:
         GenerationError: beam search is enabled, which has no tokens before it ends; otherwise see `generate`.
     """
+    return _filled(_prepared_for_stream(step, input_ids, attention_mask, config, controls))
+
+
+TokenStep = tuple[np.ndarray, list[Node | None]]
+"""Tokens `(N,)` int32 of one step, `ENDED` for rows that ended before, and the nodes of the record if there is one."""
+
+
+def token_steps(
+    step: Step,
+    input_ids: np.ndarray,
+    attention_mask: np.ndarray | None = None,
+    config: GenerationConfig | None = None,
+    controls: Controls | None = None,
+) -> Generator[TokenStep, None, list[str]]:
+    """Yields the tokens of each step of `generate`, for callers that need more than `stream` returns.
+
+    As in `stream`, arguments are checked when the function is called, and the return value of the generator is the list
+    of finish reasons. With `Controls.record`, the node of each row has its log-probability and the candidates; without
+    it, and for rows that ended before, it is `None`.
+
+    Raises:
+        GenerationError: beam search is enabled; otherwise see `generate`.
+    """
+    run = _prepared_for_stream(step, input_ids, attention_mask, config, controls)
+    return _steps(run)
+
+
+def _steps(run: GenerationPlan) -> Generator[TokenStep, None, list[str]]:
+    loop = _Loop(run)
+    for tokens in loop:
+        nodes = [None if token == ENDED else node for token, node in zip(tokens.tolist(), loop.nodes, strict=True)]
+        yield tokens, nodes
+    run.warn_about(loop.reasons)
+    return loop.reasons
+
+
+def _prepared_for_stream(
+    step: Step,
+    input_ids: np.ndarray,
+    attention_mask: np.ndarray | None,
+    config: GenerationConfig | None,
+    controls: Controls | None,
+) -> GenerationPlan:
     run = prepare(step, input_ids, attention_mask, config, controls)
     if run.config.num_beams > 1:
         raise GenerationError(
             "a stream needs num_beams=1, because beam search has no tokens before it ends. "
             f"Received: {argument('num_beams', run.config.num_beams)}. Use generate, or set num_beams=1."
         )
-    return _filled(run)
+    return run
 
 
 def _filled(run: GenerationPlan) -> Generator[np.ndarray, None, list[str]]:

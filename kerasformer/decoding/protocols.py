@@ -5,7 +5,7 @@ Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` cache c
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -186,5 +186,26 @@ class AdaptableEngine(Protocol):
             adapter: The adapter; `None` for the base model.
         Raises:
             CheckpointError: the adapter does not match the model, which is unchanged; the message lists all mismatches.
+        """
+        ...
+
+
+@runtime_checkable
+class JointStep(Step, Protocol):
+    """An engine whose texts have separate positions, so that one step continues texts of different lengths."""
+
+    def step_together(self, texts: Sequence[tuple[np.ndarray, State]]) -> list[tuple[np.ndarray, State]]:
+        """Reads the next token of texts with separate states; the result of each is that of `step`, to the bit.
+
+        Args:
+            texts: Tokens `(B, 1)` and state of each text or batch of texts. The states are unusable afterwards, unless
+                an error is raised.
+
+        Returns:
+            Logits `(B, 1, V)` and the next state of each.
+
+        Raises:
+            CapacityError: a token does not fit into its cache; none of them was read.
+            InputError: tokens of a wrong shape.
         """
         ...

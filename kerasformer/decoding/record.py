@@ -10,7 +10,7 @@ import numpy as np
 from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.distribution import log_softmax
 
-TOP = 10
+TOP = 20
 """Number of most probable tokens that are recorded at each step."""
 
 

@@ -22,6 +22,7 @@ from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constrai
 from kerasformer.generation.generated_text import GeneratedText
 from kerasformer.generation.shortlist import shortlist_of
 from kerasformer.generation.streams import Callback, Stream
+from kerasformer.generation.token_run import TokenRun
 from kerasformer.tokenization import Tokenizer
 
 
@@ -117,6 +118,16 @@ class Request:
             [] if step.is_encoder_decoder else row[real > 0].tolist() for row, real in zip(ids, mask, strict=True)
         ]
         return GeneratedText(tokenizer, prompts, self.generate(step, ids, mask, cache))
+
+    def run(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: PrefixCache | None = None) -> TokenRun:
+        """Generates token by token; arguments as for `generate`, of a single prompt.
+
+        Raises:
+            GenerationError: beam search is enabled, or settings that this engine does not support.
+            InputError: the tokenizer refuses the prompt, see `Tokenizer.check_prompt`.
+        """
+        self._check_prompts(step, ids, mask)
+        return TokenRun(step, ids, mask, self.config, self._controls(step), cache)
 
     def stream(
         self,

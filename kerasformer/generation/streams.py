@@ -18,6 +18,35 @@ Tokens = Generator[np.ndarray, None, list[str]]
 """Yields new tokens `(1,)` and returns the finish reasons."""
 
 
+class NewText:
+    """Decodes new tokens of a text as they are generated.
+
+    A token may start with a space or within a word, so it is decoded after the prompt, whose text is then removed.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        prompt: Token ids that precede the text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
+        self._decoder = tokenizer.streamer()
+        before = self._decoder.put(prompt)
+        self._hidden = len(tokenizer.decode(prompt, skip_special_tokens=True)) - len(before)
+
+    def put(self, tokens: Sequence[int]) -> str:
+        """Returns the text that is final after further tokens."""
+        return self._without_prompt(self._decoder.put(tokens))
+
+    def end(self) -> str:
+        """Returns the remaining text."""
+        return self._without_prompt(self._decoder.end())
+
+    def _without_prompt(self, piece: str) -> str:
+        hidden = min(self._hidden, len(piece))
+        self._hidden -= hidden
+        return piece[hidden:]
+
+
 class Stream:
     """Iterator over the pieces of one text: `for piece in stream`, or `async for piece in stream`.
 
@@ -54,11 +83,7 @@ class Stream:
         self._cancelled = threading.Event()
         self._is_cancelled = cancelled or (lambda: False)
         self._callback = callback
-        self._decoder = tokenizer.streamer()
-        # A token may start with a space or within a word, so it is decoded after the prompt, whose text is then
-        # removed.
-        before = self._decoder.put(prompt)
-        self._hidden = len(tokenizer.decode(prompt, skip_special_tokens=True)) - len(before)
+        self._decoder = NewText(tokenizer, prompt)
         self._lock = threading.RLock()  # two threads must not use the generator at the same time
         self._tokens = start(lambda: self._cancelled.is_set() or self._is_cancelled())
 
@@ -121,7 +146,7 @@ class Stream:
         with self._lock:
             piece = ""
             while not piece and self.finish_reason is None:
-                piece = self._without_prompt(self._put())
+                piece = self._put()
             self.text += piece
             if piece and self._callback is not None:
                 self._callback(piece)
@@ -141,9 +166,3 @@ class Stream:
         except BaseException:
             self.finish_reason = "error"
             raise
-
-    def _without_prompt(self, piece: str) -> str:
-        """Removes the text of the prompt from a piece."""
-        hidden = min(self._hidden, len(piece))
-        self._hidden -= hidden
-        return piece[hidden:]

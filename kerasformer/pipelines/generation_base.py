@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from kerasformer.arguments import check, integer
-from kerasformer.decoding import GenerationConfig, PrefixCache
-from kerasformer.generation import GeneratedText, Request, Stream, request
+from kerasformer.decoding import GenerationConfig, PrefixCache, Step
+from kerasformer.generation import GeneratedText, Request, Stream, TokenRun, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions, Pipeline
 from kerasformer.pipelines.inputs import Inputs, map_inputs
@@ -16,6 +19,47 @@ from kerasformer.tokenization import Encoding
 
 WHOLE = LengthOptions(in_chunks=False)
 """Prompts are neither truncated nor split."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt with its settings, ready to be continued.
+
+    Attributes:
+        request: Generation request.
+        ids: Token ids, `(1, P)`.
+        mask: Mask of the tokens, `(1, P)`.
+        step: Engine.
+        cache: Caches of earlier texts, or `None` if the engine reads an encoder input.
+    """
+
+    request: Request
+    ids: np.ndarray
+    mask: np.ndarray
+    step: Step
+    cache: PrefixCache | None = None
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens of the prompt."""
+        return int(self.mask.sum())
+
+    @property
+    def before(self) -> list[int]:
+        """Token ids that precede the new text: those of the prompt, or none for an encoder-decoder."""
+        tokens: list[int] = [] if self.step.is_encoder_decoder else self.ids[0][self.mask[0] > 0].tolist()
+        return tokens
+
+    def run(self, reuse: bool = True) -> TokenRun:
+        """Starts generation.
+
+        Args:
+            reuse: Whether to continue the caches of an earlier text that begins with the same tokens.
+        Raises:
+            CapacityError: the prompt does not fit into the cache.
+            GenerationError: settings that the engine does not support, such as beam search.
+        """
+        return self.request.run(self.step, self.ids, self.mask, self.cache if reuse else None)
 
 
 class GenerationPipeline(Pipeline):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
-from kerasformer.arguments import BOOLEAN, STRING, check
+import numpy as np
+
+from kerasformer.arguments import BOOLEAN, STRING, check, integer, sequence
 from kerasformer.chat_templates import Message
 from kerasformer.decoding import PrefixCache
 from kerasformer.errors import InputError
@@ -23,11 +26,13 @@ from kerasformer.pipelines.conversations import (
     read_prompt,
     with_kind,
 )
-from kerasformer.pipelines.generation_base import WHOLE, GenerationPipeline
+from kerasformer.pipelines.generation_base import WHOLE, GenerationPipeline, Prompt
 from kerasformer.pipelines.inputs import Inputs, read_inputs
 from kerasformer.pipelines.opening import Opened, open_step
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known
+
+_CHAT_OPTIONS = {field.name for field in fields(ChatOptions)}
 
 
 class TextGenerationPipeline(GenerationPipeline):
@@ -119,6 +124,34 @@ class TextGenerationPipeline(GenerationPipeline):
             return generated(*with_kind(checked))
         self._request(settings)  # invalid settings are an error now, and not when the first item is read
         return lazily()
+
+    def prompt(self, inputs: str | Sequence[Message] | Sequence[int], **options: Any) -> Prompt:
+        """Returns a prompt that is ready to be continued token by token.
+
+        Args:
+            inputs: A single prompt, its token ids, or a conversation.
+            options: Settings, and options of conversations, as in a call.
+        Raises:
+            CapacityError: a conversation exceeds the capacity of the cache.
+            ChatTemplateError: there is no chat template, or it refuses the conversation.
+            GenerationError: settings are invalid or contradict each other.
+        """
+        conversation = read_conversation(inputs)
+        if conversation is not None:
+            given = {"variables": options.pop("chat_template_kwargs", None)}
+            given |= {name: options.pop(name) for name in _CHAT_OPTIONS & options.keys()}
+            chat = ChatOptions(**given)
+            generation = self._chat_request(options, chat)
+            encoded = self._encode_conversations([conversation], chat, generation)
+            ids, mask = encoded.input_ids, encoded.attention_mask
+        elif isinstance(inputs, str):
+            generation, encoded = self._request(options), self._encode([inputs], WHOLE)
+            ids, mask = encoded.input_ids, encoded.attention_mask
+        else:
+            generation, token = self._request(options), integer(0, self._step().vocab_size - 1)
+            ids = np.array([check("inputs", inputs, sequence(token, least=1))], np.int32)
+            mask = np.ones_like(ids)
+        return Prompt(generation, ids, mask, self._step(), self.conversation_cache)
 
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
         """Converts a conversation to tokens or text; see `Tokenizer.apply_chat_template`."""

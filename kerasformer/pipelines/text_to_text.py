@@ -17,7 +17,7 @@ from kerasformer.errors import InputError, argument
 from kerasformer.generation import GeneratedText, Request, Shortlist, Stream
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions
-from kerasformer.pipelines.generation_base import GenerationPipeline
+from kerasformer.pipelines.generation_base import WHOLE, GenerationPipeline, Prompt
 from kerasformer.pipelines.inputs import Inputs, progress_bar, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.text_parts import Parts, chunks, fitting, sentences
@@ -176,6 +176,31 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         """
         pipe, task_prefix = self._for_call(prefix, src_lang, tgt_lang, settings)
         return pipe._streamed(task_prefix + check("inputs", inputs, STRING), callback, settings)
+
+    def prompt(
+        self,
+        inputs: str,
+        *,
+        prefix: str | None = None,
+        src_lang: str | None = None,
+        tgt_lang: str | None = None,
+        **settings: Any,
+    ) -> Prompt:
+        """Returns a text that is ready to be answered token by token.
+
+        Args:
+            inputs: A single text.
+            prefix: Text put before the input, as in a call.
+            src_lang: As in a call.
+            tgt_lang: As in a call.
+            settings: Settings as in a call; beam search is not supported.
+        Raises:
+            CapacityError: the text exceeds the encoder's maximum length.
+            InputError: as in a call.
+        """
+        pipe, task_prefix = self._for_call(prefix, src_lang, tgt_lang, settings)
+        encoded = pipe._encode([task_prefix + _read(check("inputs", inputs, STRING))], WHOLE)
+        return Prompt(pipe._request(settings), encoded.input_ids, encoded.attention_mask, pipe._step())
 
     def learn_shortlist(
         self,

@@ -8,6 +8,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from tests import shared
 from tests.chat_templates.conversations import TEMPLATES
 
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|system|>", "<|user|>", "<|assistant|>"]
@@ -62,3 +63,17 @@ def save_model(folder: Path, window: int | None = None) -> None:
     with torch.no_grad():  # the end token of a turn is probable, but not always the best
         model.lm_head.weight[3] += 0.12
     model.save_pretrained(folder)
+
+
+def shared_chat(kind: str) -> Path:
+    """The folder of the model, `"checkpoint"`, or its bundle of a format; made once a session."""
+    folder = shared.once("chat-checkpoint", save_model)
+    if kind == "checkpoint":
+        return folder
+
+    def export(out: Path) -> None:
+        import kerasformer as kf
+
+        kf.export.export(kf.zoo.load(folder), out, kind, capacity=256)
+
+    return shared.once(f"chat-{kind}", export)

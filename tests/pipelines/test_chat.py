@@ -11,7 +11,7 @@ import transformers
 import kerasformer as kf
 from kerasformer.errors import CapacityError, ChatTemplateError, InputError
 from kerasformer.tokenization import TruncationWarning
-from tests.chat_templates.chat_model import save_model
+from tests.chat_templates.chat_model import shared_chat
 from tests.keras_pipelines import keras_pipeline
 
 ENGINES = ["keras", "tflite", "onnx", pytest.param("saved-model", marks=pytest.mark.grid)]
@@ -22,25 +22,18 @@ SETTINGS = {"max_new_tokens": 6, "do_sample": False}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    path = tmp_path_factory.mktemp("chat") / "model"
-    save_model(path)
-    return path
+def folder():
+    return shared_chat("checkpoint")
 
 
 @pytest.fixture(scope="module")
-def pipes(folder, tmp_path_factory):
+def pipes(folder):
     """Returns the pipeline of an engine."""
     opened = {}
 
     def get(engine):
         if engine not in opened:
-            if engine == "keras":
-                opened[engine] = keras_pipeline(folder)
-            else:
-                model, out = get("keras").model.model, tmp_path_factory.mktemp("chat") / engine
-                opened[engine] = kf.export.export(model, out, engine, capacity=256)
-                opened[engine] = kf.pipeline(None, opened[engine])
+            opened[engine] = keras_pipeline(folder) if engine == "keras" else kf.pipeline(None, shared_chat(engine))
         return opened[engine]
 
     return get

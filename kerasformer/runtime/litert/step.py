@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
@@ -212,6 +212,19 @@ class LiteRTStep:
             for row in rows:
                 row.steps = min(row.steps + count, self._margin)
         return logits, LiteRTState(rows)
+
+    def step_together(self, texts: Sequence[tuple[np.ndarray, LiteRTState]]) -> list[tuple[np.ndarray, LiteRTState]]:
+        """Processes the next token of texts with separate states; see `JointStep.step_together`."""
+        parts = [_rows_of(state) for _, state in texts]
+        for (tokens, _), rows in zip(texts, parts, strict=True):
+            if tokens.shape != (len(rows), 1):
+                raise InputError(f"tokens must have the shape ({len(rows)}, 1). Received: shape {tokens.shape}")
+        ends = np.cumsum([len(rows) for rows in parts])[:-1]
+        tokens = np.concatenate([tokens for tokens, _ in texts])
+        logits, _ = self.step(tokens, LiteRTState([row for rows in parts for row in rows]))
+        for _, state in texts:
+            state.rows = None
+        return [(part, LiteRTState(rows)) for part, rows in zip(np.split(logits, ends), parts, strict=True)]
 
     def reorder(self, state: LiteRTState, rows: np.ndarray) -> LiteRTState:
         """Selects rows; see `Step.reorder`. A row that is selected once keeps its buffers; only duplicates are copied.

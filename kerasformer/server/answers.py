@@ -1,0 +1,167 @@
+"""Answers with generated texts in the forms of OpenAI's API: conversations and completions, whole or in pieces."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import kerasformer
+from kerasformer.server.served_model import ServedModel
+from kerasformer.server.texts import Piece, Token
+
+_LOWEST = -9999.0
+"""Log-probability of an impossible token, as in OpenAI's API, since JSON has no infinity."""
+
+
+class Answer(Protocol):
+    """Form of an answer.
+
+    Attributes:
+        whole_kind: Value of `object` of a whole answer.
+        piece_kind: Value of `object` of a piece.
+    """
+
+    whole_kind: str
+    piece_kind: str
+
+    def head(self, kind: str) -> dict[str, Any]:
+        """Returns the fields that all pieces share."""
+        ...
+
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """Returns the first choice of a stream for a text, if the form has one."""
+        ...
+
+    def delta(self, piece: Piece) -> dict[str, Any]:
+        """Returns the choice of a stream for a piece."""
+        ...
+
+    def choice(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """Returns the choice of a whole answer for all pieces of a text."""
+        ...
+
+
+class _Form:
+    """What both forms have in common.
+
+    Args:
+        model: The model.
+        log_probabilities: Whether they are requested.
+    """
+
+    prefix, whole_kind, piece_kind = "", "", ""
+
+    def __init__(self, model: ServedModel, log_probabilities: bool) -> None:
+        self._model, self._log_probabilities = model, log_probabilities
+        self._id, self._created = f"{self.prefix}-{uuid.uuid4().hex}", int(time.time())
+
+    def head(self, kind: str) -> dict[str, Any]:
+        """Returns the fields that all pieces share."""
+        return {
+            "id": self._id,
+            "object": kind,
+            "created": self._created,
+            "model": self._model.name,
+            "system_fingerprint": f"kerasformer-{kerasformer.__version__}",
+        }
+
+
+class ChatAnswer(_Form):
+    """Answer to a conversation."""
+
+    prefix, whole_kind, piece_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """Returns the choice that names the role."""
+        delta = {"role": "assistant", "content": "", "refusal": None}
+        return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+
+    def delta(self, piece: Piece) -> dict[str, Any]:
+        """Returns the choice of a piece."""
+        delta = {"content": piece.text} if piece.text else {}
+        logs = self._logs([piece]) if piece.tokens else None
+        return {"index": piece.index, "delta": delta, "logprobs": logs, "finish_reason": piece.finish_reason}
+
+    def choice(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """Returns the choice of a text."""
+        message = {"role": "assistant", "content": "".join(piece.text for piece in pieces), "refusal": None}
+        return {
+            "index": pieces[0].index,
+            "message": message,
+            "logprobs": self._logs(pieces) if self._log_probabilities else None,
+            "finish_reason": pieces[-1].finish_reason,
+        }
+
+    def _logs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        tokens = [token for piece in pieces for token in piece.tokens]
+        content = [
+            {
+                **self._entry(token.id, token.log_probability),
+                "top_logprobs": [self._entry(other, log) for other, log in token.candidates],
+            }
+            for token in tokens
+        ]
+        return {"content": content, "refusal": None}
+
+    def _entry(self, token: int, log: float) -> dict[str, Any]:
+        content = self._model.bytes_of(token)
+        return {"token": content.decode(errors="replace"), "logprob": max(log, _LOWEST), "bytes": [*content]}
+
+
+class CompletionAnswer(_Form):
+    """Continuation of a prompt.
+
+    Args:
+        model: The model.
+        log_probabilities: Whether they are requested.
+        echoed: Texts that precede the continuations, by their indices.
+    """
+
+    prefix, whole_kind, piece_kind = "cmpl", "text_completion", "text_completion"
+
+    def __init__(self, model: ServedModel, log_probabilities: bool, echoed: Sequence[str] = ()) -> None:
+        super().__init__(model, log_probabilities)
+        self._echoed = echoed
+
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """Returns the choice that repeats the prompt, if this is requested."""
+        if not self._echoed:
+            return None
+        return {"index": index, "text": self._echoed[index], "logprobs": None, "finish_reason": None}
+
+    def delta(self, piece: Piece) -> dict[str, Any]:
+        """Returns the choice of a piece."""
+        logs = self._logs(piece.tokens) if piece.tokens else None
+        return {"index": piece.index, "text": piece.text, "logprobs": logs, "finish_reason": piece.finish_reason}
+
+    def choice(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+        """Returns the choice of a text."""
+        index = pieces[0].index
+        tokens = [token for piece in pieces for token in piece.tokens]
+        return {
+            "index": index,
+            "text": (self._echoed[index] if self._echoed else "") + "".join(piece.text for piece in pieces),
+            "logprobs": self._logs(tokens) if self._log_probabilities else None,
+            "finish_reason": pieces[-1].finish_reason,
+        }
+
+    def _logs(self, tokens: Sequence[Token]) -> dict[str, Any]:
+        return {
+            "tokens": [self._name(token.id) for token in tokens],
+            "token_logprobs": [max(token.log_probability, _LOWEST) for token in tokens],
+            # The best last, so that it is kept if several tokens have the same name.
+            "top_logprobs": [
+                {self._name(other): max(log, _LOWEST) for other, log in token.candidates[::-1]} for token in tokens
+            ],
+            "text_offset": [token.start for token in tokens],
+        }
+
+    def _name(self, token: int) -> str:
+        """Returns the text of a token; its bytes as OpenAI's API writes them if they are no text by themselves."""
+        content = self._model.bytes_of(token)
+        try:
+            return content.decode()
+        except UnicodeDecodeError:
+            return "bytes:" + "".join(f"\\x{byte:02x}" for byte in content)

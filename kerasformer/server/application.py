@@ -1,0 +1,221 @@
+"""The ASGI application: paths, API key, hosts, and one form of error for everything."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kerasformer.server import embeddings, text_requests
+from kerasformer.server.bodies import read_json
+from kerasformer.server.chat import read_chat
+from kerasformer.server.completions import read_completion
+from kerasformer.server.embeddings import read_embeddings
+from kerasformer.server.limits import Limits
+from kerasformer.server.measurements import Measurements
+from kerasformer.server.replies import ApiError, internal_error, json_response
+from kerasformer.server.served_model import ServedModels
+
+_DRAINED_SECONDS, _DRAINED_BYTES = 1.0, 2**24
+"""How much of a refused body is read, so that a client that sends it whole can then read the answer."""
+
+
+def application(
+    models: ServedModels,
+    limits: Limits,
+    measurements: Measurements,
+    *,
+    api_key: str | None = None,
+    hosts: frozenset[str] | None = None,
+    reuse: bool = True,
+) -> ASGIApp:
+    """Returns the application.
+
+    Args:
+        models: The models, which are closed when the application ends.
+        limits: Limits of the server.
+        measurements: Figures of the server.
+        api_key: Key that requests must have, or `None`.
+        hosts: Names by which clients may call the server; `None` for any.
+        reuse: Whether to continue the caches of earlier texts that begin with the same tokens.
+    """
+
+    async def chat(request: Request) -> Response:
+        asked = read_chat(await read_json(request, limits), models, limits)
+        return await text_requests.respond(request, asked, limits, measurements, reuse)
+
+    async def completion(request: Request) -> Response:
+        asked = read_completion(await read_json(request, limits), models, limits)
+        return await text_requests.respond(request, asked, limits, measurements, reuse)
+
+    async def embedding(request: Request) -> Response:
+        asked = read_embeddings(await read_json(request, limits), models, limits)
+        return await embeddings.respond(request, asked, measurements)
+
+    async def listed(request: Request) -> Response:
+        return json_response({"object": "list", "data": [model.description for model in models]})
+
+    async def described(request: Request) -> Response:
+        return json_response(models.find(request.path_params["name"]).description)
+
+    async def health(request: Request) -> Response:
+        return json_response({"status": "ok"})
+
+    async def metrics(request: Request) -> Response:
+        content, kind = measurements.text()
+        return Response(content, media_type=kind)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        for model in models:
+            await asyncio.to_thread(model.close)
+
+    routes = [
+        Route("/v1/chat/completions", _answering(chat), methods=["POST"]),
+        Route("/v1/completions", _answering(completion), methods=["POST"]),
+        Route("/v1/embeddings", _answering(embedding), methods=["POST"]),
+        Route("/v1/models", _answering(listed)),
+        Route("/v1/models/{name:path}", _answering(described)),
+        Route("/health", _answering(health)),
+        Route("/metrics", _answering(metrics)),
+    ]
+    handlers: Any = {HTTPException: _http_error}
+    app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
+    return _Guard(app, measurements, api_key, hosts, {route.path for route in routes})
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _answering(endpoint: Endpoint) -> Endpoint:
+    """Returns an endpoint that answers errors, too."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except ApiError as error:
+            return error.response()
+        except ClientDisconnect:
+            return Response(status_code=499)  # nobody reads it
+        except Exception as error:
+            return internal_error(error).response()
+
+    return answer
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """Answers a path or a method that does not exist."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    method, path = request.method, request.url.path[:80]
+    if status == 405:
+        message = f"Not allowed to {method} on {path}. Perhaps you meant to use a different HTTP method?"
+        return ApiError(405, message, code="method_not_supported").response()
+    return ApiError(404, f"Unknown request URL: {method} {path}. Please check the URL", code="unknown_url").response()
+
+
+class _Guard:
+    """Checks host and key, counts answers, and closes the connection of a client whose body was not read.
+
+    Args:
+        app: The application.
+        measurements: Figures of the server.
+        api_key: Key that requests must have, or `None`.
+        hosts: Names by which clients may call the server; `None` for any.
+        paths: Paths that are counted by name.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        measurements: Measurements,
+        api_key: str | None,
+        hosts: frozenset[str] | None,
+        paths: set[str],
+    ) -> None:
+        self._app, self._measurements = app, measurements
+        self._key = None if api_key is None else api_key.encode()
+        self._hosts, self._paths = hosts, paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body = _Body(scope, receive)
+
+        async def counted(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._count(scope, message["status"])
+                if body.is_unread:
+                    message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            elif not message.get("more_body", False) and body.is_unread:
+                await send({**message, "more_body": True})
+                await body.drain()
+                message = {"type": "http.response.body", "body": b""}
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (self._app if refusal is None else refusal.response())(scope, body.receive, counted)
+
+    def _refusal(self, scope: Scope) -> ApiError | None:
+        headers = {name: value for name, value in scope["headers"] if name in (b"host", b"authorization")}
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        name = host.rpartition(":")[0] if host.rpartition("]")[2].count(":") else host
+        if self._hosts is not None and name not in self._hosts:
+            return ApiError(403, f"This server answers requests to {', '.join(sorted(self._hosts))} only")
+        if self._key is None or scope["path"] == "/health":
+            return None
+        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key):
+            return None
+        return ApiError(
+            401,
+            "A request needs the header Authorization: Bearer KEY with the API key of this server",
+            code="invalid_api_key",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+    def _count(self, scope: Scope, status: int) -> None:
+        path = scope["path"]
+        endpoint = path if path in self._paths else "/v1/models" if path.startswith("/v1/models/") else "other"
+        self._measurements.requests.labels(endpoint, str(status)).inc()
+
+
+class _Body:
+    """The body of a request, and whether the server still has to read it.
+
+    Args:
+        scope: Scope of the request.
+        receive: Returns the next part.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        names = {name for name, value in scope["headers"] if value != b"0"}
+        self.is_unread = bool(names & {b"content-length", b"transfer-encoding"})
+        self._receive = receive
+
+    async def receive(self) -> Message:
+        """Returns the next message of the client."""
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self.is_unread = False
+        return message
+
+    async def drain(self) -> None:
+        """Reads and forgets the rest, within limits."""
+        size = 0
+        try:
+            async with asyncio.timeout(_DRAINED_SECONDS):
+                while self.is_unread and size < _DRAINED_BYTES:
+                    size += len((await self.receive()).get("body", b""))
+        except TimeoutError:
+            pass

@@ -1,0 +1,66 @@
+"""Bodies of requests: read within limits of size and time, and parsed strictly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+
+from kerasformer.server.limits import Limits
+from kerasformer.server.replies import ApiError
+
+
+async def read_json(request: Request, limits: Limits) -> dict[str, Any]:
+    """Returns the JSON object in the body of a request.
+
+    Raises:
+        ApiError: the body is not JSON (status 400 or 415), too large (413) or too slow (408).
+        ClientDisconnect: the client left before the end.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    # Browsers let any site send a body of another type to a server on this machine.
+    if kind != "application/json":
+        raise ApiError(415, f"Expected the header Content-Type: application/json. Received: {kind or 'none'}")
+    return _parsed(await _content(request, limits))
+
+
+async def _content(request: Request, limits: Limits) -> bytes:
+    """Returns the body. The bytes are counted as they arrive, since a header can name any length."""
+    too_large = ApiError(413, f"The body of a request must have at most {limits.max_body} bytes. Received: more")
+    announced = request.headers.get("content-length", "")
+    if announced.isdecimal() and int(announced[:20]) > limits.max_body:
+        raise too_large
+    content = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_timeout):
+            async for part in request.stream():
+                content += part
+                if len(content) > limits.max_body:
+                    raise too_large
+    except TimeoutError:
+        raise ApiError(
+            408, f"The body of a request must arrive within {limits.body_timeout:g} seconds. Received: less than it"
+        ) from None
+    return bytes(content)
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(content.decode(), parse_constant=_refuse)
+        # A lone surrogate, which JSON can write as \ud800, is no text.
+        json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise ApiError(400, f"The body of the request is not valid JSON in UTF-8: {reason}") from None
+    if not isinstance(value, dict):
+        raise ApiError(400, f"The body of the request must be a JSON object. Received: {type(value).__name__}")
+    return value
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+__all__ = ["ClientDisconnect", "read_json"]

@@ -1,0 +1,94 @@
+"""Requests for answers to conversations, `/v1/chat/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kerasformer.arguments import BOOLEAN, TEXT, instance, sequence
+from kerasformer.server.answers import ChatAnswer
+from kerasformer.server.fields import Fields
+from kerasformer.server.limits import Limits
+from kerasformer.server.replies import ApiError
+from kerasformer.server.sampling import read_sampling, top_candidates
+from kerasformer.server.served_model import ServedModels
+from kerasformer.server.text_requests import TextRequest
+
+_OBJECT = instance("an object", dict)
+_UNSUPPORTED = {
+    "audio": (),
+    "function_call": ("none",),
+    "functions": ([],),
+    "modalities": (["text"],),
+    "prediction": (),
+    "reasoning_effort": ("none",),
+    "verbosity": ("medium",),
+    "web_search_options": (),
+}
+"""Fields that this server does not support, with values that ask for nothing."""
+
+
+def read_chat(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> TextRequest:
+    """Reads a request.
+
+    Raises:
+        ApiError: an unknown model, or a field that is wrong or not supported.
+    """
+    fields = Fields(body)
+    model = models.find(fields.required("model", TEXT))
+    if model.pipe.task != "text-generation":
+        raise ApiError(
+            400, f"{model.name} is for {model.pipe.task} and has no conversations. Use another model", param="model"
+        )
+    messages = [_message(index, each) for index, each in enumerate(_messages(fields))]
+    options: dict[str, Any] = {
+        "continue_final_message": fields.read("continue_final_message", BOOLEAN, False),
+        "chat_template_kwargs": fields.read("chat_template_kwargs", _OBJECT),
+        "tools": _tools(fields),
+    }
+    lengths = ("max_completion_tokens", "max_tokens")
+    sampling = read_sampling(fields, limits, num_prompts=1, default_tokens=None, lengths=lengths)
+    count = fields.read("top_logprobs", top_candidates(None))
+    wanted = fields.read("logprobs", BOOLEAN, False)
+    if count and not wanted:
+        raise ApiError(400, "top_logprobs needs logprobs=true. Received: logprobs=false", param="top_logprobs")
+    fields.refuse_others(_UNSUPPORTED)
+    num_candidates = (count or 0) if wanted else None
+    return TextRequest(model, [messages], options, sampling, num_candidates, ChatAnswer(model, wanted))
+
+
+def _messages(fields: Fields) -> tuple[dict[str, Any], ...]:
+    messages: tuple[dict[str, Any], ...] = fields.required("messages", sequence(_OBJECT, least=1))
+    return messages
+
+
+def _message(index: int, message: dict[str, Any]) -> dict[str, Any]:
+    """Returns a message whose content is a text, as chat templates expect it."""
+    name = f"messages[{index}]"
+    if not isinstance(message.get("role"), str):
+        raise ApiError(400, f"{name} needs a role, such as 'user'", param=f"{name}.role")
+    content = message.get("content")
+    if isinstance(content, list):
+        kinds = {part.get("type") if isinstance(part, dict) else None for part in content}
+        texts = [part.get("text") for part in content if isinstance(part, dict)]
+        if kinds - {"text"} or not all(isinstance(text, str) for text in texts):
+            raise ApiError(
+                400, f"{name}.content must consist of parts of the type 'text'. Received: others", param=name
+            )
+        content = "\n".join(map(str, texts))
+    elif content is not None and not isinstance(content, str):
+        raise ApiError(400, f"{name}.content must be a string or a list of parts", param=f"{name}.content")
+    return {**message, "content": content}
+
+
+def _tools(fields: Fields) -> tuple[dict[str, Any], ...] | None:
+    """Returns the tools that the chat template describes to the model."""
+    tools: tuple[dict[str, Any], ...] = fields.read("tools", sequence(_OBJECT), ())
+    choice = fields.read("tool_choice", instance("'none' or 'auto'", str, dict), "auto")
+    if choice == "none" or not tools:
+        return None
+    if choice != "auto":
+        raise ApiError(
+            400, "This server does not force calls of tools. Expected: 'none' or 'auto'", param="tool_choice"
+        )
+    return tools

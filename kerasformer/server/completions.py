@@ -1,0 +1,70 @@
+"""Requests for continuations of prompts, `/v1/completions`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kerasformer.arguments import BOOLEAN, TEXT, Kind, integer, sequence
+from kerasformer.server.answers import CompletionAnswer
+from kerasformer.server.fields import Fields
+from kerasformer.server.limits import Limits
+from kerasformer.server.replies import ApiError
+from kerasformer.server.sampling import read_sampling, top_candidates
+from kerasformer.server.served_model import ServedModels
+from kerasformer.server.text_requests import TextRequest
+
+_DEFAULT_TOKENS = 16
+"""Number of new tokens of a request without a limit, as in OpenAI's API."""
+_MAX_CANDIDATES = 5
+"""Largest value of `logprobs`, as in OpenAI's API."""
+_TOKENS = sequence(integer(0), least=1)
+_PROMPTS = Kind(
+    "a string, a list of strings, token ids, or a list of lists of token ids", lambda value: _prompts(value)
+)
+
+
+def read_completion(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> TextRequest:
+    """Reads a request.
+
+    Raises:
+        ApiError: an unknown model, or a field that is wrong or not supported.
+    """
+    fields = Fields(body)
+    model = models.find(fields.required("model", TEXT))
+    if not model.generates:
+        raise ApiError(400, f"{model.name} is for {model.pipe.task}, not for texts. Use another model", param="model")
+    prompts = fields.required("prompt", _PROMPTS)
+    options: dict[str, Any] = {}
+    if model.pipe.task != "text-generation":
+        options = {name: fields.read(name, TEXT) for name in ("prefix", "src_lang", "tgt_lang")}
+        if not all(isinstance(prompt, str) for prompt in prompts):
+            raise ApiError(400, f"A prompt of {model.name} must be a string. Received: token ids", param="prompt")
+    sampling = read_sampling(
+        fields, limits, num_prompts=len(prompts), default_tokens=_DEFAULT_TOKENS, lengths=("max_tokens",)
+    )
+    num_candidates = fields.read("logprobs", top_candidates(_MAX_CANDIDATES))
+    echo = fields.read("echo", BOOLEAN, False)
+    if echo and num_candidates is not None:
+        raise ApiError(400, "echo with logprobs is not supported. Expected: one of them", param="echo")
+    fields.refuse_others({"best_of": (1, sampling.n), "suffix": ("",)})
+    writer = model.pipe.tokenizer
+    echoed = [
+        prompt if isinstance(prompt, str) else writer.decode(prompt, skip_special_tokens=True)
+        for prompt in (prompts if echo else ())
+        for _ in range(sampling.n)
+    ]
+    answer = CompletionAnswer(model, num_candidates is not None, echoed)
+    return TextRequest(model, prompts, options, sampling, num_candidates, answer)
+
+
+def _prompts(value: Any) -> tuple[Any, ...]:
+    """Returns the prompts, each a text or token ids."""
+    if isinstance(value, str):
+        return (TEXT.convert(value),)
+    if isinstance(value, list) and value and all(isinstance(each, int) for each in value):
+        return (_TOKENS.convert(value),)
+    return tuple(
+        TEXT.convert(each) if isinstance(each, str) else _TOKENS.convert(each)
+        for each in sequence(Kind("a prompt", lambda each: each), least=1).convert(value)
+    )

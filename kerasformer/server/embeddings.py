@@ -1,0 +1,124 @@
+"""Requests for embeddings of texts, `/v1/embeddings`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from kerasformer.arguments import TEXT, Kind, integer, one_of, sequence
+from kerasformer.errors import KerasformerError
+from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
+from kerasformer.server.clients import while_connected
+from kerasformer.server.fields import Fields
+from kerasformer.server.jobs import Job
+from kerasformer.server.limits import Limits
+from kerasformer.server.measurements import Measurements
+from kerasformer.server.replies import ApiError, json_response, refused
+from kerasformer.server.served_model import ServedModel, ServedModels
+
+_BATCH = 32
+"""Number of texts between two checks whether the client has left."""
+
+
+@dataclass(frozen=True)
+class EmbeddingRequest:
+    """A checked request for embeddings.
+
+    Attributes:
+        model: The model.
+        texts: The texts.
+        options: Further arguments of the pipeline.
+        encoding: `"float"`, or `"base64"` for the bytes of little-endian float32.
+    """
+
+    model: ServedModel
+    texts: tuple[str, ...]
+    options: dict[str, Any]
+    encoding: str
+
+
+def read_embeddings(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> EmbeddingRequest:
+    """Reads a request.
+
+    Raises:
+        ApiError: an unknown model, or a field that is wrong or not supported.
+    """
+    fields = Fields(body)
+    model = models.find(fields.required("model", TEXT))
+    if not model.embeds:
+        raise ApiError(
+            400, f"{model.name} is for {model.pipe.task}, not for embeddings. Use another model", param="model"
+        )
+    texts = fields.required("input", _INPUT)
+    if len(texts) > limits.max_inputs:
+        raise ApiError(400, f"input must have at most {limits.max_inputs} texts. Received: {len(texts)}", param="input")
+    options: dict[str, Any] = {}
+    if isinstance(model.pipe, SentenceSimilarityPipeline):
+        options = {
+            "truncate_dim": fields.read("dimensions", integer(1, model.pipe.embedding.dimension)),
+            "prompt_name": fields.read("prompt_name", TEXT),
+        }
+    else:
+        options = {"pooling": "mean", "normalize": True}
+    encoding = fields.read("encoding_format", one_of("float", "base64"), "float")
+    fields.ignore("user")
+    fields.refuse_others({"dimensions": ()})
+    return EmbeddingRequest(model, texts, options, encoding)
+
+
+async def respond(request: Request, asked: EmbeddingRequest, measurements: Measurements) -> Response:
+    """Returns the response to a request.
+
+    Raises:
+        ApiError: the request is refused.
+        ClientDisconnect: the client left before the answer.
+    """
+
+    def whole(job: Job) -> Generator[tuple[list[np.ndarray], int], None, None]:
+        try:
+            yield _vectors(asked, job)
+        except KerasformerError as error:
+            raise refused(error, "input") from error
+
+    vectors, count = await while_connected(request, asked.model.jobs.start(whole).result())
+    measurements.prompt_tokens.labels(asked.model.name).inc(count)
+    data = [
+        {"object": "embedding", "index": index, "embedding": _encoded(vector, asked.encoding)}
+        for index, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    return json_response({"object": "list", "data": data, "model": asked.model.name, "usage": usage})
+
+
+def _vectors(asked: EmbeddingRequest, job: Job) -> tuple[list[np.ndarray], int]:
+    """Returns the embeddings and the number of tokens of the texts."""
+    pipe, texts, vectors, count = asked.model.pipe, asked.texts, [], 0
+    for start in range(0, len(texts), _BATCH):
+        if job.is_cancelled():
+            break
+        part = list(texts[start : start + _BATCH])
+        vectors += [*pipe(part, **asked.options)]
+        count += sum(len(pipe.tokenizer.encode(text)) for text in part)
+    return vectors, count
+
+
+def _encoded(vector: np.ndarray, encoding: str) -> Any:
+    if encoding == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return vector.tolist()
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    texts = (value,) if isinstance(value, str) else sequence(TEXT, least=1).convert(value)
+    if not all(texts):
+        raise ValueError
+    return tuple(TEXT.convert(text) for text in texts)
+
+
+_INPUT = Kind("a string or a list of strings, none of them empty; token ids are not supported", _texts)

@@ -1,0 +1,172 @@
+"""Requests that are computed in threads, while the event loop serves the clients."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+from kerasformer.server.limits import Limits
+from kerasformer.server.measurements import Measurements
+from kerasformer.server.replies import overloaded
+
+_GRACE = 5.0
+"""Seconds after the timeout in which a thread can still end a text by itself."""
+
+Compute = Callable[["Job"], Generator[Any, None, None]]
+"""Computes the events of a job, in a thread."""
+
+
+class Job:
+    """A request that a thread computes, and its events for the event loop.
+
+    Args:
+        compute: Returns the events; called in the thread.
+        timeout: Seconds from now to the end.
+
+    Attributes:
+        arrival: Time of the request, on the clock of `time.monotonic`.
+    """
+
+    def __init__(self, compute: Compute, timeout: float) -> None:
+        self.arrival = time.monotonic()
+        self._compute, self._deadline = compute, self.arrival + timeout
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue()
+        self._cancelled = threading.Event()
+        self._future: Future[None] | None = None
+        self._has_ended = False
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until the end."""
+        return self._deadline - time.monotonic()
+
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the events any more."""
+        return self._cancelled.is_set()
+
+    def cancel(self) -> None:
+        """Ends the job unless it has ended: at once if it waits, and otherwise after the current token."""
+        if not self._has_ended:
+            self._cancelled.set()
+            if self._future is not None:
+                self._future.cancel()
+
+    def submit(self, executor: ThreadPoolExecutor) -> Future[None]:
+        """Computes the events in a thread as soon as one is free."""
+        self._future = executor.submit(self._run)
+        return self._future
+
+    async def events(self) -> AsyncGenerator[Any, None]:
+        """Yields the events; the job is cancelled if the caller stops before the end.
+
+        Raises:
+            ApiError: the timeout has passed before the first event.
+            BaseException: the error of the computation.
+        """
+        try:
+            while True:
+                async with asyncio.timeout(max(0.0, self.remaining) + _GRACE):
+                    event, error, is_last = await self._events.get()
+                if error is not None:
+                    raise error
+                if is_last:
+                    return
+                yield event
+        except TimeoutError:
+            raise overloaded("The request was not answered in time. Try again later, or ask for less") from None
+        finally:
+            self.cancel()
+
+    async def result(self) -> Any:
+        """Returns the only event; see `events`."""
+        (result,) = [event async for event in self.events()]
+        return result
+
+    def _run(self) -> None:
+        try:
+            if self.remaining <= 0:
+                raise overloaded("The server is busy, and the request has waited too long. Try again later")
+            with closing(self._compute(self)) as events:
+                for event in events:
+                    if self.is_cancelled():
+                        return
+                    self._put(event)
+        except BaseException as error:
+            self._has_ended = True
+            self._put(error=error)
+        else:
+            self._has_ended = True
+            self._put(is_last=True)
+
+    def _put(self, event: Any = None, error: BaseException | None = None, is_last: bool = False) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._events.put_nowait, (event, error, is_last))
+
+
+class Jobs:
+    """The jobs of one model: some are computed, some wait, and more are refused.
+
+    Args:
+        model: Name of the model.
+        limits: Limits of the server.
+        measurements: Figures of the server.
+    """
+
+    def __init__(self, model: str, limits: Limits, measurements: Measurements) -> None:
+        self._limits = limits
+        self._executor = ThreadPoolExecutor(limits.running, thread_name_prefix="kerasformer-request")
+        self._running, self._waiting = measurements.running.labels(model), measurements.waiting.labels(model)
+        self._cancelled = measurements.cancelled.labels(model)
+        self._lock = threading.Lock()
+        self._jobs: set[Job] = set()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def start(self, compute: Compute) -> Job:
+        """Starts a job.
+
+        Raises:
+            ApiError: too many jobs wait.
+        """
+        job = Job(self._counted(compute), self._limits.timeout)
+        with self._lock:
+            if len(self._jobs) >= self._limits.running + self._limits.waiting:
+                raise overloaded("The server is busy with other requests. Try again later")
+            self._jobs.add(job)
+        self._waiting.inc()
+        job.submit(self._executor).add_done_callback(lambda future: self._end(job, future))
+        return job
+
+    def close(self) -> None:
+        """Cancels all jobs and waits for their threads."""
+        for job in list(self._jobs):
+            job.cancel()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def _counted(self, compute: Compute) -> Compute:
+        """Counts a job as running while it is computed."""
+
+        def run(job: Job) -> Generator[Any, None, None]:
+            self._waiting.dec()
+            self._running.inc()
+            try:
+                yield from compute(job)
+            finally:
+                self._running.dec()
+
+        return run
+
+    def _end(self, job: Job, future: Future[None]) -> None:
+        with self._lock:
+            self._jobs.discard(job)
+        if future.cancelled():
+            self._waiting.dec()
+        if job.is_cancelled():
+            self._cancelled.inc()

@@ -1,0 +1,87 @@
+"""Errors as OpenAI's API returns them: a status, and a body with message, type, parameter and code."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from kerasformer.errors import CapacityError, KerasformerError, in_python
+
+_PARAMETERS = {
+    "max_new_tokens": "max_tokens",
+    "num_return_sequences": "n",
+    "stop_strings": "stop",
+    "sequence_bias": "logit_bias",
+    "json_schema": "response_format",
+}
+"""Parameters of the API by the names of generation settings."""
+
+
+class ApiError(Exception):
+    """A request that is refused.
+
+    Args:
+        status: HTTP status.
+        message: What is wrong and what to do.
+        param: Parameter that is wrong.
+        code: Code that programs can compare.
+        headers: Further headers of the response.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = dict(headers or {})
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """Body of the response."""
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> Response:
+        """Returns the response."""
+        return json_response(self.body, self.status, self.headers)
+
+
+def refused(error: KerasformerError, param: str | None = None) -> ApiError:
+    """Returns the answer to a request that a pipeline refuses, with the names of the API's parameters."""
+
+    def style(name: str, value: str | None) -> str:
+        return in_python(_PARAMETERS.get(name, name), value)
+
+    code = "context_length_exceeded" if isinstance(error, CapacityError) else None
+    return ApiError(400, error.message_in(style), param=param, code=code)
+
+
+def overloaded(message: str) -> ApiError:
+    """Returns the answer to a request that may succeed later; OpenAI's clients repeat it after `Retry-After`."""
+    return ApiError(503, message, code="overloaded", headers={"Retry-After": "1"})
+
+
+def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Returns a response with a JSON body."""
+    return Response(encoded(content), status, dict(headers or {}), media_type="application/json")
+
+
+def encoded(content: Any) -> bytes:
+    """Returns JSON as bytes, without NaN and infinity, which JSON does not have."""
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def internal_error(error: BaseException) -> ApiError:
+    """Logs an unexpected error and returns the answer to its request, which does not contain the error's text."""
+    logging.getLogger("kerasformer.server").error("A request failed", exc_info=error)
+    return ApiError(500, "The server had an error while it answered this request", code="internal_error")

@@ -1,0 +1,141 @@
+"""Running of the server on uvicorn."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kerasformer.arguments import check, integer
+from kerasformer.errors import InputError
+from kerasformer.server.application import application
+from kerasformer.server.limits import Limits
+from kerasformer.server.measurements import Measurements
+from kerasformer.server.served_model import open_models
+
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
+"""Names of this machine for itself."""
+_SHUTDOWN_SECONDS = 30
+"""Time in which running requests can end when the server is stopped."""
+
+
+def serve(
+    models: Sequence[str | os.PathLike[str]],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    api_key: str | None = None,
+    num_threads: int | None = None,
+    reuse: bool = True,
+    limits: Limits | None = None,
+    ready: Callable[[str, list[str]], object] = lambda address, names: None,
+) -> None:
+    """Serves models until the process is asked to stop (SIGTERM, Ctrl+C).
+
+    Args:
+        models: Presets, checkpoint folders, hub ids and bundles; `NAME=SOURCE` sets the name.
+        host: Address to listen on; `"0.0.0.0"` for all networks of this machine.
+        port: Port to listen on; 0 selects a free one.
+        api_key: Key that requests must have in `Authorization: Bearer KEY`; `None` for none.
+        num_threads: Number of CPU threads of each bundle; the runtime's default if `None`.
+        reuse: Whether a text that begins like an earlier one continues its caches.
+        limits: Limits of the server.
+        ready: Called with the address of the API and the names of the models before the first request.
+    Raises:
+        InputError: the address is unavailable, the key is empty, or a model cannot be served.
+    """
+    limits, measurements = limits or Limits(), Measurements()
+    if api_key is not None and (not api_key.strip() or not api_key.isascii()):
+        raise InputError("An API key must have at least one character, all of them ASCII. Received: another key")
+    # Before models are loaded, which can take minutes.
+    listening = listen(host, check("port", port, integer(0, 65_535)))
+    with listening:
+        opened = open_models(models, limits, measurements, num_threads)
+        # Without a key, a web page whose name leads to this machine could use the server.
+        hosts = LOOPBACK if api_key is None and host in ("127.0.0.1", "localhost", "::1") else None
+        app = application(opened, limits, measurements, api_key=api_key, hosts=hosts, reuse=reuse)
+        ready(_address(listening), [model.name for model in opened])
+        with _signals_end_quietly():
+            uvicorn.Server(settings(app, limits)).run([listening])
+
+
+def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
+    """Returns the settings of uvicorn. Requests are not logged, since they are private."""
+    return uvicorn.Config(
+        app,
+        http=_protocol(limits.body_timeout),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=limits.connections,
+        timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+    )
+
+
+def _protocol(seconds: float) -> type[H11Protocol]:
+    """Returns the protocol of uvicorn with a time limit for the headers of a request."""
+
+    class Protocol(H11Protocol):
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._await_headers()
+
+        def data_received(self, data: bytes) -> None:
+            cycle = self.cycle
+            super().data_received(data)
+            if self.cycle is not cycle:
+                self._headers.cancel()
+            elif cycle is not None and cycle.response_complete and self._headers.cancelled():
+                self._await_headers()  # part of the headers of the next request
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._headers.cancel()
+            super().connection_lost(exc)
+
+        def _await_headers(self) -> None:
+            self._headers = self.loop.call_later(seconds, self.transport.close)
+
+    return Protocol
+
+
+@contextmanager
+def _signals_end_quietly() -> Iterator[None]:
+    """Ignores the signal that has stopped the server, which uvicorn raises again when everything has ended."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {each: signal.signal(each, lambda number, frame: None) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that is bound to an address."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+    except OSError as error:
+        raise InputError(
+            f"The server cannot listen on {host}:{port}: {error}. Choose another --port, or 0 for a free one."
+        ) from error
+    return listening
+
+
+def _address(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"

@@ -1,0 +1,184 @@
+"""An engine that several threads use at the same time: one thread runs it, and texts take turns step by step."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from kerasformer.decoding.protocols import JointStep, ResumableStep, State, Step, input_vocab_size
+from kerasformer.errors import InputError, KerasformerError
+
+CHUNK = 128
+"""Number of tokens of a prompt that are read between two steps of other texts."""
+
+
+class _Call:
+    """A call of the engine that a thread waits for."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._future: Future[Any] = Future()
+        self.function, self.arguments = function, arguments
+
+    def run(self) -> None:
+        """Calls the engine."""
+        try:
+            self.finish(self.function(*self.arguments))
+        except BaseException as error:
+            self.fail(error)
+
+    def finish(self, result: Any) -> None:
+        """Passes the result to the thread that waits."""
+        self._future.set_result(result)
+
+    def fail(self, error: BaseException) -> None:
+        """Raises an error in the thread that waits."""
+        self._future.set_exception(error)
+
+    def result(self) -> Any:
+        """Waits for the result."""
+        try:
+            return self._future.result()
+        finally:
+            self.arguments = ()  # a state holds the memory of its caches
+
+
+class SharedStep:
+    """Implements `Step` for several threads.
+
+    All texts that are ready for their next token get it in one step, if the engine can do this (`JointStep`), and
+    otherwise one after another. A prompt is read in chunks between the steps of other texts, and the chunks do not
+    depend on them.
+
+    Args:
+        engine: The engine; no other thread may use it.
+        observe: Called with the number of texts of each step.
+    """
+
+    def __init__(self, engine: Step, observe: Callable[[int], object] = lambda rows: None) -> None:
+        self._engine, self._observe = engine, observe
+        self.is_encoder_decoder, self.capacity = engine.is_encoder_decoder, engine.capacity
+        self.vocab_size, self.step_lengths = engine.vocab_size, engine.step_lengths
+        self.input_vocab_size = input_vocab_size(engine)
+        self._condition = threading.Condition()
+        self._steps: list[_Call] = []
+        self._others: deque[_Call] = deque()
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="kerasformer-engine", daemon=True)
+        self._thread.start()
+
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
+        """Reads the prompt; see `Step.start`."""
+        ids = inputs[0][mask[0] > 0] if len(inputs) == 1 else inputs[0][:0]
+        resumes = isinstance(self._engine, ResumableStep) and not self.is_encoder_decoder
+        if not resumes or not CHUNK < len(ids) - 1 < self.capacity:
+            return self._other(self._engine.start, inputs, mask)
+        first = ids[None, : CHUNK + 1]
+        state = self._other(self._engine.start, first, np.ones_like(first))
+        return self._continued(state, CHUNK, ids[CHUNK:-1])
+
+    def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Reads the next tokens; see `Step.step`."""
+        call = _Call(self._engine.step, tokens, state)
+        result: tuple[np.ndarray, State] = self._wait(call, is_step=tokens.ndim == 2 and tokens.shape[1] == 1)
+        return result
+
+    def reorder(self, state: State, rows: np.ndarray) -> State:
+        """Selects rows; see `Step.reorder`."""
+        return self._other(self._engine.reorder, state, rows)
+
+    def rewind(self, state: State, count: int) -> State:
+        """Removes the last tokens; see `Step.rewind`."""
+        return self._other(self._engine.rewind, state, count)
+
+    def fork(self, state: State) -> State:
+        """Copies a state; see `Step.fork`."""
+        return self._other(self._engine.fork, state)
+
+    def close(self) -> None:
+        """Ends the thread; calls that wait raise an error."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify()
+        self._thread.join()
+
+    def _continued(self, state: State, length: int, tokens: np.ndarray) -> State:
+        """Reads the tokens of a prompt after its first `length` ones, in chunks."""
+        engine: Any = self._engine
+        while True:
+            part, tokens = tokens[:CHUNK], tokens[CHUNK:]
+            state = self._other(engine.resume, state, length, part)
+            length += len(part)
+            if not len(tokens):
+                return state
+
+    def _other(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._wait(_Call(function, *arguments), is_step=False)
+
+    def _wait(self, call: _Call, is_step: bool) -> Any:
+        with self._condition:
+            if self._closed:
+                raise InputError("The server is stopping. Expected: a running engine. Try again later")
+            (self._steps if is_step else self._others).append(call)
+            self._condition.notify()
+        return call.result()
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                self._condition.wait_for(lambda: self._steps or self._others or self._closed)
+                if self._closed:
+                    break
+                steps, self._steps = self._steps, []
+                other = self._others.popleft() if self._others else None
+            if steps:
+                self._step(steps)
+            if other is not None:
+                other.run()
+            del steps, other  # and the caches that they hold, before the thread waits
+        for call in (*self._steps, *self._others):
+            call.fail(InputError("The server is stopping. Expected: a running engine. Try again later"))
+
+    def _step(self, calls: list[_Call]) -> None:
+        """Computes the next token of several texts."""
+        engine = self._engine
+        if len(calls) == 1 or not isinstance(engine, JointStep):
+            for call in calls:
+                self._observe(1)
+                call.run()
+            return
+        self._observe(len(calls))
+        try:
+            results = engine.step_together([call.arguments for call in calls])
+        except KerasformerError:  # such as a full cache of one of them; none was read
+            for call in calls:
+                call.run()
+        except BaseException as error:
+            for call in calls:
+                call.fail(error)
+        else:
+            for call, result in zip(calls, results, strict=True):
+                call.finish(result)
+
+
+class ResumableSharedStep(SharedStep):
+    """`SharedStep` of an engine that can continue earlier texts."""
+
+    def resume(self, state: State, length: int, tokens: np.ndarray) -> State:
+        """Continues an earlier text; see `ResumableStep.resume`."""
+        return self._continued(state, length, tokens)
+
+    def version(self) -> Hashable:
+        """Returns the version of the weights; see `ResumableStep.version`."""
+        engine: Any = self._engine
+        version: Hashable = engine.version()
+        return version
+
+
+def shared_step(engine: Step, observe: Callable[[int], object] = lambda rows: None) -> SharedStep:
+    """Returns an engine for several threads; arguments as for `SharedStep`."""
+    return (ResumableSharedStep if isinstance(engine, ResumableStep) else SharedStep)(engine, observe)

@@ -1,0 +1,231 @@
+"""Generation of the texts of a request, token by token, in a thread."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kerasformer.decoding import ENDED, Node
+from kerasformer.errors import KerasformerError
+from kerasformer.generation import NewText
+from kerasformer.pipelines.generation_base import Prompt
+from kerasformer.server.jobs import Job
+from kerasformer.server.measurements import Measurements
+from kerasformer.server.replies import refused
+from kerasformer.server.sampling import Sampling
+from kerasformer.server.served_model import ServedModel
+from kerasformer.server.stop_texts import StopTexts
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token of a text, with its probability.
+
+    Attributes:
+        id: Token id.
+        start: Index of the character of the text at which the token begins.
+        log_probability: Log-probability before rules and filters.
+        candidates: The most probable tokens and their log-probabilities, best first.
+    """
+
+    id: int
+    start: int
+    log_probability: float
+    candidates: tuple[tuple[int, float], ...]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A piece of a text.
+
+    Attributes:
+        index: Index of the text in the answer.
+        text: The piece; may be empty.
+        tokens: Its tokens, if log-probabilities are requested.
+        finish_reason: `"stop"` or `"length"` at the end of the text, and otherwise `None`.
+    """
+
+    index: int
+    text: str
+    tokens: tuple[Token, ...] = ()
+    finish_reason: str | None = None
+
+
+@dataclass
+class Usage:
+    """Numbers of tokens of a request.
+
+    Attributes:
+        prompt: Tokens of the prompts.
+        reused: Those that were in a cache.
+        new: Generated tokens.
+    """
+
+    prompt: int = 0
+    reused: int = 0
+    new: int = 0
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The numbers as in OpenAI's API."""
+        return {
+            "prompt_tokens": self.prompt,
+            "completion_tokens": self.new,
+            "total_tokens": self.prompt + self.new,
+            "prompt_tokens_details": {"cached_tokens": self.reused},
+        }
+
+
+class Texts:
+    """The texts of a request.
+
+    Args:
+        model: The model.
+        prompts: Prompts as for `TextGenerationPipeline.prompt`.
+        options: Further arguments of it, such as those of a chat template.
+        sampling: How the texts are generated.
+        num_candidates: Number of candidates of each token; `None` without log-probabilities.
+        reuse: Whether to continue the caches of earlier texts.
+        measurements: Figures of the server.
+
+    Attributes:
+        usage: Numbers of tokens; complete after the last piece.
+    """
+
+    def __init__(
+        self,
+        model: ServedModel,
+        prompts: Sequence[Any],
+        options: dict[str, Any],
+        sampling: Sampling,
+        num_candidates: int | None,
+        reuse: bool,
+        measurements: Measurements,
+    ) -> None:
+        self.usage = Usage()
+        self._model, self._prompts, self._options, self._sampling = model, prompts, options, sampling
+        self._num_candidates, self._reuse, self._figures = num_candidates, reuse, measurements
+
+    def pieces(self, job: Job) -> Generator[list[Piece], None, None]:
+        """Yields the pieces of each step; the first is empty and shows that the prompt was accepted and read.
+
+        Raises:
+            ApiError: the pipeline refuses the request.
+        """
+        try:
+            for index, prompt in enumerate(self._prompts):
+                yield from self._texts_of(prompt, index * self._sampling.n, job)
+        except KerasformerError as error:
+            raise refused(error) from error
+
+    def _texts_of(self, prompt: Any, first: int, job: Job) -> Generator[list[Piece], None, None]:
+        """Yields the pieces of the texts for one prompt, which have the indices from `first`."""
+        prepared = self._prepared(prompt, job)
+        self._count_prompt(prepared)
+        writer, before = self._model.pipe.tokenizer.writer, prepared.before
+        texts = [
+            _Text(first + row, NewText(writer, before), StopTexts(self._sampling.stops), self._num_candidates)
+            for row in range(self._sampling.n)
+        ]
+        with prepared.run(self._reuse) as run:
+            last = None
+            for tokens, nodes in run:
+                now = time.monotonic()
+                if last is None:
+                    self._count_first(run.reused, now - job.arrival)
+                    yield []
+                else:
+                    self._figures.next_token.labels(self._model.name).observe(now - last)
+                last = now
+                pieces = [
+                    text.add(token, node)
+                    for text, token, node in zip(texts, tokens.tolist(), nodes, strict=True)
+                    if token != ENDED
+                ]
+                self.usage.new += len(pieces)
+                self._figures.new_tokens.labels(self._model.name).inc(len(pieces))
+                if shown := [piece for piece in pieces if piece is not None]:
+                    yield shown
+                if all(text.is_stopped for text in texts):
+                    break
+        reasons = run.finish_reasons or ["stop"] * len(texts)
+        yield [text.end(reason) for text, reason in zip(texts, reasons, strict=True)]
+
+    def _prepared(self, prompt: Any, job: Job) -> Prompt:
+        settings = {**self._sampling.settings, "cancelled": job.is_cancelled, "max_time": max(job.remaining, 0.001)}
+        settings["explain"] = self._num_candidates is not None  # records the candidates
+        prepared: Prompt = self._model.pipe.prompt(prompt, **self._options, **settings)
+        request, step = prepared.request, prepared.step
+        room = step.capacity - (1 if step.is_encoder_decoder else prepared.num_tokens)
+        limits = [each for each in (request.config.max_new_tokens, self._sampling.max_tokens) if each is not None]
+        if not limits or room < 1:
+            return prepared
+        # A text that fills the cache ends there, without a warning for each request.
+        config = request.config.replace(max_new_tokens=min(*limits, room))
+        return dataclasses.replace(prepared, request=dataclasses.replace(request, config=config))
+
+    def _count_prompt(self, prompt: Prompt) -> None:
+        self.usage.prompt += prompt.num_tokens
+        self._figures.prompt_tokens.labels(self._model.name).inc(prompt.num_tokens)
+
+    def _count_first(self, reused: int, seconds: float) -> None:
+        self.usage.reused += reused
+        self._figures.reused_tokens.labels(self._model.name).inc(reused)
+        self._figures.first_token.labels(self._model.name).observe(seconds)
+
+
+@dataclass
+class _Text:
+    """One text while it is generated.
+
+    Attributes:
+        index: Index of the text in the answer.
+        decoder: Decodes its tokens.
+        stops: Ends it before a stop sequence.
+        num_candidates: Number of candidates of each token; `None` without log-probabilities.
+        length: Number of decoded characters.
+        sent: Number of characters that were passed on.
+        tokens: Tokens that were not passed on yet.
+    """
+
+    index: int
+    decoder: NewText
+    stops: StopTexts
+    num_candidates: int | None
+    length: int = 0
+    sent: int = 0
+    tokens: list[Token] = field(default_factory=list)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a stop sequence was found."""
+        return self.stops.found
+
+    def add(self, token: int, node: Node | None) -> Piece | None:
+        """Adds a token; returns the piece that can be passed on, if there is one."""
+        if self.is_stopped:
+            return None
+        if node is not None and self.num_candidates is not None:
+            best = zip(node.choice.tokens.tolist(), node.choice.log_probabilities.tolist(), strict=True)
+            candidates = tuple(best)[: self.num_candidates]
+            self.tokens.append(Token(token, self.length, node.log_probability, candidates))
+        new = self.decoder.put([token])
+        self.length += len(new)
+        text = self.stops.put(new)
+        return self._piece(text) if text else None
+
+    def end(self, reason: str) -> Piece:
+        """Returns the last piece."""
+        stopped = self.is_stopped
+        text = self.stops.put(self.decoder.end()) + self.stops.end()
+        is_complete = stopped or self.is_stopped or reason in ("eos", "stop")
+        return self._piece(text, "stop" if is_complete else "length")
+
+    def _piece(self, text: str, reason: str | None = None) -> Piece:
+        self.sent += len(text)
+        shown = tuple(token for token in self.tokens if token.start < self.sent)
+        self.tokens = self.tokens[len(shown) :]
+        return Piece(self.index, text, shown, reason)

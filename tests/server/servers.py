@@ -1,0 +1,62 @@
+"""Servers in a thread of the test, and their clients."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import uvicorn
+
+from kerasformer.server.application import application
+from kerasformer.server.limits import Limits
+from kerasformer.server.measurements import Measurements
+from kerasformer.server.running import LOOPBACK, listen, settings
+from kerasformer.server.served_model import ServedModel, open_models
+
+
+@dataclass
+class Running:
+    """A running server."""
+
+    port: int
+    models: dict[str, ServedModel]
+    measurements: Measurements
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, **options: Any) -> openai.OpenAI:
+        return openai.OpenAI(base_url=f"{self.url}/v1", **{"api_key": "none", "max_retries": 0, **options})
+
+    def async_client(self) -> openai.AsyncOpenAI:
+        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+
+
+@contextmanager
+def running(sources: list[str], limits: Limits | None = None, **options: Any) -> Iterator[Running]:
+    limits, measurements = limits or Limits(), Measurements()
+    models = open_models(sources, limits, measurements)
+    app = application(models, limits, measurements, **{"hosts": LOOPBACK, **options})
+    with listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(settings(app, limits))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            wait_until(lambda: server.started)
+            yield Running(listening.getsockname()[1], {model.name: model for model in models}, measurements)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it does not hold in time"
+        time.sleep(0.005)
