@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client.metrics_core import Metric
 
 _FIRST = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _NEXT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
@@ -35,6 +38,10 @@ class Measurements:
         self.first_token = histogram("time_to_first_token_seconds", "Time from a request to its first token.", _FIRST)
         self.next_token = histogram("time_per_token_seconds", "Time of each further token.", _NEXT)
         self.step_rows = histogram("step_rows", "Number of texts that one step of the engine continues.", _ROWS)
+
+    def collect(self) -> Iterable[Metric]:
+        """Returns the figures."""
+        return self._registry.collect()
 
     def text(self) -> tuple[bytes, str]:
         """Returns the figures and their content type."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
@@ -15,6 +16,8 @@ from kerasformer.errors import InputError, KerasformerError
 
 CHUNK = 128
 """Number of tokens of a prompt that are read between two steps of other texts."""
+_PATIENCE = 0.5
+"""Time to wait for the texts of the last step, relative to its duration. A text that has ended costs this once."""
 
 
 class _Call:
@@ -68,6 +71,7 @@ class SharedStep:
         self._steps: list[_Call] = []
         self._others: deque[_Call] = deque()
         self._closed = False
+        self._expected, self._patience = 1, 0.0
         self._thread = threading.Thread(target=self._run, name="kerasformer-engine", daemon=True)
         self._thread.start()
 
@@ -131,6 +135,11 @@ class SharedStep:
         while True:
             with self._condition:
                 self._condition.wait_for(lambda: self._steps or self._others or self._closed)
+                if self._steps and self._patience:
+                    # Texts of the last step are about to be ready, too: their threads choose tokens one after another.
+                    self._condition.wait_for(
+                        lambda: len(self._steps) >= self._expected or self._closed, timeout=self._patience
+                    )
                 if self._closed:
                     break
                 steps, self._steps = self._steps, []
@@ -145,24 +154,35 @@ class SharedStep:
 
     def _step(self, calls: list[_Call]) -> None:
         """Computes the next token of several texts."""
-        engine = self._engine
-        if len(calls) == 1 or not isinstance(engine, JointStep):
+        if not isinstance(self._engine, JointStep):
             for call in calls:
                 self._observe(1)
                 call.run()
             return
         self._observe(len(calls))
-        try:
-            results = engine.step_together([call.arguments for call in calls])
-        except KerasformerError:  # such as a full cache of one of them; none was read
-            for call in calls:
-                call.run()
-        except BaseException as error:
-            for call in calls:
-                call.fail(error)
-        else:
-            for call, result in zip(calls, results, strict=True):
+        start = time.monotonic()
+        results = self._results(self._engine, calls)
+        with self._condition:  # the next step can have these texts, and those that became ready meanwhile
+            self._expected = len(calls) + len(self._steps)
+            self._patience = _PATIENCE * (time.monotonic() - start) if self._expected > 1 else 0.0
+        for call, result in zip(calls, results, strict=True):
+            if isinstance(result, BaseException):
+                call.fail(result)
+            else:
                 call.finish(result)
+
+    @staticmethod
+    def _results(engine: JointStep, calls: list[_Call]) -> list[Any]:
+        """Returns the result of each call, or its error."""
+        try:
+            return [*engine.step_together([call.arguments for call in calls])]
+        except KerasformerError as error:
+            if len(calls) == 1:
+                return [error]
+            # Such as the full cache of one text; none was read.
+            return [result for call in calls for result in SharedStep._results(engine, [call])]
+        except BaseException as error:
+            return [error] * len(calls)
 
 
 class ResumableSharedStep(SharedStep):

@@ -15,26 +15,24 @@ from kerasformer.errors import CapacityError, InputError
 from kerasformer.server.shared_step import CHUNK, shared_step
 from tests.chat_templates.chat_model import shared_chat
 from tests.decoding.engines import Toy
+from tests.server.servers import wait_until
 
 
-class Observed:
-    """A LiteRT engine that records its calls in order."""
+def observed(engine, first):
+    """Records the calls of an engine in order; the first one waits for an event."""
+    calls = []
 
-    def __init__(self):
-        self.engine = kf.pipeline(None, shared_chat("tflite")).model
-        self.calls, self.first = [], threading.Event()
+    def recorded(name, function):
+        def call(*arguments):
+            first.wait(10)
+            calls.append(name)
+            return function(*arguments)
 
-    def __getattr__(self, name):
-        value = getattr(self.engine, name)
-        if name not in ("start", "step", "step_together", "resume"):
-            return value
+        return call
 
-        def recorded(*arguments):
-            self.first.wait(10)
-            self.calls.append((name, len(arguments[0])))
-            return value(*arguments)
-
-        return recorded
+    for name in ("start", "step", "step_together", "resume"):
+        setattr(engine, name, recorded(name, getattr(engine, name)))
+    return calls
 
 
 def prompts(count, length):
@@ -55,26 +53,33 @@ def test_texts_of_other_threads_change_nothing():
 
 
 def test_long_prompts_are_read_in_chunks_between_the_steps_of_others():
-    observed = Observed()
-    shared = shared_step(observed)
-    long, short = prompts(1, 250)[0], prompts(1, 20)[0]
-    config = GenerationConfig(max_new_tokens=4)
+    engine, alone, first = tflite(), shared_step(tflite()), threading.Event()
+    calls, shared = observed(engine, first), shared_step(engine)
+    assert isinstance(shared, ResumableStep)
+    (long,), (short,) = prompts(1, 250), prompts(1, 20)
+    lengths = {id(long): 4, id(short): 30}
+
+    def run(step, ids):
+        return generate(step, ids, config=GenerationConfig(max_new_tokens=lengths[id(ids)])).sequences
+
     with ThreadPoolExecutor(2) as threads:
-        results = [threads.submit(generate, shared, ids, config=config) for ids in (short, long)]
-        observed.first.set()
-        received = [result.result().sequences for result in results]
+        results = [threads.submit(run, shared, ids) for ids in (short, long)]
+        first.set()
+        received = [result.result() for result in results]
+    reads = [index for index, name in enumerate(calls) if name in ("start", "resume")]
+    assert len(reads) == 1 + -(-249 // CHUNK)
+    assert "step" in calls[reads[0] : reads[-1]]
+    np.testing.assert_equal(received, [run(alone, ids) for ids in (short, long)])
     shared.close()
-    sizes = [size for name, size in observed.calls if name == "step" or name == "step_together"]
-    assert sum(name in ("start", "resume") for name, _ in observed.calls) == 1 + -(-249 // CHUNK)
-    assert sizes and isinstance(shared, ResumableStep)
-    alone = shared_step(observed.engine)
-    expected = [generate(alone, ids, config=config).sequences for ids in (short, long)]
-    np.testing.assert_equal(received, expected)
     alone.close()
 
 
+def tflite():
+    return kf.pipeline(None, shared_chat("tflite")).model
+
+
 def test_a_full_cache_is_an_error_of_its_text_alone():
-    engine = kf.pipeline(None, shared_chat("tflite")).model
+    engine = tflite()
     (full,), (other,) = prompts(1, 256), prompts(1, 8)
     states = [engine.start(ids, np.ones_like(ids)) for ids in (full, other)]
     tokens = [ids[:, -1:] for ids in (full, other)]
@@ -84,12 +89,12 @@ def test_a_full_cache_is_an_error_of_its_text_alone():
         engine.step_together([*zip(tokens, states, strict=True)])
     with pytest.raises(InputError, match="shape"):
         engine.step_together([(np.zeros((2, 1), np.int32), states[1])])
-    shared, blocked = shared_step(engine), threading.Event()
+    shared, entered, blocked = shared_step(engine), threading.Event(), threading.Event()
     with ThreadPoolExecutor(3) as threads:
-        threads.submit(shared._other, blocked.wait, 10)
+        threads.submit(shared._other, lambda: entered.set() or blocked.wait(10))
+        entered.wait()
         results = [threads.submit(shared.step, *each) for each in zip(tokens, states, strict=True)]
-        while len(shared._steps) < 2:
-            pass
+        wait_until(lambda: len(shared._steps) == 2)
         blocked.set()
         with pytest.raises(CapacityError):
             results[0].result()

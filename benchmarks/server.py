@@ -1,0 +1,251 @@
+"""Throughput and memory of the HTTP server: `python -m benchmarks.server BUNDLE… [--clients 1 4 8]`.
+
+For each bundle of a model that generates text, clients send requests of random tokens, each the next one as soon as it
+has its answer. The same server computes them with and without steps that several texts share, in turn, and the best
+round counts. A table shows the new tokens per second of all clients, the mean time to the first token and of each
+further token, and how many texts a step had on average.
+
+`--visits 1000` measures memory instead: clients that read an answer, leave in the middle of one, or send nonsense; the
+resident size after each tenth of them. Without a bundle, GPT-2 124M with random weights is exported in int8 for LiteRT
+and ONNX Runtime.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import uvicorn
+
+import kerasformer as kf
+from kerasformer.decoding.protocols import JointStep
+from kerasformer.server.application import application
+from kerasformer.server.limits import Limits
+from kerasformer.server.measurements import Measurements
+from kerasformer.server.running import listen, settings
+from kerasformer.server.served_model import ServedModel, ServedModels
+
+
+class Separate:
+    """An engine whose texts take turns, although they could share steps."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        for name in ("is_encoder_decoder", "capacity", "vocab_size", "step_lengths"):
+            setattr(self, name, getattr(engine, name))
+        for name in ("start", "step", "reorder", "rewind", "fork", "resume", "version"):
+            setattr(self, name, getattr(engine, name))
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures of one round, or of all rounds until now.
+
+    Attributes:
+        seconds: Duration.
+        tokens: New tokens of all clients.
+        first: Number of first tokens, and the sum of their times in seconds.
+        following: The same of further tokens.
+        steps: Number of steps, and the sum of their texts.
+    """
+
+    seconds: float
+    tokens: float
+    first: tuple[float, float]
+    following: tuple[float, float]
+    steps: tuple[float, float]
+
+    @classmethod
+    def now(cls, measurements: Measurements) -> Figures:
+        """Returns the figures of a server until now."""
+        values = {
+            (sample.name.removeprefix("kerasformer_")): sample.value
+            for family in measurements.collect()
+            for sample in family.samples
+            if "le" not in sample.labels
+        }
+        names = ("time_to_first_token_seconds", "time_per_token_seconds", "step_rows")
+        pairs = [(values.get(f"{name}_count", 0.0), values.get(f"{name}_sum", 0.0)) for name in names]
+        return cls(time.perf_counter(), values.get("generated_tokens_total", 0.0), *pairs)
+
+    def since(self, before: Figures) -> Figures:
+        """Returns the figures since an earlier time."""
+
+        def difference(new: tuple[float, float], old: tuple[float, float]) -> tuple[float, float]:
+            return new[0] - old[0], new[1] - old[1]
+
+        return Figures(
+            self.seconds - before.seconds,
+            self.tokens - before.tokens,
+            difference(self.first, before.first),
+            difference(self.following, before.following),
+            difference(self.steps, before.steps),
+        )
+
+
+def mean(pair: tuple[float, float]) -> float:
+    """Returns the mean of a number of values and their sum."""
+    return pair[1] / pair[0]
+
+
+@contextmanager
+def running(bundle: Path, limits: Limits, threads: int | None) -> Iterator[tuple[str, ServedModel, Measurements]]:
+    """Runs a server in a thread; yields its address, its model and its figures."""
+    measurements = Measurements()
+    # Figures do not depend on the tokenizer, which bundles of random weights lack.
+    pipe = kf.pipeline(None, bundle, tokenizer="story-gpt2", num_threads=threads)
+    model = ServedModel("model", pipe, limits, measurements)
+    app = application(ServedModels([model]), limits, measurements, reuse=False)
+    with listen("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(settings(app, limits))
+        thread = threading.Thread(target=server.run, args=([listening],))
+        thread.start()
+        try:
+            while not server.started:
+                time.sleep(0.01)
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}/v1", model, measurements
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+async def client(http: httpx.AsyncClient, url: str, prompts: Sequence[list[int]], new_tokens: int) -> None:
+    """Sends requests one after another, and reads the streams of their answers."""
+    for prompt in prompts:
+        body = {"model": "model", "prompt": prompt, "max_tokens": new_tokens, "temperature": 0, "stream": True}
+        async with http.stream("POST", f"{url}/completions", json=body) as answer:
+            async for line in answer.aiter_lines():
+                if '"error"' in line:
+                    raise RuntimeError(line)
+
+
+async def round_of(url: str, count: int, requests: int, prompt: int, new_tokens: int, vocab_size: int) -> None:
+    """Runs some clients at the same time."""
+    prompts = np.random.default_rng(0).integers(100, min(vocab_size, 1900), (count, requests, prompt)).tolist()
+    async with httpx.AsyncClient(timeout=600) as http:
+        await asyncio.gather(*(client(http, url, each, new_tokens) for each in prompts))
+
+
+def throughput(bundle: Path, arguments: argparse.Namespace) -> None:
+    """Prints the rows of one bundle."""
+    limits = Limits(running=max(arguments.clients))
+    with running(bundle, limits, arguments.threads) as (url, model, measurements):
+        shared, engine = model.pipe.model, model.pipe.model._engine
+        ways = {"one after another": Separate(engine)}
+        if isinstance(engine, JointStep):
+            ways["shared steps"] = engine
+        for count in arguments.clients:
+            best: dict[str, Figures] = {}
+            for _ in range(arguments.rounds):
+                for way, step in ways.items():
+                    shared._engine = step
+                    sizes = arguments.requests, arguments.prompt, arguments.new_tokens, engine.vocab_size
+                    before = Figures.now(measurements)
+                    asyncio.run(round_of(url, count, *sizes))
+                    figures = Figures.now(measurements).since(before)
+                    if way not in best or figures.seconds < best[way].seconds:
+                        best[way] = figures
+            for way, figures in best.items():
+                print(
+                    f"| {bundle.name} | {count} | {way} | {figures.tokens / figures.seconds:.0f} "
+                    f"| {1000 * mean(figures.first):.0f} | {1000 * mean(figures.following):.1f} "
+                    f"| {mean(figures.steps):.1f} |",
+                    flush=True,
+                )
+
+
+async def visits(url: str, count: int, vocab_size: int) -> None:
+    """Sends requests of all kinds, twenty at a time."""
+    random = np.random.default_rng(0)
+
+    async def visit(http: httpx.AsyncClient, number: int) -> None:
+        prompt = random.integers(100, min(vocab_size, 1900), int(random.integers(4, 60))).tolist()
+        body = {"model": "model", "prompt": prompt, "max_tokens": 16, "temperature": 0}
+        if number % 4 == 0:
+            await http.post(f"{url}/completions", json=body)
+        elif number % 4 == 1:
+            async with http.stream("POST", f"{url}/completions", json=body | {"stream": True}) as answer:
+                async for _ in answer.aiter_lines():
+                    break
+        elif number % 4 == 2:
+            task = asyncio.create_task(http.post(f"{url}/completions", json=body))
+            await asyncio.sleep(float(random.random()) * 0.2)
+            task.cancel()
+        else:
+            await http.post(f"{url}/completions", content=b"{" * 100_000)
+
+    async with httpx.AsyncClient(timeout=600) as http:
+        for start in range(0, count, 20):
+            await asyncio.gather(*(visit(http, start + number) for number in range(20)))
+
+
+def resident() -> float:
+    """Returns the resident size of this process in MB (Linux)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS"))
+
+
+def memory(bundle: Path, arguments: argparse.Namespace) -> None:
+    """Prints the memory of one bundle."""
+    with running(bundle, Limits(), arguments.threads) as (url, model, _):
+        sizes = [resident()]
+        for _ in range(10):
+            asyncio.run(visits(url, arguments.visits // 10, model.pipe.model.vocab_size))
+            while len(model.jobs):
+                time.sleep(0.01)
+            sizes.append(resident())
+        print(f"| {bundle.name} | " + " | ".join(f"{size:.0f}" for size in sizes) + f" | {threading.active_count()} |")
+
+
+def exported(folder: Path) -> list[Path]:
+    """Exports GPT-2 124M with random weights."""
+    import dataclasses
+
+    import transformers
+
+    from kerasformer import zoo
+    from kerasformer.export import export, recipe
+
+    transformers.GPT2LMHeadModel(transformers.GPT2Config()).save_pretrained(folder / "gpt2")
+    model = zoo.load(folder / "gpt2")
+    loose = dataclasses.replace(recipe("int8"), min_agreement=0.0, tolerance=10.0)
+    for name in ("tflite", "onnx"):
+        export(model, folder / f"gpt2-{name}-int8", name, quantize=loose, capacity=512, progress=False)
+    return [folder / f"gpt2-{name}-int8" for name in ("tflite", "onnx")]
+
+
+def main() -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundles", type=Path, nargs="*")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 8])
+    parser.add_argument("--requests", type=int, default=2, help="requests of each client in a round")
+    parser.add_argument("--prompt", type=int, default=32, help="tokens of a prompt")
+    parser.add_argument("--new-tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int)
+    parser.add_argument("--visits", type=int, default=0, help="measure memory with this number of requests")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        bundles = arguments.bundles or exported(Path(folder))
+        if arguments.visits:
+            print("| bundle | MB at the start |" + " |" * 10 + " threads |\n|" + "---|" * 13)
+        else:
+            print("| bundle | clients | steps | tokens/s | first token, ms | next token, ms | texts of a step |")
+            print("|---|---|---|---|---|---|---|")
+        for bundle in bundles:
+            (memory if arguments.visits else throughput)(bundle, arguments)
+
+
+if __name__ == "__main__":
+    main()
