@@ -43,7 +43,7 @@ class Separate:
         self._engine = engine
         for name in ("is_encoder_decoder", "capacity", "vocab_size", "step_lengths"):
             setattr(self, name, getattr(engine, name))
-        for name in ("start", "step", "reorder", "rewind", "fork", "resume", "version"):
+        for name in ("start", "step", "reorder", "rewind", "fork", "resume", "save", "restore", "version", "identity"):
             setattr(self, name, getattr(engine, name))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.decoding.protocols import JointStep, ResumableStep, State, Step, input_vocab_size
+from kerasformer.decoding.saved_state import SavedState
 from kerasformer.errors import InputError, KerasformerError
 
 CHUNK = 128
@@ -192,11 +193,28 @@ class ResumableSharedStep(SharedStep):
         """Continues an earlier text; see `ResumableStep.resume`."""
         return self._continued(state, length, tokens)
 
+    def save(self, state: State) -> SavedState:
+        """Copies a state; see `ResumableStep.save`."""
+        engine: Any = self._engine
+        saved: SavedState = self._other(engine.save, state)
+        return saved
+
+    def restore(self, saved: SavedState) -> State:
+        """Returns a state from a copy; see `ResumableStep.restore`."""
+        engine: Any = self._engine
+        return self._other(engine.restore, saved)
+
     def version(self) -> Hashable:
         """Returns the version of the weights; see `ResumableStep.version`."""
         engine: Any = self._engine
         version: Hashable = engine.version()
         return version
+
+    def identity(self) -> str:
+        """Returns a digest of the model; see `ResumableStep.identity`."""
+        engine: Any = self._engine
+        identity: str = engine.identity()
+        return identity
 
 
 def shared_step(engine: Step, observe: Callable[[int], object] = lambda rows: None) -> SharedStep:
