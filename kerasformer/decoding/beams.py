@@ -249,7 +249,8 @@ class _Search:
             chosen = self._in_banks(chosen, totals, running, self.required)
         sums = np.take_along_axis(totals, chosen, axis=1)
         rows, tokens = chosen // vocab_size + np.arange(groups)[:, None] * self.config.num_beams, chosen % vocab_size
-        history = running.history.take(rows.ravel()).append(tokens.ravel())
+        history = running.history.take(rows.ravel())
+        history.append(tokens.ravel())
         nodes = running.nodes.ravel()[rows]
         if self.record is not None:
             nodes.flat = self.record.add(

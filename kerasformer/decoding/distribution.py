@@ -9,8 +9,11 @@ import numpy as np
 from kerasformer.errors import GenerationError
 
 
-def check_finite(logits: np.ndarray) -> None:
+def check_finite(logits: np.ndarray) -> np.ndarray:
     """Checks that a token can be chosen in each row of logits `(R, V)`.
+
+    Returns:
+        The greatest logit of each row, `(R,)`.
 
     Raises:
         GenerationError: the greatest logit of a row is not finite.
@@ -23,6 +26,7 @@ def check_finite(logits: np.ndarray) -> None:
             "Check that the rules (suppress_tokens, ...) allow at least one token and that the model's weights "
             "contain no NaN."
         )
+    return greatest
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -7,9 +7,11 @@ import dataclasses
 import numpy as np
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class History:
     """The tokens of `R` rows (with several beams or samples, a prompt has several rows).
+
+    Tokens are appended in place, into an array with room for more, so that earlier ones are not copied at each step.
 
     Attributes:
         ids: `(R, L)` int32, left-padded: the prompt (or an encoder-decoder's start token) and the generated tokens.
@@ -24,6 +26,7 @@ class History:
     prefix_length: int
     prompts: tuple[np.ndarray, ...]
     rows: np.ndarray
+    _buffer: np.ndarray | None = dataclasses.field(default=None, init=False, repr=False)
 
     @property
     def num_new(self) -> int:
@@ -46,7 +49,15 @@ class History:
         """Selects rows in the given order; rows may be repeated or omitted."""
         return History(self.ids[rows], self.starts[rows], self.prefix_length, self.prompts, self.rows[rows])
 
-    def append(self, tokens: np.ndarray) -> History:
-        """Returns a history with one more token per row, `(R,)`."""
-        longer = np.concatenate([self.ids, tokens[:, None].astype(np.int32, copy=False)], axis=1)
-        return History(longer, self.starts, self.prefix_length, self.prompts, self.rows)
+    def append(self, tokens: np.ndarray) -> None:
+        """Adds one token to each row, `(R,)`."""
+        length = self.ids.shape[1]
+        if self._buffer is None or length == self._buffer.shape[1]:
+            self._buffer = np.empty((len(self.ids), 2 * length + _ROOM), np.int32)
+            self._buffer[:, :length] = self.ids
+        self._buffer[:, length] = tokens
+        self.ids = self._buffer[:, : length + 1]
+
+
+_ROOM = 64
+"""Number of tokens for which even a short history gets room."""

@@ -25,6 +25,9 @@ from kerasformer.errors import GenerationError, argument
 ENDED = -1
 """Placeholder token of a row that has already ended."""
 
+_STEPS_AT_ONCE = 64
+"""Number of steps whose random numbers are generated at once."""
+
 
 def generate(
     step: Step,
@@ -201,15 +204,15 @@ class _Loop:
     def _rows(self, step: Step, outputs: np.ndarray, prompts: np.ndarray) -> Iterator[np.ndarray]:
         """Generates the output rows `outputs`, each continuing the prompt with the index in `prompts`."""
         run, history = self._run, self._run.history.take(prompts)
-        random = np.random.default_rng(run.seed)
+        numbers = self._numbers()
         state = self._start(step, prompts)
         last_tokens = history.ids[:, -1:].copy()
         engine_rows = np.arange(len(outputs))  # of the unfinished outputs
         for _ in range(run.num_steps):
             logits, state = step.step(last_tokens, state)
             logits = logits[:, -1] if len(engine_rows) == len(last_tokens) else logits[engine_rows, -1]
-            tokens = self._next(history, logits, outputs, random)
-            history = history.append(tokens)
+            tokens = self._next(history, logits, outputs, next(numbers))
+            history.append(tokens)
             unfinished = self._unfinished(history, outputs)
             yield self._emitted(outputs, tokens)
             if not unfinished:
@@ -234,15 +237,19 @@ class _Loop:
         state = step.start(self._run.inputs[unique][:, columns], self._run.mask[unique][:, columns])
         return step.reorder(state, np.searchsorted(unique, prompts)) if len(prompts) > len(unique) else state
 
-    def _next(
-        self, history: History, logits: np.ndarray, outputs: np.ndarray, random: np.random.Generator
-    ) -> np.ndarray:
-        """Chooses one token for each of the output rows, `(R,)`; logits `(R, V)`."""
+    def _numbers(self) -> Iterator[np.ndarray]:
+        """Yields the random numbers of each step, `(N,)`, which are generated for many steps at once.
+
+        Finished rows get a number too, so that the numbers of a row do not depend on other rows.
+        """
+        random = np.random.default_rng(self._run.seed)
+        while True:
+            yield from random.random((_STEPS_AT_ONCE, self._count))
+
+    def _next(self, history: History, logits: np.ndarray, outputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """Chooses one token for each of the output rows, `(R,)`; logits `(R, V)`, random numbers `(N,)`."""
         scores = apply_rules(self._rules, history, logits)
-        # Finished rows get a number too, so that the numbers of a row do not depend on other rows.
-        numbers = random.random(self._count)
-        numbers = numbers if len(outputs) == self._count else numbers[outputs]
-        tokens = self._choose(scores, numbers).astype(np.int32)
+        tokens = self._choose(scores, numbers if len(outputs) == self._count else numbers[outputs])
         if self.record is not None:
             parents, rows = [self.nodes[row] for row in outputs], np.arange(len(outputs))
             filtered = self._choose.filtered(scores)

@@ -142,8 +142,11 @@ def _followers(tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
 
 def _penalize(row: np.ndarray, tokens: np.ndarray, penalty: float) -> None:
     """Divides positive logits of `tokens` by `penalty` and multiplies negative ones by it; changes the row `(V,)`."""
-    tokens = tokens[tokens < len(row)]
-    row[tokens] = np.where(row[tokens] < 0, row[tokens] * penalty, row[tokens] / penalty)
+    if tokens.max(initial=0) >= len(row):  # the vocabulary of an encoder may be larger
+        tokens = tokens[tokens < len(row)]
+    logits = row.take(tokens)
+    smaller = np.minimum if penalty > 1 else np.maximum
+    row[tokens] = smaller(logits * penalty, logits / penalty)
 
 
 @rule(when=lambda config: config.sequence_bias)

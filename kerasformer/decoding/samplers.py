@@ -16,7 +16,7 @@ import numpy as np
 
 from kerasformer.decoding.distribution import check_finite, log_softmax, softmax
 from kerasformer.decoding.generation_config import GenerationConfig
-from kerasformer.decoding.selection import draw, largest_indices, weighted_quantile
+from kerasformer.decoding.selection import draw, large_indices, largest_indices, largest_with_mass, weighted_quantile
 
 
 class Candidates(NamedTuple):
@@ -24,27 +24,35 @@ class Candidates(NamedTuple):
 
     Attributes:
         logits: `(K,)` logits; tokens with -inf are excluded.
+        greatest: The greatest of them, which is found once because that takes a pass over the vocabulary.
         tokens: `(K,)` token ids in ascending order; `None` stands for the whole vocabulary.
     """
 
     logits: np.ndarray
+    greatest: np.floating
     tokens: np.ndarray | None = None
 
     def keep(self, selection: np.ndarray) -> Candidates:
-        """Returns the selected candidates.
+        """Returns the selected candidates, among which is the most probable one.
 
         Args:
             selection: Boolean mask `(K,)`, or indices in ascending order.
         """
         indices = selection.nonzero()[0] if selection.dtype == bool else selection
-        return Candidates(self.logits[indices], indices if self.tokens is None else self.tokens[indices])
+        tokens = indices if self.tokens is None else self.tokens.take(indices)
+        return Candidates(self.logits.take(indices), self.greatest, tokens)
+
+    def powers(self) -> np.ndarray:
+        """Returns unnormalized probabilities `(K,)`, of which the largest is 1."""
+        powers: np.ndarray = self.logits - self.greatest
+        return np.exp(powers, out=powers)
 
 
 class Sampler(Protocol):
     """Chooses one token per row."""
 
     def __call__(self, logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """Chooses the tokens `(R,)`.
+        """Chooses the tokens `(R,)` int32.
 
         Args:
             logits: `(R, V)`.
@@ -66,7 +74,7 @@ class Greedy:
         tokens = logits.argmax(axis=1)
         if not all(isfinite(logits.item(row, token)) for row, token in enumerate(tokens.tolist())):
             check_finite(logits)
-        return tokens
+        return tokens.astype(np.int32)
 
     def filtered(self, logits: np.ndarray) -> np.ndarray:
         """See `Sampler.filtered`; greedy search excludes no token."""
@@ -85,9 +93,9 @@ class Categorical:
 
     filters: tuple[Callable[[Candidates], Candidates], ...]
 
-    def candidates(self, row: np.ndarray) -> Candidates:
-        """Returns the candidates that remain of logits `(V,)` after all filters."""
-        remaining = Candidates(row)
+    def candidates(self, row: np.ndarray, greatest: np.floating) -> Candidates:
+        """Returns the candidates that remain of logits `(V,)`, the greatest of which is given, after all filters."""
+        remaining = Candidates(row, greatest)
         for each in self.filters:
             remaining = each(remaining)
         return remaining
@@ -96,19 +104,22 @@ class Categorical:
         """Returns logits `(R, V)` with -inf for tokens that cannot be sampled."""
         result = np.full_like(logits, -np.inf)
         for result_row, row in zip(result, logits, strict=True):
-            remaining = self.candidates(row)
+            remaining = self.candidates(row, row.max())
             result_row[slice(None) if remaining.tokens is None else remaining.tokens] = remaining.logits
         return result
 
     def __call__(self, logits: np.ndarray, uniform: np.ndarray) -> np.ndarray:
         """See `Sampler`."""
-        check_finite(logits)
-        return np.array([self._draw(row, number) for row, number in zip(logits, uniform.tolist(), strict=True)])
+        tokens = np.empty(len(logits), np.int32)
+        greatest = check_finite(logits)
+        for row, number in enumerate(uniform.tolist()):
+            tokens[row] = self._draw(logits[row], greatest[row], number)
+        return tokens
 
-    def _draw(self, row: np.ndarray, uniform: float) -> int:
-        remaining = self.candidates(row)
-        index = draw(_powers(remaining.logits), uniform)
-        return index if remaining.tokens is None else int(remaining.tokens[index])
+    def _draw(self, row: np.ndarray, greatest: np.floating, uniform: float) -> int:
+        remaining = self.candidates(row, greatest)
+        index = draw(remaining.powers(), uniform)
+        return index if remaining.tokens is None else remaining.tokens.item(index)
 
 
 class CandidateFilter(Protocol):
@@ -142,12 +153,6 @@ def sampler_of(config: GenerationConfig) -> Sampler:
     return sampling_of(config) if config.do_sample else Greedy()
 
 
-def _powers(logits: np.ndarray) -> np.ndarray:
-    """Returns unnormalized probabilities `(K,)`, of which the largest is 1."""
-    powers: np.ndarray = logits - logits.max()
-    return np.exp(powers, out=powers)
-
-
 def _min_candidates(config: GenerationConfig) -> int:
     """Returns the minimum number of candidates: with beams, one more than the end tokens, so that one can continue."""
     return 1 if config.num_beams == 1 else max(2, len(config.eos_token_id) + 1)
@@ -162,9 +167,26 @@ def _keep(candidates: Candidates, mask: np.ndarray, ranks: np.ndarray, config: G
 
 @sampling_filter(when=lambda config: config.temperature != 1)
 def temperature(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """Divides the logits by the temperature. Source: Ackley, Hinton, Sejnowski 1985."""
-    with np.errstate(over="ignore"):  # `remove_invalid_values` produces the limits of float32
-        return candidates._replace(logits=candidates.logits / np.float32(config.temperature))
+    """Divides the logits by the temperature. Source: Ackley, Hinton, Sejnowski 1985.
+
+    If only the `k` most probable tokens will be kept, most others are excluded first, since their order does not
+    change. Twice as many are considered, because rounding may make a few more tokens equally probable, and all of these
+    are kept.
+    """
+    if config.top_k and config.top_h is None:
+        indices = large_indices(candidates.logits, 2 * max(config.top_k, _min_candidates(config)))
+        candidates = candidates if indices is None else candidates.keep(indices)
+    logits, greatest, divisor = candidates.logits, candidates.greatest, np.float32(config.temperature)
+    # Only the limits of float32, which `remove_invalid_values` produces, can overflow. The check takes less time than
+    # `errstate`.
+    if divisor >= 1 or max(greatest, -logits.min()) < _MAX * divisor:
+        return candidates._replace(logits=logits / divisor, greatest=greatest / divisor)
+    with np.errstate(over="ignore"):
+        logits = np.minimum(logits / divisor, _MAX)
+    return candidates._replace(logits=logits, greatest=logits.max())
+
+
+_MAX = np.finfo(np.float32).max
 
 
 @sampling_filter(when=lambda config: config.top_h is not None)
@@ -198,31 +220,40 @@ def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     hold less than `1 - p` together.
     Source: Holtzman et al. 2019, arXiv:1904.09751, section 3.1.
     """
-    powers = _powers(candidates.logits)
+    powers = candidates.powers()
     total = float(powers.sum())
     mass = config.top_p * total
-    for threshold in (1e-3, (1 - config.top_p) * total / len(powers)):
+    if len(powers) > _FEW:
+        candidates, powers = _likely(candidates, powers, mass, (1 - config.top_p) * total / len(powers), config)
+    nucleus = largest_with_mass(candidates.logits - candidates.greatest, powers, mass)
+    if len(nucleus) < _min_candidates(config):
+        nucleus = np.union1d(nucleus, largest_indices(candidates.logits, _min_candidates(config)))
+    return candidates.keep(nucleus)
+
+
+_FEW = 256
+"""Number of candidates below which none is excluded before sorting."""
+
+
+def _likely(
+    candidates: Candidates, powers: np.ndarray, mass: float, lowest: float, config: GenerationConfig
+) -> tuple[Candidates, np.ndarray]:
+    """Returns fewer candidates that hold `mass`, with their powers, those above a thousandth or above `lowest`."""
+    for threshold in (1e-3, lowest):
         indices = (powers >= np.float32(threshold)).nonzero()[0]
         if 2 * len(indices) > len(powers):  # too many for gathering to save time
             break
-        gathered = powers[indices]
-        if len(gathered) >= _min_candidates(config) and gathered.sum(dtype=np.float64) >= mass:
-            candidates, powers = candidates.keep(indices), gathered
-            break
-    keys = candidates.logits.max() - candidates.logits
-    border, before = weighted_quantile(keys, powers, mass)
-    mask = keys < border
-    ties = (keys == border).nonzero()[0]
-    num_ties = np.ceil((mass - before) / powers[ties[0]])
-    mask[ties[-max(int(num_ties), 1) :]] = True
-    return _keep(candidates, mask, candidates.logits, config)
+        likely = powers.take(indices)
+        if len(likely) >= _min_candidates(config) and likely.sum() >= mass:
+            return candidates.keep(indices), likely
+    return candidates, powers
 
 
 @sampling_filter(when=lambda config: config.min_p is not None)
 def min_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     """Keeps tokens with at least `min_p` of the highest probability. Source: Nguyen et al. 2024, arXiv:2407.01082."""
     threshold = np.log(config.min_p) if config.min_p else -np.inf
-    mask = candidates.logits - candidates.logits.max() >= np.float32(threshold)
+    mask = candidates.logits - candidates.greatest >= np.float32(threshold)
     return _keep(candidates, mask, candidates.logits, config)
 
 
@@ -237,7 +268,8 @@ def typical_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     entropy = (probabilities * np.where(np.isposinf(surprise), 0, surprise)).sum()
     distance = np.abs(surprise - entropy)
     border, _ = weighted_quantile(distance, probabilities, config.typical_p)
-    return _keep(candidates, distance <= border, -distance, config)
+    kept = _keep(candidates, distance <= border, -distance, config)
+    return kept._replace(greatest=kept.logits.max())  # the most probable token may be untypical
 
 
 @sampling_filter(when=lambda config: 0 < config.epsilon_cutoff < 1)
@@ -260,4 +292,5 @@ def eta_cutoff(candidates: Candidates, config: GenerationConfig) -> Candidates:
 @sampling_filter(when=lambda config: config.renormalize_logits)
 def renormalize(candidates: Candidates, config: GenerationConfig) -> Candidates:
     """Normalizes the remaining candidates to log-probabilities. Source: `transformers.LogitNormalization`."""
-    return candidates._replace(logits=log_softmax(candidates.logits))
+    logits = log_softmax(candidates.logits)
+    return candidates._replace(logits=logits, greatest=logits.max())

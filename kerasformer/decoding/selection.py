@@ -8,21 +8,63 @@ import numpy as np
 
 
 def largest_indices(values: np.ndarray, count: int) -> np.ndarray:
-    """Returns the indices of the `count` largest of `values` `(N,)` and of ties with the last of them, ascending.
-
-    The values are divided into blocks. At least `count` values reach the `count`-th largest of the maxima of the
-    blocks, so that values below it are excluded and only the remaining ones are partitioned.
-    """
+    """Returns the indices of the `count` largest of `values` `(N,)` and of ties with the last of them, ascending."""
     if count >= len(values):
         return np.arange(len(values))
+    indices = large_indices(values, count)
+    candidates = values if indices is None else values.take(indices)
+    largest = (candidates >= _largest(candidates.copy(), count)).nonzero()[0]
+    return largest if indices is None else indices.take(largest)
+
+
+def large_indices(values: np.ndarray, count: int) -> np.ndarray | None:
+    """Returns ascending indices of values that include the `count` largest, and usually few others.
+
+    The values are divided into blocks. At least `count` values reach the `count`-th largest of the maxima of the
+    blocks, so that the values below it are excluded without sorting all values.
+
+    Returns:
+        `None` for all indices, if there are too few values to exclude some.
+    """
     blocks = max(8 * count, 256)
     width = len(values) // blocks
     if width < 2:
-        return np.flatnonzero(values >= np.partition(values, -count)[-count])
+        return None
     maxima = values[: width * blocks].reshape(width, blocks).max(axis=0)
-    indices = (values >= np.partition(maxima, -count)[-count]).nonzero()[0]
-    candidates = values[indices]
-    return indices[candidates >= np.partition(candidates, -count)[-count]]
+    return (values >= _largest(maxima, count)).nonzero()[0]
+
+
+def _largest(values: np.ndarray, count: int) -> np.floating:
+    """Returns the `count`-th largest of `values` `(N,)`, which are reordered."""
+    index = len(values) - count
+    values.partition(index)
+    border: np.floating = values[index]
+    return border
+
+
+def largest_with_mass(values: np.ndarray, weights: np.ndarray, mass: float) -> np.ndarray:
+    """Returns the ascending indices of the fewest largest values whose weights sum to at least `mass`.
+
+    Of equal values, those with higher indices are chosen first.
+
+    Args:
+        values: `(N,)`, at most 0.
+        weights: `(N,)` non-negative, not all 0; equal for equal values.
+        mass: At most the sum of all weights.
+    """
+    if len(values) <= _MAX_SHORT:
+        order = values.argsort(kind="stable")
+        sums = weights.take(order[::-1]).astype(np.float64).cumsum()
+        largest = order[len(order) - 1 - first_above(sums, nextafter(mass, 0)) :]
+        largest.sort()
+        return largest
+    keys = -values
+    border, before = weighted_quantile(keys, weights, mass)
+    mask = keys < border
+    ties = (keys == border).nonzero()[0]
+    num_ties = int(np.ceil((mass - before) / weights[ties[0]]))
+    mask[ties[-max(num_ties, 1) :]] = True
+    return mask.nonzero()[0]
 
 
 def weighted_quantile(keys: np.ndarray, weights: np.ndarray, mass: float) -> tuple[np.floating, float]:
@@ -67,14 +109,14 @@ def draw(weights: np.ndarray, uniform: float) -> int:
     Long arrays are summed in blocks, so that cumulative sums are computed for one block only.
     """
     if len(weights) <= _MAX_SHORT:
-        cumulative = weights.cumsum(dtype=np.float64)
+        cumulative = weights.astype(np.float64).cumsum()
         return first_above(cumulative, uniform * cumulative[-1])
     starts = np.arange(0, len(weights), _BLOCK)
-    sums = np.add.reduceat(weights, starts, dtype=np.float64).cumsum()
+    sums = np.add.reduceat(weights, starts).astype(np.float64).cumsum()
     target = uniform * sums[-1]
     block = first_above(sums, target)
     start = starts[block]
-    inside = weights[start : start + _BLOCK].cumsum(dtype=np.float64)
+    inside = weights[start : start + _BLOCK].astype(np.float64).cumsum()
     return int(start) + first_above(inside, target - (sums[block - 1] if block else 0))
 
 

@@ -105,6 +105,19 @@ def test_a_stream_computes_tokens_on_request() -> None:
     assert len(engine.batches) == 1
 
 
+def test_the_tokens_that_a_rule_received_do_not_change_afterwards() -> None:
+    received = []
+
+    def rule(history: Any, logits: np.ndarray) -> np.ndarray:
+        received.append(history.row(0))
+        return logits
+
+    config = GenerationConfig(max_new_tokens=200)
+    (tokens,) = generate(counting(capacity=300), IDS[:1], None, config, Controls(rules=(rule,))).sequences
+    text = [*IDS[0].tolist(), *tokens.tolist()]
+    assert [row.tolist() for row in received] == [text[: len(IDS[0]) + count] for count in range(200)]
+
+
 def test_lengths() -> None:
     def lengths(**settings: Any) -> list[int]:
         return [len(s) for s in generate(counting(), IDS, MASK, GenerationConfig(**settings)).sequences]

@@ -169,6 +169,21 @@ def test_temperature_with_the_lowest_float32() -> None:
     assert sampler_of(GenerationConfig(temperature=0.5))(logits, np.zeros(1)).tolist() == [1]
 
 
+def test_temperature_with_the_greatest_float32() -> None:
+    logits = np.array([[0.0, np.finfo(np.float32).max, 0.0]], np.float32)
+    assert sampler_of(GenerationConfig(temperature=0.5))(logits, np.array([0.9])).tolist() == [1]
+
+
+def test_top_k_keeps_tokens_that_the_temperature_makes_equally_probable() -> None:
+    logits = np.linspace(-9, 0, 5000, dtype=np.float32)
+    logits[[7, 3000]] = 8, np.nextafter(np.float32(8), np.float32(7))
+    temperature = next(
+        each for each in np.linspace(1.1, 1.9, 99, dtype=np.float32) if np.ptp(logits[[7, 3000]] / each) == 0
+    )
+    filtered = sampling_of(GenerationConfig(temperature=float(temperature), top_k=1)).filtered(logits[None])
+    assert np.isfinite(filtered[0]).nonzero()[0].tolist() == [7, 3000]
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_logits_without_a_finite_maximum_raise(bad: float) -> None:
     logits = np.full((2, 4), bad, np.float32)
