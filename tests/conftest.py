@@ -61,6 +61,8 @@ def release(module: ModuleType) -> None:
             if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == name:
                 value.cache_clear()
     gc.collect()
+    # What remains, such as the models of session fixtures, stays: without this, each file visits all of it again.
+    gc.freeze()
     if sys.platform == "linux":
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -462,7 +462,7 @@ def test_run_explains(writer, capsys):
     assert len(answer["result"]["steps"]) == 2
 
 
-@pytest.mark.parametrize("format", ["tflite", "saved-model"])
+@pytest.mark.parametrize("format", ["tflite", pytest.param("saved-model", marks=pytest.mark.grid)])
 def test_export_includes_the_tokenizer_in_the_graph(format, tmp_path, capsys):
     pytest.importorskip("tensorflow_text")
     tokenizer = tiny_text.wordpiece()
@@ -541,6 +541,7 @@ def test_cache_lists_and_clears_packed_weights(bundle, capsys, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.grid
 def test_an_export_prints_no_native_logs(checkpoint, tmp_path):
     command = [sys.executable, "-m", "kerasformer.cli", "export", str(checkpoint), str(tmp_path / "out")]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TF_")}

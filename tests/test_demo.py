@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from kerasformer import demo
 from tests.test_cli import main
 
 
+@pytest.mark.grid
 def test_the_demo_compares_three_engines_on_three_presets(tmp_path, capsys):
     folder = tmp_path / "bundles"
     assert main("demo", "--folder", str(folder), "--json") == 0

@@ -32,7 +32,7 @@ DECLARED = Path(__file__).parent / "kotlin"
 LANGUAGE = {ANDROID: "kotlin", IOS: "swift"}
 PAGES = pytest.mark.parametrize("page", [ANDROID, IOS], ids=["android", "ios"])
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.grid]
 
 
 TRANSLATOR = "## A translator with LiteRT\n"

@@ -78,6 +78,7 @@ def test_the_metadata_names_the_licence_the_command_and_the_extras(wheel):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 
+@pytest.mark.grid
 @pytest.mark.slow
 def test_a_bundle_runs_where_only_the_litert_extra_is_installed(wheel, bundle, tmp_path):
     python = empty_environment(tmp_path / "venv")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import keras
+import pytest
 
 from tests.code_blocks import blocks
 
 PAGE = Path(__file__).parents[1] / "docs" / "training.md"
 
 
+@pytest.mark.grid
 def test_the_code_runs_from_top_to_bottom(tmp_path, monkeypatch):
     compile_model = keras.Model.compile
     # For six models with one step each, tracing a graph takes much longer than the step.

@@ -9,6 +9,7 @@ import pytest
 from examples.decoding import PAGE, updated_page
 
 
+@pytest.mark.grid
 @pytest.mark.slow
 def test_the_outputs_and_pictures_of_the_page_are_current(tmp_path, monkeypatch):
     (tmp_path / "pictures").mkdir()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import nbformat
+import pytest
 
 from examples.quickstart import NOTEBOOK, executed, printed
 
@@ -12,6 +13,7 @@ _NUMBER = re.compile(r"[\d.,]*\d")
 _PATH = re.compile(r"/(home|root|tmp|usr|work|Users)/")
 
 
+@pytest.mark.grid
 def test_the_quickstart_prints_what_it_says():
     kept = nbformat.read(NOTEBOOK, as_version=4).cells
     for cell, found in zip(kept, executed().cells, strict=True):

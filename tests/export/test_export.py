@@ -120,11 +120,9 @@ ALWAYS = {
         "llama-text-generation",
         "gpt_neo-text-generation",
         "mobilebert-text-classification",
-        "ctrl-text-generation",
         "t5-text2text-generation",
         "bigbird_pegasus-text2text-generation",
         "bart-text2text-generation",
-        "m2m_100-text2text-generation",
     },
     "onnx": {
         "bert-token-classification",

@@ -16,6 +16,7 @@ from kerasformer.export.options import ExportOptions, resolve_options
 from kerasformer.export.quantization import recipes
 from kerasformer.models import weight_table
 from tests.export import onnx_bundles, tflite_bundles
+from tests.grids import grid
 
 pytest.importorskip("ai_edge_litert")
 
@@ -36,8 +37,15 @@ def content(folder: Path, format: str, quantize: str, model: Any) -> dict[str, b
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("quantize", ["none", "int8", "int4"])
-@pytest.mark.parametrize("format", ["onnx", "tflite"])
+@pytest.mark.parametrize(
+    ("format", "quantize"),
+    grid(
+        ["onnx", "tflite"],
+        ["none", "int8", "int4"],
+        always={("onnx", "none"), ("tflite", "int8"), ("onnx", "int4")},
+        release=lambda format, quantize: True,
+    ),
+)
 def test_the_files_are_those_of_float32(format, quantize, checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(weight_table, "_LARGE_MATRIX", 0)
     kept, wide = zoo.load(checkpoint, keep_dtype=True), zoo.load(checkpoint)

@@ -120,6 +120,7 @@ def test_a_wrong_scale_is_no_near_tie(folders, format, factor, tmp_path):
         verify(folder, unmeasured, recipe, rounding=lambda references: rounding)
 
 
+@pytest.mark.grid
 def test_a_preset_is_judged_on_all_answers(tmp_path):
     """If all answers satisfy the recipe, rounding is not measured and the figures do not change."""
     figures = bundle.read(kf.export.export("sentiment-bert", tmp_path / "out", "onnx", "int8")).fidelity

@@ -29,7 +29,7 @@ def write(folder: Path, cases: dict[str, str]) -> None:
         export(model, folder / f"{name}-{format}", format, row.recipe("int8"), **sizes)
 
 
-@pytest.mark.parametrize("cases", [CASES, pytest.param(REST, marks=pytest.mark.grid)], ids=["cases", "rest"])
+@pytest.mark.parametrize("cases", [CASES, pytest.param(REST, marks=pytest.mark.release)], ids=["cases", "rest"])
 def test_the_same_bytes(cases, tmp_path):
     """Bundles from this process, after other models, equal those from a new process."""
     here, there = tmp_path / "here", tmp_path / "there"

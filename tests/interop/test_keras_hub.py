@@ -330,6 +330,7 @@ def test_gpt2_generates_the_same_tokens():
         assert received == expected and len(set(expected)) > 3
 
 
+@pytest.mark.grid
 def test_t5_generates_the_same_tokens():
     theirs = seq2seq()
     ours = zoo.load(theirs)

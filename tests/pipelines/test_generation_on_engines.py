@@ -13,6 +13,7 @@ import pytest
 import kerasformer as kf
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.generation.explanation import Explanation
+from tests.grids import grid
 from tests.keras_pipelines import keras_pipeline
 from tests.tiny_text import CORPUS, PROMPTS
 
@@ -56,9 +57,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ENGINES[1:])
+@pytest.mark.parametrize(
+    ("name", "engine"), grid(TEXTS, ENGINES[1:], always={("story", "tflite"), ("rewrite", "onnx")})
+)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-@pytest.mark.parametrize("name", TEXTS)
 def test_texts_equal_those_of_keras(pipe, name, settings, engine) -> None:
     expected = pipe(name, "keras")(TEXTS[name], max_new_tokens=NEW, **settings)
     assert pipe(name, engine)(TEXTS[name], max_new_tokens=NEW, **settings) == expected

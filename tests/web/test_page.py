@@ -9,6 +9,7 @@ import pytest
 
 from kerasformer.bundle import EmbeddingInfo, LanguageInfo
 from tests.foreign.environments import need
+from tests.grids import grid
 from tests.web.sites import ERRORS, Browser, browser, edit_site, served, write_bundle, write_site
 
 pytestmark = pytest.mark.foreign("web")
@@ -82,7 +83,11 @@ def example(page: Browser, model: str | None = None) -> str:
     return page.answered()
 
 
-@pytest.mark.parametrize("screen", SCREENS, ids=lambda screen: f"{screen[0]}-{screen[2]}")
+@pytest.mark.parametrize(
+    "screen",
+    grid(SCREENS, always=(SCREENS[0], SCREENS[-1]), release=SCREENS),
+    ids=lambda screen: f"{screen[0]}-{screen[2]}",
+)
 def test_every_view_fits_and_is_accessible(chromium, url, screen):
     width, height, scheme = screen
     chromium.open(url, width, height, scheme=scheme)

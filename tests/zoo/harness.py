@@ -56,13 +56,22 @@ def distinct(parameters: Iterable[Any]) -> list[Any]:
     return _always(DISTINCT, parameters)
 
 
-def _always(cases: tuple[Case, ...], parameters: Iterable[Any]) -> list[Any]:
+def main_tasks(parameters: Iterable[Any]) -> list[Any]:
+    """Leaves the heads after the first of all but the first configuration of each architecture to releases."""
     return [
-        each
-        if each.values[0][0] in cases
-        else pytest.param(*each.values, id=each.id, marks=(*each.marks, pytest.mark.grid))
+        marked(each, pytest.mark.release) if case not in FIRST and task != case.tasks[0] else each
         for each in parameters
+        for case, task in each.values
     ]
+
+
+def marked(parameter: Any, *marks: Any) -> Any:
+    """Returns the parameter with further marks."""
+    return pytest.param(*parameter.values, id=parameter.id, marks=(*parameter.marks, *marks))
+
+
+def _always(cases: tuple[Case, ...], parameters: Iterable[Any]) -> list[Any]:
+    return [each if each.values[0][0] in cases else marked(each, pytest.mark.grid) for each in parameters]
 
 
 def ragged(lengths: Iterable[int], side: str) -> np.ndarray:

@@ -67,6 +67,7 @@ def test_training_of_long_texts_has_the_random_blocks_and_gradients_of_the_refer
     assert_close({}, gradients[kernel], theirs, tolerance=1e-4)
 
 
+@pytest.mark.grid
 def test_fit_on_long_texts():
     keras.utils.set_random_seed(0)
     model = zoo.build("big_bird", "text-classification", vocab_size=61, block_size=4, num_random_blocks=1, **SIZES)

@@ -34,6 +34,7 @@ from kerasformer.errors import (
 from kerasformer.models import weight_table
 from kerasformer.models.config import ConfigWarning
 from tests import hub_server
+from tests.grids import grid
 from tests.zoo.cases import CASES
 from tests.zoo.harness import Loaded, assert_close, make_inputs, run, run_reference
 
@@ -142,8 +143,15 @@ def test_half_precision_files(gpt2, tmp_path, dtype, kind):
     assert_close(inputs, model(inputs), run_reference(theirs, inputs).logits)
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("kind", [SINGLE, TORCH, "shards"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    grid(
+        [SINGLE, TORCH, "shards"],
+        [torch.float16, torch.bfloat16],
+        always=lambda kind, dtype: dtype == (torch.float16 if kind == TORCH else torch.bfloat16),
+        release=lambda kind, dtype: True,
+    ),
+)
 def test_matrices_that_keep_16_bits(loaded, tmp_path, monkeypatch, dtype, kind):
     """They have the answers of a model whose variables are all float32, also with a cache and in exported files."""
     monkeypatch.setattr(weight_table, "_LARGE_MATRIX", 1000)
@@ -573,6 +581,7 @@ print((before - status("VmRSS")) / size)
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peaks are read from Linux' /proc")
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the peak of TensorFlow's memory")
+@pytest.mark.grid
 def test_the_peak_of_memory(gpt2, tmp_path):
     config = transformers.GPT2Config(vocab_size=20000, n_embd=512, n_layer=6, n_head=8, n_positions=256)
     with torch.device("meta"):

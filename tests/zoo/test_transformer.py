@@ -138,6 +138,7 @@ def test_defaults_are_those_of_the_base_model():
 
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="one backend is enough")
+@pytest.mark.grid
 def test_it_learns_to_reverse_a_text():
     keras.utils.set_random_seed(0)
     sizes = {"hidden_dim": 32, "num_heads": 2, "intermediate_dim": 64, "num_layers": 1, "num_decoder_layers": 1}

@@ -145,6 +145,7 @@ def test_a_different_tokenizer_in_the_graph_is_not_published(tmp_path, monkeypat
 # The bundle in its runtime.
 
 
+@pytest.mark.grid
 def test_a_bundle_with_its_tokenizer_in_the_graph(tmp_path):
     pytest.importorskip("tensorflow_text")
     model = ROWS["bert-text-classification"].model()

