@@ -77,6 +77,7 @@ OTHER_MODELS = {
     "pooled": (tiny("bert", "feature-extraction"), {"target": "mediapipe", "lengths": (64,)}),
     "ranking": (CROSS_ENCODER, {"format": "tflite"}),
     "topics": (NLI, {"format": "onnx"}),
+    "story-portable": (tiny("gpt2", "text-generation"), {"format": "onnx", "profile": "portable"}),
 }
 OTHER_SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "embeddings-dot": ("embeddings", {}, {"similarity": "dot", "truncate_dim": 24, "normalized": False}),
@@ -599,6 +600,53 @@ def test_texts(name: str, page: Page, exported: Any) -> None:
         assert answer["figures"]["tokens"] == len(output.sequences[0])
         before = prompt if name.startswith("story") else ""
         assert before + "".join(answer["pieces"]) == answer["result"][0]["generated_text"]
+
+
+LIVE = """async (base, calls) => {
+  const { openBundle } = await import("/library/index.js");
+  const { Heap, HeapTensor } = await import("/library/engines/onnx_heap.js");
+  const live = new Set();
+  const original = [Heap.prototype.allocate, Heap.prototype.run, HeapTensor.prototype.release];
+  Heap.prototype.allocate = function (...args) {
+    const tensor = original[0].apply(this, args);
+    live.add(tensor);
+    return tensor;
+  };
+  Heap.prototype.run = function (...args) {
+    const outputs = original[1].apply(this, args);
+    for (const each of outputs) live.add(each);
+    return outputs;
+  };
+  HeapTensor.prototype.release = function () {
+    if (!live.delete(this)) throw new Error("a tensor was released twice");
+    return original[2].apply(this);
+  };
+  const bundle = await openBundle(base);
+  const counts = [];
+  let copies = 0;
+  const { copied } = Object.getPrototypeOf(bundle.engine.decoder);
+  bundle.engine.decoder.copied = function (...args) { copies++; return copied.apply(this, args); };
+  for (const [text, settings] of calls) {
+    copies = 0;
+    const { result } = await bundle.run(text, settings);
+    counts.push([result, live.size, copies / bundle.engine.caches.length]);
+  }
+  bundle.close();
+  [Heap.prototype.allocate, Heap.prototype.run, HeapTensor.prototype.release] = original;
+  return counts;
+}"""
+
+
+@pytest.mark.parametrize("name", ["story-onnx", "story-portable"])
+def test_tensors_of_onnx_runtime_are_released_and_rarely_copied(name: str, page: Page, exported: Any) -> None:
+    """Caches that are updated in place are copied when they are created or a beam branches; growing ones never."""
+    pipe = kf.pipeline(None, exported(name))
+    settings = [{"max_new_tokens": 20, "num_beams": beams} for beams in (1, 1, 3)]
+    answers = page.call(LIVE, f"/models/{name}/", [["Rain", each] for each in settings])
+    assert [result for result, *_ in answers] == [pipe("Rain", **each) for each in settings]
+    in_place = int(name == "story-onnx")
+    assert [counts for _, *counts in answers[:2]] == [[0, in_place]] * 2
+    assert answers[2][1] == 0 and (answers[2][2] > 0) == in_place
 
 
 MARKED = ">>fra<<", ">>ron<<"

@@ -15,6 +15,7 @@ const CHECKSUM = "manifest_sha256";
  * @property {string} [kind] The content of the tensor, one of `kerasformer.bundle.Kind`.
  * @property {number} [layer] The layer of a cache.
  * @property {string} [continues] For an output: the input whose next state it is.
+ * @property {boolean} [in_place] For such an output: whether it may share a buffer with that input.
  * @property {number} [margin] For a cache that is shorter than the text, see `kerasformer.bundle.TensorInfo`.
  */
 

@@ -1,18 +1,21 @@
 /**
- * Runs ONNX bundles on ONNX Runtime Web. Lengths are dynamic; each step returns longer caches, which are the inputs of the next
- * step. (Files with fused attention can update caches in place, with `cache_length` as the number of filled slots. Here the
- * caches are always full, because the runtime copies all inputs and outputs.)
+ * Runs ONNX bundles on ONNX Runtime Web. Lengths are dynamic. Caches stay in the memory of the runtime: files with fused attention
+ * write new slots into them, as in Python, and others return longer ones, which are inputs of the next step.
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
 import { byName, inputsOf, ofRole, outputOf } from "../manifest.js";
+import { Heap, HeapTensor } from "./onnx_heap.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
-/** @typedef {Record<string, any>} Tensors Tensors by name. */
+/** @typedef {Record<string, HeapTensor>} Tensors Tensors by name. */
+
+/** Slots of the smallest caches that are updated in place. */
+const MIN_SLOTS = 64;
 
 /** The loaded runtime; a page or worker has only one. @type {Runtime | null} */
 let runtime = null;
 
-/** @typedef {{ ort: any, threads: number, memories: WebAssembly.Memory[] }} Runtime */
+/** @typedef {{ ort: any, loader: URL, threads: number, memories: WebAssembly.Memory[] }} Runtime */
 
 /**
  * The files that a signature needs: the model, and the data files with weights, which several models may share.
@@ -35,9 +38,9 @@ export function onnxFiles(manifest) {
  * @returns {Promise<OnnxForward | OnnxStep>}
  */
 export async function openOnnx(manifest, files, options) {
-  const { ort, memories } = await loadRuntime(options);
-  const open = (/** @type {string} */ name) => Session.open(ort, manifest, name, files);
-  const restore = recordMemories(memories);
+  const loaded = await loadRuntime(options);
+  const open = (/** @type {string} */ name) => Session.open(loaded, manifest, name, files);
+  const restore = recordMemories(loaded.memories);
   try {
     const [[decode] = [], [encode] = [], [forward] = []] = ["decode", "encode", "forward"].map(
       (role) => ofRole(manifest, role)[0],
@@ -58,9 +61,11 @@ async function loadRuntime({ threads, vendor }) {
   const folder = new URL("onnxruntime/", vendor);
   try {
     const ort = await import(new URL("ort.wasm.min.mjs", folder).href);
-    ort.env.wasm.wasmPaths = folder.href;
+    const loader = new URL("onnx_module.js", import.meta.url);
+    loader.searchParams.set("loader", new URL("ort-wasm-simd-threaded.mjs", folder).href);
+    ort.env.wasm.wasmPaths = { mjs: loader.href, wasm: new URL("ort-wasm-simd-threaded.wasm", folder).href };
     ort.env.wasm.numThreads = threads;
-    return (runtime = { ort, threads, memories: [] });
+    return (runtime = { ort, loader, threads, memories: [] });
   } catch (error) {
     throw new EngineError(`ONNX Runtime Web cannot be started: ${error}. Expected its files at ${folder.href}`, {
       cause: error,
@@ -91,55 +96,83 @@ const memoryBytes = () => (runtime?.memories ?? []).reduce((sum, memory) => sum 
 
 /** A loaded model file. */
 class Session {
-  /** @param {any} ort @param {any} session @param {import("../manifest.js").Signature} signature */
-  constructor(ort, session, signature) {
-    this.ort = ort;
+  /** @param {any} session @param {Heap} heap @param {import("../manifest.js").Signature} signature */
+  constructor(session, heap, signature) {
     this.session = session;
+    this.handle = session.handler?.sessionId;
+    if (!heap.module?._OrtRun || !Number.isInteger(this.handle)) {
+      throw new EngineError("The files of ONNX Runtime Web are not those of the release that this page needs. Write the site again");
+    }
+    this.heap = heap;
     this.signature = signature;
+    const names = [...Object.keys(signature.inputs), ...Object.keys(signature.outputs)];
+    this.names = Object.fromEntries(names.map((name) => [name, heap.name(name)]));
+    /** @type {Record<string, string>} The output that continues each cache input. */
+    this.next = {};
+    for (const [name, { continues }] of Object.entries(signature.outputs)) if (continues) this.next[continues] = name;
   }
 
-  /** @param {any} ort @param {Manifest} manifest @param {string} name @param {Record<string, Uint8Array>} files */
-  static async open(ort, manifest, name, files) {
-    const signature = manifest.signatures[name];
+  /** @param {Runtime} runtime @param {Manifest} manifest @param {string} name @param {Record<string, Uint8Array>} files */
+  static async open({ ort, loader, memories }, manifest, name, files) {
     const [file, ...beside] = filesOf(manifest, name);
     const externalData = beside.map((path) => ({ path: path.split("/").pop(), data: files[path] }));
+    let session;
     try {
       const options = { executionProviders: ["wasm"], graphOptimizationLevel: "all", logSeverityLevel: 3, externalData };
-      return new Session(ort, await ort.InferenceSession.create(files[file], options), signature);
+      session = await ort.InferenceSession.create(files[file], options);
     } catch (error) {
       throw new EngineError(`ONNX Runtime Web cannot load ${file}: ${error}`, { cause: error });
     }
+    const { module } = await import(loader.href);
+    return new Session(session, new Heap(module, memories[0]), manifest.signatures[name]);
   }
 
-  /** @param {number[]} values */
-  integers(values, shape = [1, values.length]) {
-    return new this.ort.Tensor("int64", BigInt64Array.from(values, BigInt), shape);
+  /**
+   * @param {Tensors} feeds @param {string[]} outputs @param {Tensors} [given] Tensors for some of the outputs.
+   * @returns {Tensors} The outputs, which the caller owns.
+   */
+  run(feeds, outputs, given = {}) {
+    const inputs = Object.entries(feeds).map(([name, tensor]) => /** @type {[number, HeapTensor]} */ ([this.names[name], tensor]));
+    const wanted = outputs.map((name) => /** @type {[number, HeapTensor | null]} */ ([this.names[name], given[name] ?? null]));
+    const results = this.heap.run(this.handle, inputs, wanted);
+    return Object.fromEntries(outputs.map((name, index) => [name, results[index]]));
   }
 
-  /** An empty cache. @param {string} name */
-  empty(name) {
+  /** Inputs of integers by their kinds; kinds that the signature does not have are omitted. @param {Record<string, number[]>} arrays @returns {Tensors} */
+  integers(arrays) {
+    const named = Object.entries(byName(this.signature, arrays));
+    return Object.fromEntries(named.map(([name, values]) => {
+      const scalars = this.signature.inputs[name].shape.length === 1;
+      return [name, this.heap.integers(values, scalars ? [values.length] : undefined)];
+    }));
+  }
+
+  /** A cache with undefined content. @param {string} name @param {number} slots */
+  cache(name, slots) {
     const [, heads, , size] = this.signature.inputs[name].shape;
-    return new this.ort.Tensor("float32", new Float32Array(0), [1, heads, 0, size]);
+    return this.heap.empty([1, Number(heads), slots, Number(size)]);
   }
 
-  /** The first slots of a cache. @param {any} tensor @param {number} length */
-  first({ data, dims: [rows, heads, slots, size] }, length) {
-    const kept = new Float32Array(rows * heads * length * size);
-    for (let head = 0; head < rows * heads; head++) {
-      const start = head * slots * size;
-      kept.set(data.subarray(start, start + length * size), head * length * size);
+  /** A copy of the first slots of a cache, in one with another number of slots. @param {string} name @param {HeapTensor} from @param {number} length @param {number} slots */
+  copied(name, from, length, slots) {
+    const copy = this.cache(name, slots);
+    const { address, shape: [, heads, before, size] } = from.describe();
+    for (let head = 0; head < heads; head++) {
+      const values = this.heap.floats(address + 4 * head * before * size, length * size);
+      this.heap.floats(copy.buffer + 4 * head * slots * size, length * size).set(values);
     }
-    return new this.ort.Tensor("float32", kept, [rows, heads, length, size]);
-  }
-
-  /** @param {Tensors} feeds @param {string[]} outputs @returns {Promise<Tensors>} */
-  run(feeds, outputs) {
-    return this.session.run(feeds, outputs);
+    return copy;
   }
 
   close() {
     this.session.release();
+    for (const address of Object.values(this.names)) this.heap.module._free(address);
   }
+}
+
+/** @param {Tensors} tensors */
+function releaseAll(tensors) {
+  for (const tensor of Object.values(tensors)) tensor.release();
 }
 
 /** An encoder. */
@@ -158,10 +191,15 @@ export class OnnxForward {
    */
   async run(arrays) {
     checkLength(arrays.ids.length, this.maxLength);
-    const tensors = Object.entries(arrays).map(([kind, values]) => [kind, this.session.integers(values)]);
-    const feeds = byName(this.session.signature, Object.fromEntries(tensors));
-    const outputs = await this.session.run(feeds, Object.keys(this.session.signature.outputs));
-    return Object.fromEntries(Object.entries(outputs).map(([name, tensor]) => [name, tensor.data]));
+    const feeds = this.session.integers(arrays);
+    try {
+      const outputs = this.session.run(feeds, Object.keys(this.session.signature.outputs));
+      const values = Object.entries(outputs).map(([name, tensor]) => [name, tensor.values()]);
+      releaseAll(outputs);
+      return Object.fromEntries(values);
+    } finally {
+      releaseAll(feeds);
+    }
   }
 
   memory() {
@@ -173,7 +211,19 @@ export class OnnxForward {
   }
 }
 
-/** @typedef {{ past: Tensors, memory: Tensors, length: number }} State Caches, an encoded text, the number of tokens so far. */
+/**
+ * Tensors that several states may use; the last one releases them.
+ * @typedef {{ tensors: Tensors, users: number }} Shared
+ */
+
+/**
+ * Caches of one or more states. Their first slots never change, so that a state with fewer tokens remains valid when another one
+ * adds slots: `length` is the number of filled slots, and `slots` the number of all. A step from a state with fewer tokens than
+ * `length` works on a copy.
+ * @typedef {Shared & { length: number, slots: number }} Caches
+ */
+
+/** @typedef {{ caches: Caches, memory: Shared, length: number }} State Caches, an encoded text, the number of tokens so far. */
 
 /** A generating model; see `Step`. */
 export class OnnxStep {
@@ -192,40 +242,38 @@ export class OnnxStep {
     this.vocabSize = Number(outputs[logits].shape[outputs[logits].shape.length - 1]);
     this.caches = inputsOf(decoder.signature, "key", "value");
     this.cross = inputsOf(decoder.signature, "cross_key", "cross_value");
-    /** @type {Record<string, string>} The output that continues each cache input. */
-    this.next = {};
-    for (const [name, { continues }] of Object.entries(outputs)) if (continues) this.next[continues] = name;
+    this.inPlace = this.caches.every((name) => outputs[decoder.next[name]].in_place);
   }
 
   /** See `Step.start`. @param {number[]} ids @returns {Promise<State>} */
   async start(ids) {
-    const past = Object.fromEntries(this.caches.map((name) => [name, this.decoder.empty(name)]));
-    if (this.encoder) return { past, memory: await this.encode(this.encoder, ids), length: 0 };
-    this.checkRoom(ids.length);
-    /** @type {State} */
-    const state = { past, memory: {}, length: 0 };
-    return ids.length > 1 ? (await this.read(ids.slice(0, -1), state, [])).state : state;
+    if (!this.encoder) this.checkRoom(ids.length);
+    const memory = this.encoder ? this.encode(this.encoder, ids) : { tensors: {}, users: 1 };
+    const tensors = Object.fromEntries(this.caches.map((name) => [name, this.decoder.cache(name, 0)]));
+    const state = { caches: { tensors, users: 1, length: 0, slots: 0 }, memory, length: 0 };
+    return this.encoder ? state : this.followed(ids.slice(0, -1), state);
   }
 
   /** See `Step.resume`. @param {State} state @param {number} length @param {number[]} ids @returns {Promise<State>} */
   async resume(state, length, ids) {
     this.checkRoom(length + ids.length);
-    if (length < state.length) {
-      const first = this.caches.map((name) => [name, this.decoder.first(state.past[name], length)]);
-      state = { ...state, past: Object.fromEntries(first), length };
-    }
-    return ids.length ? (await this.read(ids, state, [])).state : state;
+    const { caches } = state;
+    // Without other users, the slots after the kept ones may be overwritten.
+    if (caches.users === 1 && this.inPlace) caches.length = Math.min(caches.length, length);
+    return this.followed(ids, { ...state, length });
   }
 
   /** See `Step.step`. @param {number} token @param {State} state */
   async step(token, state) {
     this.checkRoom(state.length + 1);
-    const read = await this.read([token], state, [this.logits]);
-    return { logits: /** @type {Float32Array} */ (read.outputs[this.logits].data), state: read.state };
+    const { logits, next } = this.read([token], state, true);
+    return { logits: /** @type {Float32Array} */ (logits), state: next };
   }
 
-  /** Does nothing: tensors are arrays, which the garbage collector frees. */
-  release() {}
+  /** See `Step.release`. @param {State} state */
+  release({ caches, memory }) {
+    for (const shared of [caches, memory]) if (--shared.users === 0) releaseAll(shared.tensors);
+  }
 
   memory() {
     return memoryBytes();
@@ -236,32 +284,81 @@ export class OnnxStep {
     this.encoder?.close();
   }
 
-  /** Encodes the text, and computes its keys and values once for all steps. @param {Session} encoder @param {number[]} ids */
-  async encode(encoder, ids) {
-    checkLength(ids.length, this.encoderCapacity);
-    const mask = this.decoder.integers(Array(ids.length).fill(1));
-    const [states] = Object.keys(encoder.signature.outputs);
-    const { [states]: hidden } = await encoder.run(byName(encoder.signature, { ids: encoder.integers(ids), mask }), [states]);
-    const tensors = byName(this.decoder.signature, { memory: hidden, memory_mask: mask });
-    const empty = [...this.caches, ...this.cross].map((name) => [name, this.decoder.empty(name)]);
-    const token = byName(this.decoder.signature, { ids: this.decoder.integers([0]) });
-    const first = { ...tensors, ...Object.fromEntries(empty), ...token };
-    const projected = await this.decoder.run(first, this.cross.map((name) => this.next[name]));
-    return { ...tensors, ...Object.fromEntries(this.cross.map((name) => [name, projected[this.next[name]]])) };
+  /** The state after further tokens; the given one is released. @param {number[]} ids @param {State} state */
+  followed(ids, state) {
+    if (!ids.length) return state;
+    const { next } = this.read(ids, state, false);
+    this.release(state);
+    return next;
   }
 
-  /** @param {number[]} ids @param {State} state @param {string[]} outputNames Outputs besides the caches. */
-  async read(ids, { past, memory, length }, outputNames) {
+  /** Encodes the text, and computes its keys and values once for all steps. @param {Session} encoder @param {number[]} ids @returns {Shared} */
+  encode(encoder, ids) {
+    checkLength(ids.length, this.encoderCapacity);
+    const ones = Array(ids.length).fill(1);
+    const inputs = encoder.integers({ ids, mask: ones });
+    const [states] = Object.keys(encoder.signature.outputs);
+    const { [states]: hidden } = encoder.run(inputs, [states]);
+    releaseAll(inputs);
+    const tensors = { ...byName(this.decoder.signature, { memory: hidden }), ...this.decoder.integers({ memory_mask: ones }) };
+    const empty = Object.fromEntries([...this.caches, ...this.cross].map((name) => [name, this.decoder.cache(name, 0)]));
+    const token = this.decoder.integers({ ids: [0] });
+    const projected = this.decoder.run({ ...tensors, ...empty, ...token }, this.cross.map((name) => this.decoder.next[name]));
+    releaseAll({ ...empty, ...token });
+    for (const name of this.cross) tensors[name] = projected[this.decoder.next[name]];
+    return { tensors, users: 1 };
+  }
+
+  /** Reads tokens; the state remains valid. @param {number[]} ids @param {State} state @param {boolean} wanted Whether the logits are. */
+  read(ids, { caches, memory, length }, wanted) {
     const end = length + ids.length;
-    const tokens = byName(this.decoder.signature, {
-      ids: this.decoder.integers(ids),
-      mask: this.decoder.integers(Array(end).fill(1)),
-      positions: this.decoder.integers(ids.map((_, index) => length + index)),
+    const inputs = this.decoder.integers({
+      ids,
+      mask: Array(end).fill(1),
+      positions: ids.map((_, index) => length + index),
+      cache_length: [length],
+      logits_start: [ids.length - 1], // the runtime computes all outputs, and the logits of one token take the least time
     });
-    const names = [...outputNames, ...this.caches.map((name) => this.next[name])];
-    const outputs = await this.decoder.run({ ...past, ...memory, ...tokens }, names);
-    const next = Object.fromEntries(this.caches.map((name) => [name, outputs[this.next[name]]]));
-    return { outputs, state: { past: next, memory, length: end } };
+    const past = this.room(caches, length, end);
+    const given = this.inPlace ? Object.fromEntries(this.caches.map((name) => [this.decoder.next[name], past.tensors[name]])) : {};
+    const names = [...(wanted ? [this.logits] : []), ...this.caches.map((name) => this.decoder.next[name])];
+    let outputs;
+    try {
+      outputs = this.decoder.run({ ...past.tensors, ...memory.tensors, ...inputs }, names, given);
+    } catch (error) {
+      if (past !== caches) releaseAll(past.tensors);
+      throw error;
+    } finally {
+      releaseAll(inputs);
+    }
+    const logits = wanted ? outputs[this.logits].values().subarray(-this.vocabSize) : null;
+    if (wanted) outputs[this.logits].release();
+    memory.users++;
+    if (this.inPlace) {
+      past.length = end;
+      past.users++;
+      return { logits, next: { caches: past, memory, length: end } };
+    }
+    if (past !== caches) releaseAll(past.tensors);
+    const tensors = Object.fromEntries(this.caches.map((name) => [name, outputs[this.decoder.next[name]]]));
+    return { logits, next: { caches: { tensors, users: 1, length: end, slots: end }, memory, length: end } };
+  }
+
+  /**
+   * Caches with the first `length` slots of others, which a step to `end` tokens may use: the same ones, or copies if other slots
+   * were filled after these or if there is no room. The user of copies is added by the caller.
+   * @param {Caches} caches @param {number} length @param {number} end @returns {Caches}
+   */
+  room(caches, length, end) {
+    if (caches.length === length && (!this.inPlace || caches.slots >= end)) return caches;
+    const slots = this.inPlace ? Math.max(caches.slots, this.slotsFor(end)) : length;
+    const copies = this.caches.map((name) => [name, this.decoder.copied(name, caches.tensors[name], length, slots)]);
+    return { tensors: Object.fromEntries(copies), users: 0, length, slots };
+  }
+
+  /** Number of slots for a text: short texts need little memory, and long ones few copies. @param {number} length */
+  slotsFor(length) {
+    return Math.min(this.capacity, Math.max(MIN_SLOTS, 2 ** Math.ceil(Math.log2(length))));
   }
 
   /** @param {number} length */
