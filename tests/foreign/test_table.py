@@ -13,8 +13,11 @@ from kerasformer import tested
 from kerasformer.cli import app
 from kerasformer.cli import export_command as cli_export
 from kerasformer.export.targets import TARGETS
+from tests.export import test_export
+from tests.export.text_models import ROWS
 from tests.foreign import table, ticks
 from tests.foreign.cases import Case, cases, tiny
+from tests.zoo.cases import RELATIVES
 
 
 def test_the_page_and_the_list_are_up_to_date(capsys):
@@ -67,6 +70,23 @@ def test_cells_show_what_ci_runs():
     assert table._cell(["int8", "none"], ["none"]) == "✓ (int8)"
     assert table._cell(["int8", "none"], ["int8", "none"]) == "✓ int8"
     assert table._cell(["none"], []) == "(✓)"
+
+
+def test_ci_runs_all_layers_tasks_and_recipes_of_each_runtime():
+    """As docs/runtimes.md says; all layers in LiteRT and ONNX Runtime are in tests/export/test_export.py."""
+    for name, row in tested.runtimes().items():
+        (layers, recipes), (layers_in_ci, recipes_in_ci) = _contents(row.bundles), _contents(row.in_ci)
+        assert row.in_ci.keys() == row.bundles.keys() and recipes_in_ci == recipes, name
+        assert layers_in_ci == layers or name in ticks.OWN, name
+    in_ci = [each.values for each in test_export.FLOAT32 if not any(mark.name == "release" for mark in each.marks)]
+    for format in test_export.FORMATS:
+        assert {name for name, each in in_ci if each == format} == ROWS.keys()
+
+
+def _contents(bundles):
+    """Returns the architectures, with the one whose layers a relative has in its place, and the recipes."""
+    models = [each for task in bundles.values() for each in task.items()]
+    return {RELATIVES.get(name, name) for name, _ in models}, {recipe for _, recipes in models for recipe in recipes}
 
 
 def test_every_runtime_is_listed_with_its_tested_version():
