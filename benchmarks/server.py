@@ -3,7 +3,7 @@
 For each bundle of a model that generates text, clients send requests of random tokens, each the next one as soon as it
 has its answer. The same server computes them with and without steps that several texts share, in turn, and the best
 round counts. A table shows the new tokens per second of all clients, the mean time to the first token and of each
-further token, and how many texts a step had on average.
+further token, and how many texts a step had on average; and, in the same rounds, the pipeline without a server.
 
 `--visits 1000` measures memory instead: clients that read an answer, leave in the middle of one, or send nonsense; the
 resident size after each tenth of them. Without a bundle, GPT-2 124M with random weights is exported in int8 for LiteRT
@@ -136,6 +136,21 @@ async def round_of(url: str, count: int, requests: int, prompt: int, new_tokens:
         await asyncio.gather(*(client(http, url, each, new_tokens) for each in prompts))
 
 
+def without_server(model: ServedModel, requests: int, prompt: int, new_tokens: int) -> float:
+    """Returns the new tokens per second of the pipeline in this thread, on the engine itself."""
+    pipe, shared = model.pipe, model.pipe.model
+    prompts = np.random.default_rng(0).integers(100, 1900, (requests, prompt)).tolist()
+    pipe.model = shared._engine
+    start, count = time.perf_counter(), 0
+    try:
+        for each in prompts:
+            with pipe.prompt(each, max_new_tokens=new_tokens, do_sample=False).run(reuse=False) as run:
+                count += sum(len(tokens) for tokens, _ in run)
+    finally:
+        pipe.model = shared
+    return count / (time.perf_counter() - start)
+
+
 def throughput(bundle: Path, arguments: argparse.Namespace) -> None:
     """Prints the rows of one bundle."""
     limits = Limits(running=max(arguments.clients))
@@ -145,8 +160,10 @@ def throughput(bundle: Path, arguments: argparse.Namespace) -> None:
         if isinstance(engine, JointStep):
             ways["shared steps"] = engine
         for count in arguments.clients:
+            alone: list[float] = []
             best: dict[str, Figures] = {}
             for _ in range(arguments.rounds):
+                alone.append(without_server(model, arguments.requests, arguments.prompt, arguments.new_tokens))
                 for way, step in ways.items():
                     shared._engine = step
                     sizes = arguments.requests, arguments.prompt, arguments.new_tokens, engine.vocab_size
@@ -155,6 +172,7 @@ def throughput(bundle: Path, arguments: argparse.Namespace) -> None:
                     figures = Figures.now(measurements).since(before)
                     if way not in best or figures.seconds < best[way].seconds:
                         best[way] = figures
+            print(f"| {bundle.name} | 1 | no server | {max(alone):.0f} | | | |")
             for way, figures in best.items():
                 print(
                     f"| {bundle.name} | {count} | {way} | {figures.tokens / figures.seconds:.0f} "

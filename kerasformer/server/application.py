@@ -22,7 +22,7 @@ from kerasformer.server.completions import read_completion
 from kerasformer.server.embeddings import read_embeddings
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
-from kerasformer.server.replies import ApiError, internal_error, json_response
+from kerasformer.server.replies import ApiError, internal_error, json_response, overloaded
 from kerasformer.server.served_model import ServedModels
 
 _DRAINED_SECONDS, _DRAINED_BYTES = 1.0, 2**24
@@ -91,7 +91,7 @@ def application(
     ]
     handlers: Any = {HTTPException: _http_error}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
-    return _Guard(app, measurements, api_key, hosts, {route.path for route in routes})
+    return _Guard(app, limits, measurements, api_key, hosts, {route.path for route in routes})
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -119,15 +119,17 @@ async def _http_error(request: Request, error: Exception) -> Response:
     method, path = request.method, request.url.path[:80]
     if status == 405:
         message = f"Not allowed to {method} on {path}. Perhaps you meant to use a different HTTP method?"
-        return ApiError(405, message, code="method_not_supported").response()
+        headers = error.headers if isinstance(error, HTTPException) else None
+        return ApiError(405, message, code="method_not_supported", headers=headers).response()
     return ApiError(404, f"Unknown request URL: {method} {path}. Please check the URL", code="unknown_url").response()
 
 
 class _Guard:
-    """Checks host and key, counts answers, and closes the connection of a client whose body was not read.
+    """Checks host and key, counts requests, and closes the connection of a client whose body was not read.
 
     Args:
         app: The application.
+        limits: Limits of the server.
         measurements: Figures of the server.
         api_key: Key that requests must have, or `None`.
         hosts: Names by which clients may call the server; `None` for any.
@@ -137,11 +139,13 @@ class _Guard:
     def __init__(
         self,
         app: ASGIApp,
+        limits: Limits,
         measurements: Measurements,
         api_key: str | None,
         hosts: frozenset[str] | None,
         paths: set[str],
     ) -> None:
+        self._limit, self._requests = limits.connections, 0
         self._app, self._measurements = app, measurements
         self._key = None if api_key is None else api_key.encode()
         self._hosts, self._paths = hosts, paths
@@ -163,10 +167,16 @@ class _Guard:
                 message = {"type": "http.response.body", "body": b""}
             await send(message)
 
-        refusal = self._refusal(scope)
-        await (self._app if refusal is None else refusal.response())(scope, body.receive, counted)
+        self._requests += 1
+        try:
+            refusal = self._refusal(scope)
+            await (self._app if refusal is None else refusal.response())(scope, body.receive, counted)
+        finally:
+            self._requests -= 1
 
     def _refusal(self, scope: Scope) -> ApiError | None:
+        if self._requests > self._limit:
+            return overloaded("The server is busy with other requests. Try again later")
         headers = {name: value for name, value in scope["headers"] if name in (b"host", b"authorization")}
         host = headers.get(b"host", b"").decode("latin-1").lower()
         name = host.rpartition(":")[0] if host.rpartition("]")[2].count(":") else host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -78,7 +79,26 @@ def _message(index: int, message: dict[str, Any]) -> dict[str, Any]:
         content = "\n".join(map(str, texts))
     elif content is not None and not isinstance(content, str):
         raise ApiError(400, f"{name}.content must be a string or a list of parts", param=f"{name}.content")
-    return {**message, "content": content}
+    return {**message, "content": content, **_calls(name, message)}
+
+
+def _calls(name: str, message: dict[str, Any]) -> dict[str, Any]:
+    """Returns the calls of tools in an earlier answer, with the arguments as an object, as chat templates expect it."""
+    calls = message.get("tool_calls")
+    if calls is None:
+        return {}
+    try:
+        functions = [dict(call["function"]) for call in calls]
+        for function in functions:
+            if isinstance(function.get("arguments"), str):
+                function["arguments"] = json.loads(function["arguments"])
+        return {"tool_calls": [{**call, "function": each} for call, each in zip(calls, functions, strict=True)]}
+    except (KeyError, TypeError, ValueError):
+        raise ApiError(
+            400,
+            f"{name}.tool_calls must be a list of calls with a function, whose arguments are JSON",
+            param=f"{name}.tool_calls",
+        ) from None
 
 
 def _tools(fields: Fields) -> tuple[dict[str, Any], ...] | None:

@@ -22,7 +22,8 @@ class Limits:
         max_inputs: Largest number of texts of a request for embeddings.
         max_body: Largest size of a body in bytes.
         body_timeout: Seconds in which the headers of a request must arrive, and then its body.
-        connections: Largest number of open connections; more are refused with status 503.
+        connections: Largest number of requests of all models and paths at once; more are refused with status 503, and
+            so are twice as many open connections.
     """
 
     running: int = 8

@@ -76,7 +76,8 @@ def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=limits.connections,
+        # The application refuses more requests by itself; idle connections have none.
+        limit_concurrency=2 * limits.connections,
         timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
     )
 

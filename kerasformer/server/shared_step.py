@@ -40,8 +40,9 @@ class _Call:
         self._future.set_result(result)
 
     def fail(self, error: BaseException) -> None:
-        """Raises an error in the thread that waits."""
-        self._future.set_exception(error)
+        """Raises an error in the thread that waits, unless it has a result."""
+        if not self._future.done():
+            self._future.set_exception(error)
 
     def result(self) -> Any:
         """Waits for the result."""
@@ -146,7 +147,11 @@ class SharedStep:
                 steps, self._steps = self._steps, []
                 other = self._others.popleft() if self._others else None
             if steps:
-                self._step(steps)
+                try:
+                    self._step(steps)
+                except BaseException as error:  # the thread goes on for the others
+                    for call in steps:
+                        call.fail(error)
             if other is not None:
                 other.run()
             del steps, other  # and the caches that they hold, before the thread waits

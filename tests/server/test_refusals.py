@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+from contextlib import ExitStack
 
 import httpx
 import openai
@@ -87,6 +88,10 @@ def test_wrong_fields(server, body, param, message):
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": "Who? " * 300}]}, None),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
+            "messages[0].tool_calls",
+        ),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tool_choice"),
@@ -234,6 +239,17 @@ def test_more_requests_than_the_server_takes(server):
             thread.join()
         engine.step = original
     assert len(results) == 2
+
+
+def test_more_requests_than_connections_are_allowed():
+    with running([f"m={shared_chat('onnx')}"], Limits(connections=2, body_timeout=10)) as server:
+        with ExitStack() as stack:
+            for _ in range(2):
+                connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+                connection.sendall(f"{HEAD}Content-Length: 100\r\n\r\n".encode())
+            wait_until(lambda: httpx.get(f"{server.url}/health").status_code == 503)
+            assert httpx.get(f"{server.url}/health").json()["error"]["code"] == "overloaded"
+        wait_until(lambda: httpx.get(f"{server.url}/health").status_code == 200)
 
 
 def test_an_error_of_the_engine_is_no_text_of_the_answer(server, caplog):

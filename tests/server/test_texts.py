@@ -10,6 +10,7 @@ import openai
 import pytest
 
 import kerasformer as kf
+from kerasformer.server.chat import _message
 from tests.chat_templates.chat_model import shared_chat
 from tests.server.servers import running
 
@@ -177,6 +178,12 @@ def test_texts_do_not_depend_on_other_requests(independent, engine):
         assert answer.choices[0].logprobs == expected.logprobs
     shared = rows._sum.get() - sum(bucket.get() for bucket in rows._buckets) - before
     assert (shared > 0) == (engine == "tflite")  # some steps had several texts
+
+
+def test_calls_of_tools_reach_the_template_as_objects():
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"city": "Oxford"}'}}
+    asked = _message(0, {"role": "assistant", "content": None, "tool_calls": [call]})
+    assert asked["tool_calls"][0] == {**call, "function": {"name": "f", "arguments": {"city": "Oxford"}}}
 
 
 def test_models(server):
