@@ -17,10 +17,11 @@ import pytest
 import kerasformer as kf
 from kerasformer.cli import chat_command
 from kerasformer.cli.chat_command import ChatSession
-from kerasformer.errors import CapacityError
+from kerasformer.errors import CapacityError, SourceError
 from tests import tiny_text
 from tests.chat_templates.chat_model import save_model
 from tests.chat_templates.conversations import TEMPLATES
+from tests.keras_pipelines import keras_pipeline
 from tests.test_cli import main
 
 
@@ -169,6 +170,30 @@ def test_piped_input(tmp_path, monkeypatch, capsys):
     first = pipe(messages, max_new_tokens=3)[0]["generated_text"]
     second = pipe([*first, {"role": "user", "content": "Is it late?"}], max_new_tokens=3)[0]["generated_text"]
     assert out == f"{first[-1]['content']}\n{second[-1]['content']}\n"
+
+
+def test_a_session_file_is_continued(tmp_path, capsys):
+    save_model(tmp_path / "model")
+    pipe, file = keras_pipeline(tmp_path / "model"), tmp_path / "talk.session"
+    sessions = [ChatSession(pipe, {"max_new_tokens": 3}, system) for system in ("Be brief.", None)]
+    for number, (session, question) in enumerate(zip(sessions, ("Who is it?", "Is it late?"), strict=True)):
+        session.open(file)
+        assert len(session.messages) == 2 * number
+        run(session, question)
+        session.close(file)
+    assert sessions[1].system == "Be brief." and len(sessions[1].messages) == 4
+    kept = pipe.load_session(file)
+    assert [each["content"] for each in json.loads(kept.note)] == [
+        "Be brief.",
+        *(each["content"] for each in sessions[1].messages),
+    ]
+    assert sessions[1]._kept.reused > 10
+    capsys.readouterr()
+    (tmp_path / "damaged").write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(SourceError, match="not a complete saved state"):
+        sessions[0].open(tmp_path / "damaged")
+    ChatSession(pipe, {}, None).close(tmp_path / "empty")
+    assert not (tmp_path / "empty").exists()
 
 
 def test_a_model_without_a_template(capsys):

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,9 @@ from kerasformer.cli.console import Source, Threads, on_terminal, open_pipeline,
 from kerasformer.cli.run_command import setting_of
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError, argument
 from kerasformer.files import local_path, parse_json, read_text
+
+if TYPE_CHECKING:
+    from kerasformer.pipelines.session import Session
 
 _PROMPT, _MORE = "> ", "… "
 _CHAT_SETTINGS = ("chat_template_kwargs", "documents", "drop_oldest_turns", "tools")
@@ -45,12 +48,17 @@ def chat(
         bool, typer.Option("--drop-oldest-turns", help="Leave out the oldest turns of a conversation that is too long.")
     ] = False,
     load: Annotated[Path | None, typer.Option(help="File with a conversation to continue, from /save.")] = None,
+    session: Annotated[
+        Path | None,
+        typer.Option(help="File to which the conversation is saved at the end with what the model has read of it."),
+    ] = None,
     threads: Threads = None,
 ) -> None:
     """Talk to a model.
 
     The answer is printed while it is generated; Ctrl-C stops it. Lines that start with / are commands: /help lists
-    them. Without a terminal, each line of standard input is a message, and each answer is printed.
+    them. Without a terminal, each line of standard input is a message, and each answer is printed. A conversation with
+    --session FILE is continued by the next command with the same file, which does not read it again.
     """
     settings = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
     settings = {name: value for name, value in settings.items() if value is not None}
@@ -65,14 +73,18 @@ def chat(
             "This model has no chat template, since it was trained to continue text. Received: "
             f"{source}. Use kerasformer run, or pass {argument('chat_template', ...)}"
         )
-    session = ChatSession(pipe, settings, system)
+    chat_session = ChatSession(pipe, settings, system)
+    if session is not None:
+        chat_session.open(session)
     if load is not None:
-        session.load(str(load))
+        chat_session.load(str(load))
     interactive = sys.stdin.isatty()
     if interactive:
         say(f"{pipe.info.name}. Write a message, or /help.")
-    session.run(_lines(interactive))
-    if session.failed and not interactive:
+    chat_session.run(_lines(interactive))
+    if session is not None:
+        chat_session.close(session)
+    if chat_session.failed and not interactive:
         raise typer.Exit(1)
 
 
@@ -92,6 +104,7 @@ class ChatSession:
         self.pipe, self.settings, self.system = pipe, settings, system
         self.messages: list[dict[str, Any]] = []
         self.failed = False
+        self._kept: Session | None = None
         self._commands: dict[str, tuple[Callable[[str], None], str, str]] = {
             "help": (self.help, "", "List the commands."),
             "system": (self.set_system, "[TEXT]", "Set the system prompt; without a text, remove it."),
@@ -103,6 +116,24 @@ class ChatSession:
             "set": (self.set, "[NAME [VALUE]]", "Change a generation setting; without a value, remove it."),
             "exit": (self.help, "", "End the session; also Ctrl-D, or Ctrl-C twice."),
         }
+
+    def open(self, file: Path) -> None:
+        """Continues the conversation of a session file, if there is one, with its caches.
+
+        Raises:
+            InputError: it is a session of another model.
+            SourceError: it is damaged.
+        """
+        self._kept = self.pipe.session()
+        if local_path(file).exists():
+            self._kept = self.pipe.load_session(file)
+            self._continue(self._kept.note, str(file))
+
+    def close(self, file: Path) -> None:
+        """Writes the conversation and its caches to a session file, if there are any."""
+        if self._kept is not None and self._kept.num_tokens and self.messages:
+            self._kept.note = json.dumps(self._conversation(self.messages), ensure_ascii=False)
+            self._kept.save(file)
 
     def run(self, lines: Iterator[str]) -> None:
         """Processes lines until `/exit` or the last one; an error is printed and does not end the session."""
@@ -171,15 +202,19 @@ class ChatSession:
 
     def load(self, file: str) -> None:
         """Reads a conversation from a JSON file."""
+        path = local_path(_required(file, "/load FILE"))
+        self._continue(read_text(path), str(path))
+
+    def _continue(self, text: str, name: str) -> None:
+        """Continues a conversation in JSON, from a file of this name."""
         from kerasformer.chat_templates.rendering import checked_messages
 
-        path = local_path(_required(file, "/load FILE"))
-        messages = checked_messages(parse_json(read_text(path), str(path)))
+        messages = checked_messages(parse_json(text, name))
         first = messages[0]
         if first["role"] == "system" and isinstance(first.get("content"), str):
             self.system, messages = first["content"], messages[1:]
         self.messages = messages
-        say(f"{len(messages)} messages loaded from {path}")
+        say(f"{len(messages)} messages loaded from {name}")
 
     def set(self, text: str) -> None:
         """Changes or removes a setting; without a name, lists all."""
@@ -204,7 +239,8 @@ class ChatSession:
         Raises:
             KeyboardInterrupt: it is interrupted before its first piece.
         """
-        with self.pipe.stream(self._conversation(messages), **self.settings) as stream:
+        kept = {} if self._kept is None else {"session": self._kept}
+        with self.pipe.stream(self._conversation(messages), **self.settings, **kept) as stream:
             try:
                 for piece in stream:
                     print(piece, end="", flush=True)

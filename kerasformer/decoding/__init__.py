@@ -4,7 +4,7 @@ from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.loop import ENDED, TokenStep, generate, stream, token_steps
 from kerasformer.decoding.output import GenerationOutput
-from kerasformer.decoding.prefix_cache import PrefixCache
+from kerasformer.decoding.prefix_cache import PrefixCache, TextCache
 from kerasformer.decoding.protocols import Forward, ResumableStep, State, Step
 from kerasformer.decoding.record import Node, Record, TokenChoice
 from kerasformer.decoding.saved_state import SavedState
@@ -26,6 +26,7 @@ __all__ = [
     "State",
     "Step",
     "Stop",
+    "TextCache",
     "TokenStep",
     "SpeculationCounts",
     "generate",

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from kerasformer.arguments import check, integer
 from kerasformer.decoding.protocols import ResumableStep, State, Step
+from kerasformer.decoding.saved_state import SavedState
 from kerasformer.errors import InputError
+
+DEFAULT_BYTES = 2**28
+"""Default memory of the copies of a `PrefixCache`, 256 MiB."""
+_MIN_COPIED = 32
+"""Number of tokens below which reading again takes no longer than a copy."""
+_COPIES_PER_READ = 32
+"""Number of tokens that can be copied while one is read, at least."""
+
+
+class TextCache(Protocol):
+    """Keeps the caches of texts from one call to the next."""
+
+    def reused_by(self, step: Step) -> AbstractContextManager[Step]:
+        """Provides an engine that continues the kept caches; at the end, its caches are kept."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -37,29 +54,42 @@ class _Kept:
         tracked: State and tokens of the text.
     """
 
-    step: Step
+    step: ResumableStep
     version: Hashable
     tracked: _Tracked
 
 
 class PrefixCache:
-    """Keeps the caches of the last text; a text with the same first tokens is only read from where it differs.
+    """Keeps the caches of several texts; a text with the same first tokens is only read from where it differs.
 
-    A thread that finds no caches, because another one uses them, reads its text as a whole.
+    The caches of the last text stay in the engine, so that a text that continues it copies nothing. Those of earlier
+    texts are copies without unused memory, of which the least recently used are dropped. Several threads may use it; a
+    thread that finds no caches, because others use them, reads its text as a whole.
+
+    Args:
+        max_bytes: Memory for the copies, in addition to the caches of the last text; 0 for no copies.
 
     Attributes:
         reused: Number of tokens of the last text that were not read again.
         read: Number of tokens of the last prompt that were read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
+        self.max_bytes = check("max_bytes", max_bytes, integer(0))
         self.reused = self.read = 0
-        self._kept: _Kept | None = None
+        self._last: _Kept | None = None
+        self._engine: tuple[Step, Hashable] | None = None
+        self._copies: list[SavedState] = []  # the least recently used first
         self._lock = Lock()
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the copies in bytes."""
+        return sum(copy.num_bytes for copy in self._copies)
 
     @contextmanager
     def reused_by(self, step: Step) -> Iterator[Step]:
-        """Provides an engine that continues the kept caches; at the end, its caches are kept instead.
+        """Provides an engine that continues the kept caches; at the end, its caches are kept, too.
 
         Args:
             step: The engine. One that cannot resume a text is provided unchanged.
@@ -69,21 +99,45 @@ class PrefixCache:
             return
         version = step.version()
         with self._lock:
-            kept, self._kept = self._kept, None
-        if kept is not None and (kept.step is not step or kept.version != version):
-            kept = None
-        reusing = _Reusing(step, None if kept is None else kept.tracked)
+            last, self._last = self._last, None
+            if self._engine is None or self._engine[0] is not step or self._engine[1] != version:
+                self._engine, self._copies, last = (step, version), [], None
+            copies = tuple(self._copies)
+
+        def keep(copy: SavedState) -> None:
+            with self._lock:
+                if self._engine == (step, version):
+                    self._add(copy)
+
+        reusing = Reusing(step, None if last is None else last.tracked, copies, keep if self.max_bytes else None)
         try:
             yield reusing
         finally:
             self.reused, self.read = reusing.reused, reusing.read
             if reusing.latest is not None:
                 with self._lock:
-                    self._kept = _Kept(step, version, reusing.latest)
+                    other, self._last = self._last, _Kept(step, version, reusing.latest)
+                if other is not None and other.step is step and other.version == version:
+                    reusing.keep_copy(other.tracked)  # of another thread
+
+    def _add(self, copy: SavedState) -> None:
+        """Adds a copy, or marks it as used; drops copies that it continues, and the oldest beyond the memory."""
+        if copy.num_bytes > self.max_bytes:
+            return
+        self._copies = [each for each in self._copies if _common(copy.ids, each.ids) < _length(each.ids)]
+        self._copies.append(copy)
+        while self.num_bytes > self.max_bytes:
+            del self._copies[0]
 
 
-class _Reusing:
+class Reusing:
     """Implements `Step` for one run of generation: `start` continues the caches of an earlier text if it can.
+
+    Args:
+        step: The engine.
+        latest: The last text, whose caches may be changed; optional.
+        copies: Copies of earlier texts, with their tokens.
+        keep: Receives copies to keep, and those that were used; `None` to make none.
 
     Attributes:
         latest: State of the single text that was processed last, or of the earlier text; `None` if its caches are gone.
@@ -91,26 +145,61 @@ class _Reusing:
         read: Number of tokens that `start` read.
     """
 
-    def __init__(self, step: ResumableStep, latest: _Tracked | None) -> None:
+    def __init__(
+        self,
+        step: ResumableStep,
+        latest: _Tracked | None,
+        copies: Sequence[SavedState] = (),
+        keep: Callable[[SavedState], None] | None = None,
+    ) -> None:
         self.step_of_engine, self.latest = step, latest
         self.is_encoder_decoder, self.capacity = step.is_encoder_decoder, step.capacity
         self.vocab_size, self.step_lengths = step.vocab_size, step.step_lengths
         self.reused = self.read = 0
+        self._copies, self._keep = copies, keep
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _Tracked:
         """Reads the prompt, or only its last part; see `Step.start`."""
         ids = inputs[0][mask[0] > 0][:-1] if len(inputs) == 1 and inputs.shape[1] <= self.capacity else None
-        common = 0 if ids is None or self.latest is None else _common(ids, self.latest.ids)
-        state = None
-        if ids is not None and self.latest is not None and common:
-            try:
-                state = self.step_of_engine.resume(self.latest.state, common, ids[common:])
-            except InputError:  # the keys of the common tokens are outside a sliding window
-                common = 0
+        common, state = (0, None) if ids is None else self._resumed(ids)
         if state is None:
             state = self.step_of_engine.start(inputs, mask)
         self.reused, self.read = common, int((mask > 0).sum()) - len(mask) - common
         return self._tracked(state, ids)
+
+    def _resumed(self, ids: np.ndarray) -> tuple[int, State | None]:
+        """Returns the number of first tokens of a text that were in earlier caches, and its state, or 0 and `None`."""
+        latest, step = self.latest, self.step_of_engine
+        texts: list[_Tracked | SavedState] = [] if latest is None else [latest]
+        # With equally many common tokens, the last text and then the most recent copy.
+        for text in sorted(texts + [*reversed(self._copies)], key=lambda text: -_common(ids, text.ids)):
+            common = _common(ids, text.ids)
+            if not common or (isinstance(text, SavedState) and common * _COPIES_PER_READ < _length(text.ids)):
+                continue
+            self._set_aside(common if text is latest else 0)
+            try:
+                if isinstance(text, SavedState):
+                    state = step.resume(step.restore(text), common, ids[common:])
+                    if self._keep is not None:
+                        self._keep(text)
+                else:
+                    state = step.resume(text.state, common, ids[common:])
+            except InputError:  # the keys of the common tokens are outside a sliding window
+                continue
+            return common, state
+        self._set_aside(0)
+        return 0, None
+
+    def _set_aside(self, common: int) -> None:
+        """Copies the caches of the last text, once, unless few of its tokens are lost after the common ones."""
+        latest, self.latest = self.latest, None
+        if latest is not None and _length(latest.ids) - common > _MIN_COPIED:
+            self.keep_copy(latest)
+
+    def keep_copy(self, text: _Tracked) -> None:
+        """Passes a copy of a single text to `keep`."""
+        if self._keep is not None and text.ids is not None:
+            self._keep(replace(self.step_of_engine.save(text.state), ids=text.ids))
 
     def step(self, tokens: np.ndarray, state: _Tracked) -> tuple[np.ndarray, _Tracked]:
         """See `Step.step`."""
@@ -119,8 +208,12 @@ class _Reusing:
 
     def reorder(self, state: _Tracked, rows: np.ndarray) -> _Tracked:
         """See `Step.reorder`."""
-        kept = state.ids if np.array_equal(rows, [0]) else None
-        return self._tracked(self.step_of_engine.reorder(state.state, rows), kept, replaces=state.ids is not None)
+        if np.array_equal(rows, [0]):
+            return self._tracked(self.step_of_engine.reorder(state.state, rows), state.ids)
+        if state.ids is not None:  # the caches of the single text are passed on
+            self.keep_copy(state)
+            self.latest = None
+        return self._tracked(self.step_of_engine.reorder(state.state, rows), None)
 
     def rewind(self, state: _Tracked, count: int) -> _Tracked:
         """See `Step.rewind`."""
@@ -131,17 +224,21 @@ class _Reusing:
         """See `Step.fork`."""
         return _Tracked(self.step_of_engine.fork(state.state), None)
 
-    def _tracked(self, state: State, ids: np.ndarray | None, replaces: bool = False) -> _Tracked:
+    def _tracked(self, state: State, ids: np.ndarray | None) -> _Tracked:
         tracked = _Tracked(state, ids)
         if ids is not None:
             self.latest = tracked
-        elif replaces:  # the caches of the single text were passed on
-            self.latest = None
         return tracked
 
 
-def _common(ids: np.ndarray, others: Any) -> int:
-    """Returns the number of first tokens that two texts have in common."""
+def _length(ids: np.ndarray | None) -> int:
+    return 0 if ids is None else len(ids)
+
+
+def _common(ids: Any, others: Any) -> int:
+    """Returns the number of first tokens that two texts have in common; 0 if one of them is unknown."""
+    if ids is None or others is None:
+        return 0
     length = min(len(ids), len(others))
     differences = np.flatnonzero(ids[:length] != others[:length])
     return int(differences[0]) if len(differences) else length

@@ -12,7 +12,7 @@ import numpy as np
 
 from kerasformer import decoding
 from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
-from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, PrefixCache, Step, Stop
+from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop, TextCache
 from kerasformer.decoding.rules import Rule
 from kerasformer.decoding.setting_names import ALIASES, unknown_name_message
 from kerasformer.decoding.shortlisted import CandidateTokens
@@ -83,7 +83,7 @@ class Request:
         return dataclasses.replace(self, controls=controls)
 
     def generate(
-        self, step: Step, ids: np.ndarray, mask: np.ndarray | None, cache: PrefixCache | None = None
+        self, step: Step, ids: np.ndarray, mask: np.ndarray | None, cache: TextCache | None = None
     ) -> GenerationOutput:
         """See `decoding.generate`; `cache` keeps the caches for the next call, if it is not `None`.
 
@@ -107,7 +107,7 @@ class Request:
         rules = tuple(rule.with_capacity(step.capacity) if isinstance(rule, Constraint) else rule for rule in rules)
         return dataclasses.replace(self.controls, rules=rules)
 
-    def write(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: PrefixCache | None = None) -> GeneratedText:
+    def write(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: TextCache | None = None) -> GeneratedText:
         """Generates texts; arguments as for `generate`.
 
         Raises:
@@ -119,7 +119,7 @@ class Request:
         ]
         return GeneratedText(tokenizer, prompts, self.generate(step, ids, mask, cache))
 
-    def run(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: PrefixCache | None = None) -> TokenRun:
+    def run(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: TextCache | None = None) -> TokenRun:
         """Generates token by token; arguments as for `generate`, of a single prompt.
 
         Raises:
@@ -135,7 +135,7 @@ class Request:
         ids: np.ndarray,
         mask: np.ndarray,
         callback: Callback | None = None,
-        cache: PrefixCache | None = None,
+        cache: TextCache | None = None,
     ) -> Stream:
         """Generates one text as a stream; see `Stream` and `generate`.
 

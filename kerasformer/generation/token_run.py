@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer import decoding
-from kerasformer.decoding import Controls, GenerationConfig, PrefixCache, Step, TokenStep
+from kerasformer.decoding import Controls, GenerationConfig, Step, TextCache, TokenStep
 
 
 class TokenRun:
@@ -35,7 +35,7 @@ class TokenRun:
         mask: np.ndarray,
         config: GenerationConfig,
         controls: Controls,
-        cache: PrefixCache | None = None,
+        cache: TextCache | None = None,
     ) -> None:
         self.finish_reasons: list[str] | None = None
         self._resources = ExitStack()

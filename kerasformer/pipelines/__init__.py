@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerasformer.arguments import shown
+from kerasformer.arguments import check, integer, shown
 from kerasformer.errors import InputError
 from kerasformer.pipelines.base import Pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
@@ -59,6 +59,7 @@ def pipeline(
     providers: Sequence[str] | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
+    prefix_cache: int | None = None,
 ) -> Any:
     """Creates the pipeline of a task for a Keras model or a bundle.
 
@@ -75,6 +76,8 @@ def pipeline(
         providers: For an ONNX bundle: execution providers of ONNX Runtime in order of preference.
         src_lang: Language of the texts, for translation and other tasks from text to text; a call can change it.
         tgt_lang: Language of the results, likewise.
+        prefix_cache: For text-generation: memory in bytes for the caches of earlier prompts and conversations. A text
+            is only read from where it differs from all of them. By default, 256 MiB for conversations alone.
 
     Returns:
         A callable; its arguments are documented in the class of the task. Results have the structure of those of
@@ -93,6 +96,10 @@ def pipeline(
     kind = PIPELINES.get(of_prefix(opened.task))
     if kind is None:
         raise InputError(f"There is no pipeline for {opened.task}. Expected one of {', '.join(PIPELINES)}")
+    if prefix_cache is not None:
+        if not issubclass(kind, TextGenerationPipeline):
+            raise InputError(f"prefix_cache is for text-generation. Expected: None. Received: {opened.task}")
+        return kind(opened, check("prefix_cache", prefix_cache, integer(0)))
     if src_lang is None and tgt_lang is None:
         return kind(opened)
     if not issubclass(kind, Text2TextGenerationPipeline):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.arguments import check, integer
-from kerasformer.decoding import GenerationConfig, PrefixCache, Step
+from kerasformer.decoding import GenerationConfig, Step, TextCache
 from kerasformer.generation import GeneratedText, Request, Stream, TokenRun, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions, Pipeline
@@ -37,7 +37,7 @@ class Prompt:
     ids: np.ndarray
     mask: np.ndarray
     step: Step
-    cache: PrefixCache | None = None
+    cache: TextCache | None = None
 
     @property
     def num_tokens(self) -> int:
@@ -82,7 +82,7 @@ class GenerationPipeline(Pipeline):
             base = base.replace(eos_token_id=self.info.eos_token_id)
         return base
 
-    def _generated(self, generation: Request, encoded: Encoding, cache: PrefixCache | None = None) -> GeneratedText:
+    def _generated(self, generation: Request, encoded: Encoding, cache: TextCache | None = None) -> GeneratedText:
         return generation.write(self._step(), encoded.input_ids, encoded.attention_mask, cache)
 
     def _generate(
@@ -122,7 +122,9 @@ class GenerationPipeline(Pipeline):
 
         return map_inputs(inputs, answer, batch_size=size, progress=progress, label=self.task)
 
-    def _streamed(self, text: str, callback: Callback | None, settings: dict[str, Any]) -> Stream:
+    def _streamed(
+        self, text: str, callback: Callback | None, settings: dict[str, Any], cache: TextCache | None = None
+    ) -> Stream:
         """Returns the new text piece by piece; arguments are checked immediately, not at the first piece."""
         generation, encoded = self._request(settings), self._encode([text], WHOLE)
-        return generation.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback)
+        return generation.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback, cache)

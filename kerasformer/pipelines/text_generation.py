@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, check, integer, sequence
+from kerasformer.arguments import BOOLEAN, STRING, check, instance, integer, optional, sequence
 from kerasformer.chat_templates import Message
-from kerasformer.decoding import PrefixCache
+from kerasformer.decoding import PrefixCache, ResumableStep, SavedState, TextCache
 from kerasformer.errors import InputError
 from kerasformer.generation import GeneratedText, Request, Stream, request
 from kerasformer.generation.streams import Callback
@@ -29,22 +30,31 @@ from kerasformer.pipelines.conversations import (
 from kerasformer.pipelines.generation_base import WHOLE, GenerationPipeline, Prompt
 from kerasformer.pipelines.inputs import Inputs, read_inputs
 from kerasformer.pipelines.opening import Opened, open_step
+from kerasformer.pipelines.session import Session
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known
 
 _CHAT_OPTIONS = {field.name for field in fields(ChatOptions)}
+_SESSION = optional(instance("a session of this pipeline, or None", Session))
 
 
 class TextGenerationPipeline(GenerationPipeline):
     """Continues a prompt, or answers the last message of a conversation: `[{"generated_text": …}]`.
 
+    Args:
+        opened: Opened source.
+        prefix_cache: Memory in bytes for the caches of earlier prompts and conversations; by default, only those of
+            conversations are kept. A text whose first tokens are in the caches is rounded differently.
+
     Attributes:
-        conversation_cache: Caches of the last conversation, which its next turn continues.
+        conversation_cache: Caches of the last conversations, which their next turns continue.
+        prompt_cache: Caches of the last prompts, if `prefix_cache` is set: those of the conversations.
     """
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: Opened, prefix_cache: int | None = None) -> None:
         super().__init__(opened)
-        self.conversation_cache = PrefixCache()
+        self.conversation_cache = PrefixCache() if prefix_cache is None else PrefixCache(prefix_cache)
+        self.prompt_cache = None if prefix_cache is None else self.conversation_cache
 
     def __call__(
         self,
@@ -59,6 +69,7 @@ class TextGenerationPipeline(GenerationPipeline):
         chat_template_kwargs: Mapping[str, Any] | None = None,
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
+        session: Session | None = None,
         **settings: Any,
     ) -> Any:
         """Generates continuations of prompts, or answers to conversations.
@@ -66,7 +77,7 @@ class TextGenerationPipeline(GenerationPipeline):
         A conversation is a list of messages such as `{"role": "user", "content": "Hello"}`, which the tokenizer's chat
         template converts to a prompt. An answer also ends with the token that the template puts after it, and has at
         most 256 tokens by default. For a single conversation, only the tokens after those that it has in common with
-        the last one are read.
+        one of the last ones are read.
 
         Args:
             inputs: A prompt or a conversation, a list or an array of them, or another iterable, which is read lazily.
@@ -80,6 +91,7 @@ class TextGenerationPipeline(GenerationPipeline):
             continue_final_message: Whether the model continues the last message; by default if it is the assistant's.
             drop_oldest_turns: Whether to leave out the oldest turns of a conversation that is too long for the cache,
                 with a warning, instead of raising an error.
+            session: Session whose caches are used and replaced, for a single prompt or conversation; see `session`.
             settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`,
                 and further settings of `kerasformer.generation.request`, such as `stop`, `negative_prompt`,
                 `assistant`.
@@ -100,6 +112,10 @@ class TextGenerationPipeline(GenerationPipeline):
         )
         checked: Inputs[Any] = read_inputs(inputs, read_prompt, "prompt", is_conversation)
         full = check("return_full_text", return_full_text, BOOLEAN)
+        if check("session", session, _SESSION) is not None and checked.form != "one":
+            raise InputError(
+                "A session continues one text. Expected: a single prompt or conversation. Received: several"
+            )
 
         def result(prompt: str | Conversation, row: list[str]) -> list[dict[str, Any]]:
             if isinstance(prompt, str):
@@ -110,9 +126,9 @@ class TextGenerationPipeline(GenerationPipeline):
         def generated(checked: Inputs[Any], has_conversations: bool) -> Any:
             def write(generation: Request, prompts: Sequence[Any]) -> GeneratedText:
                 if not has_conversations:
-                    return self._generated(generation, self._encode(prompts, WHOLE))
+                    return self._generated(generation, self._encode(prompts, WHOLE), session or self.prompt_cache)
                 encoded = self._encode_conversations(prompts, chat, generation)
-                return self._generated(generation, encoded, self.conversation_cache)
+                return self._generated(generation, encoded, session or self.conversation_cache)
 
             generation = self._chat_request(settings, chat) if has_conversations else self._request(settings)
             return self._generate(generation, checked, result, batch_size=batch_size, write=write, progress=progress)
@@ -153,6 +169,58 @@ class TextGenerationPipeline(GenerationPipeline):
             mask = np.ones_like(ids)
         return Prompt(generation, ids, mask, self._step(), self.conversation_cache)
 
+    def session(
+        self,
+        inputs: str | Sequence[Message] | None = None,
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
+        chat_template: str | None = None,
+        chat_template_kwargs: Mapping[str, Any] | None = None,
+    ) -> Session:
+        """Reads a text into a session, so that calls with `session=` need not read it again.
+
+            session = pipe.session([{"role": "system", "content": instructions}])
+            pipe([{"role": "system", "content": instructions}, question], session=session.clone())
+
+        A call passes the whole text, which normally begins as that of the session, and leaves its own text in the
+        session.
+
+        Args:
+            inputs: A prompt or a conversation; an empty session if `None`.
+            tools: As in a call, for a conversation; likewise the following ones.
+            documents: As in a call.
+            chat_template: As in a call.
+            chat_template_kwargs: As in a call.
+
+        Raises:
+            CapacityError: the text exceeds the capacity of the cache.
+        """
+        session = Session(self._step())
+        if inputs is None:
+            return session
+        conversation = read_conversation(inputs)
+        if conversation is None:
+            encoded = self._encode([check("inputs", inputs, STRING)], WHOLE)
+        else:
+            chat = ChatOptions(tools, documents, chat_template, chat_template_kwargs)
+            encoded = self._encode_conversations([conversation], chat, self._chat_request({}, chat))
+        with session.reused_by(self._step()) as step:
+            step.start(encoded.input_ids, encoded.attention_mask)
+        return session
+
+    def load_session(self, path: str | os.PathLike[str]) -> Session:
+        """Reads a session that `Session.save` wrote, in this process or another one.
+
+        Raises:
+            InputError: the session belongs to another model, or its weights have changed.
+            SourceError: the file is missing, or is not a complete session.
+        """
+        step, saved = self._step(), SavedState.read(path)
+        if isinstance(step, ResumableStep):
+            saved.check_model(step.identity())
+        return Session(step, saved)
+
     def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
         """Converts a conversation to tokens or text; see `Tokenizer.apply_chat_template`."""
         return self.tokenizer.apply_chat_template(conversation, **options)
@@ -191,6 +259,7 @@ class TextGenerationPipeline(GenerationPipeline):
         chat_template_kwargs: Mapping[str, Any] | None = None,
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
+        session: Session | None = None,
         **settings: Any,
     ) -> Stream:
         """Yields pieces of the continuation or the answer while it is generated.
@@ -204,15 +273,16 @@ class TextGenerationPipeline(GenerationPipeline):
             chat_template_kwargs: As in a call.
             continue_final_message: As in a call.
             drop_oldest_turns: As in a call.
+            session: As in a call.
             settings: Settings as in a call; beam search is not supported.
         """
-        conversation = read_conversation(inputs)
+        conversation, session = read_conversation(inputs), check("session", session, _SESSION)
         if conversation is None:
-            return self._streamed(check("inputs", inputs, STRING), callback, settings)
+            return self._streamed(check("inputs", inputs, STRING), callback, settings, session or self.prompt_cache)
         chat = ChatOptions(
             tools, documents, chat_template, chat_template_kwargs, continue_final_message, drop_oldest_turns
         )
         generation = self._chat_request(settings, chat)
         encoded = self._encode_conversations([conversation], chat, generation)
-        step, cache = self._step(), self.conversation_cache
-        return generation.stream(step, encoded.input_ids, encoded.attention_mask, callback, cache)
+        cache: TextCache = session or self.conversation_cache
+        return generation.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback, cache)

@@ -9,7 +9,7 @@ import pytest
 import transformers
 
 import kerasformer as kf
-from kerasformer.errors import CapacityError, ChatTemplateError, InputError
+from kerasformer.errors import CapacityError, ChatTemplateError, InputError, SourceError
 from kerasformer.tokenization import TruncationWarning
 from tests.chat_templates.chat_model import shared_chat
 from tests.keras_pipelines import keras_pipeline
@@ -100,6 +100,7 @@ def test_a_message_is_continued(pipes, theirs):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_streams(pipes, engine):
     pipe = pipes(engine)
+    pipe.conversation_cache = kf.decoding.PrefixCache(max_bytes=0)
     expected = pipe(MESSAGES, return_full_text=False, **SETTINGS)[0]["generated_text"]
     read = pipe.conversation_cache.read + pipe.conversation_cache.reused
     with pipe.stream(MESSAGES, **SETTINGS) as stream:
@@ -180,3 +181,87 @@ def test_no_template(pipes):
             pipe(MESSAGES, **SETTINGS)
     finally:
         pipe.tokenizer.chat_template = template
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_several_conversations_are_kept(pipes, engine):
+    pipe, long = pipes(engine), " ".join(["Who is it?"] * 6)
+    conversations = [[SYSTEM, {"role": "user", "content": f"{name} {long}"}] for name in ("Alice.", "A rabbit.")]
+    lengths = [
+        pipe.apply_chat_template(each, add_generation_prompt=True).input_ids.shape[1] - 1 for each in conversations
+    ]
+    assert min(lengths) > 40
+    pipe.conversation_cache = kf.decoding.PrefixCache()
+    first = [pipe(each, **SETTINGS) for each in conversations]
+    for _ in range(2):
+        for conversation, length, expected in zip(conversations, lengths, first, strict=True):
+            assert pipe(conversation, **SETTINGS) == expected
+            assert (pipe.conversation_cache.reused, pipe.conversation_cache.read) == (length, 0)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_sessions(pipes, engine, tmp_path):
+    pipe, earlier = pipes(engine), pipes(engine).conversation_cache
+    pipe.conversation_cache = None  # it is not used
+    session = pipe.session([SYSTEM])
+    tokens = session.num_tokens
+    assert session.read == tokens > 4
+    clones = [session.clone() for _ in range(3)]
+    asked = [[SYSTEM, {"role": "user", "content": text}] for text in ("Who is it?", "Is it late?", "Who? Who?")]
+    answers = []
+    for messages, clone in zip(asked, clones, strict=True):
+        answers.append(pipe(messages, session=clone, **SETTINGS))
+        assert clone.reused > 4 and clone.num_tokens > tokens == session.num_tokens
+    for messages, clone, expected in zip(asked, clones, answers, strict=True):
+        clone.note = "kept"
+        loaded = pipe.load_session(clone.save(tmp_path / "session"))
+        assert (loaded.note, loaded.num_tokens, loaded.num_bytes) == ("kept", clone.num_tokens, clone.num_bytes)
+        following = [*expected[0]["generated_text"], NEXT]
+        received = pipe(following, session=loaded, **SETTINGS)
+        assert received == pipe(following, session=clone, **SETTINGS)
+        assert loaded.reused == clone.reused > tokens
+        with pipe.stream(messages, session=clone, **SETTINGS) as stream:
+            assert stream.read() == expected[0]["generated_text"][-1]["content"]
+        assert clone.reused > tokens
+    prompt = pipe.session("Who is late?")
+    whole = pipe("Who is late? It is", session=prompt.clone(), num_beams=3, num_return_sequences=2, **SETTINGS)
+    assert whole == pipe("Who is late? It is", num_beams=3, num_return_sequences=2, **SETTINGS)
+    pipe.conversation_cache = earlier
+
+
+def test_sessions_that_cannot_be_used(pipes, folder, tmp_path):
+    pipe, other = pipes("keras"), pipes("onnx")
+    session = pipe.session(MESSAGES)
+    with pytest.raises(InputError, match="belongs to another pipeline"):
+        other(MESSAGES, session=session, **SETTINGS)
+    with pytest.raises(InputError, match="belongs to another model or adapter"):
+        other.load_session(session.save(tmp_path / "session"))
+    with pytest.raises(SourceError, match="There is no saved state"):
+        pipe.load_session(tmp_path / "missing")
+    with pytest.raises(InputError, match="Received: several"):
+        pipe([MESSAGES, MESSAGES], session=session, **SETTINGS)
+    with pytest.raises(InputError, match="session must be a session of this pipeline"):
+        pipe(MESSAGES, session="session", **SETTINGS)
+    with pytest.raises(InputError, match="This session has no text"):
+        pipe.session().save(tmp_path / "empty")
+    changed = keras_pipeline(folder)
+    variable = changed.model.model.trainable_variables[-1]
+    session = changed.session(MESSAGES)
+    variable.assign(variable + np.linspace(-1, 1, variable.shape[-1]))
+    answer = changed(MESSAGES, session=session, **SETTINGS)
+    assert session.reused == 0
+    changed.conversation_cache = kf.decoding.PrefixCache()
+    assert answer == changed(MESSAGES, **SETTINGS)
+
+
+def test_prompts_with_a_prefix_cache(folder):
+    engine = keras_pipeline(folder).model
+    pipe = kf.pipeline("text-generation", engine.model, prefix_cache=10**6)
+    pipe.model = engine  # without XLA
+    text = "Who is it? Is it late? Who is late? "
+    first = pipe(text, **SETTINGS)
+    assert pipe(text, **SETTINGS) == first and pipe.prompt_cache.read == 0
+    pipe.stream(text + text, **SETTINGS).read()
+    assert pipe.prompt_cache.reused > 10
+    with pytest.raises(InputError, match="prefix_cache must be an integer"):
+        kf.pipeline("text-generation", pipe.model.model, prefix_cache=-1)
