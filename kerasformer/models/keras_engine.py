@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 _BUCKET = 32  # prompts are padded to a multiple of this, to compile functions for fewer lengths
 _BLOCK = 512  # bytes of a weight that are added up, by which changes are noticed
+_LARGE = 2**24  # bytes of weights that several threads add up
 _KEY_AND_VALUE = ("key", "value")
 
 
@@ -268,8 +270,8 @@ class KerasStep:
             pair = []
             for name in _KEY_AND_VALUE:
                 slots = saved.array(f"{name}.{layer}", (batch, shape[1], end - first, shape[3]), dtype)
-                after = ((0, 0), (0, 0), (first, shape[2] - end), (0, 0))
-                pair.append(ops.convert_to_tensor(np.pad(slots, after)))
+                around = ((0, 0), (0, 0), (first, shape[2] - end), (0, 0))
+                pair.append(ops.pad(ops.convert_to_tensor(slots), around))
             caches.append((pair[0], pair[1]))
         memory = self._restored_memory(saved, batch) if self.is_encoder_decoder else None
         return KerasState(caches, index, unused, starts.astype("int32"), memory, steps)
@@ -291,9 +293,9 @@ class KerasStep:
     def version(self) -> str:
         """Returns a digest of all weights, since training changes them in place."""
         digest = hashlib.sha256()
-        for weight in self.model.weights:
-            values = _host_array(weight.value)
-            digest.update(repr((values.shape, values.dtype.name)).encode() + _sums(values).tobytes())
+        weights = [_host_array(weight.value) for weight in self.model.weights]
+        for weight, sums in zip(weights, _sums_of_all(weights), strict=True):
+            digest.update(repr((weight.shape, weight.dtype.name)).encode() + sums.tobytes())
         # The scale of a low-rank product is not a weight.
         digest.update(repr([layer.lora_alpha for layer in layers_with_lora(self.model)]).encode())
         return digest.hexdigest()
@@ -336,6 +338,14 @@ def _host_array(tensor: Any) -> np.ndarray:
         return np.from_dlpack(ops.stop_gradient(tensor))
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):  # on a device, or bfloat16
         return np.asarray(ops.convert_to_numpy(tensor))
+
+
+def _sums_of_all(arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Returns the sums of each array, in several threads if that is worth starting them."""
+    if sum(array.nbytes for array in arrays) < _LARGE:
+        return list(map(_sums, arrays))
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(_sums, arrays))
 
 
 def _sums(values: np.ndarray) -> np.ndarray:
