@@ -100,7 +100,7 @@ def margins(
         scores = apply_rules(rules_of(config), history, logits[:, -1])
         columns_of_margins.append(scores.max(axis=1) - scores[np.arange(len(rows)), tokens[:, position]])
         inputs = tokens[:, position : position + 1]
-        history = history.append(tokens[:, position])
+        history.append(tokens[:, position])
     return [np.stack(columns_of_margins, axis=1)[index, : len(row)] for index, row in enumerate(rows)]
 
 
