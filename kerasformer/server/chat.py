@@ -41,6 +41,13 @@ def read_chat(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> 
         raise ApiError(
             400, f"{model.name} is for {model.pipe.task} and has no conversations. Use another model", param="model"
         )
+    if not model.pipe.tokenizer.chat_template:
+        raise ApiError(
+            400,
+            f"{model.name} has no chat template, as a model that was trained to continue text. Use /v1/completions, or "
+            "another model",
+            param="model",
+        )
     messages = [_message(index, each) for index, each in enumerate(_messages(fields))]
     options: dict[str, Any] = {
         "continue_final_message": fields.read("continue_final_message", BOOLEAN, False),

@@ -113,15 +113,15 @@ def test_a_hundred_clients_that_come_and_go(server):
             except Exception as error:
                 assert "does not exist" in str(error)
 
-    async def visits():
+    async def visits(count):
         async with server.async_client() as client:
-            for start in range(0, 100, 20):
+            for start in range(0, count, 20):
                 await asyncio.gather(*(visit(client, start + number) for number in range(20)))
 
-    asyncio.run(visits())
+    asyncio.run(visits(20))
     wait_until(lambda: not len(server.models["tflite"].jobs))
     threads = threading.active_count()
-    asyncio.run(visits())
+    asyncio.run(visits(100))
     wait_until(lambda: not len(server.models["tflite"].jobs))
     assert threading.active_count() <= threads and rows() <= 1
     assert server.client().completions.create(**short, temperature=0).choices[0].text == expected

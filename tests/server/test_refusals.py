@@ -105,6 +105,14 @@ def test_wrong_conversations(server, change, param):
     assert (refusal.value.code == "context_length_exceeded") == (param is None)
 
 
+def test_a_model_without_a_chat_template(server, monkeypatch):
+    monkeypatch.setattr(server.models["m"].pipe.tokenizer, "chat_template", None)
+    with pytest.raises(openai.BadRequestError, match="no chat template.*Use /v1/completions"):
+        server.client().chat.completions.create(**CHAT)
+    assert server.client().completions.create(**TEXT).choices
+    monkeypatch.undo()
+
+
 def test_harmless_fields_and_other_forms_of_content(server):
     content = [{"type": "text", "text": "Who?"}]
     asked = {**CHAT, "messages": [{"role": "user", "content": content}], "user": "Alice", "store": True, "seed": None}
