@@ -44,6 +44,7 @@ from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.auto import choose
 from kerasformer.export.quantization.calibration import calibrate
+from kerasformer.export.quantization.layouts import four_bit_kernels
 from kerasformer.export.quantization.recipes import Recipe, recipe_line
 from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.sample_inputs import read_texts
@@ -194,7 +195,7 @@ def _write_all(
     bundle.write_references(folder, answers | quality)
     notes = {}
     if _measures_ranges(recipe, job.model):
-        notes = {"calibration": _calibrate(builder, calibration_texts)}
+        notes = {"calibration": _calibrate(builder, recipe, calibration_texts)}
     if isinstance(recipe, Auto):
         recipe_entry, fidelity = _write_within_budget(builder, recipe)
     else:
@@ -216,20 +217,23 @@ def _write_all(
 
 
 def _measures_ranges(recipe: Recipe | Auto, model: PretrainedModel) -> bool:
-    """Returns whether the files of a model depend on the ranges of its activations.
+    """Returns whether the files of a model depend on the inputs of its products.
 
     A model that generates needs no scales of inputs: ONNX Runtime rounds its activations in blocks, so that large
     channels affect few others.
     """
-    return recipe.activations == "static" or (recipe.scales_inputs and not model.generates)
+    return recipe.activations == "static" or recipe.compensates or (recipe.scales_inputs and not model.generates)
 
 
-def _calibrate(builder: BundleBuilder, texts: list[str] | None) -> dict[str, Any]:
-    """Measures the ranges of activations, with which the builder then writes; returns the manifest's entry for them."""
+def _calibrate(builder: BundleBuilder, recipe: Recipe | Auto, texts: list[str] | None) -> dict[str, Any]:
+    """Measures the ranges of activations and rounds kernels to four bits; returns the manifest's entry for them."""
+    job = builder.job
     builder.report("calibrate", 0, 0)
     passages = read_texts(texts)
+    layout = builder.format.layout(job.profile, job.opset)
+    kernels = {} if isinstance(recipe, Auto) else four_bit_kernels(job.model, recipe, layout)
     builder.calibration = calibrate(
-        builder.job.model, passages, lambda done, total: builder.report("calibrate", done, total)
+        job.model, passages, lambda done, total: builder.report("calibrate", done, total), kernels
     )
     return {"texts": len(passages), "given": texts is not None}
 
@@ -257,9 +261,10 @@ def _calibration_texts(recipe: Recipe | Auto, name: str, calibration: Any) -> li
     """
     if calibration is None:
         return None
-    if recipe.activations != "static" and not recipe.scales_inputs:
+    if recipe.activations != "static" and not recipe.scales_inputs and not recipe.compensates:
         raise InputError(
-            "calibration is only for recipes that round activations of int8 products, such as int8 and int8_static. "
+            "calibration is only for recipes that round activations of int8 products, such as int8 and int8_static, "
+            "and for int4 and int4_channel. "
             f"Received: {name!r}. Remove calibration; the texts on which a bundle is compared with Keras are "
             f"{argument('texts', ...)}"
         )

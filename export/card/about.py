@@ -271,7 +271,10 @@ def _measured(manifest: Manifest) -> str:
     if "calibration" in manifest.recipe:
         texts, given = manifest.recipe["calibration"]["texts"], manifest.recipe["calibration"]["given"]
         source = "" if given else " of kerasformer; texts of the kind that the model is used for would be better"
-        parts.append(f"The ranges of activations were measured on {texts} texts{source}.\n")
+        measured = (
+            "Inputs of products" if manifest.recipe.get("rounding") == "calibrated" else "The ranges of activations"
+        )
+        parts.append(f"{measured} were measured on {texts} texts{source}.\n")
     if "auto" in manifest.recipe:
         header = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|"
         rows = "\n".join("| " + " | ".join(map(markdown, row)) + " |" for row in search_rows(manifest.recipe["auto"]))

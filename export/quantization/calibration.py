@@ -3,26 +3,30 @@
 Static activations are rounded in these ranges. Dynamic ones are rounded in the range of each token, which a few
 channels of a norm's output may make so wide that all others are rounded coarsely. Products of such an input are
 therefore computed as `(x * s) @ (kernel / s)`, with a scale `s` for each channel that brings their ranges closer
-together.
+together. Kernels are rounded to four bits with the inputs of their products, see `compensation`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from keras import ops
 
 from kerasformer.errors import ExportError
+from kerasformer.export.quantization.compensation import Grid, RoundedKernel, round_kernel
 from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
+from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, one_by_one, passages
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.progress import CountProgress
+
+_INPUT_BYTES = 1 << 30
+"""Memory for inputs of products that are recorded in one pass over the texts."""
 
 _SMALLEST_SHARE = 2.0**-10
 """Smallest range of a channel, as a share of the largest one."""
@@ -37,11 +41,28 @@ class Ranges:
         output: Smallest and largest value of the result, including the bias.
         channels: Largest magnitude of each channel of `x`, float32 `(K,)`, if `x` is the output of a norm and the
             kernel, of shape `(K, N)`, is not also an embedding table; else `None`.
+        rounded: The kernel in four bits, if its rounding depends on the inputs; else `None`.
     """
 
     input: tuple[float, float]
     output: tuple[float, float]
     channels: np.ndarray | None = None
+    rounded: RoundedKernel | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class FourBitKernel:
+    """A kernel that is rounded to four bits with the inputs of its products.
+
+    Attributes:
+        value: Function that returns the values, float32 `(N, K)`.
+        width: Number of inputs `K`.
+        grid: The values that the format can store.
+    """
+
+    value: Callable[[], np.ndarray]
+    width: int
+    grid: Grid
 
 
 Calibration = Mapping[str, Ranges]
@@ -78,13 +99,20 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     return np.exp2(np.rint(-np.log2(largest) / 2)).astype(np.float32)
 
 
-def calibrate(model: PretrainedModel, texts: Sequence[str], progress: CountProgress | None = None) -> Calibration:
-    """Measures the ranges while the Keras model reads texts and generates its own continuations of them.
+def calibrate(
+    model: PretrainedModel,
+    texts: Sequence[str],
+    progress: CountProgress | None = None,
+    kernels: Mapping[str, FourBitKernel] | None = None,
+) -> Calibration:
+    """Measures the ranges while the Keras model reads texts and its own continuations of them.
 
     Args:
         model: Any model of the zoo, with any backend.
         texts: Texts of the kind that the model is used for.
-        progress: Called with the number of texts read and their total.
+        progress: Called with the number of texts read and their total. The model reads the texts several times if the
+            inputs of `kernels` do not fit into memory at once.
+        kernels: Kernels to round to four bits, by path; none by default.
 
     Returns:
         Ranges of every kernel that a product used.
@@ -92,39 +120,88 @@ def calibrate(model: PretrainedModel, texts: Sequence[str], progress: CountProgr
     Raises:
         ExportError: A product's inputs or outputs are not finite.
     """
+    kernels = kernels or {}
+    arrays = passages(model, texts, sampled=bool(kernels))
+    count = len(arrays["input_ids"])
+    portions = list(_portions(kernels, int(arrays["attention_mask"].sum())))
+    ranges: dict[str, Ranges] = {}
+    for index, portion in enumerate(portions):
 
-    def read(inputs: Any) -> dict[str, dict[str, Tensor]]:
-        observer = _Observer()
+        def report(done: int, start: int = index * count) -> None:
+            if progress is not None:
+                progress(start + done, len(portions) * count)
+
+        measured, inputs = _measured(model, arrays, portion, report)
+        ranges |= {path: value for path, value in measured.items() if path not in ranges}
+        for path in portion:
+            if path in inputs:
+                ranges[path] = replace(ranges[path], rounded=_rounded(kernels[path], inputs[path]))
+    return ranges
+
+
+def _portions(kernels: Mapping[str, FourBitKernel], tokens: int) -> Iterator[list[str]]:
+    """Divides kernels into lists whose inputs fit into memory together; yields at least one list, even if empty."""
+    portion: list[str] = []
+    size = 0
+    for path, kernel in kernels.items():
+        added = 4 * tokens * kernel.width
+        if portion and size + added > _INPUT_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append(path)
+        size += added
+    yield portion
+
+
+def _measured(
+    model: PretrainedModel, arrays: Passages, kernels: Collection[str], report: Callable[[int], None]
+) -> tuple[dict[str, Ranges], dict[str, list[np.ndarray]]]:
+    """Returns the ranges of all products, and the inputs `(T, K)` of the products with some kernels."""
+
+    def read(inputs: Any) -> dict[str, dict[str, Any]]:
+        observer = _Observer(kernels)
         with lowering(observer):
             model(inputs, training=False)
         channels = {path: tensor for path, tensor in observer.channels.items() if path not in observer.tables}
-        return {"extents": observer.extents, "channels": channels}
+        return {"extents": observer.extents, "channels": channels, "inputs": observer.inputs}
 
     run = compiled(read, model, jit_compile=False, any_length=True)
-    arrays = passages(model, texts)
     found: dict[str, dict[str, np.ndarray]] = {"extents": {}, "channels": {}}
-    total = len(arrays["input_ids"])
+    inputs: dict[str, list[np.ndarray]] = {}
     for done, passage in enumerate(one_by_one(arrays), start=1):
-        for kind, tensors in run(as_inputs(passage)).items():
-            for path, tensor in tensors.items():
+        results = run(as_inputs(passage))
+        for path, tensors in results.pop("inputs").items():
+            inputs.setdefault(path, []).extend(ops.convert_to_numpy(tensor) for tensor in tensors)
+        for kind, extremes in results.items():
+            for path, tensor in extremes.items():
                 values = ops.convert_to_numpy(tensor)
                 found[kind][path] = np.maximum(found[kind].get(path, values), values)
-        if progress is not None:
-            progress(done, total)
+        report(done)
     channels = found["channels"]
-    return {path: _ranges(path, extent, channels.get(path)) for path, extent in found["extents"].items()}
+    return {path: _ranges(path, extent, channels.get(path)) for path, extent in found["extents"].items()}, inputs
+
+
+def _rounded(kernel: FourBitKernel, inputs: list[np.ndarray]) -> RoundedKernel:
+    rows = np.concatenate(inputs)
+    return round_kernel(kernel.value(), rows.T @ rows, kernel.grid)
 
 
 class _Observer(Primitives):
     """Plain primitives that record the extreme values of each product.
 
+    Args:
+        kernels: Paths of kernels whose inputs are recorded as they are.
+
     Attributes:
+        inputs: By the kernel's path, the inputs of its products, `(T, K)` each.
         extents: By the kernel's path, the largest `-x`, `x`, `-y` and `y` of the product `y = x @ kernel + bias`.
         channels: By the kernel's path, the largest magnitude of each channel of those inputs that are outputs of norms.
         tables: Paths of embedding tables.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kernels: Collection[str] = ()) -> None:
+        self.kernels = frozenset(kernels)
+        self.inputs: dict[str, list[Tensor]] = {}
         self.extents: dict[str, Tensor] = {}
         self.channels: dict[str, Tensor] = {}
         self.tables: set[str] = set()
@@ -134,6 +211,8 @@ class _Observer(Primitives):
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
         """Computes the product and updates its extreme values."""
         y = super().linear(x, kernel, bias, transposed=transposed)
+        if kernel.path in self.kernels:
+            self.inputs.setdefault(kernel.path, []).append(ops.reshape(x, (-1, x.shape[-1])))
         extent = ops.stack([-ops.min(x), ops.max(x), -ops.min(y), ops.max(y)])
         self.extents[kernel.path] = ops.maximum(self.extents.get(kernel.path, extent), extent)
         if id(x) in self._normalized and not transposed:

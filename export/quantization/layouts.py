@@ -11,7 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
-from kerasformer.export.quantization.model_matrices import ModelMatrix
+from kerasformer.export.quantization.calibration import FourBitKernel
+from kerasformer.export.quantization.compensation import Grid
+from kerasformer.export.quantization.model_matrices import ModelMatrix, matrices
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -32,6 +34,10 @@ class Layout(Protocol):
         """
         ...
 
+    def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
+        """Returns the values of four bits that a kernel is rounded to; `None` for tables and other storage types."""
+        ...
+
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """Returns the size in the file in bytes, including scales."""
         ...
@@ -49,3 +55,17 @@ def num_bytes(model: PretrainedModel, parts: Sequence[ModelMatrix], recipe: Reci
     # Vectors, and matrices that are too small to be quantized.
     rest = sum(4 * prod(v.shape) for v in model.variables if len(v.shape) == 1 or prod(v.shape) < MIN_QUANTIZED)
     return rest + sum(layout.num_bytes(part, recipe) for part in parts)
+
+
+def four_bit_kernels(model: PretrainedModel, recipe: Recipe, layout: Layout) -> dict[str, FourBitKernel]:
+    """Returns the kernels that a recipe rounds to four bits with calibration texts, by path.
+
+    Args:
+        model: Any model of the zoo.
+        recipe: How its matrices are stored.
+        layout: Layout of the files.
+    """
+    if not recipe.compensates:
+        return {}
+    grids = {part: layout.grid(part, recipe) for part in matrices(model)}
+    return {part.path: FourBitKernel(part.value, part.rows[1], grid) for part, grid in grids.items() if grid}

@@ -15,6 +15,7 @@ import numpy as np
 from kerasformer.export.graph.variable_names import below_model
 from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, Ranges, input_scale
+from kerasformer.export.quantization.compensation import RoundedKernel
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
 from kerasformer.layers.primitives import Primitives, lowering
@@ -57,6 +58,11 @@ class ModelMatrix:
         """Returns the values as float32 `(N, K)`."""
         value = value_of(self.variable).astype("float32", copy=False)
         return value if self.output_first else value.T
+
+    @property
+    def rounded(self) -> RoundedKernel | None:
+        """The kernel in four bits, if it was rounded beforehand."""
+        return None if self.ranges is None else self.ranges.rounded
 
     def calibration(self) -> Calibration:
         """Returns the ranges as a calibration."""

@@ -13,6 +13,7 @@ from kerasformer.errors import ExportError
 
 Storage = Literal["float32", "float16", "int8", "int4"]
 Activations = Literal["float", "dynamic", "static"]
+Rounding = Literal["nearest", "calibrated"]
 
 BITS: dict[Storage, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
@@ -43,9 +44,13 @@ class Recipe:
             `"*/layer_0/*"` has that storage type. The first match counts; `weights` and `tables` apply to the rest.
         min_cosine: Smallest permitted mean cosine similarity of embeddings with those of the Keras model, which decides
             instead of the agreement for models for sentence-similarity.
+        rounding: How kernels are rounded to four bits. `"nearest"`: each weight for itself. `"calibrated"`: so that the
+            errors of weights compensate each other on calibration texts (GPTQ, see `compensation`). Tables, and
+            storage types of more bits, are rounded to the nearest value.
+        channelwise: Whether matrices of four bits have one scale for each output channel instead of blocks.
 
     Raises:
-        ExportError: A storage type, `activations` or `block` is invalid.
+        ExportError: A storage type, `activations`, `block` or `rounding` is invalid.
     """
 
     name: str
@@ -57,6 +62,8 @@ class Recipe:
     block: int | None = None
     layers: tuple[tuple[str, Storage], ...] = ()
     min_cosine: float = 0.0
+    rounding: Rounding = "nearest"
+    channelwise: bool = False
 
     def __post_init__(self) -> None:
         for storage in (self.weights, self.tables, *(storage for _, storage in self.layers)):
@@ -68,6 +75,13 @@ class Recipe:
             )
         if self.block is not None and (self.block < 16 or self.block & (self.block - 1)):
             raise ExportError(f"block must be a power of two of at least 16, or None. Received: {self.block}")
+        if self.rounding not in get_args(Rounding):
+            raise ExportError(f"rounding must be one of {', '.join(get_args(Rounding))}. Received: {self.rounding!r}")
+        if self.channelwise and self.block is not None:
+            raise ExportError(
+                "A recipe has one scale for each channel or for each block, not both. Received: channelwise=True, "
+                f"block={self.block}. Remove one of them"
+            )
 
     @property
     def exact(self) -> bool:
@@ -78,6 +92,11 @@ class Recipe:
     def scales_inputs(self) -> bool:
         """Whether the inputs of some products are scaled by channel; see `calibration.input_scale`."""
         return self.activations == "dynamic" and "int8" in {self.weights, *(storage for _, storage in self.layers)}
+
+    @property
+    def compensates(self) -> bool:
+        """Whether kernels are rounded to four bits with calibration texts."""
+        return self.rounding == "calibrated" and "int4" in {self.weights, *(storage for _, storage in self.layers)}
 
     def storage(self, path: str, shape: Sequence[int], table: bool = False) -> Storage:
         """Returns the storage type of a variable.
@@ -107,7 +126,18 @@ RECIPES = {
         Recipe("int8", "int8", "int8", "dynamic", tolerance=0.15, min_agreement=0.98, min_cosine=0.999),
         Recipe("int8_weights", "int8", "int8", "float", tolerance=0.1, min_agreement=0.98, min_cosine=0.999),
         Recipe("int8_static", "int8", "int8", "static", tolerance=0.3, min_agreement=0.95, min_cosine=0.98),
-        Recipe("int4", "int4", "int8", "dynamic", tolerance=0.5, min_agreement=0.9, min_cosine=0.95),
+        Recipe("int4", "int4", "int8", "dynamic", 0.5, min_agreement=0.9, min_cosine=0.95, rounding="calibrated"),
+        Recipe(
+            "int4_channel",
+            "int4",
+            "int8",
+            "dynamic",
+            0.5,
+            0.9,
+            min_cosine=0.95,
+            rounding="calibrated",
+            channelwise=True,
+        ),
     )
 }
 """When to use which: docs/quantization.md."""
@@ -135,6 +165,7 @@ WHEN = {
     "int8_weights": "A quarter of the size, with activations in float32: for models that lose too much with `int8`.",
     "int8_static": "For accelerators that support only integers. Calibrate it with your own texts.",
     "int4": "An eighth of the size or slightly more. Compare it on your own texts before you ship it.",
+    "int4_channel": "As int4, with one scale for each channel: for accelerators that do not support blocks.",
     "auto": "The storage type of each part was chosen by its cost in fidelity.",
 }
 """When to use which recipe."""

@@ -28,6 +28,7 @@ MAX_TEXTS = 128
 
 _LONGEST = 64  # tokens of a text
 _CONTINUATION = 16  # tokens that a generating model adds
+_SAMPLED = 64  # tokens that it adds if they are sampled
 _ROWS = 32  # texts that are continued as one batch
 
 Passages = dict[str, np.ndarray]
@@ -93,21 +94,26 @@ def _texts_of(entry: Any) -> list[str]:
     )
 
 
-def passages(model: PretrainedModel, texts: Sequence[str]) -> Passages:
+def passages(model: PretrainedModel, texts: Sequence[str], sampled: bool = False) -> Passages:
     """Tokenizes texts, together with the model's own continuations if it generates.
 
     Args:
         model: Any model of the zoo. A model without a tokenizer reads random ids, one row for each text.
         texts: Texts to read or continue; for an encoder-decoder, its first task prefix is put before each.
+        sampled: Whether the continuations are sampled and longer, instead of greedy. They are then texts of the kind
+            that the model was trained on, of which ranges need few, and rounding to four bits more.
 
     Raises:
         InputError: None of the texts has a token.
     """
-    rows = _ids(model, texts)
+    added = _SAMPLED if sampled else _CONTINUATION
+    if sampled and not model.is_encoder_decoder and model.max_length is not None:
+        added = max(1, min(added, model.max_length // 2))
+    rows = _ids(model, texts, added)
     continuations: list[list[int]] = [[] for _ in rows]
     if model.generates:
-        continuations = _continuations(model, rows)
-    whole = [[*row, *added] for row, added in zip(rows, continuations, strict=True)]
+        continuations = _continuations(model, rows, added, sampled)
+    whole = [[*row, *tokens] for row, tokens in zip(rows, continuations, strict=True)]
     shape = (len(whole), max(map(len, whole)))
     encoder_names = () if model.is_encoder_decoder else model.input_names
     arrays = {name: np.zeros(shape, "int32") for name in ("input_ids", "attention_mask", *encoder_names)}
@@ -119,8 +125,9 @@ def passages(model: PretrainedModel, texts: Sequence[str]) -> Passages:
     return arrays
 
 
-def _ids(model: PretrainedModel, texts: Sequence[str]) -> list[list[int]]:
-    reserved = _CONTINUATION if model.generates and not model.is_encoder_decoder else 0
+def _ids(model: PretrainedModel, texts: Sequence[str], added: int) -> list[list[int]]:
+    """Returns the ids of texts, short enough for `added` tokens of a decoder."""
+    reserved = added if model.generates and not model.is_encoder_decoder else 0
     limit = max(1, min(_LONGEST, (model.max_length or _LONGEST + reserved) - reserved))
     if model.tokenizer is None:
         random = np.random.default_rng(0)
@@ -134,14 +141,15 @@ def _ids(model: PretrainedModel, texts: Sequence[str]) -> list[list[int]]:
     return rows
 
 
-def _continuations(model: PretrainedModel, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Continues each row greedily; returns the tokens that a decoder reads while doing so."""
+def _continuations(model: PretrainedModel, rows: Sequence[Sequence[int]], added: int, sampled: bool) -> list[list[int]]:
+    """Continues each row, greedily or with a fixed seed; returns the tokens that a decoder reads while doing so."""
     info = model.info()
     start = info.start_token_id
+    sampling: dict[str, Any] = {"do_sample": True, "seed": 0} if sampled else {}
     # Rows have no end token here, since every new number of unfinished rows would be compiled.
-    config = GenerationConfig(max_new_tokens=_CONTINUATION, decoder_start_token_id=start)
+    config = GenerationConfig(max_new_tokens=added, decoder_start_token_id=start, **sampling)
     width = max(map(len, rows))
-    step = KerasStep(model, _CONTINUATION + (1 if model.is_encoder_decoder else width), jit_compile=False)
+    step = KerasStep(model, added + (1 if model.is_encoder_decoder else width), jit_compile=False)
     continuations: list[list[int]] = []
     for first in range(0, len(rows), _ROWS):
         batch = rows[first : first + _ROWS]

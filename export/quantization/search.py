@@ -36,6 +36,7 @@ class Auto:
 
     activations: ClassVar[Activations] = "dynamic"
     scales_inputs: ClassVar[bool] = True
+    compensates: ClassVar[bool] = False
 
     min_agreement: float = MIN_AGREEMENT
     max_size: float | None = None

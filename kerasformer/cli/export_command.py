@@ -15,7 +15,7 @@ from kerasformer.process import free_tensors
 
 # Copies of values of `kerasformer.export`, whose import would load Keras.
 FORMATS = ("tflite", "onnx", "saved-model")
-RECIPES = ("none", "fp16", "int8", "int8_weights", "int8_static", "int4", "auto")
+RECIPES = ("none", "fp16", "int8", "int8_weights", "int8_static", "int4", "int4_channel", "auto")
 TARGETS = ("mediapipe", "litert-lm", "litert-web", "transformers.js", "optimum", "genai", "saved-model")
 
 
@@ -126,7 +126,9 @@ def export(
     ] = None,
     calibration: Annotated[
         Path | None,
-        typer.Option(help="int8, int8_static, auto: file of texts to measure ranges of activations on, one per line."),
+        typer.Option(
+            help="int8, int8_static, int4, auto: file of texts to measure inputs of products on, one per line."
+        ),
     ] = None,
     max_size: Annotated[float | None, typer.Option(help="auto: maximum size of the model files in MB.")] = None,
     max_latency: Annotated[

@@ -118,7 +118,7 @@ def test_a_child_process_gets_every_option():
             "are only for quantize='auto'. Received: min_agreement=0.9 for quantiz",
         ),
         ({"quantize": Calibrated(), "max_size": 3}, "Received: max_size=3 for quantize='int8_static'"),
-        ({"quantize": Calibrated(["a"], "int4")}, "recipes that round activations"),
+        ({"quantize": Calibrated(["a"], "fp16")}, "recipes that round activations"),
         ({"format": 3}, "format must be a string or a value such as TFLite"),
         ({"checks": ["a"]}, r"checks must be Checks\(…\), or None"),
         ({"signatures": (8,)}, r"signatures must be DecoderSignatures\(…\), or None"),

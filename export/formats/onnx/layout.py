@@ -6,9 +6,11 @@ import numpy as np
 from onnx import TensorProto
 
 from kerasformer.export.formats.onnx.convert import OPSET, WRITERS
-from kerasformer.export.formats.onnx.matrix_nodes import StoragePlan
+from kerasformer.export.formats.onnx.matrix_nodes import MatrixNodes, StoragePlan
 from kerasformer.export.formats.onnx.node_list import NodeList
+from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.onnx.weights import SCALED, StoredWeight, WeightStore
+from kerasformer.export.quantization.compensation import Grid
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import Recipe
 
@@ -36,21 +38,32 @@ class OnnxLayout:
         scale = matrix.input_scale(recipe)
         return values if scale is None or not name.endswith(SCALED) else values * scale
 
+    def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
+        """See `Layout.grid`."""
+        if recipe.storage(matrix.path, matrix.rows, matrix.table) != "int4" or matrix.table:
+            return None
+        writer, _ = self._writer(matrix, recipe)
+        block = None if recipe.channelwise else writer.block([matrix.path], matrix.output_first)
+        return Grid(block, four_bit_scales)
+
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""
         return sum(weight.num_bytes for weight in self._stored(matrix, recipe).values())
 
     def _stored(self, matrix: ModelMatrix, recipe: Recipe) -> dict[str, StoredWeight]:
         """Returns the tensors that are stored for products with the matrix and for lookups in it."""
-        store = WeightStore({matrix.path: matrix.variable})
-        tied = frozenset([matrix.path] if matrix.table and matrix.product else [])
-        plan = StoragePlan(recipe, self.opset, matrix.calibration(), tied, matrix.incremental)
-        writer = WRITERS[self.profile].matrices(NodeList(self.opset), store, plan)
+        writer, store = self._writer(matrix, recipe)
         if matrix.product:
             writer.product("x", [matrix.path], [], rank=3, output_first=matrix.output_first)
         if matrix.table:
             writer.rows(matrix.path, "ids", 2, "rows")
         return store.stored
+
+    def _writer(self, matrix: ModelMatrix, recipe: Recipe) -> tuple[MatrixNodes, WeightStore]:
+        store = WeightStore({matrix.path: matrix.variable})
+        tied = frozenset([matrix.path] if matrix.table and matrix.product else [])
+        plan = StoragePlan(recipe, self.opset, matrix.calibration(), tied, matrix.incremental)
+        return WRITERS[self.profile].matrices(NodeList(self.opset), store, plan), store
 
 
 def _widened(matrix: ModelMatrix, data: StoredWeight, scale: StoredWeight, bits: int) -> np.ndarray:

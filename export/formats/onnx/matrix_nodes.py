@@ -15,8 +15,10 @@ from onnx import TensorProto
 
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN, NodeList
+from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.onnx.weights import Quantized, WeightStore
 from kerasformer.export.quantization.calibration import Calibration, input_scale
+from kerasformer.export.quantization.compensation import Grid, RoundedKernel, joined, nearest
 from kerasformer.export.quantization.recipes import Recipe, Storage
 
 _INT4_OPSET = 21  # the first opset with four-bit types, and with a scale for each block
@@ -300,14 +302,28 @@ class MatrixNodes:
                 f"{argument('profile', 'ort')}"
             )
         bits = 8 if self._storage(kernels[0]) == "int8" else 4
-        return self.store.columns(kernels, output_first, bits, self._block(kernels, output_first))
+        block = self.block(kernels, output_first)
+        return self.store.columns(kernels, output_first, bits, block, self._rounded_kernels(kernels))
 
-    def _block(self, kernels: Sequence[str], output_first: bool) -> int:
+    def _rounded_kernels(self, kernels: Sequence[str]) -> Callable[[np.ndarray], RoundedKernel] | None:
+        """Returns the function that rounds concatenated kernels to four bits; `None` to round each block by itself."""
+        if self._storage(kernels[0]) != "int4":
+            return None
+        paths = [self.store.variables[kernel].path for kernel in kernels]
+        found = [self.plan.calibration[path].rounded for path in paths if path in self.plan.calibration]
+        parts = [kernel for kernel in found if kernel is not None]
+        if len(parts) == len(kernels):
+            return lambda _: joined(parts)
+        if self.plan.recipe.channelwise:
+            return lambda matrix: nearest(matrix, Grid(None, four_bit_scales))
+        return None
+
+    def block(self, kernels: Sequence[str], output_first: bool) -> int:
         """Returns the recipe's block size, or the largest power of two that pads a narrow matrix least."""
         if self.plan.recipe.block is not None:
             return self.plan.recipe.block
         _, columns = self.store.size(kernels, output_first)
-        largest = 64 if self._storage(kernels[0]) == "int4" else 128
+        largest = 64 if self._storage(kernels[0]) == "int4" and not self.plan.recipe.channelwise else 128
         sizes = [size for size in (128, 64, 32, 16) if size <= largest]
         return min(sizes, key=lambda block: (-(-columns // block) * block, -block))
 
@@ -400,7 +416,8 @@ class OrtMatrixNodes(MatrixNodes):
 
     def _blocks(self, kernels: Sequence[str], output_first: bool) -> Quantized:
         bits = 8 if self._storage(kernels[0]) == "int8" else 4
-        return self.store.blocks(kernels, output_first, bits, self._block(kernels, output_first))
+        block = self.block(kernels, output_first)
+        return self.store.blocks(kernels, output_first, bits, block, self._rounded_kernels(kernels))
 
     def _rows_of_blocks(self, stored: Quantized, ids: str, rank: int, output: str) -> None:
         n, (_, width), block = self.nodes, stored.size, stored.block or 1

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from kerasformer.export.quantization.compensation import RoundedKernel
+
 _STEP = 1 << 18  # number of values that are rounded at once, so that they fit into a CPU cache
 _SHARES = np.linspace(0.6, 1.0, 11, dtype=np.float32)
 """Ranges to try with four bits, as shares of a block's largest entry; clipping some entries can reduce the error."""
@@ -57,13 +59,16 @@ def _reduce_pairs(levels: np.ndarray) -> None:
     even[over] -= np.sign(even[over])
 
 
-def in_blocks(matrix: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+def in_blocks(
+    matrix: np.ndarray, bits: int, block: int, rounded: RoundedKernel | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Quantizes to eight or four bits with one scale for each block of a row, in the layout of MatMulNBits.
 
     Args:
         matrix: Values `(N, K)`; the last block is padded with zeros if `K` is not a multiple of `block`.
         bits: Bits of a value, 8 or 4.
         block: Number of values that share a scale.
+        rounded: The matrix in four bits, if it was rounded beforehand, in blocks of this size or of a multiple.
 
     Returns:
         uint8 `(N, blocks, block * bits / 8)`, with the zero point in the middle of the range and the first of two
@@ -73,27 +78,35 @@ def in_blocks(matrix: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, np
     data = np.empty((len(matrix), count, block * bits // 8), np.uint8)
     scales = np.empty((len(matrix), count), np.float32)
     for part, rows in _portions(matrix):
-        blocks = np.pad(rows, ((0, 0), (0, count * block - rows.shape[1]))).reshape(len(rows), count, block)
-        levels, scales[part] = _rounded(blocks, bits)
+        values = rows if rounded is None else rounded.levels[part].astype(np.float32)
+        blocks = np.pad(values, ((0, 0), (0, count * block - rows.shape[1]))).reshape(len(rows), count, block)
+        if rounded is None:
+            levels, scales[part] = _rounded(blocks, bits)
+        else:
+            levels = blocks
+            scales[part] = np.repeat(rounded.scales[part], -(-rounded.block // block), axis=1)[:, :count]
         levels += 1 << (bits - 1)
         values = levels.astype(np.uint8)
         data[part] = values if bits == 8 else values[..., 0::2] | values[..., 1::2] << 4
     return data, scales
 
 
-def in_columns(matrix: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+def in_columns(
+    matrix: np.ndarray, bits: int, block: int, rounded: RoundedKernel | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Quantizes to eight or four bits with one scale for each block of a row, in the layout of DequantizeLinear.
 
     Args:
         matrix: Values `(N, K)`.
         bits: Bits of a value, 8 or 4.
         block: Number of values that share a scale.
+        rounded: As for `in_blocks`.
 
     Returns:
         int8 `(K, N)`, or the bytes of int4 `(K, N)` with two values in each; and float32 scales `(blocks, N)`.
     """
     rows, columns = matrix.shape
-    data, scales = in_blocks(matrix, bits, block)
+    data, scales = in_blocks(matrix, bits, block, rounded)
     if bits == 8:
         levels = (data.reshape(rows, -1)[:, :columns] ^ 0x80).view(np.int8).T
         return levels, np.ascontiguousarray(scales.T)
@@ -103,8 +116,13 @@ def in_columns(matrix: np.ndarray, bits: int, block: int) -> tuple[np.ndarray, n
     return flat[0::2] | flat[1::2] << 4, np.ascontiguousarray(scales.T)
 
 
-def _rounded(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the levels, as float32, and the scales of blocks `(..., block)`."""
+def four_bit_scales(rows: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Returns scales `(M,)` of rows `(M, K)` that share one each, whose squared errors have the costs `(K,)`."""
+    return _rounded(rows, 4, costs)[1].astype(np.float32)
+
+
+def _rounded(blocks: np.ndarray, bits: int, costs: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the levels, as float32, and the scales of blocks `(..., block)`; errors have equal costs by default."""
     high = (1 << (bits - 1)) - 1
     largest = np.abs(blocks).max(axis=-1)
     largest = np.where(largest > 0, largest, high)
@@ -118,9 +136,11 @@ def _rounded(blocks: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray]:
         scale = sign * largest * share / (high + 1)
         levels = np.clip(np.rint(blocks / scale[..., None]), -high - 1, high)
         # The least-squares scale for these levels.
-        squares = np.maximum(np.einsum("...k,...k->...", levels, levels), 1)
-        scale = np.einsum("...k,...k->...", blocks, levels) / squares
-        error = np.square(blocks - levels * scale[..., None]).sum(axis=-1)
+        weighted = levels if costs is None else levels * costs
+        squares = np.einsum("...k,...k->...", weighted, levels)
+        scale = np.einsum("...k,...k->...", blocks, weighted) / np.where(squares > 0, squares, 1)
+        errors = np.square(blocks - levels * scale[..., None])
+        error = errors.sum(axis=-1) if costs is None else errors @ costs
         better = error < least
         best[better], least[better] = scale[better], error[better]
     best = np.where(best == 0, np.float32(1), best)

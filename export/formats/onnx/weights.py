@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx import rounding as onnx_rounding
 from kerasformer.export.graph.variable_values import value_of
+from kerasformer.export.quantization.compensation import RoundedKernel
 
 SCALED = "_scaled"
 """End of the names of matrices that are divided by the scales of their input's channels."""
@@ -167,23 +168,48 @@ class WeightStore:
         halves = self._halves([name], True, quantize)
         return self._quantized(Quantized(f"{name}.int8_rows", "", size), TensorProto.INT8, size, size[:1], halves)
 
-    def blocks(self, names: Sequence[str], output_first: bool, bits: int, block: int) -> Quantized:
+    def blocks(
+        self,
+        names: Sequence[str],
+        output_first: bool,
+        bits: int,
+        block: int,
+        rounded: Callable[[np.ndarray], RoundedKernel] | None = None,
+    ) -> Quantized:
         """Stores uint8 `(N, blocks, block * bits / 8)` and a scale for each block; see `rounding.in_blocks`.
 
         A scale is shared by a block and not by a whole row, because MatMulNBits quantizes activations in the same
         blocks, so that a large value affects only its own block.
+
+        Args:
+            names: Names of the variables.
+            output_first: Whether the variables have the shape `(N, K)`.
+            bits: Bits of a value, 8 or 4.
+            block: Number of values that share a scale.
+            rounded: Function that rounds the matrix `(N, K)` to four bits; `None` for the least error of each block.
         """
         rows, columns = size = self.size(names, output_first)
         count = -(-columns // block)
         matrix = Quantized(f"{'+'.join(names)}.uint{bits}_{block}", "", size, bits, block)
-        halves = self._halves(names, output_first, lambda m: onnx_rounding.in_blocks(m, bits, block))
+        halves = self._halves(
+            names, output_first, lambda m: onnx_rounding.in_blocks(m, bits, block, rounded and rounded(m))
+        )
         return self._quantized(matrix, TensorProto.UINT8, (rows, count, block * bits // 8), (rows, count), halves)
 
-    def columns(self, names: Sequence[str], output_first: bool, bits: int, block: int) -> Quantized:
-        """Stores int8 or int4 `(K, N)` and scales `(blocks, N)`; see `rounding.in_columns`."""
+    def columns(
+        self,
+        names: Sequence[str],
+        output_first: bool,
+        bits: int,
+        block: int,
+        rounded: Callable[[np.ndarray], RoundedKernel] | None = None,
+    ) -> Quantized:
+        """Stores int8 or int4 `(K, N)` and scales `(blocks, N)`; see `rounding.in_columns` and `blocks`."""
         rows, columns = size = self.size(names, output_first)
         matrix = Quantized(f"{'+'.join(names)}.int{bits}_{block}", "", size, bits, block)
-        halves = self._halves(names, output_first, lambda m: onnx_rounding.in_columns(m, bits, block))
+        halves = self._halves(
+            names, output_first, lambda m: onnx_rounding.in_columns(m, bits, block, rounded and rounded(m))
+        )
         kind = TensorProto.INT8 if bits == 8 else TensorProto.INT4
         return self._quantized(matrix, kind, (columns, rows), (-(-columns // block), rows), halves)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kerasformer.export.formats.tflite.storage import Form, as_stored, form_of
+from kerasformer.export.formats.tflite.storage import Form, as_stored, best_scales, form_of
+from kerasformer.export.quantization.compensation import Grid
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import Recipe
 
@@ -16,10 +17,21 @@ class TfliteLayout:
 
     def as_stored(self, matrix: ModelMatrix, recipe: Recipe) -> np.ndarray:
         """See `Layout.as_stored`."""
+        if matrix.rounded is not None and self._form(matrix, recipe).storage == "int4":
+            return matrix.rounded.values()
         scale = matrix.input_scale(recipe)
         if scale is None:
             return as_stored(matrix.value(), self._form(matrix, recipe))
         return as_stored(matrix.value() / scale, self._form(matrix, recipe)) * scale
+
+    def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
+        """See `Layout.grid`."""
+        form = self._form(matrix, recipe)
+        return (
+            None
+            if form.storage != "int4" or matrix.table
+            else Grid(form.block, lambda rows, costs: best_scales(rows, form, costs))
+        )
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""

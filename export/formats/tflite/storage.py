@@ -72,7 +72,7 @@ def form_of(recipe: Recipe, path: str, shape: Sequence[int], table: bool) -> For
     if width % 2:
         return Form("int8")  # a row of four-bit values must fill whole bytes
     block = recipe.block or _BLOCK
-    fits = block % _BLOCK == 0 and width % block == 0
+    fits = block % _BLOCK == 0 and width % block == 0 and not recipe.channelwise
     # With static activations, a whole row is summed in integers, which requires a single scale.
     return Form("int4", block if fits and recipe.activations != "static" else None)
 
@@ -88,12 +88,18 @@ def scales(matrix: np.ndarray, form: Form) -> np.ndarray:
         float32 `(N,)`, or float16 `(N, K / block)`.
     """
     block = form.block or matrix.shape[1]
-    flat = np.concatenate([_best_scales(rows.reshape(-1, block), form) for _, rows in _portions(matrix)])
+    flat = np.concatenate([best_scales(rows.reshape(-1, block), form) for _, rows in _portions(matrix)])
     return flat if form.block is None else flat.reshape(len(matrix), -1).astype(np.float16)
 
 
-def _best_scales(rows: np.ndarray, form: Form) -> np.ndarray:
-    """Returns scales `(M,)` for values `(M, K)`, all float32."""
+def best_scales(rows: np.ndarray, form: Form, costs: np.ndarray | None = None) -> np.ndarray:
+    """Returns the scales `(M,)` of rows that share one each; see `scales`.
+
+    Args:
+        rows: Values, float32 `(M, K)`.
+        form: An integer form.
+        costs: Costs of the squared errors, float32 `(K,)`; equal by default.
+    """
     low, high = _LEVELS[form.storage]
     largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
     largest = np.where(largest > 0, largest, np.float32(high))
@@ -108,7 +114,8 @@ def _best_scales(rows: np.ndarray, form: Form) -> np.ndarray:
         error = np.rint(levels)
         np.clip(error, low, high, out=error)
         error -= levels
-        squared = np.einsum("mk,mk->m", error, error) * np.square(scale)
+        weighted = error if costs is None else error * costs
+        squared = np.einsum("mk,mk->m", weighted, error) * np.square(scale)
         better = squared < least
         best[better], least[better] = scale[better], squared[better]
     return best
@@ -140,10 +147,17 @@ def content(matrix: np.ndarray, form: Form, scale: np.ndarray | None = None) -> 
             yield np.ascontiguousarray(rows, dtype).tobytes()
         return
     for start, rows in _portions(matrix):
-        levels = _levels(rows, form, scale[start : start + len(rows)])  # type: ignore[index]
-        if form.storage == "int4":
-            levels = (levels[:, 0::2] & 0x0F) | (levels[:, 1::2] << 4)
-        yield levels.tobytes()
+        yield _bytes(_levels(rows, form, scale[start : start + len(rows)]), form)  # type: ignore[index]
+
+
+def content_of_levels(levels: np.ndarray, form: Form) -> Iterator[bytes]:
+    """Yields the stored bytes of levels that are already rounded, int8 `(N, K)`; see `content`."""
+    for rows in np.array_split(levels, max(1, levels.size // _STEP)):
+        yield _bytes(rows, form)
+
+
+def _bytes(levels: np.ndarray, form: Form) -> bytes:
+    return ((levels[:, 0::2] & 0x0F) | (levels[:, 1::2] << 4) if form.storage == "int4" else levels).tobytes()
 
 
 def as_stored(matrix: np.ndarray, form: Form) -> np.ndarray:

@@ -25,6 +25,7 @@ from kerasformer.export.formats.tflite.fusion import drop_dead
 from kerasformer.export.formats.tflite.graph_skeleton import FileWeight, Skeleton, has_bias, producers
 from kerasformer.export.formats.tflite.storage import Form
 from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.compensation import RoundedKernel
 from kerasformer.export.quantization.recipes import Recipe
 
 # Versions since which operators support one scale for each row (and four bits in lookups). An older runtime must refuse
@@ -41,10 +42,17 @@ _KEEPS_TIES = ("RESHAPE", "SOFTMAX", "LOGISTIC")
 
 @dataclass(frozen=True)
 class StoredMatrix:
-    """A weight in the form in which the file stores it."""
+    """A weight in the form in which the file stores it.
+
+    Attributes:
+        weight: The weight.
+        form: The form.
+        rounded: The weight in four bits, if it was rounded beforehand.
+    """
 
     weight: FileWeight
     form: Form
+    rounded: RoundedKernel | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -54,6 +62,8 @@ class StoredMatrix:
     @cached_property
     def all_scales(self) -> np.ndarray:
         """Scales of the rows or blocks; see `storage.scales`."""
+        if self.rounded is not None:
+            return self.rounded.scales[:, 0] if self.form.block is None else self.rounded.scales.astype(np.float16)
         return tflite_storage.scales(self.weight.value(), self.form)
 
     def scales(self) -> np.ndarray | None:
@@ -62,6 +72,8 @@ class StoredMatrix:
 
     def content(self) -> Iterator[bytes]:
         """Yields the values."""
+        if self.rounded is not None:
+            return tflite_storage.content_of_levels(self.rounded.levels, self.form)
         return tflite_storage.content(self.weight.value(), self.form, self.all_scales if self.form.integer else None)
 
 
@@ -139,15 +151,20 @@ def store_weights(skeleton: Skeleton, recipe: Recipe, calibration: Calibration |
     Raises:
         ExportError: The ranges of a product with static activations are missing.
     """
-    matrices = {
-        name: StoredMatrix(skeleton.weights[name], _form(skeleton, name, recipe)) for name in skeleton.weight_tensors
-    }
-    writer = _Writer(skeleton, recipe, matrices, calibration or {})
+    calibration = calibration or {}
+    matrices = {name: _matrix(skeleton, name, recipe, calibration) for name in skeleton.weight_tensors}
+    writer = _Writer(skeleton, recipe, matrices, calibration)
     for name in skeleton.weight_tensors:
         writer.store(name)
     for graph in skeleton.graphs:
         writer.rewrite(graph)
         drop_dead(skeleton, graph, "DEQUANTIZE")
+
+
+def _matrix(skeleton: Skeleton, name: str, recipe: Recipe, calibration: Calibration) -> StoredMatrix:
+    weight, form = skeleton.weights[name], _form(skeleton, name, recipe)
+    rounded = calibration[weight.path].rounded if form.storage == "int4" and weight.path in calibration else None
+    return StoredMatrix(weight, form, rounded)
 
 
 def _form(skeleton: Skeleton, name: str, recipe: Recipe) -> Form:

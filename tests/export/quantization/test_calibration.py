@@ -131,7 +131,6 @@ def test_a_file_that_is_not_utf8(tmp_path):
     ("row", "quantize", "message"),
     [
         ("bert-text-classification", "int8_weights", "such as int8 and int8_static.*'int8_weights'"),
-        ("bert-text-classification", "int4", "'int4'"),
         ("gpt2-text-generation", "int8", "no effect on quantize='int8' for a model that generates"),
     ],
 )

@@ -1,0 +1,156 @@
+"""Rounding of kernels to four bits with calibration texts, so that the errors of a row's weights compensate each other.
+
+Weights are rounded one input after the other. Each is first changed by what best makes up for the errors that were
+already made, given how the inputs of the product correlate on the texts. This is GPTQ (Frantar et al. 2022,
+arXiv:2210.17323), in the equivalent form of Chee et al. 2023, arXiv:2307.13304, section 4.3, which needs no inverse.
+
+Shape letters: `N` outputs and `K` inputs of a product, `T` tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+LOWEST, HIGHEST = -8, 7
+"""Levels of a weight of four bits."""
+
+_DAMPING = 0.01
+"""What is added to the second moment of each input, as a share of their mean; few texts determine it poorly."""
+_SHARES = (0.8, 0.9, 1.1, 1.2)
+"""Scales to try for outputs with a single one, as shares of that with the least error of the weights."""
+_ROWS = 4096  # outputs that are rounded together, to limit memory
+_INPUTS = 128  # inputs that are rounded before their errors are passed on to all later ones
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """The values that a format can store in four bits.
+
+    Attributes:
+        block: Number of weights of an output that share a scale; `None` if all of them do.
+        scales: Function of rows `(M, block)` and of the costs `(block,)` of their squared errors, which returns a scale
+            for each row, float32 `(M,)`, as the format can store it.
+    """
+
+    block: int | None
+    scales: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class RoundedKernel:
+    """A kernel that was rounded to four bits.
+
+    Attributes:
+        levels: int8 `(N, K)`, from `LOWEST` to `HIGHEST`.
+        scales: float32 `(N, blocks)`.
+        block: Number of levels that share a scale; the last block of a row may be shorter.
+    """
+
+    levels: np.ndarray
+    scales: np.ndarray
+    block: int
+
+    def values(self) -> np.ndarray:
+        """Returns the dequantized kernel, float32 `(N, K)`."""
+        return self.levels * np.repeat(self.scales, self.block, axis=1)[:, : self.levels.shape[1]]
+
+
+def round_kernel(kernel: np.ndarray, moments: np.ndarray, grid: Grid) -> RoundedKernel:
+    """Rounds a kernel so that the product changes as little as possible on average.
+
+    Args:
+        kernel: Values `(N, K)`.
+        moments: Sum or mean of `x x^T` over inputs `x` of the product, `(K, K)`.
+        grid: The values that the format can store.
+    """
+    width = kernel.shape[1]
+    order = np.arange(width)
+    if grid.block is None:
+        order = np.argsort(-np.diag(moments), kind="stable")  # the largest inputs first, when all others can make up
+    problem = _Problem.of(moments[np.ix_(order, order)], grid)
+    levels, scales = np.empty(kernel.shape, np.int8), np.empty((len(kernel), -(-width // (grid.block or width))), "f4")
+    for start in range(0, len(kernel), _ROWS):
+        part = slice(start, start + _ROWS)
+        rounded, scales[part] = problem.best(np.asarray(kernel[part], np.float32)[:, order])
+        levels[part, order] = rounded
+    return RoundedKernel(levels, scales, grid.block or width)
+
+
+def nearest(kernel: np.ndarray, grid: Grid) -> RoundedKernel:
+    """Rounds each weight of a kernel `(N, K)` to the nearest level."""
+    return round_kernel(kernel, np.eye(kernel.shape[1]), grid)
+
+
+def joined(kernels: Sequence[RoundedKernel]) -> RoundedKernel:
+    """Concatenates the outputs of kernels with the same inputs and blocks."""
+    levels, scales = ([getattr(kernel, name) for kernel in kernels] for name in ("levels", "scales"))
+    return RoundedKernel(np.concatenate(levels), np.concatenate(scales), kernels[0].block)
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Least squares of the errors of a product.
+
+    The moments of its inputs are factored as `F D F^T`, with `F` unit upper triangular and `D` diagonal. The squared
+    error of a row is then the sum of `D[j] * r[j] ** 2`, where `r[j]` is what rounding changes at input `j` after the
+    errors `e` of earlier inputs were made up for by adding `e @ F[:j, j]`.
+
+    Attributes:
+        feedback: `F`, float32 `(K, K)`.
+        costs: `D`, float32 `(K,)`.
+        grid: The values that the format can store.
+    """
+
+    feedback: np.ndarray
+    costs: np.ndarray
+    grid: Grid
+
+    @classmethod
+    def of(cls, moments: np.ndarray, grid: Grid) -> _Problem:
+        damped = moments.astype(np.float64)
+        mean = float(np.trace(damped)) / len(damped)
+        damped[np.diag_indices(len(damped))] += _DAMPING * mean if mean > 0 else 1.0
+        # Cholesky factors are lower triangular; that of the reversed matrix is the upper triangular one, reversed.
+        upper = np.linalg.cholesky(damped[::-1, ::-1])[::-1, ::-1]
+        diagonal = np.diag(upper)
+        return cls((upper / diagonal).astype(np.float32), np.square(diagonal).astype(np.float32), grid)
+
+    def best(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns levels `(M, K)` and scales `(M, blocks)` of rows `(M, K)`."""
+        levels, scales, least = self._rounded(rows)
+        if self.grid.block is not None:
+            return levels, scales
+        # Scales were chosen before any weight made up for errors of others, which needs another range.
+        first = scales
+        for share in _SHARES:
+            candidates = self._rounded(rows, first * np.float32(share))
+            better = candidates[2] < least
+            for kept, candidate in zip((levels, scales, least), candidates, strict=True):
+                kept[better] = candidate[better]
+        return levels, scales
+
+    def _rounded(self, rows: np.ndarray, given: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns levels `(M, K)`, scales `(M, blocks)`, which may be given, and squared errors `(M,)`."""
+        width = rows.shape[1]
+        block = self.grid.block or width
+        # Inputs first, so that those which are rounded together are contiguous.
+        original = np.ascontiguousarray(rows.T)
+        targets, errors, levels = original.copy(), np.empty_like(original), np.empty(original.shape, np.int8)
+        scales = np.empty((-(-width // block), len(rows)), np.float32) if given is None else given.T.copy()
+        step, least = min(block, _INPUTS), np.zeros(len(rows), np.float32)
+        for start in range(0, width, step):
+            part, index = slice(start, min(start + step, width)), start // block
+            targets[part] += self.feedback[:start, part].T @ errors[:start]
+            if given is None and start % block == 0:
+                whole = slice(start, start + block)
+                scales[index] = self.grid.scales(np.ascontiguousarray(targets[whole].T), self.costs[whole])
+            for i in range(start, part.stop):
+                target = targets[i] + self.feedback[start:i, i] @ errors[start:i]
+                levels[i] = np.clip(np.rint(target / scales[index]), LOWEST, HIGHEST)
+                rounded = levels[i] * scales[index]
+                least += self.costs[i] * np.square(target - rounded)
+                errors[i] = original[i] - rounded
+        return levels.T.copy(), scales.T.copy(), least

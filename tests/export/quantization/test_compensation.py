@@ -1,0 +1,117 @@
+"""Rounding to four bits with the inputs of products."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+
+from kerasformer.errors import ExportError
+from kerasformer.export.formats.onnx.rounding import four_bit_scales
+from kerasformer.export.formats.tflite.storage import Form, best_scales
+from kerasformer.export.quantization import compensation
+from kerasformer.export.quantization.calibration import FourBitKernel, calibrate
+from kerasformer.export.quantization.compensation import Grid, joined, nearest, round_kernel
+from kerasformer.export.quantization.recipes import RECIPES, Recipe
+from tests.export.text_models import ROWS
+
+RANDOM = np.random.default_rng(0)
+# Inputs that follow a few hidden factors, as those of a trained model do.
+INPUTS = (RANDOM.normal(size=(400, 6)) @ RANDOM.normal(size=(6, 48)) + 0.1 * RANDOM.normal(size=(400, 48))).astype("f4")
+KERNEL = RANDOM.normal(size=(40, 48)).astype("f4")
+GRIDS = {
+    "tflite, blocks": Grid(32, lambda rows, costs: best_scales(rows, Form("int4", 32), costs)),
+    "tflite, channels": Grid(None, lambda rows, costs: best_scales(rows, Form("int4"), costs)),
+    "onnx, blocks": Grid(16, four_bit_scales),
+    "onnx, channels": Grid(None, four_bit_scales),
+}
+
+
+def error(values: np.ndarray, kernel: np.ndarray = KERNEL, inputs: np.ndarray = INPUTS) -> np.ndarray:
+    """Returns the squared error of each output."""
+    return np.square(inputs @ (values - kernel).T).sum(axis=0)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_errors_compensate_each_other(name):
+    grid = GRIDS[name]
+    rounded = round_kernel(KERNEL, INPUTS.T @ INPUTS, grid)
+    assert error(rounded.values()).sum() < 0.3 * error(nearest(KERNEL, grid).values()).sum()
+    assert rounded.levels.dtype == np.int8 and set(np.unique(rounded.levels)) <= set(range(-8, 8))
+    block = grid.block or 48
+    assert rounded.scales.shape == (40, -(-48 // block))
+    spread = np.repeat(rounded.scales, block, axis=1)[:, :48]
+    np.testing.assert_array_equal(rounded.values(), rounded.levels * spread)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_independent_inputs_are_rounded_to_the_nearest_level(name):
+    rounded = round_kernel(KERNEL, np.eye(48), GRIDS[name])
+    spread = np.repeat(rounded.scales, rounded.block, axis=1)[:, :48]
+    np.testing.assert_array_equal(rounded.levels, np.clip(np.rint(KERNEL / spread), -8, 7))
+
+
+def test_the_error_is_between_the_least_and_that_of_the_nearest_levels():
+    """Compares with every choice of levels."""
+    inputs = RANDOM.normal(size=(100, 3)).astype("f4") @ np.array([[1, 0.9, 0.2], [0, 0.5, 0.8], [0, 0, 0.3]], "f4")
+    kernel, scale = RANDOM.normal(size=(20, 3)).astype("f4"), np.float32(0.5)
+    grid = Grid(3, lambda rows, costs: np.full(len(rows), scale))
+    found = error(round_kernel(kernel, inputs.T @ inputs, grid).values(), kernel, inputs)
+    choices = np.array(list(product(range(-8, 8), repeat=3)), "f4") * scale
+    best = np.min([error(np.tile(choice, (20, 1)), kernel, inputs) for choice in choices], axis=0)
+    plain = error(np.clip(np.rint(kernel / scale), -8, 7) * scale, kernel, inputs)
+    assert best.sum() <= found.sum() < 0.8 * plain.sum()
+
+
+def test_feedback_equals_that_of_the_inverse(monkeypatch):
+    """GPTQ as published: each error is passed on by the inverse of the moments of the inputs that are left."""
+    monkeypatch.setattr(compensation, "_DAMPING", 0.0)
+    moments, scale = (INPUTS.T @ INPUTS).astype("f8"), np.float32(0.25)
+    weights, levels = KERNEL.astype("f8"), np.empty(KERNEL.shape)
+    for i in range(48):
+        inverse = np.linalg.inv(moments[i:, i:])
+        levels[:, i] = np.clip(np.rint(weights[:, i] / scale), -8, 7)
+        passed = (weights[:, i] - levels[:, i] * scale) / inverse[0, 0]
+        weights[:, i:] -= np.outer(passed, inverse[0])
+    grid = Grid(48, lambda rows, costs: np.full(len(rows), scale))
+    assert (round_kernel(KERNEL, moments, grid).levels == levels).mean() > 0.99  # a few are between two levels
+
+
+def test_inputs_that_are_always_zero_and_many_outputs(monkeypatch):
+    inputs = INPUTS * (np.arange(48) != 5)
+    whole = round_kernel(KERNEL, inputs.T @ inputs, GRIDS["tflite, blocks"])
+    monkeypatch.setattr(compensation, "_ROWS", 16)
+    parts = round_kernel(KERNEL, inputs.T @ inputs, GRIDS["tflite, blocks"])
+    assert np.isfinite(whole.values()).all()
+    np.testing.assert_allclose(parts.values(), whole.values(), atol=0.2)
+    assert (joined([whole, parts]).levels == np.concatenate([whole.levels, parts.levels])).all()
+    silent = round_kernel(KERNEL, np.zeros((48, 48)), GRIDS["tflite, blocks"])
+    np.testing.assert_array_equal(silent.levels, nearest(KERNEL, GRIDS["tflite, blocks"]).levels)
+
+
+def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch):
+    model = ROWS["gpt2-text-generation"].model()
+    kernels = {v.path: v for v in model.variables if v.path.endswith("layer_0/feed_forward/output/kernel")}
+    (path, variable), grid = next(iter(kernels.items())), GRIDS["onnx, blocks"]
+    value = np.asarray(variable.value).T
+    given = {path: FourBitKernel(lambda: value, value.shape[1], grid), "another": FourBitKernel(lambda: value, 1, grid)}
+    texts = ["The old man looked at the sea.", "A king and a queen."]
+    monkeypatch.setattr("kerasformer.export.quantization.calibration._INPUT_BYTES", 1)  # one kernel in each pass
+    done: list[tuple[int, int]] = []
+    found = calibrate(model, texts, lambda *counts: done.append(counts), given)
+    assert done == [(count, 4) for count in (1, 2, 3, 4)]
+    rounded = found[path].rounded
+    assert rounded is not None and not (rounded.levels == nearest(value, grid).levels).all()
+    assert [name for name, ranges in found.items() if ranges.rounded is not None] == [path]
+    assert calibrate(model, texts)[path].rounded is None
+
+
+def test_recipes_with_invalid_rounding():
+    with pytest.raises(ExportError, match="rounding must be one of nearest, calibrated. Received: 'up'"):
+        replace(RECIPES["int4"], rounding="up")  # type: ignore[arg-type]
+    with pytest.raises(ExportError, match="not both. Received: channelwise=True, block=64"):
+        replace(RECIPES["int4_channel"], block=64)
+    assert RECIPES["int4"].compensates and not replace(RECIPES["int4"], rounding="nearest").compensates
+    assert not Recipe("own", "int8", "int8", "dynamic", 1, 0, rounding="calibrated").compensates
