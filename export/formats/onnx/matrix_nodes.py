@@ -291,7 +291,8 @@ class MatrixNodes:
         else:
             stored = self._columns(kernels, output_first)
             quantized = [stored.data, stored.scale]
-            kernel = self.nodes.node("DequantizeLinear", quantized, axis=0, block_size=stored.block)
+            blocks = {"axis": 1} if stored.block is None else {"axis": 0, "block_size": stored.block}
+            kernel = self.nodes.node("DequantizeLinear", quantized, **blocks)
         return self._with_bias("MatMul", [x, kernel], bias, output)
 
     def _columns(self, kernels: Sequence[str], output_first: bool) -> Quantized:
@@ -302,7 +303,8 @@ class MatrixNodes:
                 f"{argument('profile', 'ort')}"
             )
         bits = 8 if self._storage(kernels[0]) == "int8" else 4
-        block = self.block(kernels, output_first)
+        channelwise = bits == 4 and self.plan.recipe.channelwise
+        block = None if channelwise else self.block(kernels, output_first)
         return self.store.columns(kernels, output_first, bits, block, self._rounded_kernels(kernels))
 
     def _rounded_kernels(self, kernels: Sequence[str]) -> Callable[[np.ndarray], RoundedKernel] | None:

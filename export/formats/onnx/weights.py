@@ -201,17 +201,22 @@ class WeightStore:
         names: Sequence[str],
         output_first: bool,
         bits: int,
-        block: int,
+        block: int | None,
         rounded: Callable[[np.ndarray], RoundedKernel] | None = None,
     ) -> Quantized:
-        """Stores int8 or int4 `(K, N)` and scales `(blocks, N)`; see `rounding.in_columns` and `blocks`."""
+        """Stores int8 or int4 `(K, N)` and scales; see `rounding.in_columns` and `blocks`.
+
+        The scales are `(blocks, N)`, or `(N,)` if `block` is `None`.
+        """
         rows, columns = size = self.size(names, output_first)
-        matrix = Quantized(f"{'+'.join(names)}.int{bits}_{block}", "", size, bits, block)
+        matrix = Quantized(f"{'+'.join(names)}.int{bits}_{block or 'channel'}", "", size, bits, block)
+        width = block or columns + columns % 2  # levels are packed in pairs
         halves = self._halves(
-            names, output_first, lambda m: onnx_rounding.in_columns(m, bits, block, rounded and rounded(m))
+            names, output_first, lambda m: onnx_rounding.in_columns(m, bits, width, rounded and rounded(m))
         )
         kind = TensorProto.INT8 if bits == 8 else TensorProto.INT4
-        return self._quantized(matrix, kind, (columns, rows), (-(-columns // block), rows), halves)
+        scales = (rows,) if block is None else (-(-columns // block), rows)
+        return self._quantized(matrix, kind, (columns, rows), scales, halves)
 
     def _halves(
         self, names: Sequence[str], output_first: bool, quantize: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]

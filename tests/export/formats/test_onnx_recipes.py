@@ -28,7 +28,7 @@ from tests.grids import grid
 MODELS = {"bert-text-classification": ("bert", "text-classification"), "gpt2": ("gpt2", None), "t5": ("t5", None)}
 PROFILES = ("ort", "portable")
 # Relative root mean square error of a stored matrix: rounding to float16, to 8 bits, to 4 bits.
-STORED = {"float32": 0, "float16": 3e-4, "int8": 0.012, "int4": 0.13}
+STORED = {"float32": 0, "float16": 3e-4, "int8": 0.012, "int4": 0.15}
 # Relative root mean square error of answers given the stored values: order of summation, or 8-bit activations.
 ANSWERS = {"float": 1e-5, "dynamic": 0.05, "static": 0.15}
 
@@ -83,7 +83,7 @@ ALWAYS = {("bert-text-classification", "int8", "ort"), ("t5", "int8", "portable"
 )
 def test_answers_are_those_of_the_stored_values(tmp_path, measured, quantize, profile):
     model, ranges = measured
-    opset = 21 if (quantize, profile) == ("int4", "portable") else None
+    opset = 21 if quantize.startswith("int4") and profile == "portable" else None
     write(tmp_path, model, quantize, profile, opset=opset, calibration=ranges)
     before = {variable.path: ops.convert_to_numpy(variable) for variable in model.variables}
     graphs = [load(tmp_path, function.name).graph for function in onnx_functions(model)]
