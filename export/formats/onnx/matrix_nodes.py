@@ -291,7 +291,7 @@ class MatrixNodes:
         else:
             stored = self._columns(kernels, output_first)
             quantized = [stored.data, stored.scale]
-            blocks = {"axis": 1} if stored.block is None else {"axis": 0, "block_size": stored.block}
+            blocks: dict[str, Any] = {"axis": 1} if stored.block is None else {"axis": 0, "block_size": stored.block}
             kernel = self.nodes.node("DequantizeLinear", quantized, **blocks)
         return self._with_bias("MatMul", [x, kernel], bias, output)
 

@@ -78,8 +78,8 @@ def in_blocks(
     data = np.empty((len(matrix), count, block * bits // 8), np.uint8)
     scales = np.empty((len(matrix), count), np.float32)
     for part, rows in _portions(matrix):
-        values = rows if rounded is None else rounded.levels[part].astype(np.float32)
-        blocks = np.pad(values, ((0, 0), (0, count * block - rows.shape[1]))).reshape(len(rows), count, block)
+        given = rows if rounded is None else rounded.levels[part].astype(np.float32)
+        blocks = np.pad(given, ((0, 0), (0, count * block - rows.shape[1]))).reshape(len(rows), count, block)
         if rounded is None:
             levels, scales[part] = _rounded(blocks, bits)
         else:
