@@ -232,6 +232,12 @@ def repeats_matrices(name: str, format: str, quantize: str) -> bool:
     ("name", "format", "quantize"),
     [
         *grid(QUANTIZED, FORMATS, ["int8", "int4"], always=ALWAYS_QUANTIZED, release=repeats_matrices),
+        *grid(
+            ["gpt2-text-generation"],
+            FORMATS,
+            ["int4_channel"],
+            always={("gpt2-text-generation", "onnx", "int4_channel")},
+        ),
         ("bert-sentence-similarity", "tflite", "int8"),
     ],
 )
@@ -658,7 +664,7 @@ def _refuse(*arguments: Any, **options: Any) -> None:
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("bert-text-classification", {"format": "coreml"}, ExportError, "tflite, onnx, saved-model. Received: 'coreml'"),
-    ("bert-text-classification", {"quantize": "int3"}, ExportError, "int4, auto. Received: 'int3'"),
+    ("bert-text-classification", {"quantize": "int3"}, ExportError, "int4, int4_channel, auto. Received: 'int3'"),
     ("bert-text-classification", {"task": "fill-mask"}, InputError, "is text-classification. Received: task="),
     ("bert-text-classification", {"capacity": 32}, InputError, "models that generate"),
     ("bert-text-classification", {"lengths": ()}, InputError, "lengths must be a non-empty list"),

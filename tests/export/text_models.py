@@ -59,7 +59,7 @@ class Row:
         found = recipe(quantize)
         if quantize == "none":
             return found
-        if quantize == "int4":
+        if quantize.startswith("int4"):
             return replace(found, min_agreement=self.min_int4_agreement)
         return replace(found, min_agreement=self.min_agreement, min_cosine=self.min_cosine)
 
