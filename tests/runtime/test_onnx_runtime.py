@@ -16,6 +16,7 @@ from kerasformer.runtime import open_engine
 from kerasformer.runtime.onnx import OnnxForward, OnnxStep
 from kerasformer.runtime.onnx import caches as onnx_caches
 from kerasformer.runtime.onnx import session as onnx_session
+from kerasformer.runtime.onnx import step as onnx_step
 from kerasformer.runtime.onnx.caches import GrowingCaches, SharedCaches
 from tests.export.onnx_bundles import padded, tiny, write
 
@@ -400,6 +401,19 @@ def test_several_tokens_of_one_row_take_one_run(decoder, portable, translator, i
         for count in (1, 5, 8):
             _, state = engine.step(np.ones((1, count), int), state)
         assert len(runs) == 3
+
+
+def test_a_long_prompt_is_read_in_parts(decoder, monkeypatch):
+    model, engine = decoder
+    monkeypatch.setattr(onnx_step, "_PART", 4)
+    runs, run = [], engine._decoder.run
+    monkeypatch.setattr(engine._decoder, "run", lambda binding: (runs.append(1), run(binding)))
+    ids, mask = padded(1, 12, "left")
+    state = engine.start(ids[:, :-1], mask[:, :-1])
+    assert len(runs) == 3
+    logits, _ = engine.step(ids[:, -2:], engine.resume(state, 2, ids[0, 2:-2]))
+    assert len(runs) == 6
+    assert_close(logits, whole(model, ids, mask)[:, -2:])
 
 
 def test_portable_states_can_be_rewound(portable, decoder):

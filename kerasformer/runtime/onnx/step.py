@@ -42,6 +42,10 @@ from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.onnx.caches import Caches, GrowingCaches, SharedCaches
 from kerasformer.runtime.onnx.session import OnnxSession, tensor
 
+_PART = 256
+"""Number of tokens of a prompt that are read at once. Fused attention also computes the masked half of the pairs of
+tokens in a part."""
+
 
 @dataclass(frozen=True)
 class _Memory:
@@ -154,7 +158,7 @@ class OnnxStep:
         no_slots = np.ones((len(ids), 0), np.int64)
         state = _State(self._empty(len(ids)), 0, no_slots, memory, np.arange(len(ids)))
         if memory is None and ids.shape[1] > 1:
-            _, state = self._advance(ids[:, :-1], mask[:, :-1], state, logits=False)
+            state = self._read(ids[:, :-1], mask[:, :-1], state)
         # The last token of a prompt is never padding; the caller passes it to the first step.
         return replace(state, steps=0)
 
@@ -218,8 +222,7 @@ class OnnxStep:
         if not len(tokens):
             return kept
         ids = token_array("tokens", tokens[None], self.vocab_size, "int64")
-        _, new = self._advance(ids, np.ones_like(ids), kept, logits=False)
-        return replace(new, steps=0)
+        return replace(self._read(ids, np.ones_like(ids), kept), steps=0)
 
     def save(self, state: _State) -> SavedState:
         """Copies a state; see `ResumableStep.save`."""
@@ -293,6 +296,14 @@ class OnnxStep:
         after = self._decoder.signature.continued()
         projected = self._decoder.call(feeds, [after[name] for name in self._cross_names])
         return _Memory(tensors | dict(zip(self._cross_names, projected, strict=True)), np.arange(len(ids)))
+
+    def _read(self, ids: np.ndarray, mask: np.ndarray, state: _State) -> _State:
+        """Processes tokens of prompts `(B, T)` without logits; fused attention reads those of a single row in parts."""
+        size = _PART if len(ids) == 1 and isinstance(state.caches, SharedCaches) else ids.shape[1]
+        for start in range(0, ids.shape[1], size):
+            part = slice(start, start + size)
+            _, state = self._advance(ids[:, part], mask[:, part], state, logits=False)
+        return state
 
     def _advance(self, ids: np.ndarray, mask: np.ndarray, state: _State, logits: bool) -> tuple[np.ndarray, _State]:
         """Processes tokens `(B, T)` with a padding mask; computing logits takes time and is optional."""
