@@ -343,8 +343,8 @@ async function load(again = false) {
 }
 
 /** Opens a bundle in an engine; returns the library's description of it. */
-async function open(into, one, stage = "") {
-  const request = { base: new URL(one.base, location.href).href, task: model.task, engine: one.engine, threads: browser.threads() };
+async function open(into, one, stage = "", threads = rowOf(one)?.threads ?? browser.threads()) {
+  const request = { base: new URL(one.base, location.href).href, task: model.task, engine: one.engine, threads };
   return (await into.load(request, progressOf(one, stage && `${stage}: `))).info;
 }
 

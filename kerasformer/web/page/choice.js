@@ -7,6 +7,7 @@ import { Engine } from "./engine.js";
 
 const MOST_EXTRA = 100e6; // bytes that may be downloaded only to compare engines, on an unmetered connection
 const MOST_TOGETHER = 200e6; // bytes of bundles that are open at the same time, so that they can be measured in turn
+const MOST_TWICE = 200e6; // bytes of a bundle that is also tried with one thread
 const MOST_SECONDS = 1.5; // for the measurement of each engine, after its first answer
 const ROUNDS = 4;
 const TOKENS = 16; // generated in a measurement
@@ -21,6 +22,7 @@ const STORE = `kerasformer choice ${new URL(".", location.href).href}`;
  * @property {boolean} [lasting] Whether another visit would have the same problem.
  * @property {number} [bytes] Size of the download of an engine that was not tried.
  * @property {number} [seconds] Time of an answer; for a generation, of one with the usual number of tokens.
+ * @property {number} [threads] The number of threads with which it is fastest.
  * @property {number} [rate] Tokens per second of a generation.
  */
 
@@ -94,8 +96,8 @@ export async function check(engine, one) {
  * Opens, checks and measures engines.
  * @param {any[]} candidates Engines of a model in site.json.
  * @param {object} how
- * @param {(engine: Engine, one: any, stage: string) => Promise<any>} how.open Opens a bundle, shows the stage with its progress, and
- *     returns the library's description of the bundle.
+ * @param {(engine: Engine, one: any, stage: string, threads: number) => Promise<any>} how.open Opens a bundle with a number of threads, shows the stage
+ *     with its progress, and returns the library's description of the bundle.
  * @param {{inputs: any, options: any} | null} how.sample The question to measure with; without one, the first engine is used.
  * @param {boolean} how.generates
  * @param {Set<Engine>} how.engines Receives the engines while they are open, so that the caller can end them.
@@ -104,9 +106,9 @@ export async function check(engine, one) {
  *     engine that agrees, open in `engine`, or `null`, with the first `error` if one could not be opened.
  */
 export async function compare(candidates, { open, sample, generates, engines, onStage }) {
-  const together = candidates.reduce((sum, { bytes }) => sum + bytes, 0) <= MOST_TOGETHER;
-  const rows = {};
-  let trials = candidates.map((one) => ({ one, engine: new Engine(), info: null, times: [], spent: 0 }));
+  let trials = candidates.flatMap((one) => threadCounts(one).map((count) => ({ one, threads: count, engine: new Engine(), info: null, row: null, times: [], spent: 0 })));
+  const all = trials;
+  const together = all.reduce((sum, { one }) => sum + one.bytes, 0) <= MOST_TOGETHER;
   let failure = null;
   const drop = (trial) => {
     trial.engine.end();
@@ -120,19 +122,19 @@ export async function compare(candidates, { open, sample, generates, engines, on
       if (error.name === "AbortError" || error.name === "TokenizerError") throw error; // not the fault of the engine
       failure ??= error;
       drop(trial);
-      rows[variant(trial.one)] = { status: "failed", problem: error.message, lasting: error.name !== "BundleError" };
+      trial.row = { status: "failed", problem: error.message, lasting: error.name !== "BundleError" };
     }
   };
-  for (const [index, trial] of trials.entries()) {
+  for (const trial of all) {
     engines.add(trial.engine);
-    const stage = candidates.length > 1 ? `Trying engine ${index + 1} of ${candidates.length}` : "";
+    const stage = candidates.length > 1 ? `Trying engine ${1 + candidates.indexOf(trial.one)} of ${candidates.length}` : "";
     await attempt(trial, async () => {
-      trial.info = await open(trial.engine, trial.one, stage);
+      trial.info = await open(trial.engine, trial.one, stage, trial.threads);
       onStage(stage || "Preparing the model");
-      const row = rows[variant(trial.one)] = await check(trial.engine, trial.one);
-      if (row.status === "differs") return drop(trial);
-      if (candidates.length > 1 && sample) await measure(trial, sample, generates, together ? 1 : ROUNDS);
-      if (!together && index + 1 < candidates.length) trial.engine.end();
+      trial.row = await check(trial.engine, trial.one);
+      if (trial.row.status === "differs") return drop(trial);
+      if (all.length > 1 && sample) await measure(trial, sample, generates, together ? 1 : ROUNDS);
+      if (!together && trial !== all.at(-1)) trial.engine.end();
     });
   }
   // In turn, so that other work on this device slows all of them.
@@ -140,13 +142,25 @@ export async function compare(candidates, { open, sample, generates, engines, on
     onStage("Comparing the engines");
     for (const trial of trials) if (promising(trial, trials)) await attempt(trial, () => measure(trial, sample, generates, 1));
   }
-  for (const { one, times } of trials) if (times.length) Object.assign(rows[variant(one)], fastest(times));
   const [best, ...others] = trials.toSorted((a, b) => fastest(a.times).seconds - fastest(b.times).seconds || 0);
+  const rows = Object.fromEntries(candidates.map((one) => {
+    const { row, times, threads: count } = [best, ...others, ...all].find((trial) => trial?.one === one);
+    return [variant(one), { ...row, ...(times.length ? fastest(times) : {}), threads: count }];
+  }));
   others.forEach(drop);
   if (!best) return { rows, best: null, engine: null, info: null, error: failure };
-  if (!together && best.one !== candidates.at(-1)) best.info = await open(best.engine, best.one, "");
+  if (!together && best !== all.at(-1)) best.info = await open(best.engine, best.one, "", best.threads);
   engines.delete(best.engine);
   return { rows, best: best.one, engine: best.engine, info: best.info, error: null };
+}
+
+/**
+ * The numbers of threads to try. While they wait for each other, threads of ONNX Runtime occupy their processors, so that a small
+ * model, or any model while other programs run, can be several times faster with one thread.
+ */
+function threadCounts({ engine, bytes }) {
+  const most = threads();
+  return engine === "onnx" && most > 1 && bytes <= MOST_TWICE ? [most, 1] : [most];
 }
 
 /** Measures answers to the sample; the first one, which includes preparations of the engine, is not counted. */
@@ -209,8 +223,9 @@ function reason(model, { rows, best }, selected, name) {
 }
 
 /** What is known about an engine. @param {Row} row */
-export function inWords({ status, verdict, problem, bytes, seconds, rate }) {
-  const time = rate ? `${rate.toFixed(1)} tokens/s` : seconds ? milliseconds(seconds) : "";
+export function inWords({ status, verdict, problem, bytes, seconds, rate, threads: count }) {
+  const single = count === 1 && threads() > 1 ? " with one thread" : "";
+  const time = rate ? `${rate.toFixed(1)} tokens/s${single}` : seconds ? milliseconds(seconds) + single : "";
   const words = {
     agrees: () => `agrees with ${verdict.answers} reference answers`,
     differs: () => `discarded, because it answers differently from the original model: ${difference(verdict)}`,
