@@ -40,7 +40,8 @@ def setup(name: str, library: Library, folder: Path) -> Path:
 def _compile(source: Source, environment: Path) -> None:
     """Downloads the source of a package and installs what is compiled from it."""
     pip, folder = [str(_python(environment)), "-m", "pip"], environment / "source"
-    archives = ["--no-deps", "--no-binary", ":all:", "--dest", str(folder)]
+    name, _ = source.requirement.split("==")
+    archives = ["--no-deps", "--no-binary", name, "--dest", str(folder)]
     subprocess.run([*pip, "download", "--quiet", *archives, source.requirement], check=True)
     (archive,) = folder.iterdir()
     shutil.unpack_archive(archive, folder)
