@@ -141,7 +141,8 @@ def prepare(name: str, home: Path, formats: list[str]) -> Path:
             print(f"{name}: export for {format}", file=sys.stderr, flush=True)
             # With random weights, the best logit is hardly larger than the next.
             chosen = dataclasses.replace(recipe("int8"), min_agreement=0.0, tolerance=10.0)
-            export(str(checkpoint), bundle, format, chosen, progress=False, **settings)
+            target = "litert-web" if format == "tflite" else None
+            export(str(checkpoint), bundle, format, chosen, target=target, progress=False, **settings)
         bundles.append(f"{name}={bundle}")
     peer = folder / "peer"
     if not (peer / "onnx").is_dir():
