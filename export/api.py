@@ -27,6 +27,7 @@ from kerasformer.export.child_process import export_in_child
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.formats.saved_model.convert import check_in_graph
+from kerasformer.export.graph.adapters import zero_adapter
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
 from kerasformer.export.options import (
     IN_GRAPH,
@@ -100,8 +101,8 @@ def export(
         progress: A function that is called with each stage, or `False` for no progress report. By default a progress
             bar is shown on standard error if it is a terminal.
         keywords: Fields of the values above, as a shorthand: `capacity`, `encoder_capacity`, `lengths`, `profile`,
-            `opset`, `tokenizer` and `signatures` of the format; `max_size`, `max_latency` and `min_agreement` of
-            `Auto`; `calibration` (the texts of `Calibrated`); `texts` and `labels` of `Checks`.
+            `opset`, `tokenizer`, `signatures`, `lora_rank` and `lora_targets` of the format; `max_size`,
+            `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of `Calibrated`); `texts` and `labels` of `Checks`.
 
     Returns:
         The bundle. It can be passed wherever the path of its folder is accepted.
@@ -164,7 +165,7 @@ def export(
         if check_texts and any(example.label is not None for example in check_texts):
             report("measure Keras", 0, 0)
             quality = keras_quality(job.model, job.info, check_texts)
-        with bundle.staging(destination) as folder, merged_lora(job.model):
+        with bundle.staging(destination) as folder, merged_lora(job.model), zero_adapter(job):
             builder = BundleBuilder(job, runtime, name, folder, report)
             manifest = _write_all(builder, recipe, check_texts, quality, calibration_texts)
             published = bundle.publish(folder, destination, overwrite)

@@ -14,6 +14,7 @@ from kerasformer import __version__, bundle
 from kerasformer.bundle import Manifest, Signature
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
+from kerasformer.export.graph.adapters import with_adapters
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.latency import latency
 from kerasformer.export.options import ExportJob
@@ -40,6 +41,7 @@ class BundleBuilder:
         report: Called with each stage.
 
     Attributes:
+        functions: The functions of all files, without inputs for adapters.
         calibration: Ranges of activations, for recipes that depend on them; `None` until they are measured.
     """
 
@@ -50,13 +52,15 @@ class BundleBuilder:
         self._files: dict[str, list[Function]] = {}
         self._in_place: dict[str, Collection[str]] = {}
         self.calibration: Calibration | None = None
-        for function in target.functions(job, self.format.functions(job)):
+        self.functions = target.functions(job, self.format.functions(job))
+        for function in map(self._exported, self.functions):
             self._files.setdefault(self.format.file(function, name), []).append(function)
 
-    @property
-    def functions(self) -> list[Function]:
-        """The functions of all files."""
-        return [function for functions in self._files.values() for function in functions]
+    def _exported(self, function: Function) -> Function:
+        """Returns a function as it is written, with inputs for adapters if there are any."""
+        if self.job.lora_rank is None:
+            return function
+        return with_adapters(function, self.job.model, self.format.rank_first, self.format.dotted)
 
     def manifest(self) -> Manifest:
         """Returns the manifest of the files, without recipe, fidelity and checksums."""

@@ -113,6 +113,8 @@ def _option_flags(options: ExportOptions) -> dict[str, Any]:
     flags = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "signatures"}
     signatures = options.signatures or DecoderSignatures()
     sizes = {field.name: getattr(signatures, field.name) for field in fields(signatures)}
+    if isinstance(targets := flags.get("lora_targets"), str):
+        flags["lora_targets"] = (targets,)
     return flags | {name: value if value is None or value else (0,) for name, value in sizes.items()}
 
 

@@ -42,6 +42,10 @@ class TFLite:
         signatures: Signatures of a decoder, or of the decoder of an encoder-decoder.
         shortlist: Whether an encoder-decoder has signatures for vocabulary shortlists, which make steps with one
             faster.
+        lora_rank: Largest rank of the low-rank adapters that the bundle runs, see `pipeline.load_adapter`; by default
+            none. The matrices of an adapter are then inputs of the model.
+        lora_targets: The modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all
+            linear layers below the head.
     """
 
     name: ClassVar[str] = "tflite"
@@ -50,6 +54,8 @@ class TFLite:
     tokenizer: str | None = None
     signatures: DecoderSignatures | None = None
     shortlist: bool | None = None
+    lora_rank: int | None = None
+    lora_targets: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -67,6 +73,10 @@ class Onnx:
         encoder_capacity: Longest text that an encoder-decoder reads, in tokens. By default the smaller of the model's
             limit and 512.
         shortlist: Whether an encoder-decoder has files for vocabulary shortlists, which make steps with one faster.
+        lora_rank: Largest rank of the low-rank adapters that the bundle runs, see `pipeline.load_adapter`; by default
+            none. The matrices of an adapter are then inputs of the model.
+        lora_targets: The modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all
+            linear layers below the head.
     """
 
     name: ClassVar[str] = "onnx"
@@ -75,6 +85,8 @@ class Onnx:
     capacity: int | None = None
     encoder_capacity: int | None = None
     shortlist: bool | None = None
+    lora_rank: int | None = None
+    lora_targets: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -147,6 +159,10 @@ class Checks:
         object.__setattr__(self, "labels", check("labels", self.labels, optional(sequence(anything))))
 
 
+def _targets(value: Any) -> str | tuple[str, ...]:
+    return value if isinstance(value, str) else sequence(STRING, least=1).convert(value)
+
+
 _KINDS = {
     "format": STRING,
     "task": STRING,
@@ -157,6 +173,8 @@ _KINDS = {
     "lengths": sequence(integer(1, MAX_CAPACITY), least=1),
     "opset": integer(1),
     "shortlist": BOOLEAN,
+    "lora_rank": integer(1),
+    "lora_targets": Kind("a regular expression, 'all-linear' or a list of names", _targets),
     "signatures": instance("DecoderSignatures(…)", DecoderSignatures),
 }
 
@@ -179,6 +197,8 @@ _FORMAT_KEYWORDS = (
     "tokenizer",
     "signatures",
     "shortlist",
+    "lora_rank",
+    "lora_targets",
 )
 _CHECK_KEYWORDS = ("texts", "labels")
 _LIMIT_KEYWORDS = ("max_size", "max_latency", "min_agreement")
@@ -294,6 +314,8 @@ class ExportOptions:
     tokenizer: str | None = None
     signatures: DecoderSignatures | None = None
     shortlist: bool | None = None
+    lora_rank: int | None = None
+    lora_targets: str | Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         """Checks each option.
@@ -324,6 +346,8 @@ class ExportJob:
         signatures: Signatures of a decoder.
         rolling_caches: Layers with a sliding window may have caches shorter than the capacity.
         shortlist: The bundle has signatures for vocabulary shortlists.
+        lora_rank: Largest rank of the adapters that are inputs; `None` for none.
+        lora_targets: The modules that they may adapt.
         owned: Whether the model was loaded for this export and not passed by the caller, so that its weights may be
             released.
     """
@@ -341,6 +365,8 @@ class ExportJob:
     rolling_caches: bool = True
     owned: bool = False
     shortlist: bool = False
+    lora_rank: int | None = None
+    lora_targets: str | tuple[str, ...] = "all-linear"
 
 
 def resolve_options(
@@ -396,6 +422,8 @@ def resolve_options(
         rolling_caches,
         owned,
         bool(options.shortlist),
+        options.lora_rank,
+        "all-linear" if options.lora_targets is None else options.lora_targets,  # type: ignore[arg-type]
     )
 
 

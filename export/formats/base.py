@@ -29,6 +29,9 @@ class Format:
         static: Whether an encoder is compiled for fixed lengths.
         attention: Attention features that the format supports.
         in_graph: Whether a tokenizer can be exported as TF Text operators.
+        adapters: Whether the matrices of adapters can be inputs.
+        rank_first: Whether these inputs have the ranks as rows of `A`, see `with_adapters`.
+        dotted: Whether names of inputs may contain dots.
         streams_weights: Whether weights are read and converted one by one as they are written. Matrices of a model may
             then have 16 bits, and its weights need not be in memory.
     """
@@ -41,6 +44,9 @@ class Format:
     static: bool = False
     attention: AttentionSupport = AttentionSupport()
     in_graph: bool = False
+    adapters: bool = False
+    rank_first: bool = False
+    dotted: bool = True
     streams_weights: bool = True
 
     def check(self, options: ExportOptions, quantize: str) -> None:
@@ -70,6 +76,22 @@ class Format:
             raise InputError(
                 f"signatures are only for {argument('format', 'tflite')}. Received: "
                 f"{argument('signatures', options.signatures)}, {argument('format', self.name)}"
+            )
+        if options.lora_rank is not None and not self.adapters:
+            raise InputError(
+                f"lora_rank is for {argument('format', 'tflite')} and 'onnx'. Received: "
+                f"{argument('lora_rank', options.lora_rank)}, {argument('format', self.name)}. Merge the adapter "
+                "before the export: model.load_adapter(…), model.merge_adapter()"
+            )
+        if options.lora_rank is not None and quantize == "auto":
+            raise InputError(
+                f"{argument('quantize', 'auto')} searches for the storage of weights, not of adapters. Received: "
+                f"{argument('lora_rank', options.lora_rank)}. Choose a recipe, such as {argument('quantize', 'int8')}"
+            )
+        if options.lora_targets is not None and options.lora_rank is None:
+            raise InputError(
+                f"lora_targets need the rank of the adapters. Received: "
+                f"{argument('lora_targets', options.lora_targets)} without {argument('lora_rank', ...)}"
             )
         if options.encoder_capacity is not None and self.static:
             raise InputError(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import numpy as np
 
 from kerasformer.bundle.interface import Signature, TensorInfo, described
@@ -29,6 +30,8 @@ class Function:
         incremental: Whether it reads only a few tokens at a time, with earlier ones in a cache, so that it spends its
             time on reading weights and not on arithmetic.
         defaults: Values of inputs that a caller may omit.
+        matrices: Variables of an adapter by the name of the input that takes their place; those that the function does
+            not use have no input, and are zero.
         standalone: Whether its ONNX file shares no weights with other files; a table that several files need is then
             stored in each of them.
     """
@@ -40,6 +43,7 @@ class Function:
     incremental: bool = False
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
     standalone: bool = False
+    matrices: dict[str, keras.Variable] = field(default_factory=dict)
 
     def signature(self, file: str = "") -> Signature:
         """Returns its description for the manifest; `file` is relative to the bundle."""

@@ -57,6 +57,12 @@ class Target:
                 "shortlist is for bundles that this package runs on LiteRT or ONNX Runtime. Received: "
                 f"{argument('shortlist', True)}, {argument('target', self.name)}. Remove {argument('shortlist')}"
             )
+        if self.name and options.lora_rank is not None:
+            raise InputError(
+                f"{argument('target', self.name)} passes no adapters to a model. Received: "
+                f"{argument('lora_rank', options.lora_rank)}. Merge the adapter before the export: "
+                "model.load_adapter(…), model.merge_adapter()"
+            )
         for field in fields(options):
             received, required = getattr(options, field.name), self.required_options.get(field.name)
             if received is not None and required is not None and received != required:

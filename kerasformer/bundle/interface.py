@@ -75,6 +75,10 @@ class Kind(StrEnum):
     """Keys of an encoded text, `(B, H, M, D)`."""
     CROSS_VALUE = "cross_value"
     """Values of an encoded text, `(B, H, M, D)`."""
+    ADAPTER_A = "adapter_a"
+    """Matrix `A` of a low-rank adapter, `(in, r)`; `(r, in)` in TFLite files."""
+    ADAPTER_B = "adapter_b"
+    """Matrix `B` of a low-rank adapter, or a part of it, times its scale, `(r, out)`; `(out, r)` in TFLite files."""
     LOGITS = "logits"
     """Scores of the next token, `(B, T, V)`."""
     OUTPUT_STATES = "output_states"
@@ -91,6 +95,7 @@ class Kind(StrEnum):
 
 CACHES = (Kind.KEY, Kind.VALUE)
 CROSS_CACHES = (Kind.CROSS_KEY, Kind.CROSS_VALUE)
+ADAPTERS = (Kind.ADAPTER_A, Kind.ADAPTER_B)
 
 
 @dataclass(frozen=True)
@@ -109,6 +114,10 @@ class TensorInfo:
         margin: For the cache of a layer with a sliding window that has fewer slots than the text has tokens: the number
             of tokens that can be discarded or can follow a prompt as padding. Slot `p` of the text is at index `p % S`
             of such a cache. `None` for a cache with a slot for each token.
+        module: For a matrix of an adapter, path of the adapted module in `transformers`.
+        part: For a matrix `B`, index of the part of its outputs.
+        groups: For a matrix of an adapter, number of groups of outputs of the module. Each group has an equal share of
+            every part, in the order of the parts.
     """
 
     shape: tuple[int | str, ...]
@@ -119,6 +128,9 @@ class TensorInfo:
     continues: str | None = None
     in_place: bool | None = None
     margin: int | None = None
+    module: str | None = None
+    part: int | None = None
+    groups: int | None = None
 
 
 @dataclass(frozen=True)
@@ -302,6 +314,20 @@ def growing_caches(layer: int | str, cross: bool | None = None, present: bool = 
     part = "" if cross is None else ".encoder" if cross else ".decoder"
     prefix = _PRESENT if present else _PAST
     return f"{prefix}.{layer}{part}.key", f"{prefix}.{layer}{part}.value"
+
+
+def adapter_input(module: str, kind: Kind, part: int | None = None, dotted: bool = True) -> str:
+    """Returns the name of the input for a matrix of an adapter: that of the tensor in PEFT's files.
+
+    Args:
+        module: Path of the adapted module in `transformers`.
+        kind: `Kind.ADAPTER_A` or `Kind.ADAPTER_B`.
+        part: Index of the part of `B`, if there are several.
+        dotted: Whether the name may contain dots, as in ONNX files; they are underscores otherwise.
+    """
+    name = f"{module}.lora_{'A' if kind == Kind.ADAPTER_A else 'B'}.weight"
+    name = name if part is None or kind == Kind.ADAPTER_A else f"{name}.{part}"
+    return name if dotted else name.replace(".", "_")
 
 
 def around_layer(name: str) -> tuple[str, str]:

@@ -29,6 +29,13 @@ def _merged(source: str, task: str | None, adapter: str) -> Any:
     return model
 
 
+def _targets(values: list[str] | None) -> str | list[str] | None:
+    """Returns a single value that is no name as a regular expression, and names as a list."""
+    if values and len(values) == 1 and not values[0].replace("_", "").replace(".", "").isalnum():
+        return values[0]
+    return values or None
+
+
 def _list_targets(context: typer.Context, requested: bool) -> None:
     """Prints the tested runtimes and exits; `--json` has been parsed, missing arguments are not yet reported."""
     if not requested:
@@ -118,6 +125,16 @@ def export(
     shortlist: Annotated[
         bool, typer.Option("--shortlist", help="Make steps with a vocabulary shortlist faster, for encoder-decoders.")
     ] = False,
+    lora_rank: Annotated[
+        int | None, typer.Option(help="Largest rank of the low-rank adapters that the bundle can be run with.")
+    ] = None,
+    lora_targets: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Module that adapters may adapt, by its name in transformers; may be repeated; all linear layers by "
+            "default. A single value may be a regular expression for whole paths."
+        ),
+    ] = None,
     texts: Annotated[
         Path | None,
         typer.Option(
@@ -189,6 +206,8 @@ def export(
         opset=opset,
         tokenizer=tokenizer,
         shortlist=shortlist or None,
+        lora_rank=lora_rank,
+        lora_targets=_targets(lora_targets),
         texts=lines,
         calibration=calibration,
         max_size=max_size,

@@ -170,6 +170,11 @@ class LowRank(keras.layers.Layer):
         self._lora_change = next(_changes)
 
     @property
+    def low_rank(self) -> primitives.LowRankProduct | None:
+        """The low-rank product, if the layer has one."""
+        return primitives.LowRankProduct(self.lora_a, self.lora_b, self._lora_scale) if self.lora_enabled else None
+
+    @property
     def _lora_scale(self) -> float:
         return (self.lora_alpha or 1) / (self.lora_rank or 1)
 
@@ -283,10 +288,7 @@ class Dense(LowRank):
 
     def call(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        y = primitives.linear(x, self.kernel, self.bias)
-        if self.lora_enabled:
-            y = y + self._lora_scale * ops.matmul(ops.matmul(x, self.lora_a), self.lora_b)
-        return self._activate(y)
+        return self._activate(primitives.linear(x, self.kernel, self.bias, low_rank=self.low_rank))
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., in)` to `(..., units)`."""

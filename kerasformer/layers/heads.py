@@ -345,9 +345,7 @@ class LMHead(LowRank):
                 )
             scores = embedding.project(x, self.bias)
         else:
-            scores = primitives.linear(x, self.kernel, self.bias)
-            if self.lora_enabled:
-                scores = scores + self._lora_scale * ops.matmul(ops.matmul(x, self.lora_a), self.lora_b)
+            scores = primitives.linear(x, self.kernel, self.bias, low_rank=self.low_rank)
         return scores if self.softcap is None else self.softcap * ops.tanh(scores / self.softcap)
 
     def rows(self, ids: Tensor, embedding: Embedding) -> tuple[Tensor, Tensor]:

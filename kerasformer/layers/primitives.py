@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras import backend, ops
 
@@ -22,6 +22,20 @@ from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.tensor import Tensor, in_dtype_of, merge_heads, parts_to_convert, split_heads
 from kerasformer.layers.visibility import Visibility
+
+
+class LowRankProduct(NamedTuple):
+    """Low-rank product of an adapted layer, `scale * a @ b`.
+
+    Attributes:
+        a: Variable `(E, r)`.
+        b: Variable `(r, F)`.
+        scale: Factor of the product.
+    """
+
+    a: Any
+    b: Any
+    scale: float
 
 
 class Primitives:
@@ -48,6 +62,11 @@ class Primitives:
         y = products[0] if len(products) == 1 else ops.concatenate(products, axis=-1)
         y = ops.reshape(y, (*outer, weight.shape[axis]))
         return y if bias is None else ops.add(y, bias)
+
+    def adapted_linear(self, x: Tensor, kernel: Any, bias: Any, low_rank: LowRankProduct) -> Tensor:
+        """`x @ kernel + bias + scale * x @ a @ b`; arguments as for `linear`, with a kernel `(E, F)`."""
+        product = ops.matmul(ops.matmul(x, low_rank.a), low_rank.b)
+        return self.linear(x, kernel, bias) + (product if low_rank.scale == 1 else low_rank.scale * product)
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:
         """Looks up the rows `ids` `(...)` of the variable `table` `(V, E)`: `(..., E)`."""
@@ -214,8 +233,12 @@ def lowering(primitives: Primitives) -> Iterator[None]:
         _active.reset(token)
 
 
-def linear(x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
-    """See `Primitives.linear`."""
+def linear(
+    x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False, low_rank: LowRankProduct | None = None
+) -> Tensor:
+    """See `Primitives.linear`, and with a low-rank product `Primitives.adapted_linear`."""
+    if low_rank is not None:
+        return _active.get().adapted_linear(x, kernel, bias, low_rank)
     return _active.get().linear(x, kernel, bias, transposed=transposed)
 
 

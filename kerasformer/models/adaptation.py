@@ -65,6 +65,16 @@ class Module:
         """Whether the module belongs to the head."""
         return self.row.variables[0].startswith(HEAD)
 
+    @property
+    def linear(self) -> bool:
+        """Whether the module is a linear layer."""
+        return not self.embedding and not isinstance(self.row.layout, Convolution)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups of outputs, each with an equal share of every layer, see `Interleaved`."""
+        return self.row.layout.groups if isinstance(self.row.layout, Interleaved) else 1
+
     def shapes(self, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Returns the shapes of `A` and `B` of a product in the layout of PyTorch."""
         inputs, outputs = self.layers[0].matrix.shape[0], sum(layer.matrix.shape[1] for layer in self.layers)
@@ -154,6 +164,11 @@ class Adaptable(keras.Model):
     def adapter(self) -> AdapterConfig | None:
         """Configuration of the adapter of the model, or `None`."""
         return None if self._attached is None else self._attached.config
+
+    @property
+    def adapted_modules(self) -> tuple[Module, ...]:
+        """The modules that the adapter of the model adapts."""
+        return () if self._attached is None else self._attached.modules
 
     def enable_lora(
         self,

@@ -82,7 +82,8 @@ def write_onnx(
             passed, or does not compute in float32.
     """
     opset = _supported(opset)
-    named = by_path(variables)
+    matrices = {id(variable) for function in files.values() for variable in function.matrices.values()}
+    named = by_path([variable for variable in variables if id(variable) not in matrices])
     writer = WRITERS[profile]
     graphs = {} if converted is None else converted
     for path, function in files.items():
@@ -206,8 +207,11 @@ def _trace(
         scope = keras.StatelessScope()
         # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
         scope.state_mapping = dict(zip([id(named[name]) for name in read], placeholders, strict=True))
+        given = dict(zip(function.inputs, inputs, strict=True))
+        for name, variable in function.matrices.items():
+            scope.state_mapping[id(variable)] = given.pop(name) if name in given else tf.zeros(variable.shape)
         with scope, lowering(marker_lowering):
-            results = function.call(**dict(zip(function.inputs, inputs, strict=True)))
+            results = function.call(**given)
         if set(results) != set(function.outputs):
             raise ExportError(
                 f"The function {function.name!r} must return {list(function.outputs)}. Received: {list(results)}"

@@ -8,7 +8,7 @@ nodes. What no fused operator supports is computed with smaller primitives, and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -154,7 +154,16 @@ class _Merger:
             if len(roles) > 1 or any(product.settings["transposed"] for product in products):
                 continue
             weights = {f"{role}_{i}": name for i, item in enumerate(products) for role, name in item.weights.items()}
-            self._change(projections[0], replace(products[0], kind="projections", weights=weights))
+            adapted = [
+                (f"{role}_{i}", name)
+                for i, (item, projection) in enumerate(zip(products, projections, strict=True))
+                for role, name in zip(item.inputs[1:], projection.input[1:], strict=True)
+            ]
+            names = ("x", *(role for role, _ in adapted))
+            settings = {**products[0].settings, "low_rank": max(item.settings.get("low_rank", 0) for item in products)}
+            merged = replace(products[0], kind="projections", weights=weights, inputs=names, settings=settings)
+            self._change(projections[0], merged)
+            projections[0].input[:] = [projections[0].input[0], *(name for _, name in adapted)]
             marker = self._marker(node)
             self._change(node, replace(marker, inputs=("projections", *marker.inputs[3:])))
             node.input[:] = [projections[0].output[0], *node.input[3:]]
@@ -247,7 +256,21 @@ class FusedWriter(NodeWriter):
         """Writes several products of one tensor as one product."""
         names = [(role.partition("_")[0], name) for role, name in marker.weights.items()]
         kernels, biases = ([name for kind, name in names if kind == expected] for expected in ("kernel", "bias"))
-        self.product(inputs["x"], kernels, biases, marker.rank, False, output)
+        if len(inputs) == 1:
+            self.product(inputs["x"], kernels, biases, marker.rank, False, output)
+            return
+        product = self.product(inputs["x"], kernels, biases, marker.rank, False)
+        self.node("Add", [product, self._low_rank_products(marker, inputs, kernels)], output)
+
+    def _low_rank_products(self, marker: Marker, inputs: Mapping[str, str], kernels: Sequence[str]) -> str:
+        """Writes the low-rank products of merged projections side by side, with zeros for those without."""
+        parts = []
+        for index, kernel in enumerate(kernels):
+            a = inputs.get(f"a_{index}", next(name for role, name in inputs.items() if role.startswith("a_")))
+            outputs, _ = self.store.size([kernel], output_first=False)
+            b = inputs[f"b_{index}"] if f"b_{index}" in inputs else self.zeros(marker.settings["low_rank"], outputs)
+            parts.append(self.low_rank(inputs["x"], a, b))
+        return self.node("Concat", parts, axis=-1)
 
     def cached_attention(
         self, marker: Marker, inputs: Mapping[str, str], output: str, present_key: str, present_value: str

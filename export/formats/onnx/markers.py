@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from kerasformer.errors import ExportError
 from kerasformer.layers.attention_spec import Rotary
-from kerasformer.layers.primitives import Primitives
+from kerasformer.layers.primitives import LowRankProduct, Primitives
 from kerasformer.layers.tensor import Tensor
 
 MARKER_DOMAIN = "kerasformer"
@@ -62,6 +62,16 @@ class OnnxLowering(Primitives):
             return super().linear(x, kernel, bias, transposed=transposed)
         shape = (*x.shape[:-1], kernel.shape[0 if transposed else 1])
         return self._mark("linear", {"x": x}, shape, weights, transposed=transposed)
+
+    def adapted_linear(self, x: Tensor, kernel: Any, bias: Any, low_rank: LowRankProduct) -> Tensor:
+        """Marks a product with a low-rank product, whose matrices are inputs of the function and whose scale is 1."""
+        weights = self._named(kernel=kernel, bias=bias)
+        if weights is None:
+            return super().adapted_linear(x, kernel, bias, low_rank)
+        matrices = {name: tf.convert_to_tensor(getattr(low_rank, name)) for name in ("a", "b")}
+        shape = (*x.shape[:-1], kernel.shape[1])
+        settings = {"transposed": False, "low_rank": int(matrices["a"].shape[1])}
+        return self._mark("linear", {"x": x, **matrices}, shape, weights, **settings)
 
     def embedding(self, table: Any, ids: Tensor) -> Tensor:
         """Marks a lookup."""

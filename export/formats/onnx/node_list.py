@@ -54,6 +54,10 @@ class NodeList:
         values = np.ascontiguousarray(values, "float32")
         return self._constant(f"constant/{hashlib.sha256(values.tobytes()).hexdigest()[:16]}", values)
 
+    def zeros(self, rows: int, columns: int) -> str:
+        """Returns the name of a float32 matrix of zeros."""
+        return self._constant(f"constant/zeros_{rows}_{columns}", np.zeros((rows, columns), "float32"))
+
     def byte(self, value: int) -> str:
         """Returns the name of a uint8 scalar."""
         return self._constant(f"constant/byte_{value}", np.array(value, dtype="uint8"))

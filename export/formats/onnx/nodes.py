@@ -57,8 +57,19 @@ class NodeWriter(NodeList):
     def linear(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """Writes `x @ kernel + bias`."""
         kernel, bias = marker.weights["kernel"], marker.weights.get("bias")
-        biases = [] if bias is None else [bias]
-        self.product(inputs["x"], [kernel], biases, marker.rank, marker.settings["transposed"], output)
+        biases, transposed = [] if bias is None else [bias], marker.settings["transposed"]
+        if "a" not in inputs:
+            self.product(inputs["x"], [kernel], biases, marker.rank, transposed, output)
+            return
+        product = self.product(inputs["x"], [kernel], biases, marker.rank, transposed)
+        self.node("Add", [product, self.low_rank(inputs["x"], inputs["a"], inputs["b"])], output)
+
+    def low_rank(self, x: str, a: str, b: str) -> str:
+        """Writes `x @ a @ b`; products of one tensor with the same `a` are computed once."""
+        return self.node("MatMul", [self._inner(x, a), b])
+
+    def _inner(self, x: str, a: str) -> str:
+        return self.once(f"{x} @ {a}", lambda: self.node("MatMul", [x, a]))
 
     def product(
         self,

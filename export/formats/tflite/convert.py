@@ -96,6 +96,8 @@ def write_tflite(
         ExportError: The file would exceed 2 GB, a tensor has a symbolic dimension or an unsupported dtype, an operation
             has no TFLite operator, or a function reads a variable that was not passed.
     """
+    matrices = {id(variable) for function in functions for variable in function.matrices.values()}
+    variables = [variable for variable in variables if id(variable) not in matrices]
     _check_interface(functions)
     _check_size(variables, recipe)
     scales = _input_scales(variables, recipe, calibration or {})
@@ -181,8 +183,12 @@ def _trace(
         scope = keras.StatelessScope()
         # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
         scope.state_mapping = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
-        with scope, lowering(TfliteLowering(recipe, kernels, tables, scales)):
-            results = function.call(**{name: tensors[name] for name in function.inputs})
+        matrices = {
+            id(variable): tensors[name] if name in function.inputs else tf.zeros(tuple(variable.shape)[::-1])
+            for name, variable in function.matrices.items()
+        }
+        with scope, lowering(TfliteLowering(recipe, kernels, tables, scales, matrices)):
+            results = function.call(**{name: tensors[name] for name in function.inputs.keys() - function.matrices})
         if set(results) != set(function.outputs):
             raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")
         return {name: _declared(results[name], info, name) for name, info in function.outputs.items()}

@@ -12,7 +12,7 @@ from kerasformer.errors import ExportError, require
 from kerasformer.export.formats.tflite.storage import form_of
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.attention_spec import Rotary
-from kerasformer.layers.primitives import Primitives
+from kerasformer.layers.primitives import LowRankProduct, Primitives
 from kerasformer.layers.tensor import Tensor
 
 _STEPS = 255
@@ -28,6 +28,8 @@ class TfliteLowering(Primitives):
         tables: Placeholders of all variables with their own shape, by `id` of the variable.
         scales: Scales of the channels of products' inputs, by the path of the transposed kernel, which is divided by
             them.
+        matrices: Transposed matrices of an adapter, inputs of the function, by the `id` of the variable that they
+            replace.
     """
 
     def __init__(
@@ -36,11 +38,13 @@ class TfliteLowering(Primitives):
         kernels: dict[int, Tensor],
         tables: dict[int, Tensor],
         scales: Mapping[str, np.ndarray],
+        matrices: Mapping[int, Tensor] | None = None,
     ) -> None:
         self.recipe = recipe
         self.kernels = kernels
         self.tables = tables
         self.scales = scales
+        self.matrices = matrices or {}
         # The first entry of a value keeps the key's object alive, so that its id stays unique.
         self._scaled: dict[tuple[int, bytes], tuple[Tensor, Tensor]] = {}
         self._angles: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
@@ -60,6 +64,15 @@ class TfliteLowering(Primitives):
         if bias is not None:
             y = ops.add(y, ops.convert_to_tensor(bias))
         return ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
+
+    def adapted_linear(self, x: Tensor, kernel: Any, bias: Any, low_rank: LowRankProduct) -> Tensor:
+        """Adds the product with the matrices of an adapter, as FULLY_CONNECTED in float32; its scale is 1."""
+        product = x
+        for variable in (low_rank.a, low_rank.b):
+            weight = self.matrices[id(variable)]
+            rows = keras.ops.reshape(product, (-1, product.shape[-1]))
+            product = keras.ops.reshape(_matmul_transposed(rows, weight), (*x.shape[:-1], weight.shape[0]))
+        return keras.ops.add(self.linear(x, kernel, bias), product)
 
     def _scaled_input(self, x: Tensor, scale: np.ndarray) -> Tensor:
         """Returns `x * scale`, once for all products of `x` with this scale."""

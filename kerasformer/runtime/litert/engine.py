@@ -33,6 +33,10 @@ class Engine(Protocol):
         """Returns a tensor of zeros for this input or output, which later runs may read, write, or both."""
         ...
 
+    def write(self, target: Held, value: np.ndarray) -> None:
+        """Replaces the content of a held tensor by an array of its shape."""
+        ...
+
     def copy(self, source: Held, target: Held, count: int) -> None:
         """Copies at least the first `count` slots of `source` to `target`, both `(1, H, S, D)`."""
         ...
@@ -170,6 +174,10 @@ class CompiledEngine:
         tensor = self._new_tensor(signature, "input" if name in self._inputs[signature] else "output", name)
         tensor.clear()
         return tensor
+
+    def write(self, target: _Tensor, value: np.ndarray) -> None:
+        """See `Engine.write`."""
+        target.write(value)
 
     def copy(self, source: _Tensor, target: _Tensor, count: int) -> None:
         """Copies the first slots, or everything by way of host memory: LiteRT cannot copy between buffers."""
@@ -330,6 +338,10 @@ class InterpreterEngine:
         runner = self._runners[signature]
         details = {**runner.get_output_details(), **runner.get_input_details()}[name]
         return np.zeros(details["shape"], details["dtype"])
+
+    def write(self, target: Held, value: np.ndarray) -> None:
+        """See `Engine.write`."""
+        target[...] = value
 
     def copy(self, source: Held, target: Held, count: int) -> None:
         """Copies the first slots."""

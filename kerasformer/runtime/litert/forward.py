@@ -11,8 +11,11 @@ from threading import RLock
 
 import numpy as np
 
+from kerasformer.adapters import Adapter
 from kerasformer.bundle import Manifest, Role
 from kerasformer.decoding.arrays import row_lengths, text_arrays
+from kerasformer.runtime.adapter_inputs import texts_of
+from kerasformer.runtime.litert.held_adapter import HeldAdapter
 from kerasformer.runtime.litert.signatures import (
     by_length,
     open_file,
@@ -48,6 +51,12 @@ class LiteRTForward:
         self._pad, self._counts = manifest.info.input_padding, manifest.info.counts
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._lock = RLock()
+        self._adapter = HeldAdapter(self._engine, manifest)
+
+    def set_adapter(self, adapter: Adapter | None) -> None:
+        """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""
+        with self._lock:
+            self._adapter.set(adapter)
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs each row at the smallest sufficient length.
@@ -69,7 +78,7 @@ class LiteRTForward:
         with self._lock:
             for row, length in enumerate(lengths):
                 size, name, signature = smallest(self._signatures, length, "text")
-                outputs = self._engine.run(name, self._padded(arrays, row, length, size))
+                outputs = self._engine.run(name, self._padded(arrays, row, length, size), self._adapter.held[name])
                 for key in signature.outputs:
                     value = outputs[key]
                     tokens = key in self._per_token
@@ -84,7 +93,7 @@ class LiteRTForward:
 
     def _checked(self, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[int]]:
         """Returns all inputs of the signatures, and the length of each row without padding on its right."""
-        arrays = text_arrays(inputs, next(iter(self._signatures.values()))[1].inputs, self._counts)
+        arrays = text_arrays(inputs, texts_of(next(iter(self._signatures.values()))[1]), self._counts)
         mask = arrays.get("attention_mask")
         return arrays, row_lengths(np.ones_like(arrays["input_ids"]) if mask is None else mask).tolist()
 

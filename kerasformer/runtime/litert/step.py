@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.adapters import Adapter
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, row_lengths, token_array
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.runtime.litert.engine import Held
+from kerasformer.runtime.litert.held_adapter import HeldAdapter
 from kerasformer.runtime.litert.signatures import (
     by_length,
     decode_steps,
@@ -131,6 +133,7 @@ class LiteRTStep:
         self._pad = manifest.info.input_padding
         self._digest = manifest.model_digest
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
+        self._adapter = HeldAdapter(self._engine, manifest)
         self._free: list[dict[str, Held]] = []
         self._spare: dict[str, Held] = {}
         self._row_names: dict[str, list[dict[str, str]]] = {}
@@ -161,7 +164,7 @@ class LiteRTStep:
         size, ids = int(signature.inputs[str(signature.input(Kind.IDS))].shape[0]), np.asarray(tokens, np.int32)
         padded = np.pad(ids, (0, -len(ids) % size)).reshape(-1, size)
         with self._lock:
-            parts = [self._engine.run(name, _by_name(signature, {Kind.IDS: part})) for part in padded]
+            parts = [self._run(name, _by_name(signature, {Kind.IDS: part})) for part in padded]
         rows, bias = (
             np.concatenate([part[str(signature.output(kind))] for part in parts])[: len(ids)]
             for kind in (Kind.OUTPUT_ROW, Kind.OUTPUT_BIAS)
@@ -339,9 +342,14 @@ class LiteRTStep:
             _, heads, slots, size = (int(each) for each in self._all[self._decode_name].inputs[name].shape)
             self._engine.fill(held, saved.array(f"{number}.{name}", (1, heads, min(count, slots), size), "float32"))
 
-    def version(self) -> int:
-        """Returns a constant, since the weights of a bundle do not change."""
-        return 0
+    def set_adapter(self, adapter: Adapter | None) -> None:
+        """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""
+        with self._lock:
+            self._adapter.set(adapter)
+
+    def version(self) -> str:
+        """Returns a digest of the adapter, since the weights of a bundle do not change."""
+        return self._adapter.version
 
     def identity(self) -> str:
         """Returns a digest of the model; see `ResumableStep.identity`."""
@@ -365,7 +373,7 @@ class LiteRTStep:
             text[0, :length], text_mask[0, :length] = ids[index, :length], mask[index, :length]
             inputs = _by_name(self._all[name], {Kind.IDS: text, Kind.MASK: text_mask})
             cross = {key: self._engine.hold(self._decode_name, key) for key in self._cross_names}
-            self._engine.run(name, inputs, cross)
+            self._run(name, inputs, cross)
             encoder_mask = np.zeros((1, self._encoder_capacity), np.int32)
             encoder_mask[0, :length] = mask[index, :length]
             rows.append(self._row(cross, encoder_mask, length))
@@ -389,7 +397,7 @@ class LiteRTStep:
             slots = np.arange(row.position, row.position + size, dtype=np.int32)
             # Padding must not exceed a short cache either: it would be shifted over earlier tokens.
             name = next(name for reach, name in self._prefills[size].items() if row.position + size <= reach)
-            self._engine.run(name, _by_name(self._all[name], {Kind.IDS: tokens, Kind.SLOTS: slots}), row.caches)
+            self._run(name, _by_name(self._all[name], {Kind.IDS: tokens, Kind.SLOTS: slots}), row.caches)
             row.position += len(part)
 
     def _step_rows(self, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
@@ -438,10 +446,16 @@ class LiteRTStep:
         held = {}
         for index, caches in enumerate([*({**row.caches, **row.cross} for row in rows), *unused]):
             held.update({names[index][key]: tensor for key, tensor in caches.items()})
-        logits = self._engine.run(name, _by_name(signature, arrays), held)[str(signature.output(self._output))]
+        logits = self._run(name, _by_name(signature, arrays), held)[str(signature.output(self._output))]
         for row in rows:
             row.position += count
         return logits[: len(rows)]
+
+    def _run(
+        self, name: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
+    ) -> dict[str, np.ndarray]:
+        """Runs a signature with the adapter."""
+        return self._engine.run(name, inputs, {**(held or {}), **self._adapter.held[name]})
 
     def _row(self, cross: dict[str, Held], encoder_mask: np.ndarray | None, encoded: int = 0) -> _Row:
         """Creates a row with caches from the pool; their old content is never read, since it is masked."""

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kerasformer.adapters import Adapter
 from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import (
     ATTENTION_MASK,
@@ -20,6 +21,7 @@ from kerasformer.bundle.interface import (
 )
 from kerasformer.decoding.arrays import row_lengths, similar_rows, text_arrays
 from kerasformer.errors import CapacityError
+from kerasformer.runtime.adapter_inputs import AdapterInputs, texts_of
 from kerasformer.runtime.onnx.session import OnnxSession
 
 _SLOTS_PER_THREAD = 64
@@ -50,7 +52,16 @@ class OnnxForward:
     ) -> None:
         self._max_length, self._counts = manifest.info.max_length, manifest.info.counts
         self._session = OnnxSession(folder, manifest, MODEL, num_threads, providers)
+        self._adapter = AdapterInputs(manifest.signatures.values(), manifest.info.name, rank_first=False)
+        self._session.hold(self._adapter.arrays)
         self._slots = _SLOTS_PER_THREAD * (num_threads or os.cpu_count() or 1) if self._session.on_cpu else None
+
+    def set_adapter(self, adapter: Adapter | None) -> None:
+        """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`.
+
+        Not while another thread runs the model, which would read parts of both.
+        """
+        self._adapter.set(adapter)
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Runs the model: once, or on a CPU once for each group of rows of similar length.
@@ -67,7 +78,7 @@ class OnnxForward:
             CapacityError: the texts exceed the model's maximum length.
             InputError: an input is unknown or has a wrong shape.
         """
-        feeds = text_arrays(inputs, self._session.signature.inputs, self._counts, "int64")
+        feeds = text_arrays(inputs, texts_of(self._session.signature), self._counts, "int64")
         length = feeds[INPUT_IDS].shape[1]
         if self._max_length is not None and length > self._max_length:
             raise CapacityError(

@@ -61,6 +61,7 @@ class OnnxSession:
             self._session = onnxruntime.InferenceSession(str(path), _options(num_threads), providers=requested)
         except Exception as error:  # ONNX Runtime's errors have no common base class
             raise BundleError(f"ONNX Runtime cannot load {path}: {error}. Export the model again") from error
+        self._held: dict[str, Any] = {}
         in_place = self.signature.in_place()
         if in_place is None:  # bundles of earlier versions describe this only in the file
             metadata = self._session.get_modelmeta().custom_metadata_map
@@ -70,9 +71,16 @@ class OnnxSession:
         self.on_cpu = self._session.get_providers() == [CPU]
         """Whether the CPU is the only execution provider."""
 
+    def hold(self, arrays: Mapping[str, np.ndarray]) -> None:
+        """Binds arrays to inputs of every later run, which reads what they contain then; other names are ignored."""
+        self._held = {name: tensor(array) for name, array in arrays.items() if name in self.signature.inputs}
+
     def binding(self) -> Any:
-        """Returns an empty `IOBinding` for `run`; the caller must keep bound arrays alive."""
-        return self._session.io_binding()
+        """Returns an `IOBinding` for `run`; the caller must keep bound arrays alive."""
+        binding = self._session.io_binding()
+        for name, value in self._held.items():
+            binding.bind_ortvalue_input(name, value)
+        return binding
 
     def run(self, binding: Any) -> None:
         """Computes the bound outputs."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.adapters import Adapter
 from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import (
     ATTENTION_MASK,
@@ -39,6 +40,7 @@ from kerasformer.bundle.interface import (
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.runtime.adapter_inputs import AdapterInputs
 from kerasformer.runtime.onnx.caches import Caches, GrowingCaches, SharedCaches
 from kerasformer.runtime.onnx.session import OnnxSession, tensor
 
@@ -120,8 +122,12 @@ class OnnxStep:
         providers: Sequence[str] | None = None,
         cache_dir: str | Path | bool | None = None,
     ) -> None:
+        self._adapter = AdapterInputs(manifest.signatures.values(), manifest.info.name, rank_first=False)
+
         def session(name: str) -> OnnxSession:
-            return OnnxSession(folder, manifest, name, num_threads, providers)
+            opened = OnnxSession(folder, manifest, name, num_threads, providers)
+            opened.hold(self._adapter.arrays)
+            return opened
 
         self.is_encoder_decoder = ENCODER_MODEL in manifest.signatures
         name = DECODER_MODEL if self.is_encoder_decoder else MODEL
@@ -269,9 +275,16 @@ class OnnxStep:
         _, heads, _, size = self._decoder.signature.inputs[name].shape
         return saved.array(name, (batch, int(heads), length, int(size)), "float32")
 
-    def version(self) -> int:
-        """Returns a constant, since the weights of a bundle do not change."""
-        return 0
+    def set_adapter(self, adapter: Adapter | None) -> None:
+        """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`.
+
+        Not while another thread runs the model, which would read parts of both.
+        """
+        self._adapter.set(adapter)
+
+    def version(self) -> str:
+        """Returns a digest of the adapter, since the weights of a bundle do not change."""
+        return self._adapter.version
 
     def identity(self) -> str:
         """Returns a digest of the model; see `ResumableStep.identity`."""
