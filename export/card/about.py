@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, Role, Signature, TensorInfo
-from kerasformer.bundle.interface import CACHES, CROSS_CACHES, without_row, without_sizes
+from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.program import LANGUAGE, unapplied_settings
 from kerasformer.export.card.quoting import code, markdown
@@ -179,6 +179,26 @@ def tensors(manifest: Manifest) -> str:
     return "\n".join(["## Inputs and outputs\n", *(_group(manifest, names) for names in groups.values())])
 
 
+def adapters(manifest: Manifest) -> str:
+    """Returns the section about low-rank adapters, for a bundle with inputs for them."""
+    infos = {key: info for each in manifest.signatures.values() for key, info in each.inputs.items()}
+    matrices = {key: info for key, info in infos.items() if info.kind in ADAPTERS}
+    if not matrices:
+        return ""
+    modules = dict.fromkeys(str(info.module) for info in matrices.values())
+    kinds = ", ".join(code(name) for name in sorted({name.rsplit(".", 1)[-1] for name in modules}))
+    tflite = manifest.format == "tflite"
+    rank = min(min(int(size) for size in info.shape) for info in matrices.values())
+    shapes = "`(r, in)` and `(out, r)`" if tflite else "`(in, r)` and `(r, out)`"
+    omitted = "A program passes zeros to run the base model." if tflite else "They may be omitted: the base model runs."
+    return (
+        f"## Adapters\n\nThe bundle runs with adapters of PEFT (LoRA) up to rank {rank}, for {kinds} in "
+        f'{len(modules)} modules:\n\n```python\npipe.load_adapter("folder")  # with adapter_config.json\n'
+        f"pipe.set_adapter(None)  # the base model\n```\n\nThe inputs whose names contain `lora_A` and `lora_B` are "
+        f"its matrices, {shapes}, padded with zeros to rank {rank}, and B times the scale of the adapter. {omitted}\n"
+    )
+
+
 def _stems(signature: Signature) -> tuple[list[str], list[str]]:
     """Returns the names of inputs and outputs without the numbers of rows."""
     inputs, outputs = ([without_row(name) for name in part] for part in (signature.inputs, signature.outputs))
@@ -196,6 +216,8 @@ def _group(manifest: Manifest, names: list[str]) -> str:
             f"| {code(name, True)} | {kinds[0][name].dtype} | {_shape(name, kinds, letters)} |"
             for name in _first(kinds[0])
         ]
+        if matrices := sum(info.kind in ADAPTERS for info in kinds[0].values()):
+            rows.append(f"| … | float32 | {matrices} matrices of an adapter |")
         caches = [len(_numbered(getattr(each, part))) for each in signatures]
         if any(caches):
             number = " or ".join(str(count) for count in dict.fromkeys(caches))
@@ -234,7 +256,7 @@ def _numbered(tensors: dict[str, TensorInfo]) -> list[str]:
 
 def _first(tensors: dict[str, TensorInfo]) -> list[str]:
     """Returns the names without those of layers after the first."""
-    return [name for name, info in tensors.items() if not info.layer]
+    return [name for name, info in tensors.items() if not info.layer and info.kind not in ADAPTERS]
 
 
 def _shape(name: str, kinds: list[dict[str, TensorInfo]], letters: dict[tuple[int | str, ...], str]) -> str:

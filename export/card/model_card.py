@@ -8,7 +8,7 @@ from pathlib import Path
 from kerasformer.bundle import Manifest
 from kerasformer.export.card import in_cpp, in_javascript, in_kotlin, in_python, in_swift
 from kerasformer.export.card import token_section as tokens
-from kerasformer.export.card.about import introduction, languages, settings, tensors
+from kerasformer.export.card.about import adapters, introduction, languages, settings, tensors
 from kerasformer.export.card.credits import NONE, Credits
 from kerasformer.export.targets import Target
 from kerasformer.tokenization import has_tokenizer
@@ -30,11 +30,15 @@ def write_card(
     portable = (folder / "tokenizer.json").exists() or not has_tokenizer(folder)
     parts = [*introduction(folder, manifest, credits, added), in_python.with_this_package(manifest)]
     parts += [] if portable else [tokens.WITHOUT_FILE]
+    section = adapters(manifest)
+    parts += [section]
     parts += [languages(manifest), settings(manifest), target.card(manifest, folder), tensors(manifest)]
-    parts += [in_python.runtime_alone(manifest)] if portable else []
-    parts += [in_kotlin.section(manifest), in_swift.section(manifest)]
-    parts += [in_javascript.section(manifest, target, folder)] if portable else []
-    parts += [in_cpp.section(manifest)]
+    # The programs pass no adapters, which a TFLite file requires.
+    if not section or manifest.format != "tflite":
+        parts += [in_python.runtime_alone(manifest)] if portable else []
+        parts += [in_kotlin.section(manifest), in_swift.section(manifest)]
+        parts += [in_javascript.section(manifest, target, folder)] if portable else []
+        parts += [in_cpp.section(manifest)]
     parts += [tokens.section(manifest, target, folder)] if portable else []
     parts += [credits.section()]
     text = credits.front_matter(manifest.info.task) + "\n".join(part for part in parts if part)

@@ -29,9 +29,8 @@ class Format:
         static: Whether an encoder is compiled for fixed lengths.
         attention: Attention features that the format supports.
         in_graph: Whether a tokenizer can be exported as TF Text operators.
-        adapters: Whether the matrices of adapters can be inputs.
-        rank_first: Whether these inputs have the ranks as rows of `A`, see `with_adapters`.
-        dotted: Whether names of inputs may contain dots.
+        rank_first: Whether the inputs for adapters have the ranks as rows of `A`, see `with_adapters`.
+        dotted: Whether the names of these inputs may contain dots.
         streams_weights: Whether weights are read and converted one by one as they are written. Matrices of a model may
             then have 16 bits, and its weights need not be in memory.
     """
@@ -44,7 +43,6 @@ class Format:
     static: bool = False
     attention: AttentionSupport = AttentionSupport()
     in_graph: bool = False
-    adapters: bool = False
     rank_first: bool = False
     dotted: bool = True
     streams_weights: bool = True
@@ -76,12 +74,6 @@ class Format:
             raise InputError(
                 f"signatures are only for {argument('format', 'tflite')}. Received: "
                 f"{argument('signatures', options.signatures)}, {argument('format', self.name)}"
-            )
-        if options.lora_rank is not None and not self.adapters:
-            raise InputError(
-                f"lora_rank is for {argument('format', 'tflite')} and 'onnx'. Received: "
-                f"{argument('lora_rank', options.lora_rank)}, {argument('format', self.name)}. Merge the adapter "
-                "before the export: model.load_adapter(…), model.merge_adapter()"
             )
         if options.lora_rank is not None and quantize == "auto":
             raise InputError(

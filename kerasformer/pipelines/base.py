@@ -44,7 +44,9 @@ class Pipeline:
     def load_adapter(self, source: str | os.PathLike[str], name: str | None = None) -> str:
         """Loads a low-rank adapter of PEFT and runs the model with it.
 
-        A Keras model is compiled anew; it keeps the adapter when the pipeline is closed.
+        A Keras model is compiled anew, and has the adapter from then on. A bundle must have inputs for adapters, see
+        `lora_rank` of `kerasformer.export.TFLite`; the change takes milliseconds. Do not change the adapter while
+        another thread runs the pipeline.
 
         Args:
             source: Folder with `adapter_config.json` and `adapter_model.safetensors`, or a hub id.
@@ -85,8 +87,8 @@ class Pipeline:
     def _adaptable(self) -> AdaptableEngine:
         if not isinstance(self.model, AdaptableEngine):
             raise InputError(
-                f"{self.engine} runs no adapters. Expected: a Keras model. Merge the adapter before the export: "
-                f"model.load_adapter(…), model.merge_adapter(). Received: a bundle"
+                f"{self.engine} runs no adapters. Expected: a Keras model, or a TFLite or ONNX bundle that was "
+                "exported with lora_rank=…. Received: a SavedModel. Merge the adapter before the export"
             )
         return self.model
 

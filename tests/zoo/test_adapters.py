@@ -19,7 +19,7 @@ from kerasformer.models.adaptation import modules_of
 from tests.zoo.cases import CASES, FIRST
 from tests.zoo.harness import assert_close, make_inputs, run, run_reference
 
-USUAL = ("gpt2", "llama", "gpt_neox", "bloom", "bert", "t5")
+USUAL = ("gpt2", "llama", "gpt_neox", "bert", "t5")
 """One case for each layout of fused queries, keys and values: (in, out) side by side, none, interleaved; and stacks."""
 TASKS = ("text-generation", "text2text-generation", "fill-mask", "feature-extraction")
 

@@ -32,7 +32,6 @@ class OnnxFormat(Format):
     packages = ("keras", "tensorflow", "tf2onnx", "onnxruntime")
     model_paths = ("onnx",)
     profiles = ("ort", "portable")
-    adapters = True
 
     def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""

@@ -28,7 +28,7 @@ class TfliteFormat(Format):
     packages = ("keras", "tensorflow", "ai-edge-litert")
     model_paths = ("model.tflite",)
     static = True
-    adapters = rank_first = True
+    rank_first = True
     dotted = False
     attention = AttentionSupport(reads_whole_prompts=False)
     in_graph = True
