@@ -61,7 +61,7 @@ def with_adapters(function: Function, model: Any, rank_first: bool, dotted: bool
     variables: dict[str, keras.Variable] = {}
     for module in model.adapted_modules:
         several = len(module.layers) > 1
-        matrices = [(Kind.ADAPTER_A, None, module.layers[0].lora_a)]
+        matrices: list[tuple[Kind, int | None, keras.Variable]] = [(Kind.ADAPTER_A, None, module.layers[0].lora_a)]
         matrices += [(Kind.ADAPTER_B, index, layer.lora_b) for index, layer in enumerate(module.layers)]
         for kind, part, variable in matrices:
             name = adapter_input(module.name, kind, part if several else None, dotted)
@@ -70,7 +70,7 @@ def with_adapters(function: Function, model: Any, rank_first: bool, dotted: bool
             variables[name] = variable
     read = _read(function, variables)
     used = {name: info for name, info in inputs.items() if name in read}
-    zeros = {} if rank_first else {name: np.zeros(info.shape, "float32") for name, info in used.items()}
+    zeros = {} if rank_first else {name: np.zeros(variables[name].shape, "float32") for name in used}
     return replace(
         function,
         inputs={**function.inputs, **used},

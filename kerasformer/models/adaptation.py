@@ -478,8 +478,8 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
         row = rows.get(located(name) or "")
         shapes = [] if row is None else [variables[path].shape for path in row.variables]
         if row is None or row.shape(shapes) != tensor_value.shape:
-            expected = "no tensor of that name" if row is None else row.shape(shapes)
-            problems.append(f"{name}, saved with the adapter: expected {expected}. Received: {tensor_value.shape}")
+            size = "no tensor of that name" if row is None else row.shape(shapes)
+            problems.append(f"{name}, saved with the adapter: expected {size}. Received: {tensor_value.shape}")
             continue
         values |= zip(row.variables, row.to_keras(tensor_value, shapes), strict=True)
     if problems:

@@ -46,8 +46,8 @@ def models() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "value",
     [
-        TFLite(lengths=[16, 32], capacity=64, tokenizer="in-graph", signatures=SIGNATURES, shortlist=True),
-        Onnx(profile="portable", opset=21, capacity=64, encoder_capacity=32, shortlist=True),
+        TFLite([16, 32], 64, "in-graph", SIGNATURES, shortlist=True, lora_rank=4, lora_targets=["c_attn"]),
+        Onnx("portable", 21, 64, encoder_capacity=32, shortlist=True, lora_rank=4, lora_targets=".*c_attn"),
         SavedModel(tokenizer="in-graph", capacity=64, encoder_capacity=32),
     ],
     ids=lambda value: value.name,
