@@ -1,8 +1,9 @@
 """Time to restore a text compared with reading it: `python -m benchmarks.sessions BUNDLE… [--keras CHECKPOINT]`.
 
 In each round, every engine reads the same tokens, saves the state, restores it from memory and from a file, and makes
-the next step after each. The best and the median of all rounds are reported. The logits after each restored state must
-be bit-identical to those after the state that was saved.
+the next step after each. The best and the median of all rounds are reported, and the least processor time of all
+threads, which depends little on other programs. The logits after each restored state must be bit-identical to those
+after the state that was saved.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ class Rounds:
 
     Attributes:
         seconds: Time of each round, by kind.
+        processor: Processor time of all threads, likewise.
         megabytes: Size of the saved state, in 10^6 bytes.
     """
 
     def __init__(self, step: ResumableStep, tokens: np.ndarray, file: Path) -> None:
         self._step, self._tokens, self._file = step, tokens, file
         self.seconds: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        self.processor: dict[str, list[float]] = {kind: [] for kind in KINDS}
         self.megabytes = 0.0
 
     def run(self) -> None:
@@ -57,9 +60,10 @@ class Rounds:
         return saved, self._timed("step", self._step.step, self._tokens[:, -1:], state)[0]
 
     def _timed(self, kind: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        start = time.perf_counter()
+        start, processor = time.perf_counter(), time.process_time()
         result = function(*arguments)
         self.seconds[kind].append(time.perf_counter() - start)
+        self.processor[kind].append(time.process_time() - processor)
         return result
 
     def _check(self, expected: np.ndarray, state: Any) -> None:
@@ -94,7 +98,7 @@ def main() -> None:
             for each in rounds.values():
                 each.run()
                 if not number:  # compilation, and memory that is used for the first time
-                    each.seconds = {kind: [] for kind in KINDS}
+                    each.seconds, each.processor = ({kind: [] for kind in KINDS} for _ in range(2))
     print(f"{options.tokens:,} tokens, best of {options.rounds} rounds (median), milliseconds")
     print(f"{'':14}{'MB':>6}" + "".join(f"{kind:>20}" for kind in KINDS) + f"{'read / restore':>18}{'/ file':>9}")
     for name, each in rounds.items():
@@ -104,6 +108,9 @@ def main() -> None:
         read = min(each.seconds["read"])
         ratios = [read / min(each.seconds[kind]) for kind in ("restore", "restore file")]
         print(f"{line}{ratios[0]:17.0f}{ratios[1]:10.0f}")
+    print("Processor time, milliseconds")
+    for name, each in rounds.items():
+        print(f"{name:20}" + "".join(f"{1e3 * min(seconds):12.1f}{'':8}" for seconds in each.processor.values()))
 
 
 if __name__ == "__main__":
