@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -14,11 +16,11 @@ from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.preparation import GenerationPlan, prepare
-from kerasformer.decoding.protocols import State, Step
+from kerasformer.decoding.protocols import JointStep, State, Step
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
-from kerasformer.decoding.speculation import ChooseToken, Drafter, SpeculativeStep
+from kerasformer.decoding.speculation import ChooseToken, Drafter, SpeculativeRows, SpeculativeStep
 from kerasformer.decoding.speculation_counts import SpeculationCounts
 from kerasformer.errors import GenerationError, argument
 
@@ -161,26 +163,37 @@ class _Loop:
     def __iter__(self) -> Iterator[np.ndarray]:
         copies = self._run.config.num_return_sequences
         prompts = np.repeat(np.arange(self._count // copies), copies)
-        if self._run.drafter is None or self.speculation is None:
+        if self.speculation is None:
             return self._rows(self._run.step, np.arange(self._count), prompts)
-        return self._one_by_one(self._run.drafter, self.speculation, prompts)
+        if self._count > 1 and isinstance(self._run.step, JointStep):
+            return self._side_by_side(self._run.step, self.speculation, prompts)
+        return self._one_by_one(self.speculation, prompts)
 
-    def _one_by_one(
-        self, drafter: Drafter, speculation: SpeculationCounts, prompts: np.ndarray
+    def _side_by_side(
+        self, step: JointStep, speculation: SpeculationCounts, prompts: np.ndarray
     ) -> Iterator[np.ndarray]:
+        """Yields the tokens of rows with speculation, each of which has an engine that wraps `step`."""
+        engines = [self._speculative(output, prompts, speculation) for output in range(self._count)]
+        return self._rows(SpeculativeRows(step, engines), np.arange(self._count), prompts)
+
+    def _one_by_one(self, speculation: SpeculationCounts, prompts: np.ndarray) -> Iterator[np.ndarray]:
         """Yields the tokens of rows with speculation, which run one by one because their steps differ in length."""
-        run, columns = self._run, []
+        columns = []
         for output in range(self._count):
-            prompt, choose = prompts[output : output + 1], self._choice(output, prompts)
-            width = run.history.prefix_length
-            step = SpeculativeStep(run.step, drafter, run.guesses, run.num_steps, width, choose, speculation)
-            tokens = self._rows(step, np.array([output]), prompt)
+            engine = self._speculative(output, prompts, speculation)
+            tokens = self._rows(engine, np.array([output]), prompts[output : output + 1])
             if self._count == 1:
                 yield from tokens
                 return
             columns.append([int(column[output]) for column in tokens])
         for index in range(max(map(len, columns))):
             yield np.array([row[index] if index < len(row) else ENDED for row in columns], np.int32)
+
+    def _speculative(self, output: int, prompts: np.ndarray, speculation: SpeculationCounts) -> SpeculativeStep:
+        """Returns an engine for one output row, with its own guesses."""
+        run, choose = self._run, self._choice(output, prompts)
+        width, drafter = run.history.prefix_length, cast("Drafter", copy(run.drafter))
+        return SpeculativeStep(run.step, drafter, run.guesses, run.num_steps, width, choose, speculation)
 
     @cached_property
     def _draws(self) -> np.ndarray:
@@ -226,13 +239,14 @@ class _Loop:
                 rows = np.array(unfinished)
                 history, outputs, engine_rows = history.take(rows), outputs[rows], engine_rows[rows]
             # Finished rows are dropped late, because a new batch size can cost an engine a compilation.
-            if 2 * len(engine_rows) <= len(last_tokens):
+            most = len(last_tokens) - 1 if isinstance(step, SpeculativeRows) else len(last_tokens) // 2
+            if len(engine_rows) <= most:
                 state, last_tokens = step.reorder(state, engine_rows), last_tokens[engine_rows]
                 engine_rows = np.arange(len(engine_rows))
 
     def _start(self, step: Step, prompts: np.ndarray) -> State:
         """Returns the state of rows that continue these prompts; repeated prompts are read once."""
-        unique = np.unique(prompts)
+        unique = prompts if isinstance(step, SpeculativeRows) else np.unique(prompts)
         columns = self._run.mask[unique].any(axis=0)
         state = step.start(self._run.inputs[unique][:, columns], self._run.mask[unique][:, columns])
         return step.reorder(state, np.searchsorted(unique, prompts)) if len(prompts) > len(unique) else state

@@ -13,7 +13,7 @@ Source: Leviathan et al. 2022, arXiv:2211.17192; Saxena 2023, "Prompt lookup dec
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Protocol
@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 
 from kerasformer.decoding.draft_length import DraftLength
-from kerasformer.decoding.protocols import MIN_REWIND, State, Step
+from kerasformer.decoding.protocols import MIN_REWIND, JointStep, State, Step
 from kerasformer.decoding.speculation_counts import SpeculationCounts
 
 ChooseToken = Callable[[np.ndarray, np.ndarray], int | None]
@@ -229,35 +229,52 @@ class SpeculativeStep:
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """See `Step.step`."""
-        token = int(tokens[0, 0])
+        unread = self.unread(int(tokens[0, 0]), state)
+        if unread is not None:
+            self.store(*self._step.step(unread, state.inner), state)
+        return self.latest(state), state
+
+    def unread(self, token: int, state: _State, rows: int = 1) -> np.ndarray | None:
+        """Adds a token to the text.
+
+        Args:
+            token: The next token.
+            state: State of the text; changed.
+            rows: Number of texts whose next tokens a plain step reads together.
+
+        Returns:
+            The tokens that the engine has to read, `(1, T)`: this one and new guesses; `None` if it has read this one.
+        """
         state.text[state.length] = token
         state.length += 1
-        if not state.guesses or state.guesses[0] != token:
-            return self._read(token, state)
-        self._counts.accepted += 1
-        self._draft_length.record_guess(True)
-        index = state.logits.shape[1] - len(state.guesses)
-        del state.guesses[0]
-        return state.logits[:, index : index + 1], state
-
-    def _read(self, token: int, state: _State) -> tuple[np.ndarray, _State]:
-        """Reads a token and new guesses; returns the logits after the token and stores those after the guesses."""
+        if state.guesses and state.guesses[0] == token:
+            self._counts.accepted += 1
+            self._draft_length.record_guess(True)
+            del state.guesses[0]
+            return None
         if state.guesses:
             self._draft_length.record_guess(False)
             state.inner = self._step.rewind(state.inner, len(state.guesses))
+        self._draft_length.rows = rows
         self._draft_length.decay()
-        guesses = self._guesses(state)
-        length = self._draft_length.length(len(guesses))
-        tokens = np.zeros((1, length), np.int32)
-        tokens[0, : 1 + len(guesses)] = [token, *guesses]
-        logits, inner = self._step.step(tokens, state.inner)
-        num_padding = length - 1 - len(guesses)
-        if num_padding:
-            inner = self._step.rewind(inner, num_padding)
+        state.guesses = self._guesses(state)
+        self._draft_length.record_step(len(state.guesses))
+        tokens = np.zeros((1, self._draft_length.length(len(state.guesses))), np.int32)
+        tokens[0, : 1 + len(state.guesses)] = [token, *state.guesses]
+        return tokens
+
+    def store(self, logits: np.ndarray, inner: State, state: _State) -> None:
+        """Stores the result of the engine for the tokens of `unread`: logits `(1, T, V)` and its next state."""
+        num_padding = logits.shape[1] - 1 - len(state.guesses)
+        state.inner = self._step.rewind(inner, num_padding) if num_padding else inner
+        state.logits = logits[:, : 1 + len(state.guesses)]
         self._counts.steps += 1
-        self._counts.guessed += len(guesses)
-        state.inner, state.guesses, state.logits = inner, guesses, logits[:, : 1 + len(guesses)]
-        return logits[:, :1], state
+        self._counts.guessed += len(state.guesses)
+
+    def latest(self, state: _State) -> np.ndarray:
+        """Returns the logits after the last token of the text, `(1, 1, V)`."""
+        index = state.logits.shape[1] - 1 - len(state.guesses)
+        return state.logits[:, index : index + 1]
 
     def _guesses(self, state: _State) -> list[int]:
         """Returns the tokens to guess at the next step."""
@@ -286,3 +303,54 @@ class SpeculativeStep:
     def fork(self, state: _State) -> _State:
         """See `Step.fork`."""
         return replace(state, inner=self._step.fork(state.inner), text=state.text.copy(), guesses=list(state.guesses))
+
+
+class SpeculativeRows:
+    """Engine of several rows that guess side by side; implements what the loop needs of `Step`.
+
+    Rows without guesses are read in one step, and each row with guesses in a step of its own.
+
+    Args:
+        step: The engine.
+        rows: Engine of each row, which wraps `step`.
+    """
+
+    step_lengths: tuple[int, ...] = (1,)
+
+    def __init__(self, step: JointStep, rows: Sequence[SpeculativeStep]) -> None:
+        self.is_encoder_decoder, self.capacity, self.vocab_size = (
+            step.is_encoder_decoder,
+            step.capacity,
+            step.vocab_size,
+        )
+        self._step, self._rows = step, rows
+
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> list[tuple[SpeculativeStep, _State]]:
+        """Reads the prompt of each row, `(N, P)`; see `Step.start`."""
+        real = zip(self._rows, inputs, mask == 1, strict=True)
+        return [(row, row.start(ids[None, own], np.ones((1, own.sum()), np.int32))) for row, ids, own in real]
+
+    def step(
+        self, tokens: np.ndarray, state: list[tuple[SpeculativeStep, _State]]
+    ) -> tuple[np.ndarray, list[tuple[SpeculativeStep, _State]]]:
+        """See `Step.step`."""
+        together = []
+        for token, (row, text) in zip(tokens[:, 0].tolist(), state, strict=True):
+            unread = row.unread(token, text, len(state))
+            if unread is None:
+                continue
+            if unread.shape[1] == 1:
+                together.append((row, text, unread))
+            else:
+                row.store(*self._step.step(unread, text.inner), text)
+        if together:
+            results = self._step.step_together([(unread, text.inner) for _, text, unread in together])
+            for (row, text, _), result in zip(together, results, strict=True):
+                row.store(*result, text)
+        return np.concatenate([row.latest(text) for row, text in state]), state
+
+    def reorder(
+        self, state: list[tuple[SpeculativeStep, _State]], rows: np.ndarray
+    ) -> list[tuple[SpeculativeStep, _State]]:
+        """Returns the state of some of the rows, none of them twice."""
+        return [state[row] for row in rows.tolist()]

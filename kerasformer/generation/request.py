@@ -91,6 +91,9 @@ class Request:
             InputError: the tokenizer refuses a prompt, see `Tokenizer.check_prompt`.
         """
         self._check_prompts(step, ids, mask)
+        guesses = self.config.prompt_lookup_num_tokens or self.controls.assistant is not None
+        if guesses and len(ids) * self.config.num_return_sequences > 1:
+            cache = None  # it keeps the caches of one text, which would prevent texts from guessing side by side
         with nullcontext(step) if cache is None else cache.reused_by(step) as reusing:
             return decoding.generate(reusing, ids, mask, self.config, self._controls(step))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, generate, stream
-from kerasformer.decoding.draft_length import DraftLength
+from kerasformer.decoding.draft_length import TOKEN_COST, DraftLength
 from kerasformer.decoding.history import History
 from kerasformer.decoding.samplers import sampling_of, softmax
 from kerasformer.decoding.speculation import Assistant, ChooseToken, PromptLookup
@@ -44,6 +44,18 @@ class MultiToken:
     def rewind(self, state: Rows, count: int) -> Rows:
         assert 0 < count <= state.ids.shape[1]
         return self.engine.rewind(state, count)
+
+
+class Joint(MultiToken):
+    """Reads the next tokens of texts with separate states in one step."""
+
+    def __init__(self, engine: Recomputing, lengths: Sequence[int]) -> None:
+        super().__init__(engine, lengths)
+        self.together: list[int] = []
+
+    def step_together(self, texts: Sequence[tuple[np.ndarray, Rows]]) -> list[tuple[np.ndarray, Rows]]:
+        self.together.append(len(texts))
+        return [self.engine.step(tokens, state) for tokens, state in texts]
 
 
 class ToyEncoderDecoder(Toy):
@@ -133,6 +145,32 @@ def test_tokens_are_those_of_a_plain_run(settings, drafter, kind, monkeypatch) -
             assert ahead.speculation.tokens_per_step > 1.2
             if stop is None and "eos_token_id" not in settings:  # an end leaves unchecked guesses
                 assert ahead.speculation.acceptance == 1
+
+
+@pytest.mark.parametrize("kind", [Toy, ToyEncoderDecoder], ids=["decoder", "encoder-decoder"])
+@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize("settings", [SETTINGS[1], SETTINGS[3], SETTINGS[6], SETTINGS[7]], ids=str)
+def test_rows_guess_side_by_side(settings, drafter, kind, monkeypatch) -> None:
+    config = GenerationConfig(**settings, decoder_start_token_id=0)
+    extra, controls = speculative(drafter, kind, monkeypatch)
+    monkeypatch.setattr(DraftLength, "_plain", 1.0)  # otherwise few guesses would pay off beside other texts
+    plain = generate(toy(kind=kind), IDS, MASK, config)
+    engine = Joint(toy(kind=kind), (1, 2, 4, 8))
+    ahead = generate(engine, IDS, MASK, config.replace(**extra), Controls(**controls))
+    assert results(ahead) == results(plain)
+    assert ahead.speculation is not None
+    assert ahead.speculation.steps == len(engine.received_lengths) + sum(engine.together)
+    assert ahead.speculation.steps + ahead.speculation.accepted == sum(map(len, plain.sequences))
+    if drafter == "same model" and ahead.speculation.steps > 9:
+        assert ahead.speculation.accepted
+
+
+def test_many_rows_make_no_guesses() -> None:
+    """A step of all rows takes less time than a step for each of them, even if all guesses are accepted."""
+    engine = Joint(toy(), (1, 4, 8))
+    config = GenerationConfig(max_new_tokens=20, num_assistant_tokens=7)
+    output = generate(engine, np.repeat(IDS[:1], 12, axis=0), None, config, Controls(assistant=toy()))
+    assert not output.speculation.guessed and engine.together == [12] * 20
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -336,6 +374,24 @@ def test_rejected_guesses_cost_at_most_a_tenth(drafter, cost, first, lengths) ->
             draft_length.record_guess(False)
         if steps >= first:
             assert time <= 1.1 * steps, steps
+
+
+@pytest.mark.parametrize("lengths", [tuple(range(1, 12)), (1, 4, 8)], ids=["any", "some"])
+@pytest.mark.parametrize("drafter", [PromptLookup, Assistant])
+def test_rejected_guesses_cost_at_most_a_twentieth_of_a_text_of_sixty_tokens(drafter, lengths) -> None:
+    draft_length, time = DraftLength(lengths, drafter.cost, drafter.expected_acceptance), 0.0
+    guessed = 0
+    for steps in range(1, 400):
+        draft_length.decay()
+        count = draft_length.guesses(7)
+        guessed += count
+        draft_length.record_step(count)
+        time += 1 + TOKEN_COST * (draft_length.length(count) - 1) + drafter.cost * count
+        if count:
+            draft_length.record_guess(False)
+        if steps >= 60:
+            assert time <= 1.05 * steps, steps
+    assert guessed > 3  # it tries again
 
 
 @pytest.mark.parametrize(
