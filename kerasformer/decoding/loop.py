@@ -214,7 +214,7 @@ class _Loop:
 
         return choose
 
-    def _rows(self, step: Step, outputs: np.ndarray, prompts: np.ndarray) -> Iterator[np.ndarray]:
+    def _rows(self, step: Step | SpeculativeRows, outputs: np.ndarray, prompts: np.ndarray) -> Iterator[np.ndarray]:
         """Generates the output rows `outputs`, each continuing the prompt with the index in `prompts`."""
         run, history = self._run, self._run.history.take(prompts)
         numbers = self._numbers()
@@ -244,7 +244,7 @@ class _Loop:
                 state, last_tokens = step.reorder(state, engine_rows), last_tokens[engine_rows]
                 engine_rows = np.arange(len(engine_rows))
 
-    def _start(self, step: Step, prompts: np.ndarray) -> State:
+    def _start(self, step: Step | SpeculativeRows, prompts: np.ndarray) -> State:
         """Returns the state of rows that continue these prompts; repeated prompts are read once."""
         unique = prompts if isinstance(step, SpeculativeRows) else np.unique(prompts)
         columns = self._run.mask[unique].any(axis=0)
