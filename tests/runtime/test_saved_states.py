@@ -15,12 +15,13 @@ from kerasformer.decoding import SavedState
 from kerasformer.errors import CapacityError, InputError, SourceError
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.runtime.onnx import OnnxStep
+from kerasformer.runtime.saved_model import SavedModelStep
 from tests.export import onnx_bundles
 from tests.runtime.test_steps import CAPACITY, SETTINGS, VOCAB, Subject, model, subject
 
 __all__ = ["subject"]
 CLONES = 1000
-KERAS_CLONES = 100  # each digest of the weights takes longer than a step of a tiny model
+FEWER_CLONES = 100  # in TensorFlow, whose calls take longer than a step of a tiny model
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_interleaved_clones(subject: Subject) -> None:
     start = step.save(subject.started([3], 9)[0])
     texts = np.random.default_rng(0).integers(2, VOCAB, (29, 2), "int32")
     alone = [subject.singly(text[None], step.restore(start))[0][0] for text in texts]
-    count = KERAS_CLONES if isinstance(step, KerasStep) else CLONES
+    count = FEWER_CLONES if isinstance(step, KerasStep | SavedModelStep) else CLONES
     clones = [start] * count
     for position in range(2):
         for clone in np.random.default_rng(position).permutation(count):
