@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from kerasformer.arguments import BOOLEAN, TEXT, instance, sequence
+from kerasformer.errors import SourceError
+from kerasformer.files import parse_json
 from kerasformer.server.answers import ChatAnswer
 from kerasformer.server.fields import Fields
 from kerasformer.server.limits import Limits
@@ -98,9 +99,9 @@ def _calls(name: str, message: dict[str, Any]) -> dict[str, Any]:
         functions = [dict(call["function"]) for call in calls]
         for function in functions:
             if isinstance(function.get("arguments"), str):
-                function["arguments"] = json.loads(function["arguments"])
+                function["arguments"] = parse_json(function["arguments"], f"{name}.tool_calls")
         return {"tool_calls": [{**call, "function": each} for call, each in zip(calls, functions, strict=True)]}
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, SourceError, TypeError, ValueError):
         raise ApiError(
             400,
             f"{name}.tool_calls must be a list of calls with a function, whose arguments are JSON",

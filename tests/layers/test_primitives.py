@@ -15,7 +15,7 @@ from tests.layers.parity import as_numpy, assert_close, integers, numbers
 
 TUPLES = {"attention": (None,), "multi_head_attention": (None, None)}
 """Primitives with several results, and the results after the first."""
-NAMES = ["linear", "embedding", "residual", "layer_norm", "rms_norm", "gelu", "rotary", *TUPLES]
+NAMES = ["linear", "adapted_linear", "embedding", "residual", "layer_norm", "rms_norm", "gelu", "rotary", *TUPLES]
 """All operations that an exporter may override."""
 
 
@@ -90,9 +90,17 @@ def test_weights_are_passed_as_variables() -> None:
             assert isinstance(arguments[index], Variable), (name, index)
 
 
+def adapted_layer() -> layers.Dense:
+    layer = layers.Dense(3)
+    layer.build((None, 4))
+    layer.enable_lora(2)
+    return layer
+
+
 SPEC = layers.AttentionSpec(num_heads=2, num_key_value_heads=2, head_dim=4, scale=1.0)
 CALLS: dict[str, Any] = {
     "linear": lambda: layers.Dense(3)(numbers(2, 4)),
+    "adapted_linear": lambda: adapted_layer()(numbers(2, 4)),
     "embedding": lambda: layers.Embedding(5, 4)(np.array([1, 2], "int32")),
     "layer_norm": lambda: layers.LayerNormalization()(numbers(2, 4)),
     "rms_norm": lambda: layers.RMSNormalization()(numbers(2, 4)),

@@ -12,7 +12,8 @@ import kerasformer as kf
 from kerasformer.decoding import GenerationConfig, generate
 from kerasformer.decoding.protocols import JointStep, ResumableStep
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.server.shared_step import CHUNK, shared_step
+from kerasformer.server import shared_step as module
+from kerasformer.server.shared_step import shared_step
 from tests.chat_templates.chat_model import shared_chat
 from tests.decoding.engines import Toy
 from tests.server.servers import wait_until
@@ -52,7 +53,8 @@ def test_texts_of_other_threads_change_nothing():
     shared.close()
 
 
-def test_long_prompts_are_read_in_chunks_between_the_steps_of_others():
+def test_long_prompts_are_read_in_chunks_between_the_steps_of_others(monkeypatch):
+    monkeypatch.setattr(module, "CHUNK", 16)  # so many that the other text's thread wakes up between some of them
     engine, alone, first = tflite(), shared_step(tflite()), threading.Event()
     calls, shared = observed(engine, first), shared_step(engine)
     assert isinstance(shared, ResumableStep)
@@ -67,7 +69,7 @@ def test_long_prompts_are_read_in_chunks_between_the_steps_of_others():
         first.set()
         received = [result.result() for result in results]
     reads = [index for index, name in enumerate(calls) if name in ("start", "resume")]
-    assert len(reads) == 1 + -(-249 // CHUNK)
+    assert len(reads) == 1 + -(-249 // 16)
     assert "step" in calls[reads[0] : reads[-1]]
     np.testing.assert_equal(received, [run(alone, ids) for ids in (short, long)])
     shared.close()
