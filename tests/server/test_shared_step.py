@@ -58,7 +58,7 @@ def test_long_prompts_are_read_in_chunks_between_the_steps_of_others(monkeypatch
     engine, alone, first = tflite(), shared_step(tflite()), threading.Event()
     calls, shared = observed(engine, first), shared_step(engine)
     assert isinstance(shared, ResumableStep)
-    (long,), (short,) = prompts(1, 250), prompts(1, 20)
+    (long,), (short,) = prompts(1, 250), prompts(1, 12)
     lengths = {id(long): 4, id(short): 30}
 
     def run(step, ids):
