@@ -27,6 +27,8 @@ ALL_LINEAR = "all-linear"
 _ROOT = "base_model.model."
 """Prefix of the names of tensors in adapters: PEFT's own modules around the model."""
 _LONGEST_PATTERN = 2000  # characters of a regular expression in an adapter, which may be anyone's
+_LAYER, _END = r"(?:^|.*?\.){}\.(?P<index>\d+)\.", r"(.*\.)?({})$"
+"""Regular expressions of PEFT around those in a configuration: of a list of layers, and of the end of a path."""
 _HALF = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<half>[AB])(?:\.default)?(?:\.weight)?")
 _DORA = re.compile(r".+\.lora_magnitude_vector(\..+)?")
 
@@ -74,7 +76,7 @@ class AdapterConfig:
         alpha_pattern: Other numerators, likewise.
         rslora: Whether the scale is `alpha / sqrt(rank)` (Kalajdzievski 2023, arXiv:2312.03732).
         saved: Modules that the adapter replaces as a whole, such as a new classification head.
-        dropout: Dropout rate of the inputs of the products in training.
+        dropout: Dropout rate of the inputs of the products in training with PEFT; without effect in Keras.
         task_type: PEFT's name of the task, such as `"CAUSAL_LM"`; optional.
         base_model: Name of the base model; optional.
     """
@@ -112,7 +114,7 @@ class AdapterConfig:
                 continue
             try:
                 values[attribute] = _CONVERSIONS[attribute](content[key])
-            except (TypeError, ValueError, re.error) as error:
+            except (OverflowError, RecursionError, TypeError, ValueError, re.error) as error:
                 problems.append(f"{key}: {error}. Received: {content[key]!r:.200}")
         if problems:
             raise UnsupportedConfigError(
@@ -152,7 +154,7 @@ class AdapterConfig:
         if isinstance(self.targets, str) or module in self.targets or not self.layers:
             return True
         lists = self.layers_pattern or (r"[^.]*",)
-        found = (re.match(rf"(?:^|.*?\.){name}\.(?P<index>\d+)\.", module) for name in lists)
+        found = (re.match(_LAYER.format(name), module) for name in lists)
         return next((int(match["index"]) in self.layers for match in found if match), False)
 
     def saves(self, module: str) -> bool:
@@ -176,7 +178,7 @@ def _named(names: str | Collection[str], module: str) -> bool:
 
 
 def _by_pattern(patterns: Mapping[str, Any], module: str, default: Any) -> Any:
-    return next((value for key, value in patterns.items() if re.match(rf"(.*\.)?({key})$", module)), default)
+    return next((value for key, value in patterns.items() if re.match(_END.format(key), module)), default)
 
 
 def _unsupported(content: Mapping[str, Any]) -> Iterable[str]:
@@ -213,13 +215,19 @@ def _listed_names(value: Any) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in names):
         raise TypeError("expected a list of names")
-    return tuple(_pattern(name) for name in names)
+    return tuple(names)
 
 
-def _pattern(value: str) -> str:
+def _listed_patterns(value: Any) -> tuple[str, ...]:
+    return tuple(_pattern(name, _LAYER) for name in _listed_names(value))
+
+
+def _pattern(value: str, within: str = "{}") -> str:
+    """Returns a regular expression that is valid where it is used, in the place of the braces."""
     if len(value) > _LONGEST_PATTERN:
         raise ValueError(f"expected at most {_LONGEST_PATTERN} characters")
     re.compile(value)
+    re.compile(within.format(value))
     return value
 
 
@@ -230,8 +238,8 @@ def _integer(value: Any) -> int:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError("expected a number")
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**31:
+        raise ValueError("expected a number below 2**31")
     return value
 
 
@@ -246,7 +254,7 @@ def _patterns(convert: Any) -> Any:
     def read(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise TypeError("expected an object")
-        return {_pattern(key): convert(each) for key, each in value.items()}
+        return {_pattern(key, _END): convert(each) for key, each in value.items()}
 
     return read
 
@@ -269,7 +277,7 @@ _CONVERSIONS: dict[str, Any] = {
     "targets": _names_of,
     "excluded": _names_of,
     "layers": _indices,
-    "layers_pattern": _listed_names,
+    "layers_pattern": _listed_patterns,
     "rank_pattern": _patterns(_integer),
     "alpha_pattern": _patterns(_number),
     "rslora": _boolean,
@@ -364,7 +372,10 @@ def read_adapter(folder: Path) -> Adapter:
         if not np.isfinite(tensor).all():
             problems.append(f"{name} contains NaN or infinity")
         if match := _HALF.fullmatch(path):
-            halves.setdefault(match["module"], {})[match["half"]] = tensor
+            found = halves.setdefault(match["module"], {})
+            if match["half"] in found:
+                problems.append(f"{name} is a second lora_{match['half']} of {match['module']}")
+            found[match["half"]] = tensor
             if match["embedding"]:
                 embeddings.add(match["module"])
         elif config.saves(path):

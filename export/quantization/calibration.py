@@ -135,7 +135,7 @@ def calibrate(
         ranges |= {path: value for path, value in measured.items() if path not in ranges}
         for path in portion:
             if path in inputs:
-                ranges[path] = replace(ranges[path], rounded=_rounded(kernels[path], inputs[path]))
+                ranges[path] = replace(ranges[path], rounded=_rounded(kernels[path], inputs.pop(path)))
     return ranges
 
 

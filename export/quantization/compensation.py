@@ -20,7 +20,7 @@ LOWEST, HIGHEST = -8, 7
 _DAMPING = 0.01
 """What is added to the second moment of each input, as a share of their mean; few texts determine it poorly."""
 _SHARES = (0.8, 0.9, 1.1, 1.2)
-"""Scales to try for outputs with a single one, as shares of that with the least error of the weights."""
+"""Factors of the best scale so far that are tried in turn, for outputs with a single scale."""
 _ROWS = 4096  # outputs that are rounded together, to limit memory
 _INPUTS = 128  # inputs that are rounded before their errors are passed on to all later ones
 
@@ -124,9 +124,8 @@ class _Problem:
         if self.grid.block is not None:
             return levels, scales
         # Scales were chosen before any weight made up for errors of others, which needs another range.
-        first = scales
         for share in _SHARES:
-            candidates = self._rounded(rows, first * np.float32(share))
+            candidates = self._rounded(rows, scales * np.float32(share))
             better = candidates[2] < least
             for kept, candidate in zip((levels, scales, least), candidates, strict=True):
                 kept[better] = candidate[better]

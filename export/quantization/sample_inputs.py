@@ -107,8 +107,10 @@ def passages(model: PretrainedModel, texts: Sequence[str], sampled: bool = False
         InputError: None of the texts has a token.
     """
     added = _SAMPLED if sampled else _CONTINUATION
-    if sampled and not model.is_encoder_decoder and model.max_length is not None:
-        added = max(1, min(added, model.max_length // 2))
+    if sampled and model.max_answer_length is not None:
+        # A decoder also reads the text; that of an encoder-decoder, a start token.
+        room = model.max_answer_length - 1 if model.is_encoder_decoder else model.max_answer_length // 2
+        added = max(1, min(added, room))
     rows = _ids(model, texts, added)
     continuations: list[list[int]] = [[] for _ in rows]
     if model.generates:

@@ -150,7 +150,7 @@ class LowRank(keras.layers.Layer):
         self.lora_b = self.add_weight(name=f"{LOW_RANK}{name}_b", shape=(rank, columns), initializer=b_initializer)
         self._tracker.lock()
         self.matrix.trainable = False
-        self.lora_rank, self.lora_alpha, self.lora_enabled = rank, lora_alpha or rank, True
+        self.lora_rank, self.lora_alpha, self.lora_enabled = rank, rank if lora_alpha is None else lora_alpha, True
         self._lora_change = next(_changes)
 
     def disable_lora(self, merge: bool = False) -> None:
@@ -176,7 +176,8 @@ class LowRank(keras.layers.Layer):
 
     @property
     def _lora_scale(self) -> float:
-        return (self.lora_alpha or 1) / (self.lora_rank or 1)
+        alpha, rank = self.lora_alpha, self.lora_rank
+        return 0.0 if alpha is None or rank is None else alpha / rank
 
     def merged(self) -> Tensor:
         """Returns the sum of the matrix and the low-rank product."""

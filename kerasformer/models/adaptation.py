@@ -9,7 +9,7 @@ Reference: Hu et al. 2021, arXiv:2106.09685.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +22,7 @@ from kerasformer import sources
 from kerasformer.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_adapter, write_adapter
 from kerasformer.errors import CheckpointError, InputError
 from kerasformer.files import local_path
-from kerasformer.layers.core import Embedding, LowRank, layers_with_lora
+from kerasformer.layers.core import Embedding, LowRank
 from kerasformer.models.weight_table import HEAD, STORED, Convolution, Interleaved, Row, SideBySide, variables_by_path
 from kerasformer.publishing import move_files, staging
 
@@ -102,23 +102,25 @@ class Module:
 def modules_of(model: PretrainedModel) -> dict[str, Module]:
     """Returns the modules of a model that can have low-rank products, by their paths in `transformers`.
 
-    An embedding table that also computes the scores of tokens is not among them: its product would change both.
+    A table of token embeddings that is shared is not among them: its product would change both of its uses.
     """
-    layers = {layer.matrix.path.split("/", 1)[1]: layer for layer in _matrix_layers(model)}
-    tied = _tied_table(model)
+    layers = {
+        layer.matrix.path.split("/", 1)[1]: layer for layer in _low_rank_layers(model) if layer.matrix is not None
+    }
+    shared = model.shared_table
     modules = {}
     for row in model.rows(saved=True):
         found = tuple(layers[path] for path in row.variables if path in layers)
         is_whole = len(found) == len(row.variables) > 0
-        if row.copy or not is_whole or not row.tensor.endswith(_WEIGHT) or row.tensor == tied or not _splits(row):
+        if row.copy or not is_whole or not row.tensor.endswith(_WEIGHT) or shared in found or not _splits(row):
             continue
         name = row.tensor.removesuffix(_WEIGHT)
         modules[name] = Module(name, row, found)
     return modules
 
 
-def _matrix_layers(model: PretrainedModel) -> Iterable[LowRank]:
-    return (layer for layer in model._flatten_layers() if isinstance(layer, LowRank) and layer.matrix is not None)
+def _low_rank_layers(model: keras.Model) -> Iterable[LowRank]:
+    return (layer for layer in model._flatten_layers() if isinstance(layer, LowRank))
 
 
 def _splits(row: Row) -> bool:
@@ -127,15 +129,6 @@ def _splits(row: Row) -> bool:
     if isinstance(layout, SideBySide):
         return len(row.variables) == 1 or layout.axis == (0 if row.transpose else 1)
     return isinstance(layout, Convolution) or (isinstance(layout, Interleaved) and row.transpose)
-
-
-def _tied_table(model: PretrainedModel) -> str | None:
-    """Returns the tensor of the token embeddings if the head of a model computes scores by them."""
-    if model.head is None or not getattr(model.head, "tied", True):
-        return None
-    tokens = {row.variables[0]: row.tensor for row in model.rows(saved=True) if len(row.variables) == 1}
-    name = model.backbone_type.names.tokens
-    return next((tensor for tensor in tokens.values() if name and tensor.endswith(name)), None)
 
 
 @dataclass(frozen=True)
@@ -277,7 +270,7 @@ class Adaptable(keras.Model):
         self._check_layers()
         self.unload_adapter()
         modules = modules_of(model)
-        self._attach(adapter.config, [modules[name] for name in pairs], trainable, pairs)
+        self._attach(adapter.config, [modules[name] for name in pairs], trainable, pairs, values)
         variables = variables_by_path(self)
         for path, value in values.items():
             variables[path].assign(value)
@@ -352,7 +345,8 @@ class Adaptable(keras.Model):
     def _check_layers(self) -> None:
         """Raises an error for layers with matrices that were added to each by itself."""
         known = {id(layer) for module in (self._attached.modules if self._attached else ()) for layer in module.layers}
-        others = [layer.path for layer in layers_with_lora(self) if id(layer) not in known]
+        # Also those that `merged_lora` has disabled for a time.
+        others = [layer.path for layer in _low_rank_layers(self) if layer.lora_a is not None and id(layer) not in known]
         if others:
             raise InputError(
                 "Layers have low-rank matrices of their own, from layer.enable_lora: call layer.disable_lora first. "
@@ -365,7 +359,12 @@ class Adaptable(keras.Model):
         modules: Sequence[Module],
         trainable: bool,
         pairs: Mapping[str, Pair] | None = None,
+        values: Collection[str] = (),
     ) -> None:
+        """Adds the matrices of modules, with the values of `pairs`, and remembers the variables that are replaced.
+
+        These are those of `config.saved`, and others in `values`: an adapter may have another name for a module.
+        """
         model: PretrainedModel = self  # type: ignore[assignment]
         before = frozenset(id(variable) for variable in self.variables if variable.trainable)
         for variable in self.variables:
@@ -375,12 +374,10 @@ class Adaptable(keras.Model):
             for layer in module.layers:
                 layer.lora_a.trainable = layer.lora_b.trainable = trainable
         variables = variables_by_path(self)
-        saved = [variables[path] for row in _saved_rows(model, config) for path in row.variables]
-        for variable in saved:
-            variable.trainable = trainable
-        replaced = {
-            path: ops.convert_to_numpy(variables[path]) for row in _saved_rows(model, config) for path in row.variables
-        }
+        paths = {path for row in _saved_rows(model, config) for path in row.variables} | set(values)
+        for path in paths:
+            variables[path].trainable = trainable
+        replaced = {path: ops.convert_to_numpy(variables[path]) for path in paths}
         self._attached = _Attached(config, tuple(modules), replaced, before)
         self._forget_traces()
 
@@ -458,7 +455,11 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
         if tensor is None and names.is_ignored(names.canonical(path + _WEIGHT, heads)):
             continue  # a part that this task does not use, such as a pooler
         if module is None:
-            problems.append(f"{path} cannot be adapted: " + ("it is tied or no matrix" if tensor else "unknown module"))
+            reason = "it is a shared table, or no matrix" if tensor else "unknown module"
+            problems.append(f"{path} cannot be adapted: {reason}")
+            continue
+        if module.name in pairs:
+            problems.append(f"{path}: a second product of {module.name}")
             continue
         if module.embedding != pair.embedding or module.shapes(pair.rank) != (pair.a.shape, pair.b.shape):
             expected = module.shapes(pair.rank)
@@ -482,6 +483,9 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
             problems.append(f"{name}, saved with the adapter: expected {size}. Received: {tensor_value.shape}")
             continue
         values |= zip(row.variables, row.to_keras(tensor_value, shapes), strict=True)
+    if not problems:
+        missing = [row.tensor for row in _saved_rows(model, adapter.config) if not values.keys() >= set(row.variables)]
+        problems += [f"missing: {name}, one of modules_to_save" for name in missing]
     if problems:
         raise adapter.mismatch(type(model).__name__, problems, modules)
     return pairs, values

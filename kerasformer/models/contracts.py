@@ -19,7 +19,7 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import LayerCache, LMHead, Visibility
-from kerasformer.layers.core import unpacked
+from kerasformer.layers.core import Embedding, unpacked
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Inputs, PretrainedModel
 from kerasformer.models.weight_table import Row
@@ -138,6 +138,12 @@ class _GenerativeModel(PretrainedModel):
     def make_head(self) -> LMHead:
         """Creates the language modelling head."""
         return LMHead(self.output_vocab_size, tied=self.config.tied, name="head", **self.head_options())
+
+    @property
+    def shared_table(self) -> Embedding | None:
+        """The table of token embeddings if the head is tied to it."""
+        table: Embedding | None = self.backbone.tokens if self.head.tied else None
+        return table
 
     def head_options(self) -> dict[str, Any]:
         """Returns further arguments of `LMHead`."""
@@ -314,6 +320,13 @@ class Seq2SeqLM(_GenerativeModel):
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""
         return self.backbone.project_memory(memory)
+
+    @property
+    def shared_table(self) -> Embedding | None:
+        """The table of token embeddings if both stacks have it, or that of the decoder if the head is tied to it."""
+        shared = self.backbone.decoder_tokens is None or self.head.tied
+        table: Embedding | None = self.backbone.output_tokens if shared else None
+        return table
 
     def project(self, hidden: Tensor) -> Tensor:
         """Computes logits `(B, T, V)` from the hidden states `(B, T, E)` of the decoder."""

@@ -20,7 +20,7 @@ from kerasformer.decoding.generation_config import FILE_NAME
 from kerasformer.errors import CapacityError, CheckpointError, InputError
 from kerasformer.files import local_path
 from kerasformer.layers.attention_spec import AttentionSpec
-from kerasformer.layers.core import PACKAGE, Composite, merged_lora
+from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
@@ -294,6 +294,11 @@ class PretrainedModel(Adaptable):
         """Maximum length of the text that a decoder reads or generates, in tokens; `None` if it is unlimited."""
         limit: int | None = self.config.longest_answer
         return limit
+
+    @property
+    def shared_table(self) -> Embedding | None:
+        """The table of token embeddings if it is also the matrix of the scores, or that of the other stack."""
+        return None
 
     @property
     def task_prefixes(self) -> dict[str, str]:

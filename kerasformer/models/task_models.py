@@ -15,7 +15,7 @@ from keras import ops
 from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead, SentenceHead
-from kerasformer.layers.core import Composite, unpacked
+from kerasformer.layers.core import Composite, Embedding, unpacked
 from kerasformer.layers.sentence import first_slots
 from kerasformer.layers.tensor import Tensor, at_slots
 from kerasformer.models.contracts import CausalModel, EncoderModel, TextModel, with_states
@@ -233,6 +233,12 @@ class FillMask(EncoderModel):
             name="predictions" if self.task == "pretraining" else "head",
             **self.head_options(),
         )
+
+    @property
+    def shared_table(self) -> Embedding | None:
+        """The table of token embeddings, which is also the matrix of the scores."""
+        table: Embedding = self.backbone.embeddings.tokens
+        return table
 
     def head_rows(self) -> list[Row]:
         """Returns the rows of the head, without the matrix `extension` of a `MaskedLMHead` that has none."""
@@ -597,6 +603,12 @@ class EncoderDecoderModel(EncoderModel):
 
     The output is that of the decoder; `return_hidden_states` and `return_attention` also return the encoder's states.
     """
+
+    @property
+    def shared_table(self) -> Embedding | None:
+        """The table of token embeddings if both stacks have it."""
+        table: Embedding | None = self.backbone.tokens if self.backbone.decoder_tokens is None else None
+        return table
 
     @property
     def max_length(self) -> int | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerasformer.adapters import Adapter, Pair
+from kerasformer.adapters import ALL_LINEAR, Adapter, Pair
 from kerasformer.bundle.interface import ADAPTERS, Kind, Signature, TensorInfo
 from kerasformer.errors import InputError
 
@@ -53,8 +53,8 @@ class AdapterInputs:
 
         Raises:
             InputError: the bundle has no inputs for adapters.
-            CheckpointError: the adapter has other modules, shapes or a higher rank than the inputs, or replaces whole
-                tensors; the message lists all mismatches. The values are unchanged.
+            CheckpointError: the adapter has other modules, shapes or a higher rank than the inputs, lacks a module, or
+                replaces whole tensors; the message lists all mismatches. The values are unchanged.
         """
         if not self._infos:
             raise InputError(
@@ -74,10 +74,20 @@ class AdapterInputs:
             module = self._located(path)
             if module is None:
                 problems.append(f"{path}: the bundle has no inputs for this module")
+            elif module.a in values:
+                problems.append(f"{path}: a second product of this module")
             elif problem := self._mismatch(module, pair):
                 problems.append(f"{path}: {problem}")
             else:
                 values |= self._of_module(module, pair)
+        if not problems and adapter.config.targets != ALL_LINEAR:
+            # As in Keras: a file without a part of its layers would answer, too, but wrongly.
+            missing = [name for name, module in self._modules.items() if module.a not in values]
+            problems += [
+                f"missing: the product of {name}, one of target_modules"
+                for name in missing
+                if adapter.config.adapts(str(name))
+            ]
         if problems:
             raise adapter.mismatch(self.name, problems, [str(name) for name in self._modules])
         return values
