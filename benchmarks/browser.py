@@ -6,8 +6,8 @@
 Each model is exported by kerasformer for both engines of the page, and by optimum for transformers.js, with its weights
 quantized to 8 bits as in published conversions. All candidates are open at the same time, each in a worker (ours) or in
 the page (transformers.js), and answer the same text in turn. As in our page, ONNX Runtime Web is also measured with one
-thread; transformers.js has as many threads as it takes by default. Needs the environments
-`optimum`, `node`, `web` and `chromium` of tests/foreign/setup.sh. Folders of an earlier run are used again.
+thread; transformers.js has as many threads as it takes by default. Needs the environments `optimum`, `node`, `web` and
+`chromium` of tests/foreign/setup.sh. Folders of an earlier run are used again.
 
 The table has the best and the median time of an answer, and the ratio of the best times to that of transformers.js q8.
 """
@@ -194,7 +194,9 @@ def measure(page: Page, site: Path, shape: Shape, options: argparse.Namespace) -
 def main() -> None:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", choices=[name for name in SHAPES if SHAPES[name].kind[:2] in "LlGPT5Be"])
+    parser.add_argument(
+        "models", nargs="+", choices=[name for name, shape in SHAPES.items() if shape.kind.startswith(tuple(_KINDS))]
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=min(os.cpu_count() or 1, 4))
     parser.add_argument("--peer-threads", type=int, help="threads of transformers.js; half of the cores by default")

@@ -4,9 +4,9 @@ Each method generates tokens with a mock engine, whose precomputed logits resemb
 each bundle. The time between two steps of the engine is that of the loop, the rules and the choice of a token, with CPU
 caches in the state in which a real engine leaves them. Of all tokens of a round, the 20th percentile is taken, which
 other programs on the machine affect little. The processors of `transformers` run on the same logits in the same rounds.
-The best of all rounds is reported. `--make FOLDER` creates bundles of GPT-2 124M in int8 for both
-runtimes, with random weights. As their logits are flatter than those of any trained model, they are replaced by the
-precomputed logits after each step; `--own-logits` uses the logits of the bundle.
+The best of all rounds is reported. `--make FOLDER` creates bundles of GPT-2 124M in int8 for both runtimes, with random
+weights. As their logits are flatter than those of any trained model, they are replaced by the precomputed logits after
+each step; `--own-logits` uses the logits of the bundle.
 """
 
 from __future__ import annotations

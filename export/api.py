@@ -102,8 +102,8 @@ def export(
             bar is shown on standard error if it is a terminal.
         keywords: Fields of the values above, as a shorthand: `capacity`, `encoder_capacity`, `lengths`, `profile`,
             `opset`, `tokenizer`, `signatures`, `lora_rank` and `lora_targets` of the format; `max_size`,
-            `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of
-            `Calibrated`); `texts` and `labels` of `Checks`.
+            `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of `Calibrated`); `texts` and `labels`
+            of `Checks`.
 
     Returns:
         The bundle. It can be passed wherever the path of its folder is accepted.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.catalogue import Job
+from benchmarks.peers.catalogue import LIBRARIES, Job
 from benchmarks.peers.hugging_face import write_tokenizer
 from benchmarks.shapes import VOCABULARY
 from kerasformer.bench.own_models import size_mb
@@ -72,7 +72,8 @@ class Model:
             options = {"model": {"decoder": {"session_options": {"intra_op_num_threads": threads}}}}
             settings.overlay(json.dumps(options))
         self._model: Any = genai.Model(settings)
-        files = folder if self._job.variant not in _OURS else self._job.checkpoint
+        # The checkpoint of a variant that runs our files is the bundle.
+        files = self._job.checkpoint if self._job.variant in LIBRARIES["genai"].bundles else folder
         return Facts("onnxruntime-genai", shape.kind, shape.generates, _CAPACITY, size_mb=size_mb(files))
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
@@ -93,6 +94,3 @@ class Model:
             on_token()
         written = len(generator.get_sequence(0)) - question.read
         return Tokens(ids.size, question.batch * written)
-
-
-_OURS = ("genai-ours-int8", "genai-ours-int4")

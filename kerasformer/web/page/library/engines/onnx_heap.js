@@ -22,16 +22,21 @@ export class HeapTensor {
     this.buffer = buffer;
   }
 
-  /** The address, and the size of each axis. @returns {{ address: number, shape: number[] }} */
+  /**
+   * The address, and the size of each axis.
+   * @returns {{ address: number, shape: number[] }}
+   * @throws {EngineError} The numbers are no float32: those of another size would be read beyond the tensor, or cut.
+   */
   describe() {
     const { module } = this.heap;
     const stack = module.stackSave();
     try {
       const fields = module.stackAlloc(4 * POINTER); // type, address, axes, number of axes
       this.heap.check(module._OrtGetTensorData(this.handle, ...[0, 1, 2, 3].map((index) => fields + index * POINTER)));
-      const [address, axes, rank] = [1, 2, 3].map((index) => module.getValue(fields + index * POINTER, "i32") >>> 0);
+      const [type, address, axes, rank] = [0, 1, 2, 3].map((index) => module.getValue(fields + index * POINTER, "i32") >>> 0);
       const shape = Array.from({ length: rank }, (_, axis) => module.getValue(axes + axis * POINTER, "i32"));
       module._OrtFree(axes);
+      if (type !== FLOAT32) throw new EngineError(`A tensor of float32 was expected. Received: ONNX's type ${type}`);
       return { address, shape };
     } finally {
       module.stackRestore(stack);
@@ -84,8 +89,7 @@ export class Heap {
   /** @param {number} type @param {number} size In bytes. @param {number[]} shape */
   allocate(type, size, shape) {
     const { module } = this;
-    const buffer = module._malloc(Math.max(size, 8)) >>> 0;
-    if (!buffer) throw new EngineError(`There is not enough memory for a tensor of ${size} bytes. Close other pages, or use a smaller model`);
+    const buffer = this.reserve(size);
     const stack = module.stackSave();
     try {
       const axes = module.stackAlloc(POINTER * Math.max(shape.length, 1));
@@ -101,10 +105,17 @@ export class Heap {
     }
   }
 
-  /** A name in the memory, which is never freed. @param {string} text @returns {number} Its address. */
+  /** Memory that the caller frees. @param {number} size In bytes. @returns {number} Its address. */
+  reserve(size) {
+    const address = this.module._malloc(Math.max(size, 8)) >>> 0;
+    if (!address) throw new EngineError(`There is not enough memory for ${size} bytes. Close other pages, or use a smaller model`);
+    return address;
+  }
+
+  /** A name in the memory, which the caller frees. @param {string} text @returns {number} Its address. */
   name(text) {
     const size = this.module.lengthBytesUTF8(text) + 1;
-    const address = this.module._malloc(size);
+    const address = this.reserve(size);
     this.module.stringToUTF8(text, address, size);
     return address;
   }
