@@ -12,6 +12,8 @@ from kerasformer import bundle, zoo
 from kerasformer.adapters import read_adapter
 from kerasformer.errors import CheckpointError, InputError
 from kerasformer.export import DecoderSignatures, TFLite
+from kerasformer.layers import Dense
+from kerasformer.models.keras_engine import KerasStep
 from kerasformer.runtime import open_engine
 
 SMALL = {"vocab_size": 97, "num_layers": 2, "hidden_dim": 24, "num_heads": 3, "max_length": 64}
@@ -107,7 +109,23 @@ def check_refusals(engine, folder, base, ids):
         engine.set_adapter(read_adapter(folder / "small"))
     parts = ("3 problems", "h.1.attn.c_proj: the bundle has no inputs", "B (96, r). Received: (2, 24) and (95, 2)")
     assert all(part in str(error.value) for part in (*parts, "Modules that can be adapted: c_attn, c_fc"))
+    path = folder / "large" / "adapter_model.safetensors"
+    tensors = safetensors.numpy.load_file(path)
+    safetensors.numpy.save_file({key: value for key, value in tensors.items() if ".h.1.attn" not in key}, path)
+    with pytest.raises(CheckpointError, match="missing: the product of transformer.h.1.attn.c_attn"):
+        engine.set_adapter(read_adapter(folder / "large"))
     np.testing.assert_array_equal(generated(engine, ids)[1], base)
+
+
+def test_matrices_of_a_single_layer_are_not_lost(tmp_path):
+    model = zoo.build("gpt2", **SMALL)
+    layer = next(each for each in model._flatten_layers() if isinstance(each, Dense))
+    layer.enable_lora(2)
+    layer.lora_b.assign(np.ones(layer.lora_b.shape))
+    before = generated(KerasStep(model, jit_compile=False), ids := np.ones((1, 3), "int32"))[1]
+    with pytest.raises(InputError, match="call layer.disable_lora first"):
+        model.export(tmp_path / "bundle", "onnx", lora_rank=2)
+    np.testing.assert_array_equal(generated(KerasStep(model, jit_compile=False), ids)[1], before)
 
 
 def test_other_runtimes_and_formats_refuse_adapters(tmp_path):

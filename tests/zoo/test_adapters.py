@@ -14,6 +14,7 @@ import safetensors.numpy
 import torch
 
 from kerasformer import zoo
+from kerasformer.adapters import AdapterConfig
 from kerasformer.errors import CheckpointError, InputError, SourceError, UnsupportedConfigError
 from kerasformer.models.adaptation import modules_of
 from tests.zoo.cases import CASES, FIRST
@@ -259,3 +260,80 @@ def test_adapters_that_do_not_fit(loaded, tmp_path):
         model.load_adapter(tmp_path / "good")
     assert model.adapter is None
     np.testing.assert_array_equal(logits(it, inputs), before)
+
+
+def saved_tensors(folder):
+    return safetensors.numpy.load_file(folder / "adapter_model.safetensors")
+
+
+def test_a_scale_of_zero_leaves_the_base_model(loaded):
+    it = loaded(one("gpt2", "text-generation"))
+    before = logits(it, inputs := make_inputs(it))
+    it.model.enable_lora(2, ["c_attn"], alpha=0)
+    for variable in it.model.trainable_variables:
+        variable.assign(np.ones(variable.shape))
+    np.testing.assert_array_equal(logits(it, inputs), before)
+    it.model.unload_adapter()
+
+
+def test_a_table_is_adapted_where_it_has_one_use(loaded, tmp_path):
+    for name, task, table in (("bert", "fill-mask", "word_embeddings"), ("t5", "text2text-generation", "shared")):
+        with pytest.raises(InputError, match="no such modules"):
+            loaded(one(name, task)).model.enable_lora(2, [table])
+    it = loaded(one("bert", "text-classification"))
+    reference = peft_model(it, target_modules=["word_embeddings"])
+    reference.save_pretrained(tmp_path)
+    inputs = make_inputs(it)
+    it.model.load_adapter(tmp_path)
+    expected = run_reference(reference.base_model.model, inputs)[it.model.output_name]
+    assert_close(inputs, logits(it, inputs), expected)
+    it.model.unload_adapter()
+
+
+def test_modules_that_are_saved_as_a_whole(loaded, tmp_path):
+    """They must be in the file, and are restored also if the adapter has another name for them."""
+    model, norm = loaded(one("bert", "text-classification")).model, "bert.embeddings.LayerNorm"
+    model.enable_lora(2, ["query"], modules_to_save=[norm])
+    for variable in model.trainable_variables:
+        variable.assign(np.full(variable.shape, 0.5))
+    model.save_adapter(tmp_path)
+    model.unload_adapter()
+    bare = loaded(one("bert", "feature-extraction"))
+    before = logits(bare, inputs := make_inputs(bare))
+    bare.model.load_adapter(tmp_path)
+    assert not np.allclose(logits(bare, inputs), before, atol=1e-2)
+    bare.model.unload_adapter()
+    np.testing.assert_array_equal(logits(bare, inputs), before)
+
+    tensors = saved_tensors(tmp_path)
+    name = f"base_model.model.{norm}.bias"
+    rest = {key: value for key, value in tensors.items() if key != name}
+    safetensors.numpy.save_file(rest, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match=f"missing: {norm}.bias, one of modules_to_save"):
+        model.load_adapter(tmp_path)
+    key = "base_model.model.bert.encoder.layer.0.attention.self.query.lora_A.weight"
+    twice = {**tensors, key.replace("lora_A", "lora_A.default"): tensors[key]}
+    safetensors.numpy.save_file(twice, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match="a second lora_A of bert.encoder.layer.0.attention.self.query"):
+        model.load_adapter(tmp_path)
+    bare_key = key.removeprefix("base_model.model.bert.")
+    pair = {bare_key.replace("lora_A", half): tensors[key.replace("lora_A", half)] for half in ("lora_A", "lora_B")}
+    safetensors.numpy.save_file({**tensors, **pair}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match="a second product of bert.encoder.layer.0.attention.self.query"):
+        model.load_adapter(tmp_path)
+
+
+def test_values_that_no_adapter_can_have():
+    content = {
+        "peft_type": "LORA",
+        "r": True,
+        "lora_alpha": 10**400,
+        "target_modules": "a{99999999999999}",
+        "exclude_modules": "(" * 900 + "h" + ")" * 900,
+        "layers_pattern": "(?P<index>h)",
+        "rank_pattern": {"(?i)h": 1},
+        "alpha_pattern": {"h": float("nan")},
+    }
+    with pytest.raises(UnsupportedConfigError, match="7 problems") as error:
+        AdapterConfig.from_json(content)
+    assert all(f"\n  {name}: " in str(error.value) for name in content.keys() - {"peft_type"})

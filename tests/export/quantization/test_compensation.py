@@ -8,6 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from kerasformer import zoo
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.tflite.storage import Form, best_scales
@@ -15,6 +16,7 @@ from kerasformer.export.quantization import compensation
 from kerasformer.export.quantization.calibration import FourBitKernel, calibrate
 from kerasformer.export.quantization.compensation import Grid, joined, nearest, round_kernel
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
+from kerasformer.export.quantization.sample_inputs import passages
 from tests.export.text_models import ROWS
 
 RANDOM = np.random.default_rng(0)
@@ -106,6 +108,12 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
     assert rounded is not None and not (rounded.levels == nearest(value, grid).levels).all()
     assert [name for name, ranges in found.items() if ranges.rounded is not None] == [path]
     assert calibrate(model, texts)[path].rounded is None
+
+
+def test_samples_of_a_short_decoder_fit_into_it():
+    sizes = {"vocab_size": 60, "hidden_dim": 12, "num_layers": 1, "num_heads": 2, "max_length": 40}
+    arrays = passages(zoo.build("bart", **sizes), ["one", "another"], sampled=True)
+    assert arrays["decoder_tokens"].sum(axis=1).max() <= 40 < 64
 
 
 def test_recipes_with_invalid_rounding():
