@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.bundle import SENTENCE_EMBEDDING, Manifest
+from kerasformer.bundle import Manifest
 from kerasformer.fidelity.answers import ENDS_OF_SPANS, is_hidden_state, recorded_entries
 from kerasformer.fidelity.recording import DEFAULT_TEXTS
 
@@ -41,7 +41,10 @@ def page_references(
         The references; `None` if the texts may not be in the page, or if the bundle has no suitable references.
         `texts` has the token ids and answers; the other fields are the limits of the bundle's recipe: `tolerance` for
         differences of logits relative to `scale`, `min_agreement` for answers whose margin exceeds `tie` logits, and
-        `min_cosine` for vectors.
+        `min_cosine` for each vector.
+
+    Raises:
+        BundleError: the manifest has no limits.
     """
     if bundle.REFERENCES not in manifest.files:
         return None
@@ -56,15 +59,16 @@ def page_references(
     texts = [_prompt(arrays, row) if generates else _text(arrays, names, row) for row in _spread(arrays, names, real)]
     logits = [arrays[f"output.{name}.values"][real] for name in names if not is_hidden_state(name)]
     scale = max((float(np.nanmax(np.abs(values))) for values in logits), default=1.0)
-    embeds = SENTENCE_EMBEDDING in names
+    tolerance, min_agreement, min_cosine = manifest.promise
     return {
         "distribution": arrays.get("distribution", np.array("softmax")).item(),
         "scale": _number(scale),
-        "tolerance": manifest.recipe["tolerance"],
+        "tolerance": tolerance,
         # Twice the largest change of a logit by the export: answers with a smaller margin may differ.
         "tie": _number(2 * scale * manifest.fidelity.get("max_error", 0.0)),
-        "min_agreement": manifest.recipe["min_agreement"],
-        "min_cosine": (manifest.recipe.get("min_cosine") or _SAME_DIRECTION) if embeds else _SAME_DIRECTION,
+        "min_agreement": min_agreement,
+        # The recipe limits the mean of all texts, from which one of a few texts may differ.
+        "min_cosine": _number(1 - 2 * (1 - min_cosine)) if min_cosine else _SAME_DIRECTION,
         "texts": texts,
     }
 
