@@ -20,7 +20,7 @@ from typing import Any
 
 from kerasformer import bundle
 from kerasformer.bundle import MANIFEST, SENTENCE_EMBEDDING, Manifest, ModelInfo, Signature
-from kerasformer.bundle.interface import CACHES, CROSS_CACHES
+from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES
 from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.files import local_path, read_json
 from kerasformer.publishing import SITE, check_destination, publish, staging
@@ -152,6 +152,11 @@ def _opened(argument: str | Path) -> _SiteBundle:
             f"the page needs one of the outputs {', '.join(sorted(_USED_OUTPUTS))}. Received: {folder}, exported for "
             f"another runtime: the outputs of {unreadable[0]} are "
             f"{', '.join(manifest.signatures[unreadable[0]].outputs)}. Export it without --target and --shortlist"
+        )
+    if manifest.format == "tflite" and any(each.named(*ADAPTERS) for each in manifest.signatures.values()):
+        raise BundleError(
+            f"the page passes no adapters, which a TFLite file then needs. Received: {folder}, exported with "
+            "lora_rank=…. Export it without, or for ONNX Runtime, which runs the base model"
         )
     return _SiteBundle(folder.resolve(), manifest, name)
 
