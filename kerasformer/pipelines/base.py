@@ -63,7 +63,7 @@ class Pipeline:
         """
         engine = self._adaptable()
         adapter = read_adapter(sources.resolve(source))
-        name = Path(source).name if name is None else check("name", name, STRING)
+        name = Path(source).resolve().name if name is None else check("name", name, STRING)
         engine.set_adapter(adapter)
         self._adapters[name] = adapter
         return name

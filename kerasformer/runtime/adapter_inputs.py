@@ -62,9 +62,10 @@ class AdapterInputs:
                 "that is merged before the export. Received: a bundle without inputs for adapters"
             )
         values = {} if adapter is None else self._values(adapter)
+        digest = hashlib.sha256()
         for key, array in self.arrays.items():
             array[...] = values.get(key, 0)
-        digest = hashlib.sha256(b"".join(array.tobytes() for array in self.arrays.values()))
+            digest.update(array)
         self.version = "" if adapter is None else digest.hexdigest()
 
     def _values(self, adapter: Adapter) -> dict[str, np.ndarray]:
