@@ -111,9 +111,13 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
 
 
 def test_samples_of_a_short_decoder_fit_into_it():
-    sizes = {"vocab_size": 60, "hidden_dim": 12, "num_layers": 1, "num_heads": 2, "max_length": 40}
-    arrays = passages(zoo.build("bart", **sizes), ["one", "another"], sampled=True)
-    assert arrays["decoder_tokens"].sum(axis=1).max() <= 40 < 64
+    sizes = {
+        **dict.fromkeys(("num_layers", "num_decoder_layers"), 1),
+        **dict.fromkeys(("num_heads", "decoder_num_heads"), 2),
+        **dict.fromkeys(("hidden_dim", "intermediate_dim", "decoder_intermediate_dim"), 12),
+    }
+    arrays = passages(zoo.build("bart", vocab_size=60, max_length=40, **sizes), ["one", "another"], sampled=True)
+    assert 0 < (arrays["decoder_tokens"] * arrays["attention_mask"]).sum(axis=1).max() <= 40
 
 
 def test_recipes_with_invalid_rounding():
