@@ -65,7 +65,7 @@ class AdapterInputs:
         digest = hashlib.sha256()
         for key, array in self.arrays.items():
             array[...] = values.get(key, 0)
-            digest.update(array)
+            digest.update(array.data)
         self.version = "" if adapter is None else digest.hexdigest()
 
     def _values(self, adapter: Adapter) -> dict[str, np.ndarray]:
