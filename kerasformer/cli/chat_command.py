@@ -50,7 +50,7 @@ def chat(
     load: Annotated[Path | None, typer.Option(help="File with a conversation to continue, from /save.")] = None,
     session: Annotated[
         Path | None,
-        typer.Option(help="File to which the conversation is saved at the end with what the model has read of it."),
+        typer.Option(help="File with a conversation and its caches: continued if it exists, and written at the end."),
     ] = None,
     threads: Threads = None,
 ) -> None:
@@ -114,7 +114,7 @@ class ChatSession:
             "save": (self.save, "FILE", "Save the conversation as JSON."),
             "load": (self.load, "FILE", "Continue a saved conversation."),
             "set": (self.set, "[NAME [VALUE]]", "Change a generation setting; without a value, remove it."),
-            "exit": (self.help, "", "End the session; also Ctrl-D, or Ctrl-C twice."),
+            "exit": (self.help, "", "End the chat; also Ctrl-D, or Ctrl-C twice."),
         }
 
     def open(self, file: Path) -> None:

@@ -76,7 +76,7 @@ def export(
     ] = None,
     task: Task = None,
     adapter: Annotated[
-        str | None, typer.Option(help="Folder of a low-rank adapter of PEFT, which is merged into the weights before.")
+        str | None, typer.Option(help="Folder of a low-rank adapter of PEFT, which is merged into the weights first.")
     ] = None,
     capacity: Annotated[
         int | None, typer.Option(help="Capacity of a decoder's cache in tokens, including the prompt.")
@@ -131,7 +131,7 @@ def export(
     lora_targets: Annotated[
         list[str] | None,
         typer.Option(
-            help="Module that adapters may adapt, by its name in transformers; may be repeated; all linear layers by "
+            help="Module that adapters may change, by its name in transformers; may be repeated. All linear layers by "
             "default. A single value may be a regular expression for whole paths."
         ),
     ] = None,
@@ -144,7 +144,8 @@ def export(
     calibration: Annotated[
         Path | None,
         typer.Option(
-            help="int8, int8_static, int4, auto: file of texts to measure inputs of products on, one per line."
+            help="int8, int8_static, int4, int4_channel, auto: file of texts to measure inputs of products on, one "
+            "per line."
         ),
     ] = None,
     max_size: Annotated[float | None, typer.Option(help="auto: maximum size of the model files in MB.")] = None,

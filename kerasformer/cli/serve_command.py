@@ -28,8 +28,8 @@ def serve(
         typer.Option(
             envvar="KERASFORMER_API_KEY",
             show_default=False,
-            help="Key that requests must have. Better set the environment variable: other users of the machine can "
-            "read a command line.",
+            help="Key that requests must have. The environment variable is safer: other users of the machine can read "
+            "a command line.",
             rich_help_panel=_ADDRESS,
         ),
     ] = None,
@@ -43,10 +43,18 @@ def serve(
     max_waiting: Annotated[
         int, typer.Option(help="Further requests of a model that wait.", rich_help_panel=_LIMITS)
     ] = 64,
-    max_tokens: Annotated[int | None, typer.Option(help="New tokens of a text.", rich_help_panel=_LIMITS)] = None,
-    max_body: Annotated[int, typer.Option(help="Bytes of the body of a request.", rich_help_panel=_LIMITS)] = 4 * 2**20,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Largest number of new tokens of a text; the capacity of the cache by default.",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = None,
+    max_body: Annotated[int, typer.Option(help="Largest body of a request in bytes.", rich_help_panel=_LIMITS)] = 4
+    * 2**20,
     timeout: Annotated[
-        float, typer.Option(help="Seconds of a request, from its arrival.", rich_help_panel=_LIMITS)
+        float,
+        typer.Option(help="Seconds from the arrival of a request to the end of its answer.", rich_help_panel=_LIMITS),
     ] = 300.0,
 ) -> None:
     """Serve models over HTTP with the API of OpenAI."""
@@ -66,7 +74,7 @@ def serve(
         port=port,
         api_key=api_key,
         num_threads=threads,
-        reuse=prefix_cache,
+        prefix_cache=prefix_cache,
         limits=limits,
         ready=ready,
     )

@@ -195,7 +195,7 @@ class Adaptable(keras.Model):
                 `zoo.load` initialized randomly, such as a new classification head.
 
         Raises:
-            InputError: no module has such a name, which lists those there are; or the model has an adapter.
+            InputError: no module has such a name (the message lists those that exist), or the model has an adapter.
             UnsupportedConfigError: an argument has the wrong type, or is not positive.
         """
         model: PretrainedModel = self  # type: ignore[assignment]

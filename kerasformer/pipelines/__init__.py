@@ -98,7 +98,9 @@ def pipeline(
         raise InputError(f"There is no pipeline for {opened.task}. Expected one of {', '.join(PIPELINES)}")
     if prefix_cache is not None:
         if not issubclass(kind, TextGenerationPipeline):
-            raise InputError(f"prefix_cache is for text-generation. Expected: None. Received: {opened.task}")
+            raise InputError(
+                f"prefix_cache is for text-generation. Expected: None for {opened.task}. Received: {shown(prefix_cache)}"
+            )
         return kind(opened, check("prefix_cache", prefix_cache, integer(0)))
     if src_lang is None and tgt_lang is None:
         return kind(opened)

@@ -34,7 +34,7 @@ def serve(
     port: int = 8000,
     api_key: str | None = None,
     num_threads: int | None = None,
-    reuse: bool = True,
+    prefix_cache: bool = True,
     limits: Limits | None = None,
     ready: Callable[[str, list[str]], object] = lambda address, names: None,
 ) -> None:
@@ -46,7 +46,7 @@ def serve(
         port: Port to listen on; 0 selects a free one.
         api_key: Key that requests must have in `Authorization: Bearer KEY`; `None` for none.
         num_threads: Number of CPU threads of each bundle; the runtime's default if `None`.
-        reuse: Whether a text that begins like an earlier one continues its caches.
+        prefix_cache: Whether a text that begins like an earlier one continues its caches.
         limits: Limits of the server.
         ready: Called with the address of the API and the names of the models before the first request.
     Raises:
@@ -61,7 +61,7 @@ def serve(
         opened = open_models(models, limits, measurements, num_threads)
         # Without a key, a web page whose name leads to this machine could use the server.
         hosts = LOOPBACK if api_key is None and host in ("127.0.0.1", "localhost", "::1") else None
-        app = application(opened, limits, measurements, api_key=api_key, hosts=hosts, reuse=reuse)
+        app = application(opened, limits, measurements, api_key=api_key, hosts=hosts, reuse=prefix_cache)
         ready(_address(listening), [model.name for model in opened])
         with _signals_end_quietly():
             uvicorn.Server(settings(app, limits)).run([listening])
