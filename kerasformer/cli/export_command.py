@@ -30,7 +30,7 @@ def _merged(source: str, task: str | None, adapter: str) -> Any:
 
 
 def _targets(values: list[str] | None) -> str | list[str] | None:
-    """Returns a single value that is no name as a regular expression, and names as a list."""
+    """Returns a single value that is not a name as a regular expression, and names as a list."""
     if values and len(values) == 1 and not values[0].replace("_", "").replace(".", "").isalnum():
         return values[0]
     return values or None

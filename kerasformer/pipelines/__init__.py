@@ -99,7 +99,8 @@ def pipeline(
     if prefix_cache is not None:
         if not issubclass(kind, TextGenerationPipeline):
             raise InputError(
-                f"prefix_cache is for text-generation. Expected: None for {opened.task}. Received: {shown(prefix_cache)}"
+                f"prefix_cache is for text-generation. Expected: None for {opened.task}. "
+                f"Received: {shown(prefix_cache)}"
             )
         return kind(opened, check("prefix_cache", prefix_cache, integer(0)))
     if src_lang is None and tgt_lang is None:

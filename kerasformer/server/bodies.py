@@ -60,7 +60,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a number in JSON")
 
 
 __all__ = ["ClientDisconnect", "read_json"]
