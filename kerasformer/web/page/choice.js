@@ -241,5 +241,5 @@ export function difference({ answers, same, decided, error, tolerance, cosine })
   if (Number.isNaN(error) || error === null) return "its answers are not numbers";
   if (error > tolerance) return `scores differ by up to ${percent(error)}, where ${percent(tolerance)} are allowed`;
   if (cosine !== null) return `vectors have a cosine similarity of ${cosine.toFixed(3)}`;
-  return `${decided - same} of ${answers} reference answers are others`;
+  return `${decided - same} of ${answers} reference answers differ`;
 }
