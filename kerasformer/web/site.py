@@ -123,11 +123,6 @@ def _opened(argument: str | Path) -> _SiteBundle:
             f"browsers run the formats {' and '.join(_ENGINES)}; a SavedModel needs TensorFlow. "
             f"Received: {folder}, with the format {manifest.format}. Export the model with --format tflite or onnx"
         )
-    if manifest.format == "tflite" and any(each.named(*ADAPTERS) for each in manifest.signatures.values()):
-        raise BundleError(
-            f"the page passes no adapters, which this TFLite file requires. Received: {folder}. Export the model "
-            "without --lora-rank; merge an adapter with --adapter"
-        )
     if "tokenizer.json" not in manifest.files and "tokenizer_config.json" in manifest.files:
         kind = read_json(folder / "tokenizer_config.json").get("tokenizer_class")
         raise BundleError(

@@ -26,8 +26,7 @@ from tokenizers import pre_tokenizers
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer import export as export_package
-from kerasformer.bundle import EmbeddingInfo, TensorInfo
-from kerasformer.bundle.interface import Kind
+from kerasformer.bundle import EmbeddingInfo, Kind, TensorInfo
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
 from kerasformer.sample_texts import examples
 from kerasformer.tokenization import Tokenizer, hard_texts
@@ -238,15 +237,6 @@ def test_a_bundle_that_the_page_tokenizes_differently_is_refused(tmp_path):
     assert not (tmp_path / "refused").exists()
 
 
-def with_adapter_inputs(folder: Path) -> Path:
-    manifest = bundle.read(folder)
-    (name, signature), *_ = manifest.signatures.items()
-    matrix = TensorInfo((4, 8), "float32", Kind.ADAPTER_A, module="encoder.query")
-    adapted = replace(signature, inputs={**signature.inputs, "query_lora_A": matrix})
-    bundle.write(folder, replace(manifest, signatures={name: adapted}))
-    return folder
-
-
 def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, packages, monkeypatch):
     with pytest.raises(BundleError, match="a SavedModel needs TensorFlow.*--format tflite"):
         build([write_bundle(tmp_path / "saved", format="saved-model")], tmp_path / "site", runtime_files=packages)
@@ -260,8 +250,13 @@ def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, 
     with pytest.raises(BundleError, match="cannot tokenize texts .*M2M100Tokenizer cannot be .*NLLB, mBART or OPUS-MT"):
         other = write_bundle(tmp_path / "m2m", "text2text-generation", tokenizer_class="M2M100Tokenizer")
         build([other], tmp_path / "site", runtime_files=packages)
-    with pytest.raises(BundleError, match="passes no adapters.*without --lora-rank"):
-        build([with_adapter_inputs(write_bundle(tmp_path / "adapted"))], tmp_path / "site", runtime_files=packages)
+    adapted = write_bundle(tmp_path / "adapted")
+    manifest = bundle.read(adapted)
+    (name, signature), matrix = next(iter(manifest.signatures.items())), TensorInfo((2, 8), "float32", Kind.ADAPTER_A)
+    signature = replace(signature, inputs={**signature.inputs, "q_lora_A_weight": matrix})
+    bundle.write(adapted, replace(manifest, signatures={name: signature}))
+    with pytest.raises(BundleError, match="passes no adapters.*adapted, exported with lora_rank"):
+        build([adapted], tmp_path / "site", runtime_files=packages)
     monkeypatch.setattr("kerasformer.web.site._MAX_BYTES", 1000)
     with pytest.raises(BundleError, match="file of 2 GiB or more.*model.tflite.*int4"):
         build([write_bundle(tmp_path / "large")], tmp_path / "site", runtime_files=packages)
