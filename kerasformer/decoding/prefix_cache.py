@@ -13,7 +13,7 @@ import numpy as np
 from kerasformer.arguments import check, integer
 from kerasformer.decoding.protocols import ResumableStep, State, Step
 from kerasformer.decoding.saved_state import SavedState
-from kerasformer.errors import InputError
+from kerasformer.errors import CapacityError, InputError, KerasformerError
 
 DEFAULT_BYTES = 2**28
 """Default memory of the copies of a `PrefixCache`, 256 MiB."""
@@ -44,21 +44,6 @@ class _Tracked:
     ids: np.ndarray | None
 
 
-@dataclass(frozen=True)
-class _Kept:
-    """The caches of the last text.
-
-    Attributes:
-        step: Engine that the caches belong to.
-        version: Version of the engine's weights when the text was read.
-        tracked: State and tokens of the text.
-    """
-
-    step: ResumableStep
-    version: Hashable
-    tracked: _Tracked
-
-
 class PrefixCache:
     """Keeps the caches of several texts; a text with the same first tokens is only read from where it differs.
 
@@ -77,8 +62,8 @@ class PrefixCache:
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self.max_bytes = check("max_bytes", max_bytes, integer(0))
         self.reused = self.read = 0
-        self._last: _Kept | None = None
-        self._engine: tuple[Step, Hashable] | None = None
+        self._last: _Tracked | None = None
+        self._engine: tuple[Step, Hashable] | None = None  # and the version of its weights, to which all caches belong
         self._copies: list[SavedState] = []  # the least recently used first
         self._lock = Lock()
 
@@ -100,7 +85,7 @@ class PrefixCache:
         version = step.version()
         with self._lock:
             last, self._last = self._last, None
-            if self._engine is None or self._engine[0] is not step or self._engine[1] != version:
+            if self._engine != (step, version):
                 self._engine, self._copies, last = (step, version), [], None
             copies = tuple(self._copies)
 
@@ -109,16 +94,19 @@ class PrefixCache:
                 if self._engine == (step, version):
                     self._add(copy)
 
-        reusing = Reusing(step, None if last is None else last.tracked, copies, keep if self.max_bytes else None)
+        reusing = Reusing(step, last, copies, keep if self.max_bytes else None)
+        del last, copies  # `reusing` releases those that it does not need
         try:
             yield reusing
         finally:
             self.reused, self.read = reusing.reused, reusing.read
-            if reusing.latest is not None:
-                with self._lock:
-                    other, self._last = self._last, _Kept(step, version, reusing.latest)
-                if other is not None and other.step is step and other.version == version:
-                    reusing.keep_copy(other.tracked)  # of another thread
+            other = None
+            with self._lock:
+                # Unless a later text has found another engine or other weights.
+                if reusing.latest is not None and self._engine == (step, version):
+                    other, self._last = self._last, reusing.latest
+            if other is not None:
+                reusing.keep_copy(other)  # of another thread
 
     def _add(self, copy: SavedState) -> None:
         """Adds a copy, or marks it as used; drops copies that it continues, and the oldest beyond the memory."""
@@ -164,6 +152,7 @@ class Reusing:
         common, state = (0, None) if ids is None else self._resumed(ids)
         if state is None:
             state = self.step_of_engine.start(inputs, mask)
+        self._copies = ()  # while the text is generated, the cache may drop them to free their memory
         self.reused, self.read = common, int((mask > 0).sum()) - len(mask) - common
         return self._tracked(state, ids)
 
@@ -184,7 +173,7 @@ class Reusing:
                         self._keep(text)
                 else:
                     state = step.resume(text.state, common, ids[common:])
-            except InputError:  # the keys of the common tokens are outside a sliding window
+            except (InputError, CapacityError):  # keys outside a sliding window; a text from an engine with more slots
                 continue
             return common, state
         self._set_aside(0)
@@ -203,7 +192,14 @@ class Reusing:
 
     def step(self, tokens: np.ndarray, state: _Tracked) -> tuple[np.ndarray, _Tracked]:
         """See `Step.step`."""
-        logits, new = self.step_of_engine.step(tokens, state.state)
+        try:
+            logits, new = self.step_of_engine.step(tokens, state.state)
+        except KerasformerError:  # nothing was read
+            raise
+        except BaseException:  # an interrupted step leaves its caches undefined
+            if state is self.latest:
+                self.latest = None
+            raise
         return logits, self._tracked(new, None if state.ids is None else np.append(state.ids, tokens[0]))
 
     def reorder(self, state: _Tracked, rows: np.ndarray) -> _Tracked:

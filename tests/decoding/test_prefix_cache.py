@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
 import pytest
 
 from kerasformer.decoding import GenerationConfig, PrefixCache, ResumableStep, SavedState, generate
-from kerasformer.errors import InputError
+from kerasformer.errors import CapacityError, InputError
 from tests.decoding.engines import Rows, Toy
 
 BYTES = 4
@@ -38,6 +39,8 @@ class Recording(Toy):
 
     def save(self, state: Rows) -> SavedState:
         self.saves += 1
+        if state.used:
+            raise InputError("the state was used before")
         return SavedState.copy_of(self.identity(), {"ids": state.ids})
 
     def restore(self, saved: SavedState) -> Rows:
@@ -117,6 +120,48 @@ def test_the_memory_is_limited(max_tokens: int, expected: dict[int, int]) -> Non
     assert (step.saves == 0) == (max_tokens == 0)
 
 
+def test_copies_that_were_dropped_are_freed_while_texts_are_generated() -> None:
+    step, cache = Recording(), PrefixCache(110 * BYTES)
+    for seed in (1, 2):
+        answer(cache, step, text((seed, 101)))
+    dropped = weakref.ref(cache._copies[0])
+    ids = text((3, 101))
+    with cache.reused_by(step) as reusing:
+        state = reusing.start(ids, np.ones_like(ids))  # keeps a copy of the second text instead of the first one
+        assert dropped() is None and cache.num_bytes == 103 * BYTES
+        reusing.step(ids[:, -1:], state)
+
+
+def test_a_text_whose_step_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caches are not those of its tokens: the next text is read as a whole."""
+    step, cache = Recording(), PrefixCache()
+
+    def interrupted(tokens: np.ndarray, state: Rows) -> None:
+        state.use()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(step, "step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            answer(cache, step, text((1, 100)))
+    answer(cache, step, text((1, 20), (2, 20)))
+    assert cache.reused == 0
+
+
+def test_copies_that_exceed_the_capacity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is read as a whole, as after an error of another kind."""
+    step, cache = Recording(), PrefixCache()
+    for seed in (1, 2):
+        answer(cache, step, text((seed, 60)))
+
+    def full(saved: SavedState) -> None:
+        raise CapacityError("the cache is full")
+
+    monkeypatch.setattr(step, "restore", full)
+    answer(cache, step, text((1, 60)))
+    assert cache.reused == 0
+
+
 def test_invalid_memory() -> None:
     with pytest.raises(InputError, match="max_bytes must be"):
         PrefixCache(-1)
@@ -153,6 +198,18 @@ def test_other_engines_and_other_weights() -> None:
         assert cache.reused == 0
     answer(cache, Recording(), first)
     assert cache.reused == 0 and cache.num_bytes == 0
+
+
+def test_a_text_that_ends_after_the_weights_have_changed() -> None:
+    """Its caches are those of the earlier weights, also if another text was read with the new ones meanwhile."""
+    step, cache = Recording(), PrefixCache()
+    ids = text((1, 60))
+    with cache.reused_by(step) as reusing:
+        reusing.start(ids, np.ones_like(ids))
+        step.weights = "second"
+        answer(cache, step, text((2, 60)))
+    answer(cache, step, ids)
+    assert cache.reused == 0
 
 
 def test_threads() -> None:
