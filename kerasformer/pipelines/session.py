@@ -73,14 +73,16 @@ class Session:
         """
         if step is not self._step:
             raise InputError("This session belongs to another pipeline. Save it, and load it with load_session")
-        copies = () if self._saved is None else (self._saved,)
-        reusing = Reusing(self._step, None, copies, self._keep)
+        copies, identity = () if self._saved is None else (self._saved,), self._step.identity()
+
+        def keep(saved: SavedState) -> None:
+            if saved.model == identity:  # otherwise the model was changed while the text was generated
+                self._saved = saved
+
+        reusing = Reusing(self._step, None, copies, keep)
         try:
             yield reusing
         finally:
             self.reused, self.read = reusing.reused, reusing.read
             if reusing.latest is not None:
                 reusing.keep_copy(reusing.latest)
-
-    def _keep(self, saved: SavedState) -> None:
-        self._saved = saved

@@ -252,6 +252,11 @@ def test_sessions_that_cannot_be_used(pipes, folder, tmp_path):
     assert session.reused == 0
     changed.conversation_cache = kf.decoding.PrefixCache()
     assert answer == changed(MESSAGES, **SETTINGS)
+    with changed.stream(MESSAGES, session=session, **SETTINGS) as stream:
+        next(stream)
+        variable.assign(variable + np.linspace(1, -1, variable.shape[-1]))
+    changed(MESSAGES, session=session, **SETTINGS)
+    assert session.reused == 0  # the caches were not those of one model
 
 
 def test_prompts_with_a_prefix_cache(folder):
