@@ -50,15 +50,15 @@ def application(
     """
 
     async def chat(request: Request) -> Response:
-        asked = read_chat(await read_json(request, limits), models, limits)
+        asked = await read_json(request, limits, lambda body: read_chat(body, models, limits))
         return await text_requests.respond(request, asked, limits, measurements, reuse)
 
     async def completion(request: Request) -> Response:
-        asked = read_completion(await read_json(request, limits), models, limits)
+        asked = await read_json(request, limits, lambda body: read_completion(body, models, limits))
         return await text_requests.respond(request, asked, limits, measurements, reuse)
 
     async def embedding(request: Request) -> Response:
-        asked = read_embeddings(await read_json(request, limits), models, limits)
+        asked = await read_json(request, limits, lambda body: read_embeddings(body, models, limits))
         return await embeddings.respond(request, asked, measurements)
 
     async def listed(request: Request) -> Response:
@@ -147,7 +147,7 @@ class _Guard:
     ) -> None:
         self._limit, self._requests = limits.connections, 0
         self._app, self._measurements = app, measurements
-        self._key = None if api_key is None else api_key.encode()
+        self._key = None if api_key is None else api_key.strip().encode()
         self._hosts, self._paths = hosts, paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

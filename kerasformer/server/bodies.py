@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from kerasformer.server.limits import Limits
 from kerasformer.server.replies import ApiError
 
+_Asked = TypeVar("_Asked")
+_SMALL = 2**16
+"""Number of bytes that are parsed at once. A larger body takes so long that other requests must be served meanwhile."""
 
-async def read_json(request: Request, limits: Limits) -> dict[str, Any]:
-    """Returns the JSON object in the body of a request.
 
+async def read_json(request: Request, limits: Limits, read: Callable[[dict[str, Any]], _Asked]) -> _Asked:
+    """Returns what the JSON object in the body of a request asks for.
+
+    Args:
+        request: The request.
+        limits: Limits of the server.
+        read: Checks the object; called in a thread if the body is large.
     Raises:
-        ApiError: the body is not JSON (status 400 or 415), too large (413) or too slow (408).
+        ApiError: the body is not JSON (status 400 or 415), too large (413) or too slow (408), or `read` refuses it.
         ClientDisconnect: the client left before the end.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     # Browsers let any site send a body of another type to a server on this machine.
     if kind != "application/json":
         raise ApiError(415, f"Expected the header Content-Type: application/json. Received: {kind or 'none'}")
-    return _parsed(await _content(request, limits))
+    content = await _content(request, limits)
+    if len(content) <= _SMALL:
+        return read(_parsed(content))
+    return await asyncio.to_thread(lambda: read(_parsed(content)))
 
 
 async def _content(request: Request, limits: Limits) -> bytes:
@@ -41,7 +53,7 @@ async def _content(request: Request, limits: Limits) -> bytes:
                     raise too_large
     except TimeoutError:
         raise ApiError(
-            408, f"The body of a request must arrive within {limits.body_timeout:g} seconds. Received: less than it"
+            408, f"The body of a request must arrive within {limits.body_timeout:g} seconds. Received: a part of it"
         ) from None
     return bytes(content)
 

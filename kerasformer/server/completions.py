@@ -18,10 +18,6 @@ _DEFAULT_TOKENS = 16
 """Number of new tokens of a request without a limit, as in OpenAI's API."""
 _MAX_CANDIDATES = 5
 """Largest value of `logprobs`, as in OpenAI's API."""
-_TOKENS = sequence(integer(0), least=1)
-_PROMPTS = Kind(
-    "a string, a list of strings, token ids, or a list of lists of token ids", lambda value: _prompts(value)
-)
 
 
 def read_completion(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> TextRequest:
@@ -34,7 +30,7 @@ def read_completion(body: Mapping[str, Any], models: ServedModels, limits: Limit
     model = models.find(fields.required("model", TEXT))
     if not model.generates:
         raise ApiError(400, f"{model.name} is for {model.pipe.task}, not for texts. Use another model", param="model")
-    prompts = fields.required("prompt", _PROMPTS)
+    prompts = fields.required("prompt", _prompts_of(model.pipe.model.vocab_size))
     options: dict[str, Any] = {}
     if model.pipe.task != "text-generation":
         options = {name: fields.read(name, TEXT) for name in ("prefix", "src_lang", "tgt_lang")}
@@ -58,13 +54,16 @@ def read_completion(body: Mapping[str, Any], models: ServedModels, limits: Limit
     return TextRequest(model, prompts, options, sampling, num_candidates, answer)
 
 
-def _prompts(value: Any) -> tuple[Any, ...]:
-    """Returns the prompts, each a text or token ids."""
-    if isinstance(value, str):
-        return (TEXT.convert(value),)
-    if isinstance(value, list) and value and all(isinstance(each, int) for each in value):
-        return (_TOKENS.convert(value),)
-    return tuple(
-        TEXT.convert(each) if isinstance(each, str) else _TOKENS.convert(each)
-        for each in sequence(Kind("a prompt", lambda each: each), least=1).convert(value)
-    )
+def _prompts_of(vocab_size: int) -> Kind:
+    """Returns the kind of value that is converted to prompts, each a text or token ids."""
+    tokens = sequence(integer(0, vocab_size - 1), least=1)
+    one = Kind("a prompt", lambda value: TEXT.convert(value) if isinstance(value, str) else tokens.convert(value))
+
+    def convert(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, str) or (isinstance(value, list) and value and isinstance(value[0], int)):
+            return (one.convert(value),)
+        prompts: tuple[Any, ...] = sequence(one, least=1).convert(value)
+        return prompts
+
+    ids = f"token ids from 0 to {vocab_size - 1}"
+    return Kind(f"a string, a list of strings, {ids}, or a list of lists of token ids", convert)

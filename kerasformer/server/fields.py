@@ -59,8 +59,9 @@ class Fields:
         """
         for name, value in self._unread.items():
             if name not in without_effect:
+                short = name[:80]
                 raise ApiError(
-                    400, f"Unrecognized request argument supplied: {name}", param=name, code="unknown_parameter"
+                    400, f"Unrecognized request argument supplied: {short}", param=short, code="unknown_parameter"
                 )
             if value is not None and value not in without_effect[name]:
                 raise ApiError(

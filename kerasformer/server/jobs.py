@@ -90,8 +90,6 @@ class Job:
 
     def _run(self) -> None:
         try:
-            if self.remaining <= 0:
-                raise overloaded("The server is busy, and the request has waited too long. Try again later")
             with closing(self._compute(self)) as events:
                 for event in events:
                     if self.is_cancelled():
@@ -146,7 +144,9 @@ class Jobs:
 
     def close(self) -> None:
         """Cancels all jobs and waits for their threads."""
-        for job in list(self._jobs):
+        with self._lock:
+            jobs = list(self._jobs)
+        for job in jobs:
             job.cancel()
         self._executor.shutdown(wait=True, cancel_futures=True)
 
@@ -155,6 +155,8 @@ class Jobs:
 
         def run(job: Job) -> Generator[Any, None, None]:
             self._waiting.dec()
+            if job.remaining <= 0:
+                raise overloaded("The server is busy, and the request has waited too long. Try again later")
             self._running.inc()
             try:
                 yield from compute(job)

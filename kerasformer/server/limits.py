@@ -21,7 +21,8 @@ class Limits:
         max_choices: Largest number of texts of one request, which is `n` times the number of prompts.
         max_inputs: Largest number of texts of a request for embeddings.
         max_body: Largest size of a body in bytes.
-        body_timeout: Seconds in which the headers of a request must arrive, and then its body.
+        body_timeout: Seconds in which the headers of a request must arrive, and then its body; also the longest time in
+            which a client may read nothing of an answer.
         connections: Largest number of requests of all models and paths at once; more are refused with status 503, and
             so are twice as many open connections.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -83,11 +84,14 @@ def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:
 
 
 def _protocol(seconds: float) -> type[H11Protocol]:
-    """Returns the protocol of uvicorn with a time limit for the headers of a request."""
+    """Returns the protocol of uvicorn with time limits for clients that do not send headers, or read no answer."""
 
     class Protocol(H11Protocol):
+        _stalled: asyncio.TimerHandle | None = None
+
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
+            transport.set_write_buffer_limits(0)  # so that writing is paused whenever something waits to be read
             self._await_headers()
 
         def data_received(self, data: bytes) -> None:
@@ -98,9 +102,34 @@ def _protocol(seconds: float) -> type[H11Protocol]:
             elif cycle is not None and cycle.response_complete and self._headers.cancelled():
                 self._await_headers()  # part of the headers of the next request
 
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._await_reading()
+
+        def resume_writing(self) -> None:
+            self._end_waiting()
+            super().resume_writing()
+
         def connection_lost(self, exc: Exception | None) -> None:
             self._headers.cancel()
+            self._end_waiting()
             super().connection_lost(exc)
+
+        def _await_reading(self) -> None:
+            """Aborts the connection if the client reads nothing for some time, since closing it would wait, too."""
+            size = self.transport.get_write_buffer_size()
+
+            def check() -> None:
+                if self.transport.get_write_buffer_size() < size:
+                    self._await_reading()
+                else:
+                    self.transport.abort()
+
+            self._stalled = self.loop.call_later(seconds, check)
+
+        def _end_waiting(self) -> None:
+            if self._stalled is not None:
+                self._stalled.cancel()
 
         def _await_headers(self) -> None:
             self._headers = self.loop.call_later(seconds, self.transport.close)

@@ -14,9 +14,9 @@ from kerasformer.server.replies import ApiError
 
 _OBJECT, _BIAS = instance("an object", dict), number(-100, 100)
 _STOPS = Kind("a string, or a list of 1 to 4 strings, none of them empty", lambda value: _stops(value))
+_MAX_BIASES = 1024
 _BIASES = Kind(
-    "an object that maps token ids to numbers from -100 to 100",
-    lambda value: tuple(((int(token),), _BIAS.convert(bias)) for token, bias in _OBJECT.convert(value).items()),
+    f"an object that maps at most {_MAX_BIASES} token ids to numbers from -100 to 100", lambda value: _biases(value)
 )
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
 """Fields that do not change an answer."""
@@ -84,8 +84,6 @@ def read_sampling(
     # Texts are sent as they are generated, and each step is shared with other requests.
     settings |= {"num_beams": 1, "prompt_lookup_num_tokens": 0}
     stops = fields.read("stop", _STOPS, ())
-    if stops:
-        settings["stop_strings"] = stops
     streams = fields.read("stream", BOOLEAN, False)
     options = fields.read("stream_options", _OBJECT, {})
     if options and not streams:
@@ -132,6 +130,13 @@ def _constraint(fields: Fields) -> dict[str, Any]:
     if not isinstance(schema, Mapping):
         raise ApiError(400, "response_format.json_schema needs a schema, an object", param="response_format")
     return {"json_schema": dict(schema)}
+
+
+def _biases(value: Any) -> tuple[tuple[tuple[int], float], ...]:
+    biases = _OBJECT.convert(value)
+    if len(biases) > _MAX_BIASES:
+        raise ValueError
+    return tuple(((int(token),), _BIAS.convert(bias)) for token, bias in biases.items())
 
 
 def _stops(value: Any) -> tuple[str, ...]:

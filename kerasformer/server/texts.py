@@ -8,7 +8,10 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from kerasformer.decoding import ENDED, Node
+from kerasformer.decoding.stopping import has_stop_string
 from kerasformer.errors import KerasformerError
 from kerasformer.generation import NewText
 from kerasformer.pipelines.generation_base import Prompt
@@ -117,6 +120,8 @@ class Texts:
         """
         try:
             for index, prompt in enumerate(self._prompts):
+                if job.is_cancelled():
+                    return
                 yield from self._texts_of(prompt, index * self._sampling.n, job)
         except KerasformerError as error:
             raise refused(error) from error
@@ -157,6 +162,8 @@ class Texts:
     def _prepared(self, prompt: Any, job: Job) -> Prompt:
         settings = {**self._sampling.settings, "cancelled": job.is_cancelled, "max_time": max(job.remaining, 0.001)}
         settings["explain"] = self._num_candidates is not None  # records the candidates
+        if self._sampling.stops:
+            settings["stop"] = self._has_stop
         prepared: Prompt = self._model.pipe.prompt(prompt, **self._options, **settings)
         request, step = prepared.request, prepared.step
         room = step.capacity - (1 if step.is_encoder_decoder else prepared.num_tokens)
@@ -166,6 +173,11 @@ class Texts:
         # A text that fills the cache ends there, without a warning for each request.
         config = request.config.replace(max_new_tokens=min(*limits, room))
         return dataclasses.replace(prepared, request=dataclasses.replace(request, config=config))
+
+    def _has_stop(self, tokens: np.ndarray) -> bool:
+        """Whether the new tokens of a text contain a stop sequence. One that begins in the prompt does not count."""
+        decode = self._model.pipe.tokenizer.writer.decode
+        return has_stop_string(self._sampling.stops, tokens[:0], tokens, decode)
 
     def _count_prompt(self, prompt: Prompt) -> None:
         self.usage.prompt += prompt.num_tokens

@@ -11,6 +11,7 @@ from typing import Any
 
 import openai
 import uvicorn
+from starlette.types import ASGIApp
 
 from kerasformer.server.application import application
 from kerasformer.server.limits import Limits
@@ -43,13 +44,20 @@ def running(sources: list[str], limits: Limits | None = None, **options: Any) ->
     limits, measurements = limits or Limits(), Measurements()
     models = open_models(sources, limits, measurements)
     app = application(models, limits, measurements, **{"hosts": LOOPBACK, **options})
+    with serving(app, limits) as port:
+        yield Running(port, {model.name: model for model in models}, measurements)
+
+
+@contextmanager
+def serving(app: ASGIApp, limits: Limits) -> Iterator[int]:
+    """Runs an application; yields the port."""
     with listen("127.0.0.1", 0) as listening:
         server = uvicorn.Server(settings(app, limits))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
         try:
             wait_until(lambda: server.started)
-            yield Running(listening.getsockname()[1], {model.name: model for model in models}, measurements)
+            yield listening.getsockname()[1]
         finally:
             server.should_exit = True
             thread.join()

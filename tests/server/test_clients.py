@@ -7,6 +7,7 @@ import gc
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,8 +16,12 @@ import openai
 import pytest
 
 from kerasformer.runtime.litert.step import _Row
+from kerasformer.server.jobs import Jobs
+from kerasformer.server.limits import Limits
+from kerasformer.server.measurements import Measurements
+from kerasformer.server.replies import ApiError
 from tests.chat_templates.chat_model import shared_chat
-from tests.server.servers import running, wait_until
+from tests.server.servers import running, serving, wait_until
 
 LONG = {"model": "tflite", "prompt": "Who is it?", "max_tokens": 240, "logit_bias": {"1": -100, "3": -100}}
 
@@ -69,6 +74,26 @@ def test_a_client_that_leaves_without_a_stream(server, monkeypatch):
     wait_until(lambda: not len(jobs))
     assert len(steps) < 200 and rows() <= 1
     assert server.measurements.cancelled.labels("tflite")._value.get() >= 2
+
+
+def test_a_client_that_leaves_before_its_other_prompts_are_read(server, monkeypatch):
+    steps, jobs = slow(server, monkeypatch), server.models["tflite"].jobs
+    engine, read = server.models["tflite"].pipe.model._engine, []
+    for name in ("start", "resume"):
+        original = getattr(engine, name)
+        monkeypatch.setattr(engine, name, lambda *args, original=original: read.append(args) or original(*args))
+
+    async def leave():
+        async with server.async_client() as client:
+            prompts = ["Alice is late.", "Who is it?", "The rabbit", "It is late"]
+            task = asyncio.create_task(client.completions.create(**{**LONG, "prompt": prompts}))
+            while not steps:
+                await asyncio.sleep(0.01)
+            task.cancel()
+
+    asyncio.run(leave())
+    wait_until(lambda: not len(jobs))
+    assert len(read) == 1
 
 
 def test_a_client_that_leaves_the_queue(server, monkeypatch):
@@ -125,6 +150,51 @@ def test_a_hundred_clients_that_come_and_go(server):
     wait_until(lambda: not len(server.models["tflite"].jobs))
     assert threading.active_count() <= threads and rows() <= 1
     assert server.client().completions.create(**short, temperature=0).choices[0].text == expected
+
+
+def test_a_request_that_waits_too_long():
+    measurements, blocked = Measurements(), threading.Event()
+    jobs = Jobs("m", Limits(running=1, timeout=0.1), measurements)
+
+    def slow(job):
+        yield blocked.wait(10)
+
+    async def ask():
+        first, second = jobs.start(slow), jobs.start(slow)
+        await asyncio.sleep(0.2)
+        blocked.set()
+        assert await first.result()
+        with pytest.raises(ApiError, match="waited too long"):
+            await second.result()
+
+    asyncio.run(ask())
+    jobs.close()
+    assert measurements.waiting.labels("m")._value.get() == measurements.running.labels("m")._value.get() == 0
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_client_that_reads_no_answer(reads):
+    """A connection is aborted when nothing was read for some time, and not because the whole answer takes longer."""
+    ended, part, count = threading.Event(), b"x" * 2**20, 24
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(count):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        ended.set()
+
+    with serving(app, Limits(body_timeout=0.4)) as port, socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+        client.connect(("127.0.0.1", port))
+        client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        if reads:
+            size, pause = 0, threading.Event()
+            while received := client.recv(2**16):
+                size += len(received)
+                pause.wait(0.003)
+            assert size > count * len(part)
+        assert ended.wait(10)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

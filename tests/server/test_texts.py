@@ -138,6 +138,23 @@ def test_stop_sequences_are_not_part_of_a_text(server):
     assert "".join(chunk.choices[0].text for chunk in chunks) == answer.choices[0].text
 
 
+def test_a_stop_sequence_that_begins_in_the_prompt_does_not_count(server):
+    asked = {"model": "tflite", "prompt": PROMPT, "max_tokens": 12, "seed": 1, "n": 2}
+    whole = server.client().completions.create(**asked)
+    stops = [PROMPT[-2:] + choice.text[:2] for choice in whole.choices]
+    assert not any(stop in choice.text for stop in stops for choice in whole.choices)
+    answer = server.client().completions.create(**asked, stop=stops)
+    assert answer.choices == whole.choices and answer.usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_a_long_body(server):
+    """It is parsed in a thread."""
+    answer = server.client().completions.create(model="onnx", prompt="late", max_tokens=2, user="Alice " * 20_000)
+    assert answer.choices[0].text
+    with pytest.raises(openai.BadRequestError, match="temperature"):
+        server.client().completions.create(model="onnx", prompt="late", temperature=3, user="Alice " * 20_000)
+
+
 def test_biases_and_penalties(server, pipes):
     tokenizer = pipes["tflite"].tokenizer
     token = tokenizer.encode("late", add_special_tokens=False)[0]
