@@ -78,14 +78,14 @@ def _message(index: int, message: dict[str, Any]) -> dict[str, Any]:
         raise ApiError(400, f"{name} needs a role, such as 'user'", param=f"{name}.role")
     content = message.get("content")
     if isinstance(content, list):
-        kinds = {part.get("type") if isinstance(part, dict) else None for part in content}
-        texts = [part.get("text") for part in content if isinstance(part, dict)]
-        if kinds - {"text"} or not all(isinstance(text, str) for text in texts):
+        texts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+        if len(texts) < len(content) or not all(isinstance(text, str) for text in texts):
             raise ApiError(
                 400, f"{name}.content must consist of parts of the type 'text'. Received: others", param=name
             )
         content = "\n".join(map(str, texts))
-    elif content is not None and not isinstance(content, str):
+    elif not isinstance(content, str) and (content is not None or message.get("tool_calls") is None):
+        # Chat templates would write null as a text.
         raise ApiError(400, f"{name}.content must be a string or a list of parts", param=f"{name}.content")
     return {**message, "content": content, **_calls(name, message)}
 

@@ -88,10 +88,16 @@ def test_wrong_fields(server, body, param, message):
         ({"messages": ["Who?"]}, "messages"),
         ({"messages": [{"content": "Who?"}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages[0]"),
+        ({"messages": [{"role": "user", "content": [{"type": []}]}]}, "messages[0]"),
         ({"messages": [{"role": "user", "content": 5}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
         ({"messages": [{"role": "user", "content": "Who? " * 300}]}, None),
         (
             {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}]},
+            "messages[0].tool_calls",
+        ),
+        (
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"arguments": "[" * 9000}}]}]},
             "messages[0].tool_calls",
         ),
         ({"top_logprobs": 2}, "top_logprobs"),
