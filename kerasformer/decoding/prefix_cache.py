@@ -100,7 +100,7 @@ class PrefixCache:
             yield reusing
         finally:
             self.reused, self.read = reusing.reused, reusing.read
-            other = None
+            other: _Tracked | None = None
             with self._lock:
                 # Unless a later text has found another engine or other weights.
                 if reusing.latest is not None and self._engine == (step, version):

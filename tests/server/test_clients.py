@@ -175,7 +175,7 @@ def test_a_request_that_waits_too_long():
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_client_that_reads_no_answer(reads):
     """A connection is aborted when nothing was read for some time, and not because the whole answer takes longer."""
-    ended, part, count = threading.Event(), b"x" * 2**20, 24
+    ended, part, count = threading.Event(), b"x" * 2**20, 16
 
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
