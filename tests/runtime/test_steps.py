@@ -14,6 +14,7 @@ import pytest
 from kerasformer import bundle
 from kerasformer.bundle import Manifest
 from kerasformer.decoding import Step
+from kerasformer.decoding.protocols import JointStep
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.export.formats.tflite import signatures as tflite_signatures
 from kerasformer.export.quantization import recipes
@@ -197,6 +198,22 @@ def test_steps_of_several_tokens_equal_single_steps(subject: Subject, filled: in
         together, state = subject.step.step(tokens[:, :count], state)
         following, _ = subject.singly(tokens[:, count : count + 2], state)
         subject.near(np.concatenate([together, following], axis=1), expected)
+
+
+def test_separate_texts_share_steps(subject: Subject) -> None:
+    """Texts of different lengths: each has the logits that it has alone, to the bit."""
+    step = subject.step
+    if not isinstance(step, JointStep):
+        pytest.skip("its texts take turns")
+    started = [subject.started([length], filled) for length, filled in ((3, 4), (5, 9), (4, 4), (2, 9))]
+    expected = [subject.singly(tokens[:, :3], step.fork(state))[0] for state, tokens in started]
+    states = [state for state, _ in started]
+    for index in range(3):
+        texts = [(tokens[:, index : index + 1], state) for (_, tokens), state in zip(started, states, strict=True)]
+        results = step.step_together(texts)
+        states = [state for _, state in results]
+        for (logits, _), alone in zip(results, expected, strict=True):
+            np.testing.assert_array_equal(logits, alone[:, index : index + 1])
 
 
 def test_guessed_tokens_are_taken_back(subject: Subject) -> None:

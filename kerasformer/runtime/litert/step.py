@@ -403,12 +403,16 @@ class LiteRTStep:
     def _step_rows(self, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
         """Returns logits `(N, 1, V)`, or states, for one token of each row, `(N, 1)`."""
         logits = np.empty((len(rows), 1, self._width), np.float32)
-        # Rows of similar length are grouped, since the longest one determines the cache length of a step.
-        remaining = sorted(range(len(rows)), key=lambda index: rows[index].reach())
-        while remaining:
-            count, name = self._next_step([rows[index].reach() for index in remaining])
-            group, remaining = remaining[:count], remaining[count:]
-            logits[group] = self._decode(name, [rows[index] for index in group], tokens[group])
+        # A step of an encoder-decoder has one position for all rows; those of separate texts may differ.
+        positions = [row.position if self.is_encoder_decoder else 0 for row in rows]
+        for position in dict.fromkeys(positions):
+            # Rows of similar length are grouped, since the longest one determines the cache length of a step.
+            same = [index for index, other in enumerate(positions) if other == position]
+            remaining = sorted(same, key=lambda index: rows[index].reach())
+            while remaining:
+                count, name = self._next_step([rows[index].reach() for index in remaining])
+                group, remaining = remaining[:count], remaining[count:]
+                logits[group] = self._decode(name, [rows[index] for index in group], tokens[group])
         return logits
 
     def _step_tokens(self, row: _Row, ids: np.ndarray) -> np.ndarray:
@@ -432,7 +436,7 @@ class LiteRTStep:
         signature = self._all[name]
         num_rows, count = signature.rows or 1, signature.tokens or 1
         slots = [row.position + offset for row in rows for offset in range(count)] + [0] * (num_rows - len(rows))
-        # All rows of an encoder-decoder have the same length and write to the same slot.
+        # The rows of an encoder-decoder have the same position and write to the same slot.
         num_slots = int(signature.inputs[str(signature.input(Kind.SLOTS))].shape[0])
         arrays = {Kind.SLOTS: np.array(slots[:num_slots], np.int32), Kind.IDS: np.zeros((num_rows, count), np.int32)}
         arrays[Kind.IDS][: len(rows)] = tokens
