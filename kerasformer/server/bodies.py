@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 
 from kerasformer.server.limits import Limits
 from kerasformer.server.replies import ApiError
@@ -73,6 +73,3 @@ def _parsed(content: bytes) -> dict[str, Any]:
 
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not a number in JSON")
-
-
-__all__ = ["ClientDisconnect", "read_json"]

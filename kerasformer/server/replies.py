@@ -14,7 +14,6 @@ from kerasformer.errors import CapacityError, KerasformerError, in_python
 _PARAMETERS = {
     "max_new_tokens": "max_tokens",
     "num_return_sequences": "n",
-    "stop_strings": "stop",
     "sequence_bias": "logit_bias",
     "json_schema": "response_format",
 }

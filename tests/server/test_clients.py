@@ -81,7 +81,12 @@ def test_a_client_that_leaves_before_its_other_prompts_are_read(server, monkeypa
     engine, read = server.models["tflite"].pipe.model._engine, []
     for name in ("start", "resume"):
         original = getattr(engine, name)
-        monkeypatch.setattr(engine, name, lambda *args, original=original: read.append(args) or original(*args))
+
+        def counted(*arguments, name=name, original=original):
+            read.append(name)
+            return original(*arguments)
+
+        monkeypatch.setattr(engine, name, counted)
 
     async def leave():
         async with server.async_client() as client:
