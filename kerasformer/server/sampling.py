@@ -78,11 +78,11 @@ def read_sampling(
         )
     if n > 1:
         # The model's own setting may be greedy search, which has one result.
-        settings |= {"num_return_sequences": n, "do_sample": None if settings["temperature"] == 0 else True}
+        settings["do_sample"] = None if settings["temperature"] == 0 else True
     settings["max_new_tokens"] = _num_tokens(fields, limits, lengths, default_tokens)
     settings = {name: value for name, value in settings.items() if value is not None}
     # Texts are sent as they are generated, and each step is shared with other requests.
-    settings |= {"num_beams": 1, "prompt_lookup_num_tokens": 0}
+    settings |= {"num_return_sequences": n, "num_beams": 1, "prompt_lookup_num_tokens": 0}
     stops = fields.read("stop", _STOPS, ())
     streams = fields.read("stream", BOOLEAN, False)
     options = fields.read("stream_options", _OBJECT, {})

@@ -147,6 +147,14 @@ def test_a_stop_sequence_that_begins_in_the_prompt_does_not_count(server):
     assert answer.choices == whole.choices and answer.usage.completion_tokens == whole.usage.completion_tokens
 
 
+def test_the_number_of_texts_is_that_of_the_request(server, monkeypatch):
+    """Whatever the settings of the model say."""
+    pipe = server.models["onnx"].pipe
+    settings = pipe.generation_config.replace(do_sample=True, num_return_sequences=3)
+    monkeypatch.setattr(pipe, "generation_config", settings)
+    assert len(server.client().completions.create(model="onnx", prompt=PROMPT, max_tokens=2).choices) == 1
+
+
 def test_a_long_body(server):
     """It is parsed in a thread."""
     answer = server.client().completions.create(model="onnx", prompt="late", max_tokens=2, user="Alice " * 20_000)
