@@ -205,7 +205,7 @@ def test_separate_texts_share_steps(subject: Subject) -> None:
     step = subject.step
     if not isinstance(step, JointStep):
         pytest.skip("its texts take turns")
-    started = [subject.started([length], filled) for length, filled in ((3, 4), (5, 9), (4, 4), (2, 9))]
+    started = [subject.started([length], filled) for length, filled in ((3, 4), (5, 9), (4, 6), (2, 9))]
     expected = [subject.singly(tokens[:, :3], step.fork(state))[0] for state, tokens in started]
     states = [state for state, _ in started]
     for index in range(3):
