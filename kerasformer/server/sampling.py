@@ -16,7 +16,8 @@ _OBJECT, _BIAS = instance("an object", dict), number(-100, 100)
 _STOPS = Kind("a string, or a list of 1 to 4 strings, none of them empty", lambda value: _stops(value))
 _MAX_BIASES = 1024
 _BIASES = Kind(
-    f"an object that maps at most {_MAX_BIASES} token ids to numbers from -100 to 100", lambda value: _biases(value)
+    f"an object that maps token ids to numbers from -100 to 100, at most {_MAX_BIASES} of them",
+    lambda value: _biases(value),
 )
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
 """Fields that do not change an answer."""
