@@ -28,6 +28,7 @@ from tests.grids import grid
 MODELS = {"bert-text-classification": ("bert", "text-classification"), "gpt2": ("gpt2", None), "t5": ("t5", None)}
 PROFILES = ("ort", "portable")
 # Relative root mean square error of a stored matrix: rounding to float16, to 8 bits, to 4 bits.
+# With four bits, a weight takes over errors of others (GPTQ), and may be off by more than half a level.
 STORED = {"float32": 0, "float16": 3e-4, "int8": 0.012, "int4": 0.15}
 # Relative root mean square error of answers given the stored values: order of summation, or 8-bit activations.
 ANSWERS = {"float": 1e-5, "dynamic": 0.05, "static": 0.15}
