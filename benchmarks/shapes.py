@@ -101,7 +101,7 @@ SHAPES = {
     "smollm2": Shape(
         "SmolLM2-135M",
         "LlamaForCausalLM",
-        (Question(128, 64),),
+        (Question(32, 128), Question(512, 2), Question(128, 64)),
         {
             "vocab_size": 49152,
             "hidden_size": 576,
@@ -118,7 +118,7 @@ SHAPES = {
     "qwen2.5": Shape(
         "Qwen2.5-0.5B",
         "Qwen2ForCausalLM",
-        (Question(128, 64),),
+        (Question(32, 128), Question(512, 2), Question(128, 64)),
         {
             "vocab_size": 151936,
             "hidden_size": 896,

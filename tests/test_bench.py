@@ -7,6 +7,7 @@ import io
 import json
 import struct
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from kerasformer.bench.question import Facts, Question, Tokens
 from kerasformer.bench.report import short_names, tables
 from kerasformer.bench.rounds import Answers, Workload, first_answers, measure
 from kerasformer.bench.speed_figures import WorkFigures, percentiles, ratio, work_figures
-from kerasformer.bench.worker import Sample, serve, timed
+from kerasformer.bench.worker import CLOCKS, Sample, clock_of, serve, timed
 from kerasformer.bench.worker_process import Worker
 from kerasformer.errors import CapacityError, InputError, KerasformerError, MissingExtraError, SourceError
 from tests.test_cli import main, word_tokenizer
@@ -82,6 +83,36 @@ def test_the_worker_reports_times_marks_and_memory():
 def test_an_error_in_the_worker_is_its_last_reply():
     (reply,) = replies_of(Broken(Clock()), Question(8))
     assert reply["error"] == {"kind": "CapacityError", "message": "too long"}
+
+
+def test_the_worker_answers_after_a_batch_that_it_cannot_run():
+    class Single(Writer):
+        def answer(self, question, on_token):
+            if question.batch > 1:
+                raise ValueError("one text at a time")
+            return super().answer(question, on_token)
+
+    _, refused, answer = replies_of(Single(Clock()), Question(8, 3, batch=2), Question(8, 3))
+    assert refused["error"] == {"kind": "ValueError", "message": "one text at a time"}
+    assert answer["tokens"] == [8, 3]
+
+
+def test_processor_time_does_not_pass_while_a_model_waits():
+    class Sleeping(Writer):
+        def answer(self, question, on_token):
+            time.sleep(0.05)
+            return super().answer(question, on_token)
+
+    elapsed, busy = (timed(Sleeping(Clock()), Question(8, 3), clock_of(name)).seconds for name in CLOCKS)
+    assert busy < 0.02 < 0.05 <= elapsed
+
+
+def test_an_unsuitable_clock_is_refused(monkeypatch):
+    with pytest.raises(InputError, match="elapsed, processor. Received: 'cycles'"):
+        clock_of("cycles")
+    monkeypatch.setattr(sys, "platform", "win32")
+    with pytest.raises(InputError, match="16 ms"):
+        clock_of("processor")
 
 
 def test_subjects_run_in_turns_and_the_first_run_is_separate():

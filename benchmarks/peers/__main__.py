@@ -17,6 +17,8 @@ from benchmarks.peers import environments, report
 from benchmarks.peers.catalogue import LIBRARIES, OURS, peers_for
 from benchmarks.peers.running import Run, run
 from benchmarks.shapes import SHAPES
+from kerasformer.bench.worker import clock_of
+from kerasformer.errors import KerasformerError
 
 
 def main() -> None:
@@ -26,8 +28,11 @@ def main() -> None:
         for name in arguments.names or LIBRARIES:
             print(f"{name}: {environments.setup(name, LIBRARIES[name], arguments.envs)}")
         return
-    settings = Run(arguments.folder.resolve(), arguments.envs, arguments.rounds, arguments.threads, arguments.fresh)
-    results = report.Results(settings.rounds, settings.threads)
+    clock = "processor" if arguments.processor_time else "elapsed"
+    clock_of(clock)
+    folder, envs = arguments.folder.resolve(), arguments.envs
+    settings = Run(folder, envs, arguments.rounds, arguments.threads, arguments.fresh, clock)
+    results = report.Results(settings.rounds, settings.threads, clock)
     arguments.out.mkdir(parents=True, exist_ok=True)
     for shape in arguments.shapes or ("gpt2", "t5", "bert"):
         peers = [name for name in peers_for(shape) if arguments.peers is None or name in arguments.peers]
@@ -48,6 +53,8 @@ def _arguments() -> argparse.Namespace:
     measure.add_argument("--peers", nargs="*", choices=peers, help="variants of other libraries; all by default")
     measure.add_argument("--rounds", type=int, default=5, help="number of rounds")
     measure.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="number of CPU threads")
+    what = "measure processor time of all threads, which depends less on other programs; use it with --threads 1"
+    measure.add_argument("--processor-time", action="store_true", help=what)
     measure.add_argument("--folder", type=Path, default=Path("benchmark-models"), help="folder of the models")
     measure.add_argument("--fresh", action="store_true", help="export our bundles again")
     measure.add_argument("--out", type=Path, default=Path("bench"), help="folder of the results")
@@ -59,5 +66,5 @@ def _arguments() -> argparse.Namespace:
 if __name__ == "__main__":
     try:
         main()
-    except subprocess.CalledProcessError as error:
+    except (subprocess.CalledProcessError, KerasformerError) as error:
         sys.exit(str(error))

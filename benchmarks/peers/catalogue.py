@@ -60,6 +60,9 @@ class Library:
         shapes: Names of the shapes that each variant is measured on.
         source: Pinned package that is compiled for this machine; optional.
         bundles: Names of our bundles that variants run with onnxruntime-genai, by variant.
+        files: For variants that run the files of another one, its name.
+        threads: Number of CPU threads of variants that do not use that of the run.
+        environment: Environment variables of the processes, unless they are already set.
     """
 
     requirements: tuple[str, ...]
@@ -68,6 +71,9 @@ class Library:
     shapes: dict[str, tuple[str, ...]]
     source: Source | None = None
     bundles: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    threads: dict[str, int] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
 
     def model(self, job: Job) -> Peer:
         """Creates the variant, without importing the library."""
@@ -77,6 +83,10 @@ class Library:
 
 
 _TORCH = "torch==2.13.0"  # other versions may install gigabytes of packages for GPUs
+# Threads of OpenMP spin while they wait, by default. Those of PyTorch are then much slower if one of the cores is busy.
+# llama.cpp synchronizes its threads several hundred times for each token: if they sleep, it loses half of its speed on
+# an idle machine.
+_SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}
 _EMBEDDINGS = ("minilm",)
 _ENCODER = ("bert", "tiny-bert")
 _DECODERS = ("gpt2", "t5", "tiny-gpt2", "tiny-t5")
@@ -84,6 +94,7 @@ _GROUPED = ("smollm2", "qwen2.5")
 _LONG = ("longformer", "big_bird")
 _SEQ2SEQ = ("opus-mt", "bart-base", "tiny-opus-mt")
 _SHORT = (*_DECODERS, *_ENCODER)
+_LLAMA_CPP = ("llama.cpp-q8_0", "llama.cpp-q4_0", "llama.cpp-q8_0-1", "llama.cpp-q4_0-1")
 
 LIBRARIES = {
     "transformers": Library(
@@ -91,12 +102,14 @@ LIBRARIES = {
         "pytorch",
         {"transformers": "transformers, PyTorch f32", "transformers-bf16": "transformers, PyTorch bf16"},
         {"transformers": (*_SHORT, *_GROUPED, *_LONG, *_SEQ2SEQ), "transformers-bf16": _GROUPED},
+        environment=_SLEEPING,
     ),
     "sentence-transformers": Library(
         (_TORCH, "transformers==5.23.0", "sentence-transformers==6.2.0"),
         "sentence_transformers_torch",
         {"sentence-transformers": "sentence-transformers, PyTorch f32"},
         {"sentence-transformers": _EMBEDDINGS},
+        environment=_SLEEPING,
     ),
     "keras-hub": Library(
         ("tensorflow==2.21.0", "keras==3.15.1", "keras-hub==0.32.0", "ai-edge-litert==2.3.0"),
@@ -113,6 +126,7 @@ LIBRARIES = {
         "opennmt",
         {"ctranslate2-f32": "CTranslate2 f32", "ctranslate2-int8": "CTranslate2 int8"},
         dict.fromkeys(("ctranslate2-f32", "ctranslate2-int8"), (*_SHORT, *_EMBEDDINGS, *_SEQ2SEQ)),
+        environment=_SLEEPING,
     ),
     "optimum": Library(
         ("optimum-onnx[onnxruntime]==0.1.0", "optimum==2.1.0", "transformers==4.57.6", "onnxruntime==1.31.1", _TORCH),
@@ -129,6 +143,7 @@ LIBRARIES = {
             "optimum-o2-int8": (*_ENCODER, *_EMBEDDINGS),
             "optimum-o3-int8": _EMBEDDINGS,
         },
+        environment=_SLEEPING,
     ),
     "litert-torch": Library(
         (
@@ -145,9 +160,16 @@ LIBRARIES = {
     "llama.cpp": Library(
         (_TORCH, "transformers==5.23.0"),  # for its converter
         "llamacpp",
-        {"llama.cpp-q8_0": "llama.cpp Q8_0", "llama.cpp-q4_0": "llama.cpp Q4_0"},
-        dict.fromkeys(("llama.cpp-q8_0", "llama.cpp-q4_0"), ("gpt2", "tiny-gpt2", *_GROUPED)),
+        {
+            "llama.cpp-q8_0": "llama.cpp Q8_0",
+            "llama.cpp-q4_0": "llama.cpp Q4_0",
+            "llama.cpp-q8_0-1": "llama.cpp Q8_0, one thread",
+            "llama.cpp-q4_0-1": "llama.cpp Q4_0, one thread",
+        },
+        dict.fromkeys(_LLAMA_CPP, ("gpt2", "tiny-gpt2", *_GROUPED)),
         source=Source("llama-cpp-python==0.3.36", {"CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF"}),
+        files={"llama.cpp-q8_0-1": "llama.cpp-q8_0", "llama.cpp-q4_0-1": "llama.cpp-q4_0"},
+        threads=dict.fromkeys(("llama.cpp-q8_0-1", "llama.cpp-q4_0-1"), 1),
     ),
     "genai": Library(
         ("onnxruntime-genai==0.18.0", "onnxruntime==1.31.1", "onnx-ir==0.2.1", _TORCH, "transformers==4.57.6"),

@@ -1,8 +1,9 @@
 """llama.cpp with weights in Q8_0 and Q4_0, through the C interface that llama-cpp-python declares.
 
 The calls and settings are those of `llama-bench`: a prompt is one batch, a step is a batch of one token, keys and
-values are float16, and flash attention is chosen by llama.cpp. Choosing the best token is part of the time, as in all
-other libraries; `llama-bench` chooses none.
+values are float16, and flash attention is chosen by llama.cpp. Texts that run together are sequences of one batch, as
+in its `batched-bench`. Choosing the best token is part of the time, as in all other libraries; `llama-bench` chooses
+none.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from benchmarks.peers.catalogue import Job
 from benchmarks.shapes import VOCABULARY
 from kerasformer.bench.question import Facts, Question, Tokens
 
-_TYPES = {"llama.cpp-q8_0": "Q8_0", "llama.cpp-q4_0": "Q4_0"}
 _CAPACITY = 1024
-"""Slots of the cache, as in a kerasformer bundle by default."""
+"""Slots of the cache of each text, as in a kerasformer bundle by default."""
 
 
 class Model:
@@ -29,6 +31,8 @@ class Model:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._file = job.folder / "model.gguf"
+        self._type = "Q8_0" if "-q8_0" in job.variant else "Q4_0"
+        self._contexts: dict[int, Any] = {}
 
     def prepare(self) -> None:
         """Converts the checkpoint with llama.cpp's converter, and quantizes it."""
@@ -37,7 +41,7 @@ class Model:
         import llama_cpp
 
         settings = llama_cpp.llama_model_quantize_default_params()
-        settings.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{_TYPES[self._job.variant]}")
+        settings.ftype = getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{self._type}")
         if llama_cpp.llama_model_quantize(bytes(plain), bytes(self._file), settings):
             raise RuntimeError(f"llama.cpp could not quantize {plain}")
         plain.unlink()
@@ -55,34 +59,58 @@ class Model:
         """See `Subject.load`."""
         llama = self._llama
         self._model = llama.llama_model_load_from_file(bytes(self._file), llama.llama_model_default_params())
-        settings = llama.llama_context_default_params()
-        settings.n_ctx = settings.n_batch = _CAPACITY
-        if threads is not None:
-            settings.n_threads = settings.n_threads_batch = threads
-        self._context = llama.llama_init_from_model(self._model, settings)
-        if not self._model or not self._context:
+        if not self._model:
             raise RuntimeError(f"llama.cpp could not load {self._file}")
+        self._threads = threads
+        self._context_of(1)
         self._vocab_size = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
         shape = self._job.shape
         return Facts("llama.cpp", shape.kind, shape.generates, _CAPACITY, size_mb=self._file.stat().st_size / 1e6)
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
         """See `Subject.answer`."""
-        import numpy as np
+        if question.beams > 1:
+            raise ValueError("llama.cpp has no beam search")
+        llama, context, rows = self._llama, self._context_of(question.batch), question.batch
+        llama.llama_memory_clear(llama.llama_get_memory(context), True)
+        ids = question.ids(VOCABULARY)
+        batch, position = llama.llama_batch_init(ids.size, 0, 1), 0
+        try:
+            for _ in range(question.write):
+                _fill(batch, ids, position)
+                if llama.llama_decode(context, batch):
+                    raise RuntimeError("llama_decode failed")
+                position += ids.shape[1]
+                last = [llama.llama_get_logits_ith(context, row) for row in range(-rows, 0)]
+                ids = np.array([[np.ctypeslib.as_array(logits, (self._vocab_size,)).argmax()] for logits in last])
+                on_token()
+        finally:
+            llama.llama_batch_free(batch)
+        return Tokens(question.batch * question.read, question.batch * question.write)
 
-        if question.batch > 1 or question.beams > 1:
-            raise ValueError("llama.cpp is measured with one text and greedy search")
-        llama, (prompt,) = self._llama, question.ids(VOCABULARY).tolist()
-        llama.llama_memory_clear(llama.llama_get_memory(self._context), True)
-        tokens = prompt
-        for _ in range(question.write):
-            ids = (llama.llama_token * len(tokens))(*tokens)
-            if llama.llama_decode(self._context, llama.llama_batch_get_one(ids, len(tokens))):
-                raise RuntimeError("llama_decode failed")
-            logits = llama.llama_get_logits_ith(self._context, -1)
-            tokens = [int(np.ctypeslib.as_array(logits, (self._vocab_size,)).argmax())]
-            on_token()
-        return Tokens(len(prompt), question.write)
+    def _context_of(self, rows: int) -> Any:
+        """Returns the context for this number of texts, each with a cache of its own."""
+        if rows not in self._contexts:
+            llama = self._llama
+            settings = llama.llama_context_default_params()
+            settings.n_ctx, settings.n_batch, settings.n_seq_max = rows * _CAPACITY, _CAPACITY, rows
+            if self._threads is not None:
+                settings.n_threads = settings.n_threads_batch = self._threads
+            context = llama.llama_init_from_model(self._model, settings)
+            if not context:
+                raise RuntimeError(f"llama.cpp could not create a cache for {rows} texts of {_CAPACITY} tokens")
+            self._contexts[rows] = context
+        return self._contexts[rows]
+
+
+def _fill(batch: Any, ids: np.ndarray, position: int) -> None:
+    """Fills a batch with the next tokens `(B, T)` of all texts; the logits of the last token of each are computed."""
+    rows, length = ids.shape
+    batch.n_tokens = ids.size
+    for index, (row, offset) in enumerate(np.ndindex(rows, length)):
+        batch.token[index] = int(ids[row, offset])
+        batch.pos[index], batch.n_seq_id[index], batch.seq_id[index][0] = position + offset, 1, row
+        batch.logits[index] = offset == length - 1
 
 
 def _convert(checkpoint: Path, target: Path) -> None:

@@ -22,14 +22,16 @@ class Results:
     Args:
         rounds: Number of answers of each variant to each question.
         threads: Number of CPU threads.
+        clock: Clock of all times: `"elapsed"` or `"processor"`.
     """
 
-    def __init__(self, rounds: int, threads: int) -> None:
+    def __init__(self, rounds: int, threads: int, clock: str = "elapsed") -> None:
         self._head: dict[str, Any] = {
             "machine": machine(),
             "versions": versions(),
             "rounds": rounds,
             "threads": threads,
+            "clock": clock,
         }
         self._figures: dict[str, list[SubjectFigures]] = {}
         self._failures: dict[str, dict[str, str]] = {}
@@ -59,24 +61,30 @@ class Results:
         host = self._head["machine"]
         return (
             f"{host['cpu']}, {self._head['threads']} threads, random weights, greedy search, best of "
-            f"{self._head['rounds']} alternating rounds"
+            f"{self._head['rounds']} alternating rounds{self._clock()}"
         )
+
+    def _clock(self) -> str:
+        return ", processor time of all threads" if self._head["clock"] == "processor" else ""
 
     def _markdown(self) -> str:
         host = self._head["machine"]
         ours = ", ".join(f"{name} {version}" for name, version in self._head["versions"].items())
         theirs = "; ".join(f"{name}: {', '.join(packages)}" for name, packages in _requirements().items())
-        rounds = f"{self._head['threads']} threads, {self._head['rounds']} rounds"
+        rounds = f"{self._head['threads']} threads, {self._head['rounds']} rounds{self._clock()}"
         parts = [f"{host['cpu']}, {rounds}, {host['system']}; {ours}. Peers: {theirs}.\n"]
         for shape, figures in self._figures.items():
-            for index, work in enumerate(SHAPES[shape].works):
-                rows = [_speeds(one, one.works[index], SHAPES[shape].generates) for one in figures]
-                parts.append(markdown(work.title, _speed_heads(figures, SHAPES[shape].generates), rows))
+            for title in (work.title for work in SHAPES[shape].works):
+                measured = [(one, work) for one in figures for work in one.works if work.work == title]
+                rows = [_speeds(one, work, SHAPES[shape].generates) for one, work in measured]
+                parts.append(markdown(title, _speed_heads([one for one, _ in measured], SHAPES[shape].generates), rows))
+                missing = {one.name: one.failures[title] for one in figures if title in one.failures}
+                parts += [f"- {title_of(name)} is missing: {reason}\n" for name, reason in missing.items()]
             parts.append(
                 markdown(f"{SHAPES[shape].title}, opening, memory and size", _SIZE_HEADS, map(_sizes, figures))
             )
             for name, reason in self._failures[shape].items():
-                parts.append(f"- {title_of(name)} is not supported: {reason}")
+                parts.append(f"- {title_of(name)} is not supported: {reason}\n")
             parts.append("")
         return "\n".join(parts)
 
@@ -85,16 +93,18 @@ class Results:
         panels = []
         for shape, figures in self._figures.items():
             writes = SHAPES[shape].generates
+            title = SHAPES[shape].works[0].title
+            measured = [(one.name, work) for one in figures for work in one.works if work.work == title]
             bars = [
-                Bar(title_of(one.name), value, f"{value:,.0f}  ({_best(one.works[0])}×)", one.name in OURS)
-                for one in figures
-                for value in [one.works[0].best_tokens_s if writes else 1000 * one.works[0].best_s]
+                Bar(title_of(name), value, f"{value:,.0f}  ({_best(work)}×)", name in OURS)
+                for name, work in measured
+                for value in [work.best_tokens_s if writes else 1000 * work.best_s]
             ]
             bars.sort(key=lambda bar: -bar.value if writes else bar.value)
             unit = "new tokens/s, prompt included (more is better)" if writes else "ms (less is better)"
             if bars:
-                unit += f"; in brackets: × {title_of(figures[0].name)}"
-                panels.append(Panel(SHAPES[shape].works[0].title, unit, tuple(bars)))
+                unit += f"; in brackets: × {title_of(measured[0][0])}"
+                panels.append(Panel(title, unit, tuple(bars)))
         return panels
 
 
@@ -105,7 +115,16 @@ def _speed_heads(figures: list[SubjectFigures], writes: bool) -> list[str]:
     base = title_of(figures[0].name) if figures else ""
     ratios = [f"× {base}, best", "median"]
     if writes:
-        decode = ["prefill tokens/s", "decode tokens/s", "first token ms", "token ms, p50", "p90", "p99"]
+        decode = [
+            "prefill tokens/s, best",
+            "median",
+            "decode tokens/s, best",
+            "median",
+            "first token ms",
+            "token ms, p50",
+            "p90",
+            "p99",
+        ]
         return ["", "tokens/s, best", "median", *ratios, *decode]
     return ["", "ms, best", "median", *ratios, "ms, p50", "p90", "p99"]
 
@@ -116,15 +135,13 @@ def _speeds(one: SubjectFigures, own: WorkFigures, writes: bool) -> list[str]:
     if not writes:
         return [title_of(one.name), f"{1000 * own.best_s:.1f}", f"{1000 * own.median_s:.1f}", *ratios, *latency]
     speeds = [f"{own.best_tokens_s:.1f}", f"{own.tokens_s:.1f}"]
-    prefill = "–" if own.prefill_tokens_s is None else f"{own.prefill_tokens_s:.0f}"
-    decode = "–" if own.decode_tokens_s is None else f"{own.decode_tokens_s:.1f}"
+    rates = [own.best_prefill_tokens_s, own.prefill_tokens_s, own.best_decode_tokens_s, own.decode_tokens_s]
     first = "–" if own.first_token_ms is None else f"{own.first_token_ms.p50:.0f}"
     return [
         title_of(one.name),
         *speeds,
         *ratios,
-        prefill,
-        decode,
+        *("–" if rate is None else f"{rate:.1f}" for rate in rates),
         first,
         *(latency if own.latency_of == "token" else ["–"] * 3),
     ]

@@ -10,13 +10,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchmarks.export import export_in_subprocess
 from benchmarks.peers import environments, genai
 from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of
 from benchmarks.quiet import quiet_environment
 from benchmarks.shapes import SHAPES, write_checkpoint
-from kerasformer.bench.rounds import Answers, first_answers, measure
+from kerasformer.bench.rounds import Answers, Workload, first_answers, measure
 from kerasformer.bench.run import with_ratios
 from kerasformer.bench.speed_figures import SubjectFigures, subject_figures
 from kerasformer.bench.worker_process import Worker
@@ -36,6 +37,7 @@ class Run:
         rounds: Number of answers of each variant to each question.
         threads: Number of CPU threads.
         fresh: Whether to export our bundles again.
+        clock: Clock that all times are measured with, one of `CLOCKS`.
     """
 
     folder: Path
@@ -43,6 +45,7 @@ class Run:
     rounds: int
     threads: int
     fresh: bool = False
+    clock: str = "elapsed"
 
 
 class UnsupportedError(Exception):
@@ -68,8 +71,8 @@ def run(settings: Run, shape: str, names: list[str]) -> tuple[list[SubjectFigure
                 _log(f"{shape} {name}: prepare")
                 command = _prepared(settings, shape, name)
                 _log(f"{shape} {name}: open")
-                workers[name] = Worker(name, command, _environment())
-                answers[name] = first_answers(workers[name], works)
+                workers[name] = Worker(name, command, _environment(name))
+                answers[name] = _first_answers(workers[name], works)
             except (UnsupportedError, KerasformerError) as error:
                 failures[name] = str(error)
                 _log(f"{shape} {name}: {error}")
@@ -83,16 +86,37 @@ def run(settings: Run, shape: str, names: list[str]) -> tuple[list[SubjectFigure
     return with_ratios(figures) if figures else [], failures
 
 
+def _first_answers(worker: Worker, works: Sequence[Workload]) -> list[Answers]:
+    """Runs each batch once. A workload that the variant cannot run has a reason instead of answers.
+
+    Raises:
+        UnsupportedError: it cannot run any of them.
+    """
+    answers: list[Answers] = []
+    for work in works:
+        try:
+            answers += first_answers(worker, [work])
+        except KerasformerError as error:
+            _log(f"{work.title}: {error}")
+            answers.append(Answers([], failure=str(error)))
+    if all(each.failure is not None for each in answers):
+        raise UnsupportedError(answers[0].failure)
+    return answers
+
+
 def _prepared(settings: Run, shape: str, name: str) -> list[str]:
     """Prepares the files of a variant and returns the command of its worker process."""
     models = settings.folder / shape
     checkpoint, target = models / "checkpoint", models / name
+    own = [sys.executable, "-m", "kerasformer.bench.worker"]
     if name == "keras":
-        return [sys.executable, "-m", "kerasformer.bench.worker", str(checkpoint), str(settings.threads)]
+        return [*own, str(checkpoint), str(settings.threads), settings.clock]
     if name in OURS:
         _export(checkpoint, target, name, SHAPES[shape].long_lengths, settings.fresh)
-        return [sys.executable, "-m", "kerasformer.bench.worker", str(target), str(settings.threads)]
+        return [*own, str(target), str(settings.threads), settings.clock]
     library = library_of(name)
+    threads = LIBRARIES[library].threads.get(name, settings.threads)
+    target = models / LIBRARIES[library].files.get(name, name)
     python = environments.find(library, LIBRARIES[library], settings.environments)
     if python is None:
         raise UnsupportedError(f"no environment. Create it with: python -m benchmarks.peers setup {library}")
@@ -102,15 +126,15 @@ def _prepared(settings: Run, shape: str, name: str) -> list[str]:
         genai.write_config(models / bundle, target)
         (target / "prepared").touch()
         checkpoint = models / bundle
-    arguments = [name, shape, str(checkpoint), str(target), str(settings.threads)]
+    arguments = [name, shape, str(checkpoint), str(target)]
     worker = [str(python), "-m", "benchmarks.peers.worker"]
     marker = target / "prepared"
     if not marker.exists():
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
-        _run_checked([*worker, "prepare", *arguments])
+        _run_checked([*worker, "prepare", *arguments], name)
         marker.touch()
-    return [*worker, "serve", *arguments]
+    return [*worker, "serve", *arguments, str(threads), settings.clock]
 
 
 def _export(checkpoint: Path, target: Path, name: str, lengths: Sequence[int], fresh: bool) -> None:
@@ -124,11 +148,10 @@ def _export(checkpoint: Path, target: Path, name: str, lengths: Sequence[int], f
         raise UnsupportedError(f"the export failed with status {error.returncode}") from error
 
 
-def _run_checked(command: list[str]) -> None:
+def _run_checked(command: list[str], name: str) -> None:
+    outputs: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     try:
-        process = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=_environment(), timeout=PREPARE_S
-        )
+        process = subprocess.run(command, **outputs, env=_environment(name), timeout=PREPARE_S)
     except subprocess.TimeoutExpired as error:
         raise UnsupportedError(f"the preparation took more than {PREPARE_S} s") from error
     if process.returncode:
@@ -136,9 +159,10 @@ def _run_checked(command: list[str]) -> None:
         raise UnsupportedError(lines[-1] if lines else f"the preparation ended with status {process.returncode}")
 
 
-def _environment() -> dict[str, str]:
-    """Returns the environment variables of workers, with this repository on the Python path."""
-    return {**quiet_environment(), "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+def _environment(name: str) -> dict[str, str]:
+    """Returns the environment variables of the worker of a variant, with this repository on the Python path."""
+    own = {} if name in OURS else LIBRARIES[library_of(name)].environment
+    return {**own, **quiet_environment(), "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
 def _log(line: str) -> None:

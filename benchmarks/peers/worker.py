@@ -1,4 +1,7 @@
-"""Worker of a variant: `python -m benchmarks.peers.worker prepare|serve VARIANT SHAPE CHECKPOINT FOLDER [THREADS]`."""
+"""Worker of a variant.
+
+`python -m benchmarks.peers.worker prepare|serve VARIANT SHAPE CHECKPOINT FOLDER [THREADS CLOCK]`
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,19 @@ from pathlib import Path
 
 from benchmarks.peers.catalogue import LIBRARIES, Job, library_of
 from benchmarks.shapes import SHAPES
-from kerasformer.bench.worker import reserve_stdout, serve
+from kerasformer.bench.worker import clock_of, reserve_stdout, serve
 
 
 def main() -> None:
     """Prepares the files of a variant, or answers questions with it."""
     replies = reserve_stdout()
-    work, variant, shape, checkpoint, folder, *threads = sys.argv[1:]
+    work, variant, shape, checkpoint, folder, *settings = sys.argv[1:]
     peer = LIBRARIES[library_of(variant)].model(Job(variant, SHAPES[shape], Path(checkpoint), Path(folder)))
     if work == "prepare":
         peer.prepare()
     else:
-        serve(peer, int(threads[0]) if threads else None, sys.stdin, replies)
+        threads, clock = settings
+        serve(peer, int(threads), sys.stdin, replies, clock_of(clock))
 
 
 if __name__ == "__main__":

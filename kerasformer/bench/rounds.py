@@ -44,10 +44,12 @@ class Answers:
     Attributes:
         first: First run of each batch, which includes compilation and warm-up.
         rounds: Later runs, by round and batch.
+        failure: Reason why the subject cannot run the workload; `None` if it can.
     """
 
     first: list[Sample]
     rounds: list[list[Sample]] = field(default_factory=list)
+    failure: str | None = None
 
 
 def first_answers(subject: Answering, works: Sequence[Workload]) -> list[Answers]:
@@ -63,7 +65,7 @@ def measure(
     progress: StageProgress | None = None,
     pause: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Measures all subjects in turns.
+    """Measures all subjects in turns, each in the workloads that it can run.
 
     Args:
         subjects: Subjects by name.
@@ -82,6 +84,8 @@ def measure(
             if progress:
                 progress(work.title, number, rounds)
             for name, subject in subjects.items():
+                if answers[name][index].failure is not None:
+                    continue
                 answers[name][index].rounds.append([subject.answer(question) for question in work.questions])
                 pause(PAUSE)
 

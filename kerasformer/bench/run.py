@@ -14,7 +14,7 @@ from kerasformer import sources as source_folders
 from kerasformer.bench.machine import machine, versions
 from kerasformer.bench.question import Facts, Question
 from kerasformer.bench.rounds import Answers, Workload, check_rounds, first_answers, measure
-from kerasformer.bench.speed_figures import SubjectFigures, ratio, subject_figures
+from kerasformer.bench.speed_figures import SubjectFigures, WorkFigures, ratio, subject_figures
 from kerasformer.bench.worker_process import Worker
 from kerasformer.errors import CapacityError, InputError, argument
 from kerasformer.progress import StageProgress
@@ -113,12 +113,12 @@ def bench(
 
 
 def with_ratios(subjects: Sequence[SubjectFigures]) -> list[SubjectFigures]:
-    """Adds ratios to the first subject."""
-    base = subjects[0].works
+    """Adds ratios to the first subject that can run the workload."""
+    bases: dict[str, WorkFigures] = {}
+    for work in (work for one in subjects for work in one.works):
+        bases.setdefault(work.work, work)
     return [
-        replace(
-            one, works=[replace(work, ratio=ratio(first, work)) for first, work in zip(base, one.works, strict=True)]
-        )
+        replace(one, works=[replace(work, ratio=ratio(bases[work.work], work)) for work in one.works])
         for one in subjects
     ]
 

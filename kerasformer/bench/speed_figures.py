@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kerasformer.bench.rounds import Answers, Workload
 from kerasformer.bench.worker import Sample
@@ -46,8 +46,10 @@ class WorkFigures:
         tokens_s: New tokens per second, including prefill, or input tokens per second if none are generated; computed
             with `median_s`.
         best_tokens_s: The same, computed with `best_s`.
-        prefill_tokens_s: Prompt tokens per second until the first new token.
-        decode_tokens_s: New tokens per second after the first one.
+        prefill_tokens_s: Prompt tokens per second until the first new token; the median of all runs.
+        best_prefill_tokens_s: The same of the fastest run.
+        decode_tokens_s: New tokens per second after the first one; the median of all runs.
+        best_decode_tokens_s: The same of the fastest run.
         first_token_ms: Time until the first new token.
         latency_ms: Latency of each token after the first, or of each answer if tokens are not generated or reported.
         latency_of: `"token"` or `"answer"`.
@@ -62,7 +64,9 @@ class WorkFigures:
     tokens_s: float
     best_tokens_s: float
     prefill_tokens_s: float | None
+    best_prefill_tokens_s: float | None
     decode_tokens_s: float | None
+    best_decode_tokens_s: float | None
     first_token_ms: Percentiles | None
     latency_ms: Percentiles
     latency_of: str
@@ -85,7 +89,8 @@ class SubjectFigures:
         runtime_mb: Resident memory after the import, in 10^6 bytes.
         peak_mb: Peak resident memory, including mapped files, in 10^6 bytes.
         model_mb: Difference of these, the memory of the model.
-        works: Figures of each workload.
+        works: Figures of each workload that the subject can run.
+        failures: Reasons why it cannot run the others, by their titles.
     """
 
     name: str
@@ -99,11 +104,15 @@ class SubjectFigures:
     peak_mb: float
     model_mb: float
     works: list[WorkFigures]
+    failures: dict[str, str] = field(default_factory=dict)
 
 
 def subject_figures(worker: Worker, works: Sequence[Workload], answers: Sequence[Answers]) -> SubjectFigures:
-    """Computes the figures of a subject, without ratios."""
-    first = answers[0].first[0]
+    """Computes the figures of a subject that can run at least one of the workloads, without ratios."""
+    by_title = {work.title: measured for work, measured in zip(works, answers, strict=True)}
+    failures = {title: measured.failure for title, measured in by_title.items() if measured.failure is not None}
+    done = {title: measured for title, measured in by_title.items() if title not in failures}
+    first = next(iter(done.values())).first[0]
     return SubjectFigures(
         name=worker.name,
         engine=worker.facts.engine,
@@ -115,7 +124,8 @@ def subject_figures(worker: Worker, works: Sequence[Workload], answers: Sequence
         runtime_mb=worker.runtime_mb,
         peak_mb=worker.peak_mb,
         model_mb=worker.peak_mb - worker.runtime_mb,
-        works=[work_figures(work.title, measured) for work, measured in zip(works, answers, strict=True)],
+        works=[work_figures(title, measured) for title, measured in done.items()],
+        failures=failures,
     )
 
 
@@ -131,6 +141,8 @@ def work_figures(title: str, answers: Answers) -> WorkFigures:
     steps = [
         after - before for sample in samples for before, after in zip(sample.marks, sample.marks[1:], strict=False)
     ]
+    prefills = [sample.tokens.read / sample.marks[0] for sample in samples] if reports_tokens else []
+    decodes = [_decode_rate(sample) for sample in samples] if steps else []
     return WorkFigures(
         work=title,
         seconds=[statistics.fmean(sample.seconds for sample in samples) for samples in answers.rounds],
@@ -139,8 +151,10 @@ def work_figures(title: str, answers: Answers) -> WorkFigures:
         first_s=statistics.fmean(sample.seconds for sample in answers.first),
         tokens_s=tokens / median_s,
         best_tokens_s=tokens / best_s,
-        prefill_tokens_s=statistics.median(s.tokens.read / s.marks[0] for s in samples) if reports_tokens else None,
-        decode_tokens_s=statistics.median(map(_decode_rate, samples)) if steps else None,
+        prefill_tokens_s=statistics.median(prefills) if prefills else None,
+        best_prefill_tokens_s=max(prefills, default=None),
+        decode_tokens_s=statistics.median(decodes) if decodes else None,
+        best_decode_tokens_s=max(decodes, default=None),
         first_token_ms=percentiles([sample.marks[0] for sample in samples]) if reports_tokens else None,
         latency_ms=percentiles(steps or [sample.seconds for sample in samples]),
         latency_of="token" if steps else "answer",

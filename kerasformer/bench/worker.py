@@ -2,12 +2,13 @@
 
 The protocol has one JSON object per line. The worker writes `{"import_s", "load_s", "runtime_mb", "facts"}` once, then
 `{"seconds", "tokens", "marks", "peak_mb"}` for each batch, or `{"error": {"kind", "message"}}`. It reads a `Question`
-for each batch, and exits at the end of its input. It requires only NumPy, so that it runs in the environments of other
-libraries.
+for each batch, and exits at the end of its input, or if the model cannot be loaded. It requires only NumPy, so that it
+runs in the environments of other libraries.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -19,8 +20,11 @@ from typing import IO, Any
 
 from kerasformer.bench.process_memory import peak_mb, reset_peak
 from kerasformer.bench.question import Question, Subject, Tokens
+from kerasformer.errors import InputError
 
 Clock = Callable[[], float]
+CLOCKS: dict[str, Clock] = {"elapsed": time.perf_counter, "processor": time.process_time}
+"""Clocks by name: elapsed time, and processor time of all threads of this process."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def serve(
     clock: Clock = time.perf_counter,
     opening: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Loads the subject and runs batches until the input ends. An error is reported and ends the loop.
+    """Loads the subject and runs batches until the input ends. Errors are reported.
 
     Args:
         subject: Subject to measure.
@@ -77,12 +81,36 @@ def serve(
         loaded = clock()
         times = {"import_s": imported - start, "load_s": loaded - before, "runtime_mb": runtime_mb}
         _reply(replies, {**times, "facts": asdict(facts)})
-        for line in questions:
-            fields = json.loads(line)
+    except Exception as error:  # any error of a library is sent to the controlling process, which raises it
+        _reply(replies, _described(error))
+        return
+    for line in questions:
+        fields = json.loads(line)
+        try:
             sample = timed(subject, Question(**{**fields, "texts": tuple(fields["texts"])}), clock)
             _reply(replies, {**asdict(sample), "peak_mb": peak_mb()})
-    except Exception as error:  # any error of a library is sent to the controlling process, which raises it
-        _reply(replies, {"error": {"kind": type(error).__name__, "message": str(error)}})
+        except Exception as error:  # likewise; the subject may be able to run other batches
+            _reply(replies, _described(error))
+
+
+def clock_of(name: str) -> Clock:
+    """Returns the clock of this name.
+
+    Raises:
+        InputError: it does not exist, or is too coarse on this system for the time of a token.
+    """
+    if name not in CLOCKS:
+        raise InputError(f"The clock must be one of {', '.join(CLOCKS)}. Received: {name!r}")
+    if name == "processor" and sys.platform == "win32":  # whatever `time.get_clock_info` tells
+        raise InputError(
+            "Windows counts processor time in steps of about 16 ms, which is too coarse. Measure elapsed time instead, "
+            "or use Linux or macOS"
+        )
+    return CLOCKS[name]
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    return {"error": {"kind": type(error).__name__, "message": str(error)}}
 
 
 def reserve_stdout() -> IO[str]:
@@ -97,13 +125,18 @@ def _reply(replies: IO[str], content: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS]`."""
+    """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS [CLOCK]]`."""
     replies = reserve_stdout()
     from kerasformer.bench.own_models import Source
     from kerasformer.process import compact_loading
 
-    source, *threads = sys.argv[1:]
-    serve(Source(source), int(threads[0]) if threads else None, sys.stdin, replies, opening=compact_loading)
+    parser = argparse.ArgumentParser(prog="python -m kerasformer.bench.worker")
+    parser.add_argument("source")
+    parser.add_argument("threads", nargs="?", type=int)
+    parser.add_argument("clock", nargs="?", default="elapsed", choices=CLOCKS)
+    options = parser.parse_args()
+    clock = clock_of(options.clock)
+    serve(Source(options.source), options.threads, sys.stdin, replies, clock, opening=compact_loading)
 
 
 if __name__ == "__main__":

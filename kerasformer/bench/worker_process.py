@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -65,8 +66,9 @@ class Worker:
         """
         if self._child.stdin is None:
             raise KerasformerError(f"{self.name} has no standard input")
-        self._child.stdin.write(json.dumps(asdict(question)) + "\n")
-        self._child.stdin.flush()
+        with suppress(BrokenPipeError):  # the process has ended; `_read` reports it
+            self._child.stdin.write(json.dumps(asdict(question)) + "\n")
+            self._child.stdin.flush()
         reply = self._read()
         sample = Sample(reply["seconds"], Tokens(*reply["tokens"]), tuple(reply["marks"]))
         if sample.tokens.written != question.write * question.batch:
