@@ -60,7 +60,7 @@ async def _content(request: Request, limits: Limits) -> bytes:
 
 def _parsed(content: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(content.decode(), parse_constant=_refuse)
+        value = json.loads(content.decode(), parse_constant=_refuse, object_pairs_hook=_object)
         # A lone surrogate, which JSON can write as \ud800, is no text.
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
@@ -68,6 +68,15 @@ def _parsed(content: bytes) -> dict[str, Any]:
         raise ApiError(400, f"The body of the request is not valid JSON in UTF-8: {reason}") from None
     if not isinstance(value, dict):
         raise ApiError(400, f"The body of the request must be a JSON object. Received: {type(value).__name__}")
+    return value
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):  # readers differ in which of the two they use
+        names = [name for name, _ in pairs]
+        double = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"an object has the name {double[:80]!r} twice")
     return value
 
 

@@ -56,7 +56,8 @@ def read_chat(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> 
         "tools": _tools(fields),
     }
     lengths = ("max_completion_tokens", "max_tokens")
-    sampling = read_sampling(fields, limits, num_prompts=1, default_tokens=None, lengths=lengths)
+    vocab_size = model.pipe.model.vocab_size
+    sampling = read_sampling(fields, limits, num_prompts=1, vocab_size=vocab_size, default_tokens=None, lengths=lengths)
     count = fields.read("top_logprobs", top_candidates(None))
     wanted = fields.read("logprobs", BOOLEAN, False)
     if count and not wanted:

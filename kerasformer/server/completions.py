@@ -37,7 +37,12 @@ def read_completion(body: Mapping[str, Any], models: ServedModels, limits: Limit
         if not all(isinstance(prompt, str) for prompt in prompts):
             raise ApiError(400, f"A prompt of {model.name} must be a string. Received: token ids", param="prompt")
     sampling = read_sampling(
-        fields, limits, num_prompts=len(prompts), default_tokens=_DEFAULT_TOKENS, lengths=("max_tokens",)
+        fields,
+        limits,
+        num_prompts=len(prompts),
+        vocab_size=model.pipe.model.vocab_size,
+        default_tokens=_DEFAULT_TOKENS,
+        lengths=("max_tokens",),
     )
     num_candidates = fields.read("logprobs", top_candidates(_MAX_CANDIDATES))
     echo = fields.read("echo", BOOLEAN, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -88,6 +89,11 @@ async def respond(request: Request, asked: EmbeddingRequest, measurements: Measu
 
     vectors, count = await while_connected(request, asked.model.jobs.start(whole).result())
     measurements.prompt_tokens.labels(asked.model.name).inc(count)
+    # In a thread, as two thousand vectors are tens of megabytes of JSON, during which others must be served.
+    return await asyncio.to_thread(_response, asked, vectors, count)
+
+
+def _response(asked: EmbeddingRequest, vectors: list[np.ndarray], count: int) -> Response:
     data = [
         {"object": "embedding", "index": index, "embedding": _encoded(vector, asked.encoding)}
         for index, vector in enumerate(vectors)

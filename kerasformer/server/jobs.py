@@ -17,6 +17,9 @@ from kerasformer.server.replies import overloaded
 _GRACE = 5.0
 """Seconds after the timeout in which a thread can still end a text by itself."""
 
+_POLL = 0.1
+"""Seconds between two checks whether a job that waits for other texts was cancelled."""
+
 Compute = Callable[["Job"], Generator[Any, None, None]]
 """Computes the events of a job, in a thread."""
 
@@ -107,6 +110,38 @@ class Job:
             self._loop.call_soon_threadsafe(self._events.put_nowait, (event, error, is_last))
 
 
+class _Rows:
+    """The texts that may be generated at the same time.
+
+    Args:
+        limit: Their number.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = self._free = limit
+        self._changed = threading.Condition()
+
+    def take(self, count: int, job: Job) -> None:
+        """Waits until this number of texts is free.
+
+        Raises:
+            ApiError: the time of the job has passed, or it was cancelled.
+        """
+        count = min(count, self._limit)
+        with self._changed:
+            while self._free < count and job.remaining > 0 and not job.is_cancelled():
+                self._changed.wait(min(_POLL, job.remaining))
+            if self._free < count or job.remaining <= 0:
+                raise overloaded("The server is busy, and the request has waited too long. Try again later")
+            self._free -= count
+
+    def release(self, count: int) -> None:
+        """Ends this number of texts."""
+        with self._changed:
+            self._free += min(count, self._limit)
+            self._changed.notify_all()
+
+
 class Jobs:
     """The jobs of one model: some are computed, some wait, and more are refused.
 
@@ -123,17 +158,21 @@ class Jobs:
         self._cancelled = measurements.cancelled.labels(model)
         self._lock = threading.Lock()
         self._jobs: set[Job] = set()
+        self._rows = _Rows(limits.max_rows)
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def start(self, compute: Compute) -> Job:
+    def start(self, compute: Compute, rows: int = 1) -> Job:
         """Starts a job.
 
+        Args:
+            compute: Computes its events.
+            rows: Number of texts that it generates at the same time.
         Raises:
             ApiError: too many jobs wait.
         """
-        job = Job(self._counted(compute), self._limits.timeout)
+        job = Job(self._counted(compute, rows), self._limits.timeout)
         with self._lock:
             if len(self._jobs) >= self._limits.running + self._limits.waiting:
                 raise overloaded("The server is busy with other requests. Try again later")
@@ -150,18 +189,20 @@ class Jobs:
             job.cancel()
         self._executor.shutdown(wait=True, cancel_futures=True)
 
-    def _counted(self, compute: Compute) -> Compute:
+    def _counted(self, compute: Compute, rows: int) -> Compute:
         """Counts a job as running while it is computed."""
 
         def run(job: Job) -> Generator[Any, None, None]:
-            self._waiting.dec()
-            if job.remaining <= 0:
-                raise overloaded("The server is busy, and the request has waited too long. Try again later")
+            try:
+                self._rows.take(rows, job)
+            finally:
+                self._waiting.dec()
             self._running.inc()
             try:
                 yield from compute(job)
             finally:
                 self._running.dec()
+                self._rows.release(rows)
 
         return run
 

@@ -19,6 +19,8 @@ class Limits:
         max_tokens: Largest number of new tokens of a text that a request may ask for; `None` for the capacity of the
             cache.
         max_choices: Largest number of texts of one request, which is `n` times the number of prompts.
+        max_rows: Largest number of texts of a model that are generated at the same time, each of which has a cache in
+            memory; further requests wait. A request for more texts is computed alone.
         max_inputs: Largest number of texts of a request for embeddings.
         max_body: Largest size of a body in bytes.
         body_timeout: Seconds in which the headers of a request must arrive, and then its body; also the longest time in
@@ -32,6 +34,7 @@ class Limits:
     timeout: float = 300.0
     max_tokens: int | None = None
     max_choices: int = 16
+    max_rows: int = 32
     max_inputs: int = 2048
     max_body: int = 4 * 2**20
     body_timeout: float = 30.0

@@ -15,10 +15,6 @@ from kerasformer.server.replies import ApiError
 _OBJECT, _BIAS = instance("an object", dict), number(-100, 100)
 _STOPS = Kind("a string, or a list of 1 to 4 strings, none of them empty", lambda value: _stops(value))
 _MAX_BIASES = 1024
-_BIASES = Kind(
-    f"an object that maps token ids to numbers from -100 to 100, at most {_MAX_BIASES} of them",
-    lambda value: _biases(value),
-)
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
 """Fields that do not change an answer."""
 
@@ -45,7 +41,13 @@ class Sampling:
 
 
 def read_sampling(
-    fields: Fields, limits: Limits, *, num_prompts: int, default_tokens: int | None, lengths: tuple[str, ...]
+    fields: Fields,
+    limits: Limits,
+    *,
+    num_prompts: int,
+    vocab_size: int,
+    default_tokens: int | None,
+    lengths: tuple[str, ...],
 ) -> Sampling:
     """Reads the fields.
 
@@ -53,6 +55,7 @@ def read_sampling(
         fields: Fields of the request.
         limits: Limits of the server.
         num_prompts: Number of prompts of the request.
+        vocab_size: Number of tokens of the model.
         default_tokens: Number of new tokens of a request without a limit; by default that of the model.
         lengths: Names of the field for the number of new tokens.
     Raises:
@@ -66,7 +69,7 @@ def read_sampling(
         "repetition_penalty": fields.read("repetition_penalty", number(above=0)),
         "presence_penalty": fields.read("presence_penalty", number(-2, 2)),
         "frequency_penalty": fields.read("frequency_penalty", number(-2, 2)),
-        "sequence_bias": fields.read("logit_bias", _BIASES) or None,
+        "sequence_bias": fields.read("logit_bias", _biases_of(vocab_size)) or None,
         **_constraint(fields),
     }
     seed = fields.read("seed", integer(-(2**63), 2**64 - 1))
@@ -133,11 +136,20 @@ def _constraint(fields: Fields) -> dict[str, Any]:
     return {"json_schema": dict(schema)}
 
 
-def _biases(value: Any) -> tuple[tuple[tuple[int], float], ...]:
-    biases = _OBJECT.convert(value)
-    if len(biases) > _MAX_BIASES:
-        raise ValueError
-    return tuple(((int(token),), _BIAS.convert(bias)) for token, bias in biases.items())
+def _biases_of(vocab_size: int) -> Kind:
+    """Returns the kind of value that is converted to pairs of a token and its bias."""
+
+    def convert(value: Any) -> tuple[tuple[tuple[int], float], ...]:
+        biases = {int(token): _BIAS.convert(bias) for token, bias in _OBJECT.convert(value).items()}
+        if len(biases) > _MAX_BIASES or not all(0 <= token < vocab_size for token in biases):
+            raise ValueError
+        return tuple(((token,), bias) for token, bias in biases.items())
+
+    return Kind(
+        f"an object that maps token ids from 0 to {vocab_size - 1} to numbers from -100 to 100, at most {_MAX_BIASES} "
+        "of them",
+        convert,
+    )
 
 
 def _stops(value: Any) -> tuple[str, ...]:

@@ -58,8 +58,9 @@ async def respond(
         ClientDisconnect: the client left before the answer.
     """
     texts = Texts(asked.model, asked.prompts, asked.options, asked.sampling, asked.num_candidates, reuse, measurements)
+    rows = asked.sampling.n
     if asked.sampling.streams:
-        events = asked.model.jobs.start(texts.pieces).events()
+        events = asked.model.jobs.start(texts.pieces, rows).events()
         # Errors of the prompt and the settings are an HTTP status, which is not possible after the first piece.
         await while_connected(request, anext(events))
         return StreamingResponse(_sent(events, asked, texts), media_type="text/event-stream", headers=_UNBUFFERED)
@@ -67,7 +68,7 @@ async def respond(
     def whole(job: Job) -> Generator[list[Piece], None, None]:
         yield [piece for pieces in texts.pieces(job) for piece in pieces]
 
-    pieces = await while_connected(request, asked.model.jobs.start(whole).result())
+    pieces = await while_connected(request, asked.model.jobs.start(whole, rows).result())
     by_index: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_index.setdefault(piece.index, []).append(piece)

@@ -177,6 +177,41 @@ def test_a_request_that_waits_too_long():
     assert measurements.waiting.labels("m")._value.get() == measurements.running.labels("m")._value.get() == 0
 
 
+def test_texts_that_are_generated_at_once_are_limited():
+    """Requests wait for each other, one for more texts than the limit runs alone, and a cancelled one ends."""
+    measurements, running, most, ended = Measurements(), [], [], threading.Event()
+    jobs = Jobs("m", Limits(running=4, max_rows=4), measurements)
+
+    def generate(rows):
+        def compute(job):
+            running.append(rows)
+            most.append(sum(running))
+            threading.Event().wait(0.05)
+            running.remove(rows)
+            yield rows
+
+        return compute
+
+    def blocked(job):
+        yield ended.wait(10)
+
+    async def ask():
+        started = [jobs.start(generate(rows), rows) for rows in (3, 1, 3, 2, 9, 2, 4)]
+        assert [await job.result() for job in started] == [3, 1, 3, 2, 9, 2, 4]
+        first, second, third = jobs.start(blocked, 3), jobs.start(blocked, 3), jobs.start(generate(1), 1)
+        assert await third.result() == 1
+        second.cancel()
+        while len(jobs) > 1:
+            await asyncio.sleep(0.01)
+        ended.set()
+        await first.result()
+
+    asyncio.run(ask())
+    jobs.close()
+    assert all(rows <= 4 or rows == 9 for rows in most)
+    assert measurements.waiting.labels("m")._value.get() == measurements.running.labels("m")._value.get() == 0
+
+
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_client_that_reads_no_answer(reads):
     """A connection is aborted when nothing was read for some time, and not because the whole answer takes longer."""
