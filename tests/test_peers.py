@@ -7,8 +7,9 @@ from dataclasses import asdict
 from typing import NamedTuple
 
 import pytest
+import tokenizers
 
-from benchmarks.peers import running
+from benchmarks.peers import litert_lm_files, running
 from benchmarks.peers.catalogue import LIBRARIES, library_of, peers_for, title_of
 from benchmarks.peers.report import Results
 from benchmarks.shapes import SHAPES
@@ -79,6 +80,12 @@ def test_only_libraries_with_pytorch_put_waiting_threads_to_sleep(monkeypatch):
         assert "OMP_WAIT_POLICY" not in running._environment(name)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     assert running._environment("transformers")["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
+def test_each_id_is_a_word_for_litert_lm():
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(litert_lm_files._tokenizer(40)))
+    assert tokenizer.encode("w7 w39 w0").ids == [7, 39, 0]
+    assert tokenizer.decode([7, 39, 12]).count("w") == 3
 
 
 def test_variants_with_other_settings_run_files_of_others():

@@ -59,7 +59,7 @@ class Library:
         variants: Titles of the variants by name.
         shapes: Names of the shapes that each variant is measured on.
         source: Pinned package that is compiled for this machine; optional.
-        bundles: Names of our bundles that variants run with onnxruntime-genai, by variant.
+        bundles: Names of our bundles that variants run, by variant.
         files: For variants that run the files of another one, its name.
         threads: Number of CPU threads of variants that do not use that of the run.
         environment: Environment variables of the processes, unless they are already set.
@@ -185,6 +185,16 @@ LIBRARIES = {
             **dict.fromkeys(("genai-ours-int8", "genai-ours-int4"), ("gpt2", "tiny-gpt2", *_GROUPED)),
         },
         bundles={"genai-ours-int8": "onnx-int8", "genai-ours-int4": "onnx-int4"},
+    ),
+    "litert-lm": Library(
+        ("litert-lm-api==0.18.1", "numpy==2.4.6"),
+        "litert_lm_files",
+        {
+            "litert-lm-ours-int8": "LiteRT-LM, our file in int8",
+            "litert-lm-ours-int4": "LiteRT-LM, our file in int4",
+        },
+        dict.fromkeys(("litert-lm-ours-int8", "litert-lm-ours-int4"), ("gpt2", "tiny-gpt2", *_GROUPED)),
+        bundles={"litert-lm-ours-int8": "tflite-int8", "litert-lm-ours-int4": "tflite-int4"},
     ),
 }
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.export import export_in_subprocess
-from benchmarks.peers import environments, genai
+from benchmarks.peers import environments, genai, litert_lm_files
 from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of
 from benchmarks.quiet import quiet_environment
 from benchmarks.shapes import SHAPES, write_checkpoint
@@ -123,7 +123,8 @@ def _prepared(settings: Run, shape: str, name: str) -> list[str]:
     if bundle := LIBRARIES[library].bundles.get(name):
         _export(checkpoint, models / bundle, bundle, SHAPES[shape].long_lengths, settings.fresh)
         target.mkdir(parents=True, exist_ok=True)
-        genai.write_config(models / bundle, target)
+        write = genai.write_config if library == "genai" else litert_lm_files.write_file
+        write(models / bundle, target)
         (target / "prepared").touch()
         checkpoint = models / bundle
     arguments = [name, shape, str(checkpoint), str(target)]
