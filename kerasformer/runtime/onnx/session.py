@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ class OnnxSession:
         num_threads: int | None = None,
         providers: Sequence[str] | None = None,
     ) -> None:
-        onnxruntime = require("onnxruntime", "onnx")
+        onnxruntime = _onnxruntime()
         if name not in manifest.signatures:
             raise BundleError(
                 f"An ONNX bundle of this kind must have the signature {name!r}. Received: {list(manifest.signatures)} "
@@ -97,7 +98,7 @@ class OnnxSession:
         """
         binding = self.binding()
         # Kept alive until the end, as a binding does not own the memory of arrays.
-        tensors = {name: tensor(value) if isinstance(value, np.ndarray) else value for name, value in inputs.items()}
+        tensors = {name: tensor(value) for name, value in inputs.items()}
         for name, value in tensors.items():
             binding.bind_ortvalue_input(name, value)
         for name in outputs:
@@ -106,13 +107,20 @@ class OnnxSession:
         return list(binding.get_outputs())
 
 
-def tensor(array: np.ndarray) -> Any:
-    """Returns an `OrtValue` that shares the memory of an array and keeps it alive."""
-    return require("onnxruntime", "onnx").OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array))
+def tensor(value: Any) -> Any:
+    """Returns an `OrtValue` that shares the memory of an array and keeps it alive; an `OrtValue` is returned as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    return _onnxruntime().OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value))
+
+
+@cache
+def _onnxruntime() -> Any:
+    return require("onnxruntime", "onnx")
 
 
 def _options(num_threads: int | None) -> Any:
-    onnxruntime = require("onnxruntime", "onnx")
+    onnxruntime = _onnxruntime()
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3

@@ -69,6 +69,31 @@ class _Memory:
         return _Memory({name: tensor(value.numpy()[rows]) for name, value in self.tensors.items()}, texts)
 
 
+class _Slots:
+    """Which cache slots of each row have tokens, and the positions of these.
+
+    Args:
+        mask: int64 `(B, S)`, 0 for padding of a prompt; all later slots have tokens.
+    """
+
+    def __init__(self, mask: np.ndarray) -> None:
+        self._mask = mask
+        self._padded = not mask.all()
+
+    def mask(self, length: int) -> np.ndarray:
+        """Returns the mask of the first slots `(B, length)`, which must not be changed."""
+        missing = length - self._mask.shape[1]
+        if missing > 0:  # with room for more, so that most steps copy nothing
+            self._mask = np.pad(self._mask, [(0, 0), (0, missing + length)], constant_values=1)
+        return self._mask[:, :length]
+
+    def positions(self, start: int, length: int) -> np.ndarray:
+        """Returns the positions in slots from `start` to `length`, `(B, T)`; those of padding are valid, but no more."""
+        if self._padded:
+            return np.maximum(np.cumsum(self.mask(length), axis=1) - 1, 0)[:, start:]
+        return np.arange(start, length)[None].repeat(len(self._mask), axis=0)
+
+
 @dataclass(frozen=True)
 class _State:
     """State of a batch of `B` rows.
@@ -76,7 +101,8 @@ class _State:
     Attributes:
         caches: Keys and values of the decoder.
         version: Version of the caches when the state was created.
-        mask: Mask of the valid cache slots, int64 `(B, S)`: 0 for left padding of a prompt.
+        length: Number of cache slots in use.
+        slots: Which of them have tokens.
         memory: Encoded texts, for an encoder-decoder.
         cache_rows: For each of the caller's rows, its row in the caches, int `(B,)`, so that permuting rows copies
             nothing.
@@ -85,15 +111,11 @@ class _State:
 
     caches: Caches
     version: int
-    mask: np.ndarray
+    length: int
+    slots: _Slots
     memory: _Memory | None
     cache_rows: np.ndarray
     steps: int = 0
-
-    @property
-    def length(self) -> int:
-        """Number of valid cache slots."""
-        return self.mask.shape[1]
 
 
 class OnnxStep:
@@ -161,22 +183,25 @@ class OnnxStep:
             memory = self._encode(self._encoder, ids, mask)
         else:
             self._check_room(ids.shape[1])
-        no_slots = np.ones((len(ids), 0), np.int64)
-        state = _State(self._empty(len(ids)), 0, no_slots, memory, np.arange(len(ids)))
+        # The last token of a prompt is never padding.
+        slots = _Slots(mask[:, :-1] if memory is None else mask[:, :0])
+        state = _State(self._empty(len(ids)), 0, 0, slots, memory, np.arange(len(ids)))
         if memory is None and ids.shape[1] > 1:
-            state = self._read(ids[:, :-1], mask[:, :-1], state)
-        # The last token of a prompt is never padding; the caller passes it to the first step.
+            state = self._read(ids[:, :-1], state)
+        # The caller passes the last token to the first step.
         return replace(state, steps=0)
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Processes the next tokens; see `Step.step`."""
         ids = token_array("tokens", tokens, self.vocab_size, "int64")
-        if len(ids) != len(state.mask):
-            raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
-        self._check_room(state.length + ids.shape[1])
         cache_rows = state.cache_rows
+        if len(ids) != len(cache_rows):
+            raise InputError(f"tokens must have a row for each of the {len(cache_rows)} texts. Received: {len(ids)}")
+        self._check_room(state.length + ids.shape[1])
+        if len(ids) == 1 or _in_order(cache_rows):
+            return self._process(ids, state)
         logits, state = self._process(ids[np.argsort(cache_rows)], state)
-        return (logits if _in_order(cache_rows) else logits[cache_rows]), state
+        return logits[cache_rows], state
 
     def without_logits(self) -> OnnxStep:
         """Returns an engine whose steps return states; see `OutputLimitingStep.without_logits`."""
@@ -193,24 +218,26 @@ class OnnxStep:
     def _process(self, ids: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Returns the logits of the next tokens, both in the row order of the caches."""
         if len(ids) == 1 or not state.length or not self._decoder.in_place:
-            return self._advance(ids, np.ones_like(ids), state, logits=True)
+            return self._advance(ids, state, logits=True)
         # With filled caches, fused attention supports several tokens only for a single row.
         parts = []
         for column in np.split(ids, ids.shape[1], axis=1):
-            logits, state = self._advance(column, np.ones_like(column), state, logits=True)
+            logits, state = self._advance(column, state, logits=True)
             parts.append(logits)
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1), state
 
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         """Selects rows; see `Step.reorder`."""
         _check_current(state)
-        rows = row_indices(rows, len(state.mask))
-        if len(rows) == len(state.mask) and _in_order(rows):
+        size = len(state.cache_rows)
+        rows = row_indices(rows, size)
+        if len(rows) == size and _in_order(rows):
             return state
-        sources, cache_rows = _arranged(state.cache_rows[rows], len(state.mask))
+        sources, cache_rows = _arranged(state.cache_rows[rows], size)
         caches = state.caches.reorder(sources, state.length)
         memory = None if state.memory is None else state.memory.reorder(sources)
-        return _State(caches, caches.version, state.mask[sources], memory, cache_rows, state.steps)
+        slots = _Slots(state.slots.mask(state.length)[sources])
+        return _State(caches, caches.version, state.length, slots, memory, cache_rows, state.steps)
 
     def rewind(self, state: _State, count: int) -> _State:
         """Removes the last tokens; see `Step.rewind`."""
@@ -218,22 +245,23 @@ class OnnxStep:
         if not 0 <= count <= state.steps:
             raise InputError(f"count must be from 0 to {state.steps}, the tokens of earlier steps. Received: {count}")
         # Their slots are overwritten by later steps.
-        return replace(state, mask=state.mask[:, : state.length - count], steps=state.steps - count)
+        return replace(state, length=state.length - count, steps=state.steps - count)
 
     def resume(self, state: _State, length: int, tokens: np.ndarray) -> _State:
         """Keeps the first tokens of a text and processes others after them; see `ResumableStep.resume`."""
         _check_current(state)
         self._check_room(length + len(tokens))
-        kept = replace(state, mask=state.mask[:, :length], steps=0)
+        kept = replace(state, length=length, slots=_Slots(state.slots.mask(length)), steps=0)
         if not len(tokens):
             return kept
         ids = token_array("tokens", tokens[None], self.vocab_size, "int64")
-        return replace(self._read(ids, np.ones_like(ids), kept), steps=0)
+        return replace(self._read(ids, kept), steps=0)
 
     def save(self, state: _State) -> SavedState:
         """Copies a state; see `ResumableStep.save`."""
         _check_current(state)
-        arrays = {"mask": state.mask, "cache_rows": state.cache_rows, "steps": np.array([state.steps])}
+        mask = state.slots.mask(state.length)
+        arrays = {"mask": mask, "cache_rows": state.cache_rows, "steps": np.array([state.steps])}
         arrays |= state.caches.content(state.length)
         if state.memory is not None:
             arrays |= {name: value.numpy() for name, value in state.memory.tensors.items()}
@@ -256,7 +284,7 @@ class OnnxStep:
         else:  # never modified, so that nothing is copied
             caches = GrowingCaches(self._decoder, {name: tensor(array) for name, array in content.items()})
         memory = self._restored_memory(saved, batch) if self.is_encoder_decoder else None
-        return _State(caches, caches.version, mask, memory, rows, int(steps[0]))
+        return _State(caches, caches.version, length, _Slots(mask), memory, rows, int(steps[0]))
 
     def _restored_memory(self, saved: SavedState, batch: int) -> _Memory:
         mask = saved.integers(ENCODER_ATTENTION_MASK, (batch, None), 0, 1)
@@ -310,38 +338,37 @@ class OnnxStep:
         projected = self._decoder.call(feeds, [after[name] for name in self._cross_names])
         return _Memory(tensors | dict(zip(self._cross_names, projected, strict=True)), np.arange(len(ids)))
 
-    def _read(self, ids: np.ndarray, mask: np.ndarray, state: _State) -> _State:
+    def _read(self, ids: np.ndarray, state: _State) -> _State:
         """Processes tokens of prompts `(B, T)` without logits; fused attention reads those of a single row in parts."""
         size = _PART if len(ids) == 1 and isinstance(state.caches, SharedCaches) else ids.shape[1]
         for start in range(0, ids.shape[1], size):
-            part = slice(start, start + size)
-            _, state = self._advance(ids[:, part], mask[:, part], state, logits=False)
+            _, state = self._advance(ids[:, start : start + size], state, logits=False)
         return state
 
-    def _advance(self, ids: np.ndarray, mask: np.ndarray, state: _State, logits: bool) -> tuple[np.ndarray, _State]:
-        """Processes tokens `(B, T)` with a padding mask; computing logits takes time and is optional."""
+    def _advance(self, ids: np.ndarray, state: _State, logits: bool) -> tuple[np.ndarray, _State]:
+        """Processes tokens `(B, T)`; computing logits takes time and is optional."""
         _check_current(state)
-        full_mask = np.concatenate([state.mask, mask], axis=1)
-        inputs: dict[str, Any] = {INPUT_IDS: tensor(ids)}
+        expected, count = self._decoder.signature.inputs, ids.shape[1]
+        length = state.length + count
+        inputs: dict[str, Any] = {INPUT_IDS: ids}
         if state.memory is None:
-            # Padding is not counted; its position only has to be valid.
-            positions = np.maximum(np.cumsum(full_mask, axis=1) - 1, 0)[:, -ids.shape[1] :]
-            arrays = {ATTENTION_MASK: full_mask, POSITION_IDS: positions}
+            inputs[ATTENTION_MASK] = state.slots.mask(length)
             # A model without position embeddings, such as one with ALiBi, may lack the input.
-            inputs |= {name: tensor(x) for name, x in arrays.items() if name in self._decoder.signature.inputs}
+            if POSITION_IDS in expected:
+                inputs[POSITION_IDS] = state.slots.positions(state.length, length)
         else:
             inputs |= state.memory.tensors
         # For a decoder that cannot derive the number of valid slots from its attention mask.
-        if CACHE_LENGTH in self._decoder.signature.inputs:
-            inputs[CACHE_LENGTH] = tensor(np.array([state.length]))
+        if CACHE_LENGTH in expected:
+            inputs[CACHE_LENGTH] = np.array([state.length])
         # ONNX Runtime computes all outputs; the logits of one token take the least time.
-        if LOGITS_START in self._decoder.signature.inputs:
-            inputs[LOGITS_START] = tensor(np.array([0 if logits else ids.shape[1] - 1]))
-        width = int(self._decoder.signature.outputs[self._output].shape[-1])
+        if LOGITS_START in expected:
+            inputs[LOGITS_START] = np.array([0 if logits else count - 1])
+        width = self._decoder.signature.outputs[self._output].shape[-1]
         scores = np.empty((*ids.shape, width), np.float32) if logits else np.empty(0, np.float32)
-        caches = state.caches.run(inputs, state.length, ids.shape[1], (self._output, scores) if logits else None)
-        steps = state.steps + ids.shape[1]
-        return scores, _State(caches, caches.version, full_mask, state.memory, state.cache_rows, steps)
+        caches = state.caches.run(inputs, state.length, count, (self._output, scores) if logits else None)
+        steps = state.steps + count
+        return scores, _State(caches, caches.version, length, state.slots, state.memory, state.cache_rows, steps)
 
     def _empty(self, batch: int) -> Caches:
         """Returns caches without slots, shared ones if the file supports them."""
