@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 from kerasformer.errors import BundleError
 
@@ -160,12 +161,18 @@ class Signature:
         return [name for name, info in self.inputs.items() if info.kind in kinds]
 
     def input(self, kind: Kind) -> str | None:
-        """Returns the name of the input of this kind, or `None`."""
-        return next(iter(self.named(kind)), None)
+        """Returns the name of the first input of this kind, or `None`."""
+        return self._first["inputs"].get(kind)
 
     def output(self, kind: Kind) -> str | None:
-        """Returns the name of the output of this kind, or `None`."""
-        return next((name for name, info in self.outputs.items() if info.kind == kind), None)
+        """Returns the name of the first output of this kind, or `None`."""
+        return self._first["outputs"].get(kind)
+
+    @cached_property
+    def _first(self) -> dict[str, dict[str | None, str]]:
+        """Names of the first inputs and outputs by kind: steps ask for them again and again."""
+        sides = {"inputs": self.inputs, "outputs": self.outputs}
+        return {side: {info.kind: n for n, info in reversed(infos.items())} for side, infos in sides.items()}
 
     def continued(self) -> dict[str, str]:
         """Returns the names of outputs by the inputs that they continue."""

@@ -321,13 +321,14 @@ class MatrixNodes:
         return None
 
     def block(self, kernels: Sequence[str], output_first: bool) -> int:
-        """Returns the recipe's block size, or the largest power of two that pads a narrow matrix least."""
+        """Returns the recipe's block size, or the power of two up to 128 that pads a matrix least, the largest of them.
+
+        ONNX Runtime multiplies long blocks faster (docs/performance.md).
+        """
         if self.plan.recipe.block is not None:
             return self.plan.recipe.block
         _, columns = self.store.size(kernels, output_first)
-        largest = 64 if self._storage(kernels[0]) == "int4" and not self.plan.recipe.channelwise else 128
-        sizes = [size for size in (128, 64, 32, 16) if size <= largest]
-        return min(sizes, key=lambda block: (-(-columns // block) * block, -block))
+        return min((128, 64, 32, 16), key=lambda block: (-(-columns // block) * block, -block))
 
     def _rows_of_channels(self, table: str, ids: str, rank: int, output: str) -> None:
         """Writes a lookup in a table that is stored for products, as `(E, V)`."""

@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -164,10 +165,11 @@ class CompiledEngine:
         )
         # CPU kernels can write to the buffers that they read; accelerators do not guarantee this.
         self._in_place = accelerator is None
-        names = self._model.get_signature_list()
-        self._inputs = {name: self._model.get_input_tensor_details(name) for name in names}
-        self._outputs = {name: self._model.get_output_tensor_details(name) for name in names}
+        self._names = self._model.get_signature_list()
+        self._inputs = {name: self._model.get_input_tensor_details(name) for name in self._names}
+        self._outputs = {name: self._model.get_output_tensor_details(name) for name in self._names}
         self._tensors: dict[tuple[str, str, str], _Tensor] = {}
+        self._calls: dict[str, _Call] = {}
 
     def hold(self, signature: str, name: str) -> _Tensor:
         """Returns a tensor of zeros."""
@@ -202,24 +204,35 @@ class CompiledEngine:
     def run(
         self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, _Tensor] | None = None
     ) -> dict[str, np.ndarray]:
-        """See `Engine.run`."""
-        held = held or {}
+        """See `Engine.run`. The same mapping in the next run saves preparing the call."""
+        call = self._calls.get(signature)
+        if call is None or call.held is not held:
+            call = self._call(signature, held)
+            if self._in_place:
+                self._calls[signature] = call
+        for name, tensor in call.inputs.items():
+            tensor.write(inputs[name])
+        self._model.run_by_index(call.index, call.sources, call.results)
+        for tensor, target in call.replaced:
+            tensor.swap(target)
+        return {name: tensor.read() for name, tensor in call.outputs.items()}
+
+    def _call(self, signature: str, given: Mapping[str, _Tensor] | None) -> _Call:
+        held = given or {}
         targets = held if self._in_place else self._output_tensors(signature, held)
-        sources, results = dict(held), dict(targets)
-        for name in self._inputs[signature].keys() - sources.keys():
-            sources[name] = self._tensor(signature, "input", name)
-            sources[name].write(inputs[name])
-        returned = self._outputs[signature].keys() - results.keys()
-        results |= {name: self._tensor(signature, "output", name) for name in returned}
-        self._model.run_by_name(
-            signature,
-            {name: sources[name].buffer for name in self._inputs[signature]},
-            {name: results[name].buffer for name in self._outputs[signature]},
+        inputs = {n: self._tensor(signature, "input", n) for n in self._inputs[signature].keys() - held.keys()}
+        outputs = {n: self._tensor(signature, "output", n) for n in self._outputs[signature].keys() - targets.keys()}
+        sources, results = {**held, **inputs}, {**held, **targets, **outputs}
+        names = self._names[signature]
+        return _Call(
+            given,
+            self._model.get_signature_index(signature),
+            [sources[name].buffer for name in names["inputs"]],
+            [results[name].buffer for name in names["outputs"]],
+            inputs,
+            outputs,
+            list({id(held[n]): (held[n], target) for n, target in targets.items() if target is not held[n]}.values()),
         )
-        for tensor, target in {id(held[name]): (held[name], target) for name, target in targets.items()}.values():
-            if tensor is not target:
-                tensor.swap(target)
-        return {name: results[name].read() for name in returned}
 
     @property
     def is_fully_accelerated(self) -> bool:
@@ -242,6 +255,29 @@ class CompiledEngine:
         create = getattr(self._model, f"create_{kind}_buffer_by_name")
         details = (self._inputs if kind == "input" else self._outputs)[signature][name]
         return _Tensor(create(signature, name), tuple(details["shape"]), np.dtype(details["dtype"]))
+
+
+@dataclass(frozen=True, eq=False)
+class _Call:
+    """A run of a signature.
+
+    Attributes:
+        held: Held tensors by the name of an input or output, as they were passed.
+        index: Index of the signature.
+        sources: Buffers of all inputs.
+        results: Buffers of all outputs.
+        inputs: Tensors of inputs that are not held.
+        outputs: Tensors of outputs that are not held.
+        replaced: Held tensors that are read, with others that the results are written to.
+    """
+
+    held: Mapping[str, _Tensor] | None
+    index: int
+    sources: list[Any]
+    results: list[Any]
+    inputs: dict[str, _Tensor]
+    outputs: dict[str, _Tensor]
+    replaced: list[tuple[_Tensor, _Tensor]]
 
 
 class _Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -51,6 +51,7 @@ class _Row:
         encoded: Number of tokens of the encoded text.
         position: Number of tokens in the caches, which is the position of the next token.
         steps: Number of these tokens that were added by `step` and can be discarded.
+        held: For each signature that was run for this row alone, all tensors that it was run with.
         release: Returns the caches to the pool, once; also called when the row is garbage-collected.
     """
 
@@ -60,6 +61,7 @@ class _Row:
     encoded: int = 0
     position: int = 0
     steps: int = 0
+    held: dict[str, dict[str, Held]] = field(default_factory=dict)
     release: Any = None
 
     def reach(self, count: int = 1) -> int:
@@ -402,6 +404,8 @@ class LiteRTStep:
 
     def _step_rows(self, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
         """Returns logits `(N, 1, V)`, or states, for one token of each row, `(N, 1)`."""
+        if len(rows) == 1:
+            return self._decode(self._next_step([rows[0].reach()])[1], rows, tokens)
         logits = np.empty((len(rows), 1, self._width), np.float32)
         # A step of an encoder-decoder has one position for all rows; those of separate texts may differ.
         positions = [row.position if self.is_encoder_decoder else 0 for row in rows]
@@ -443,17 +447,27 @@ class LiteRTStep:
         if self.is_encoder_decoder:
             masks = [row.encoder_mask for row in rows if row.encoder_mask is not None]
             arrays[Kind.MEMORY_MASK] = np.concatenate([*masks, *masks[:1] * (num_rows - len(masks))])
+        if num_rows > 1:
+            held = self._held(name, rows, num_rows)
+        elif name in rows[0].held:
+            held = rows[0].held[name]
+        else:
+            held = rows[0].held[name] = self._held(name, rows, 1)
+        logits = self._engine.run(name, _by_name(signature, arrays), held)[str(signature.output(self._output))]
+        for row in rows:
+            row.position += count
+        return logits[: len(rows)]
+
+    def _held(self, name: str, rows: list[_Row], num_rows: int) -> dict[str, Held]:
+        """Returns the caches of the rows of a step and the adapter, by the names of the signature's inputs."""
         if num_rows > len(rows) and not self._spare:
             self._spare.update(self._caches())
         unused = [{**self._spare, **rows[0].cross}] * (num_rows - len(rows))
         names = self._names_of_rows(name)
-        held = {}
+        held = dict(self._adapter.held[name])
         for index, caches in enumerate([*({**row.caches, **row.cross} for row in rows), *unused]):
             held.update({names[index][key]: tensor for key, tensor in caches.items()})
-        logits = self._run(name, _by_name(signature, arrays), held)[str(signature.output(self._output))]
-        for row in rows:
-            row.position += count
-        return logits[: len(rows)]
+        return held
 
     def _run(
         self, name: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
