@@ -58,11 +58,13 @@ class FourBitKernel:
         value: Function that returns the values, float32 `(N, K)`.
         width: Number of inputs `K`.
         grid: The values that the format can store.
+        table: Whether its rows are also looked up, as those of a token table that is tied to the output projection.
     """
 
     value: Callable[[], np.ndarray]
     width: int
     grid: Grid
+    table: bool = False
 
 
 Calibration = Mapping[str, Ranges]
@@ -183,7 +185,10 @@ def _measured(
 
 def _rounded(kernel: FourBitKernel, inputs: list[np.ndarray]) -> RoundedKernel:
     rows = np.concatenate(inputs)
-    return round_kernel(kernel.value(), rows.T @ rows, kernel.grid)
+    moments = rows.T @ rows
+    if kernel.table:  # an error of each weight costs as much in a lookup as in the product, on average
+        moments[np.diag_indices_from(moments)] += np.trace(moments) / len(moments)
+    return round_kernel(kernel.value(), moments, kernel.grid)
 
 
 class _Observer(Primitives):

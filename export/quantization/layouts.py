@@ -35,7 +35,7 @@ class Layout(Protocol):
         ...
 
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
-        """Returns the values of four bits that a kernel is rounded to; `None` for tables and other storage types."""
+        """Returns the values of four bits that a kernel is rounded to; `None` without products or four bits."""
         ...
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
@@ -68,4 +68,6 @@ def four_bit_kernels(model: PretrainedModel, recipe: Recipe, layout: Layout) -> 
     if not recipe.compensates:
         return {}
     grids = {part: layout.grid(part, recipe) for part in matrices(model)}
-    return {part.path: FourBitKernel(part.value, part.rows[1], grid) for part, grid in grids.items() if grid}
+    return {
+        part.path: FourBitKernel(part.value, part.rows[1], grid, part.table) for part, grid in grids.items() if grid
+    }

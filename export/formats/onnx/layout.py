@@ -40,7 +40,7 @@ class OnnxLayout:
 
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """See `Layout.grid`."""
-        if recipe.storage(matrix.path, matrix.rows, matrix.table) != "int4" or matrix.table:
+        if recipe.storage(matrix.path, matrix.rows, matrix.table) != "int4" or not matrix.product:
             return None
         writer, _ = self._writer(matrix, recipe)
         block = None if recipe.channelwise else writer.block([matrix.path], matrix.output_first)

@@ -27,11 +27,9 @@ class TfliteLayout:
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """See `Layout.grid`."""
         form = self._form(matrix, recipe)
-        return (
-            None
-            if form.storage != "int4" or matrix.table
-            else Grid(form.block, lambda rows, costs: best_scales(rows, form, costs))
-        )
+        if form.storage != "int4" or not matrix.product:
+            return None
+        return Grid(form.block, lambda rows, costs: best_scales(rows, form, costs))
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""

@@ -108,7 +108,7 @@ class OnnxSession:
 
 
 def tensor(value: Any) -> Any:
-    """Returns an `OrtValue` that shares the memory of an array and keeps it alive; an `OrtValue` is returned as it is."""
+    """Returns an `OrtValue` that shares the memory of an array and keeps it alive, or a given `OrtValue` as it is."""
     if not isinstance(value, np.ndarray):
         return value
     return _onnxruntime().OrtValue.ortvalue_from_numpy(np.ascontiguousarray(value))

@@ -88,7 +88,7 @@ class _Slots:
         return self._mask[:, :length]
 
     def positions(self, start: int, length: int) -> np.ndarray:
-        """Returns the positions in slots from `start` to `length`, `(B, T)`; those of padding are valid, but no more."""
+        """Returns the positions of the slots from `start` to `length`, `(B, T)`; those of padding have no meaning."""
         if self._padded:
             return np.maximum(np.cumsum(self.mask(length), axis=1) - 1, 0)[:, start:]
         return np.arange(start, length)[None].repeat(len(self._mask), axis=0)
