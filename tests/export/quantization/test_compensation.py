@@ -5,16 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+import keras
 import numpy as np
 import pytest
 
 from kerasformer import zoo
 from kerasformer.errors import ExportError
+from kerasformer.export.formats.onnx.layout import OnnxLayout
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
+from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.formats.tflite.storage import Form, best_scales
 from kerasformer.export.quantization import compensation
 from kerasformer.export.quantization.calibration import FourBitKernel, calibrate
 from kerasformer.export.quantization.compensation import Grid, joined, nearest, round_kernel
+from kerasformer.export.quantization.layouts import four_bit_kernels
+from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sample_inputs import passages
 from tests.export.text_models import ROWS
@@ -108,6 +113,28 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
     assert rounded is not None and not (rounded.levels == nearest(value, grid).levels).all()
     assert [name for name, ranges in found.items() if ranges.rounded is not None] == [path]
     assert calibrate(model, texts)[path].rounded is None
+
+
+@pytest.mark.parametrize("layout", [TfliteLayout(), OnnxLayout()], ids=["tflite", "onnx"])
+def test_a_tied_table_of_four_bits_is_rounded_for_both_of_its_uses(layout):
+    model = ROWS["gpt2-text-generation"].model()
+    assert not any(kernel.table for kernel in four_bit_kernels(model, RECIPES["int4"], layout).values())
+    kernels = four_bit_kernels(model, replace(RECIPES["int4"], tables="int4"), layout)
+    ((path, kernel),) = ((path, kernel) for path, kernel in kernels.items() if kernel.table)
+    texts = ["The old man looked at the sea.", "A king and a queen."]
+    tied, product = (
+        calibrate(model, texts, kernels={path: replace(kernel, table=table)})[path].rounded for table in (True, False)
+    )
+    assert tied is not None and product is not None
+    plain = [np.square(rounded.values() - kernel.value()).sum() for rounded in (tied, product)]
+    assert plain[0] < 0.9 * plain[1], "rows that are looked up are no closer"
+
+
+def test_onnx_blocks_are_long_where_they_divide_a_row():
+    for width, block in ((768, 128), (576, 64)):
+        variable = keras.Variable(np.zeros((width, 16), "float32"), name="kernel")
+        grid = OnnxLayout().grid(ModelMatrix(variable, True, False, False, True), RECIPES["int4"])
+        assert grid is not None and grid.block == block
 
 
 def test_samples_of_a_short_decoder_fit_into_it():
