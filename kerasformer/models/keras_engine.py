@@ -5,10 +5,8 @@ Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` capacit
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -28,9 +26,10 @@ from kerasformer.errors import CapacityError, InputError, TokenizerError, argume
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slots
-from kerasformer.layers.core import layers_with_lora, lora_change
+from kerasformer.layers.core import lora_change
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import check_shapes
+from kerasformer.models.weights_digest import WeightsDigest, host_array
 from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known
 
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
 
 _BUCKET = 32  # prompts are padded to a multiple of this, to compile functions for fewer lengths
-_BLOCK = 512  # bytes of a weight that are added up, by which changes are noticed
-_LARGE = 2**24  # bytes of weights that several threads add up
 _KEY_AND_VALUE = ("key", "value")
 
 
@@ -145,6 +142,7 @@ class KerasStep:
         self._is_rolling = self._cache_shapes(1) != model.cache_shapes(1, self._slots)
         self._jit_compile = jit_compile
         self._key = jit_compile, lora_change(model), self._slots
+        self._digest = WeightsDigest(model)
 
     @property
     def _functions(self) -> dict[str, Callable[..., Any]]:
@@ -246,12 +244,12 @@ class KerasStep:
         for layer, caches in enumerate(state.caches):
             for name, cache in zip(_KEY_AND_VALUE, caches, strict=True):
                 first, end = self._used_slots(cache.shape[2], state.index, state.unused)
-                arrays[f"{name}.{layer}"] = _host_array(cache)[:, :, first:end]
+                arrays[f"{name}.{layer}"] = host_array(cache)[:, :, first:end]
         if state.memory is not None:
-            arrays["memory_mask"] = _host_array(state.memory[0]).astype(np.int64)
+            arrays["memory_mask"] = host_array(state.memory[0]).astype(np.int64)
             for layer, cross in enumerate(state.memory[1]):
                 named = zip(_KEY_AND_VALUE, cross, strict=True)
-                arrays |= {f"cross_{name}.{layer}": _host_array(cache) for name, cache in named}
+                arrays |= {f"cross_{name}.{layer}": host_array(cache) for name, cache in named}
         return SavedState.copy_of(self.identity(), arrays)
 
     def restore(self, saved: SavedState) -> KerasState:
@@ -292,13 +290,7 @@ class KerasStep:
 
     def version(self) -> str:
         """Returns a digest of all weights, since training changes them in place."""
-        digest = hashlib.sha256()
-        weights = [_host_array(weight.value) for weight in self.model.weights]
-        for weight, sums in zip(weights, _sums_of_all(weights), strict=True):
-            digest.update(repr((weight.shape, weight.dtype.name)).encode() + sums.tobytes())
-        # The scale of a low-rank product is not a weight.
-        digest.update(repr([layer.lora_alpha for layer in layers_with_lora(self.model)]).encode())
-        return digest.hexdigest()
+        return self._digest()
 
     def identity(self) -> str:
         """Returns a digest of the model; see `ResumableStep.identity`."""
@@ -330,30 +322,6 @@ class KerasStep:
         cross = self._functions["encode"](ids, mask)
         starts = np.zeros(len(ids), "int32")
         return KerasState(self._empty(len(ids)), 0, 0, starts, (ops.convert_to_tensor(mask), cross))
-
-
-def _host_array(tensor: Any) -> np.ndarray:
-    """Returns the content of a tensor or a variable, without a copy if the backend supports it."""
-    try:
-        return np.from_dlpack(ops.stop_gradient(tensor))
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):  # on a device, or bfloat16
-        return np.asarray(ops.convert_to_numpy(tensor))
-
-
-def _sums_of_all(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Returns the sums of each array, in several threads if that is worth starting them."""
-    if sum(array.nbytes for array in arrays) < _LARGE:
-        return list(map(_sums, arrays))
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(_sums, arrays))
-
-
-def _sums(values: np.ndarray) -> np.ndarray:
-    """Returns the sums of blocks of an array's bits: unlike a hash, they take no longer than reading the memory."""
-    content = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
-    whole = len(content) // _BLOCK * _BLOCK
-    sums = content[:whole].view(np.uint64).reshape(-1, _BLOCK // 8).sum(axis=1)
-    return np.concatenate([sums.view(np.uint8), content[whole:]])
 
 
 def _set_adapter(model: PretrainedModel, adapter: Adapter | None) -> None:
