@@ -96,4 +96,4 @@ def _checksums(arrays: list[np.ndarray]) -> list[int]:
 
 
 def _checksum(array: np.ndarray) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
