@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -31,8 +31,10 @@ from kerasformer.export.graph.adapters import zero_adapter
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
 from kerasformer.export.options import (
     IN_GRAPH,
+    INT8_CACHES,
     Calibrated,
     Checks,
+    ExportJob,
     ExportOptions,
     FormatValue,
     check_keywords,
@@ -44,6 +46,7 @@ from kerasformer.export.options import (
 from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.auto import choose
+from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import four_bit_kernels
 from kerasformer.export.quantization.recipes import Recipe, recipe_line
@@ -55,6 +58,7 @@ from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
+from kerasformer.models.contracts import CausalLM
 from kerasformer.models.weight_table import release_weights
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel, load
@@ -101,9 +105,9 @@ def export(
         progress: A function that is called with each stage, or `False` for no progress report. By default a progress
             bar is shown on standard error if it is a terminal.
         keywords: Fields of the values above, as a shorthand: `capacity`, `encoder_capacity`, `lengths`, `profile`,
-            `opset`, `tokenizer`, `signatures`, `shortlist`, `lora_rank` and `lora_targets` of the format; `max_size`,
-            `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of `Calibrated`); `texts` and `labels`
-            of `Checks`.
+            `opset`, `tokenizer`, `signatures`, `shortlist`, `lora_rank`, `lora_targets`, `cache_dtype` of the format;
+            `max_size`, `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of `Calibrated`); `texts`
+            and `labels` of `Checks`.
 
     Returns:
         The bundle. It can be passed wherever the path of its folder is accepted.
@@ -136,7 +140,7 @@ def export(
     if options.tokenizer is not None:
         model = _with_tokenizer(model, options, file_format)
     check_texts = None if checks.texts is None else examples(checks.texts, checks.labels)
-    calibration_texts = _calibration_texts(recipe, name, calibration)
+    calibration_texts = _calibration_texts(recipe, name, calibration, options.cache_dtype)
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
     with progress_reporter(progress) as report:
         if is_keras_hub(model):
@@ -157,7 +161,9 @@ def export(
         check_attention(job, argument("target", runtime.name), runtime.attention)
         runtime.check_interface(job)
         runtime.check(job, name)
-        if calibration_texts is not None and not _measures_ranges(recipe, job.model):
+        if calibration_texts is not None and not (
+            _measures_ranges(recipe, job.model) or job.cache_dtype == INT8_CACHES
+        ):
             raise InputError(
                 f"Calibration has no effect on {argument('quantize', name)} for a model that generates text: its "
                 "activations are rounded in ranges of their own. Received: calibration texts. Remove calibration"
@@ -167,6 +173,8 @@ def export(
             report("measure Keras", 0, 0)
             quality = keras_quality(job.model, job.info, check_texts)
         with bundle.staging(destination) as folder, merged_lora(job.model), zero_adapter(job):
+            if job.cache_dtype == INT8_CACHES:
+                job = _with_cache_scales(job, calibration_texts, report)
             builder = BundleBuilder(job, runtime, name, folder, report)
             manifest = _write_all(builder, recipe, check_texts, quality, calibration_texts)
             published = bundle.publish(folder, destination, overwrite)
@@ -218,6 +226,15 @@ def _write_all(
     return manifest
 
 
+def _with_cache_scales(job: ExportJob, texts: list[str] | None, report: StageProgress) -> ExportJob:
+    """Measures the ranges of keys and values on the caller's calibration texts, or on the default ones."""
+
+    def progress(done: int, total: int) -> None:
+        report("measure caches", done, total)
+
+    return replace(job, cache_scales=measure_cache_scales(cast(CausalLM, job.model), read_texts(texts), progress))
+
+
 def _measures_ranges(recipe: Recipe | Auto, model: PretrainedModel) -> bool:
     """Returns whether the files of a model depend on the inputs of its products.
 
@@ -255,7 +272,7 @@ def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[dict[str
     return {**chosen.recipe.to_dict(), AUTO: chosen.to_dict()}, chosen.fidelity
 
 
-def _calibration_texts(recipe: Recipe | Auto, name: str, calibration: Any) -> list[str] | None:
+def _calibration_texts(recipe: Recipe | Auto, name: str, calibration: Any, cache_dtype: str | None) -> list[str] | None:
     """Returns the caller's calibration texts, or `None` if there are none.
 
     Raises:
@@ -263,10 +280,11 @@ def _calibration_texts(recipe: Recipe | Auto, name: str, calibration: Any) -> li
     """
     if calibration is None:
         return None
-    if recipe.activations != "static" and not recipe.scales_inputs and not recipe.compensates:
+    measured = recipe.activations == "static" or recipe.scales_inputs or recipe.compensates
+    if not measured and cache_dtype != INT8_CACHES:
         raise InputError(
             "calibration is only for recipes that round activations of int8 products, such as int8 and int8_static, "
-            "and for int4 and int4_channel. "
+            f"for int4 and int4_channel, and for {argument('cache_dtype', INT8_CACHES)}. "
             f"Received: {name!r}. Remove calibration; the texts on which a bundle is compared with Keras are "
             f"{argument('texts', ...)}"
         )

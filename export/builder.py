@@ -20,7 +20,7 @@ from kerasformer.export.latency import latency
 from kerasformer.export.options import ExportJob
 from kerasformer.export.progress_report import WRITE_WEIGHTS
 from kerasformer.export.quantization.calibration import Calibration
-from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.rounding_noise import measure_rounding
 from kerasformer.export.targets import Target
 from kerasformer.export.verify import verify
@@ -102,7 +102,7 @@ class BundleBuilder:
             ExportMismatchError: They are less faithful than the recipe promises.
         """
         self.report("verify", 0, 0)
-        return verify(self.folder, self.manifest(), recipe)
+        return verify(self.folder, self.manifest(), self._limits(recipe))
 
     def verify_decided(self, recipe: Recipe) -> Fidelity:
         """Compares like `verify`, but if too few answers agree, excludes near ties and counts only the others.
@@ -111,7 +111,11 @@ class BundleBuilder:
             ExportMismatchError: They are less faithful than the recipe promises, or than its rounding explains.
         """
         self.report("verify", 0, 0)
-        return verify(self.folder, self.manifest(), recipe, rounding=partial(self._rounding, recipe))
+        return verify(self.folder, self.manifest(), self._limits(recipe), rounding=partial(self._rounding, recipe))
+
+    def _limits(self, recipe: Recipe) -> Recipe:
+        """Returns the recipe with the limits that apply to the files: int8 caches round as much as int8 weights."""
+        return recipe if self.job.cache_scales is None else recipe.no_stricter_than(RECIPES["int8"])
 
     def _signature(self, function: Function, file: str) -> Signature:
         """Returns the description of a function; it includes the buffers that are shared once the files are written."""

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, ClassVar
 
-from kerasformer.arguments import BOOLEAN, STRING, Kind, check, instance, integer, optional, sequence, shown
+from kerasformer.arguments import BOOLEAN, STRING, Kind, check, instance, integer, one_of, optional, sequence, shown
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
 from kerasformer.errors import InputError, argument
@@ -20,10 +20,14 @@ from kerasformer.export.formats.tflite.signatures import (
 )
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.quantization.search import Auto
+from kerasformer.layers import CacheScales
 from kerasformer.tasks import of_model, of_prefix
 from kerasformer.zoo import PretrainedModel, load
 
 IN_GRAPH = "in-graph"
+INT8_CACHES = "int8"
+CACHE_DTYPES = ("float32", INT8_CACHES)
+"""Data types of the caches of a decoder."""
 
 
 # Options as values, as passed by callers.
@@ -46,6 +50,8 @@ class TFLite:
             none. The matrices of an adapter are then inputs of the model.
         lora_targets: The modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all
             linear layers below the head.
+        cache_dtype: `"int8"` stores the keys and values of a decoder's cache in a quarter of the bytes of `"float32"`,
+            the default, with scales that are measured on the calibration texts.
     """
 
     name: ClassVar[str] = "tflite"
@@ -56,6 +62,7 @@ class TFLite:
     shortlist: bool | None = None
     lora_rank: int | None = None
     lora_targets: str | Sequence[str] | None = None
+    cache_dtype: str | None = None
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -77,6 +84,8 @@ class Onnx:
             none. The matrices of an adapter are then inputs of the model.
         lora_targets: The modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all
             linear layers below the head.
+        cache_dtype: `"int8"` stores the keys and values of a decoder's cache in a quarter of the bytes of `"float32"`,
+            the default, with scales that are measured on the calibration texts.
     """
 
     name: ClassVar[str] = "onnx"
@@ -87,6 +96,7 @@ class Onnx:
     shortlist: bool | None = None
     lora_rank: int | None = None
     lora_targets: str | Sequence[str] | None = None
+    cache_dtype: str | None = None
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -175,6 +185,7 @@ _KINDS = {
     "shortlist": BOOLEAN,
     "lora_rank": integer(1),
     "lora_targets": Kind("a regular expression, 'all-linear' or a list of names", _targets),
+    "cache_dtype": one_of(*CACHE_DTYPES),
     "signatures": instance("DecoderSignatures(…)", DecoderSignatures),
 }
 
@@ -199,6 +210,7 @@ _FORMAT_KEYWORDS = (
     "shortlist",
     "lora_rank",
     "lora_targets",
+    "cache_dtype",
 )
 _CHECK_KEYWORDS = ("texts", "labels")
 _LIMIT_KEYWORDS = ("max_size", "max_latency", "min_agreement")
@@ -316,6 +328,7 @@ class ExportOptions:
     shortlist: bool | None = None
     lora_rank: int | None = None
     lora_targets: str | Sequence[str] | None = None
+    cache_dtype: str | None = None
 
     def __post_init__(self) -> None:
         """Checks each option.
@@ -348,6 +361,8 @@ class ExportJob:
         shortlist: The bundle has signatures for vocabulary shortlists.
         lora_rank: Largest rank of the adapters that are inputs; `None` for none.
         lora_targets: The modules that they may adapt.
+        cache_dtype: Data type of the caches of a decoder.
+        cache_scales: Scales of each layer of int8 caches; `None` until they are measured, and for others.
         owned: Whether the model was loaded for this export and not passed by the caller, so that its weights may be
             released.
     """
@@ -367,6 +382,8 @@ class ExportJob:
     shortlist: bool = False
     lora_rank: int | None = None
     lora_targets: str | tuple[str, ...] = "all-linear"
+    cache_dtype: str = "float32"
+    cache_scales: tuple[CacheScales, ...] | None = None
 
 
 def resolve_options(
@@ -424,6 +441,7 @@ def resolve_options(
         bool(options.shortlist),
         options.lora_rank,
         "all-linear" if options.lora_targets is None else options.lora_targets,  # type: ignore[arg-type]
+        options.cache_dtype or "float32",
     )
 
 
@@ -452,6 +470,8 @@ def _refuse_ignored(model: PretrainedModel, options: ExportOptions, static: bool
         refuse("encoder_capacity", "encoder_capacity is only for encoder-decoders")
     if options.encoder_capacity is not None and options.lengths is not None:
         refuse("encoder_capacity", "encoder_capacity and lengths exclude each other: it is the largest of lengths")
+    if options.cache_dtype is not None and not decoder:
+        refuse("cache_dtype", "cache_dtype is only for decoders, such as GPT-2 and Llama")
     if options.signatures is not None and not model.generates:
         refuse("signatures", "signatures are only for models that generate")
     elif options.signatures is not None and options.signatures.prefill_lengths is not None and not decoder:

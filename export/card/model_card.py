@@ -33,8 +33,8 @@ def write_card(
     section = adapters(manifest)
     parts += [section]
     parts += [languages(manifest), settings(manifest), target.card(manifest, folder), tensors(manifest)]
-    # The programs pass no adapters, which a TFLite file requires.
-    if not section or manifest.format != "tflite":
+    # The programs pass no adapters, which a TFLite file requires, and caches of float32.
+    if manifest.cache_dtype in (None, "float32") and not (section and manifest.format == "tflite"):
         parts += [in_python.runtime_alone(manifest)] if portable else []
         parts += [in_kotlin.section(manifest), in_swift.section(manifest)]
         parts += [in_javascript.section(manifest, target, folder)] if portable else []

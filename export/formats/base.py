@@ -10,7 +10,7 @@ from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import ExportError, InputError, argument, require
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import ExportJob, ExportOptions
+from kerasformer.export.options import INT8_CACHES, ExportJob, ExportOptions
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
@@ -79,6 +79,11 @@ class Format:
             raise InputError(
                 f"{argument('quantize', 'auto')} searches for the storage of weights, not of adapters. Received: "
                 f"{argument('lora_rank', options.lora_rank)}. Choose a recipe, such as {argument('quantize', 'int8')}"
+            )
+        if options.cache_dtype == INT8_CACHES and quantize == "auto":
+            raise InputError(
+                f"{argument('quantize', 'auto')} searches for the storage of weights, not of caches. Received: "
+                f"{argument('cache_dtype', INT8_CACHES)}. Choose a recipe, such as {argument('quantize', 'int8')}"
             )
         if options.lora_targets is not None and options.lora_rank is None:
             raise InputError(

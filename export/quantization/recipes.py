@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from math import prod
 from typing import Any, Literal, get_args
@@ -110,6 +110,15 @@ class Recipe:
             return "float32"
         chosen = (storage for pattern, storage in self.layers if fnmatchcase(path, pattern))
         return next(chosen, self.tables if table else self.weights)
+
+    def no_stricter_than(self, other: Recipe) -> Recipe:
+        """Returns the recipe with the limits of another one where these are less strict."""
+        return replace(
+            self,
+            tolerance=max(self.tolerance, other.tolerance),
+            min_agreement=min(self.min_agreement, other.min_agreement),
+            min_cosine=min(self.min_cosine, other.min_cosine),
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the fields as a dictionary for the manifest."""

@@ -12,7 +12,7 @@ from kerasformer.errors import ExportError, InputError, argument
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import ExportJob, ExportOptions
+from kerasformer.export.options import INT8_CACHES, ExportJob, ExportOptions
 
 TOKENIZED = ("input_ids", "attention_mask", "token_type_ids")
 """Arrays that the tokenizers of Hugging Face return."""
@@ -62,6 +62,12 @@ class Target:
                 f"{argument('target', self.name)} passes no adapters to a model. Received: "
                 f"{argument('lora_rank', options.lora_rank)}. Merge the adapter before the export: "
                 "model.load_adapter(…), model.merge_adapter()"
+            )
+        if self.name and options.cache_dtype == INT8_CACHES:
+            raise InputError(
+                f"{argument('target', self.name)} passes caches of float32 to a model. Received: "
+                f"{argument('cache_dtype', INT8_CACHES)}. Remove {argument('cache_dtype')}, or "
+                f"{argument('target')} for a bundle that this package runs"
             )
         for field in fields(options):
             received, required = getattr(options, field.name), self.required_options.get(field.name)

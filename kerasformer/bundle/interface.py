@@ -105,7 +105,7 @@ class TensorInfo:
 
     Attributes:
         shape: Dimensions; a string is a symbolic dimension, such as `"batch_size"`.
-        dtype: `"int32"`, `"int64"`, `"float32"` or `"string"`.
+        dtype: `"int32"`, `"int64"`, `"float32"`, `"string"`, or for a cache also `"int8"`.
         kind: Content, one of `Kind`.
         layer: For a cache, index of its layer, starting at 0.
         row: For a cache of a single row, index of that row in the batch.

@@ -266,9 +266,20 @@ class Manifest:
         for signature in self.of_role(Role.DECODE, Role.VERIFY).values():
             full = dict.fromkeys(signature.named(*CACHES), self.capacity)
             full |= dict.fromkeys(signature.named(*CROSS_CACHES), self.encoder_capacity)
-            sizes.append(sum(4 * self._elements(signature, name, length) for name, length in full.items()))
+            sizes.append(
+                sum(
+                    np.dtype(signature.inputs[name].dtype).itemsize * self._elements(signature, name, length)
+                    for name, length in full.items()
+                )
+            )
         # A step for several texts has the caches of all of them.
         return min((size for size in sizes if size), default=0)
+
+    @property
+    def cache_dtype(self) -> str | None:
+        """Data type of the decoder's caches, such as `"float32"` or `"int8"`; `None` for a model without caches."""
+        steps = self.of_role(Role.DECODE).values()
+        return next((step.inputs[name].dtype for step in steps for name in step.named(*CACHES)), None)
 
     @staticmethod
     def _elements(signature: Signature, name: str, length: int | None) -> int:

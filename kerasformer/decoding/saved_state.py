@@ -28,7 +28,15 @@ MAX_FILE_BYTES = 2**34
 _MAX_HEADER_BYTES = 2**24
 _FORMAT = "kerasformer-state-1"
 _IDS = "ids"
-_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32"}
+_TYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "BF16": "bfloat16",
+    "I64": "int64",
+    "I32": "int32",
+    "I8": "int8",
+}
 """Data types of the file format that occur in states, by their names in NumPy."""
 
 

@@ -18,6 +18,7 @@ from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScali
 from kerasformer.layers.blocks import DecoderLayer, EncoderLayer, MaskedEncoderLayer
 from kerasformer.layers.bottleneck import BottleneckEncoderLayer, NormalizedDense
 from kerasformer.layers.cache import (
+    CacheScales,
     FixedCache,
     GrowingCache,
     LayerCache,
@@ -44,6 +45,7 @@ __all__ = [
     "AttentionSpec",
     "BlockSparseAttention",
     "BottleneckEncoderLayer",
+    "CacheScales",
     "ClassificationHead",
     "ConvolutionEncoderLayer",
     "Decoder",

@@ -4,7 +4,7 @@ Attention passes its tensors to `attend` and does not depend on the kind of cach
 slots, which are overwritten from an index on (LiteRT and XLA reuse its buffer). `GrowingCache` appends new tokens
 (portable ONNX). `FixedCache` is complete and accepts no tokens (cross attention to an encoded text). `RollingCache` is
 for layers with a sliding window and is little longer than the window; `cache_of_slots` chooses between it and
-`StaticCache`. `RowCaches` has one of these for each row of a batch.
+`StaticCache`. `RowCaches` has one of these for each row of a batch. The tensors of a cache with `CacheScales` are int8.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 from keras import ops
 
 from kerasformer.layers.tensor import Tensor
@@ -22,12 +23,34 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor 
 """Function from query, key, value and bias to `(context, weights)`, as `primitives.attention`."""
 
 
+@dataclass(frozen=True, eq=False)
+class CacheScales:
+    """Scales of a cache whose tensors are int8: a stored number times its scale is an entry of a key or value.
+
+    Each channel of each head has a scale of its own, since a few channels of keys are much larger than all others.
+
+    Attributes:
+        key: Scales of keys, float32 `(H, 1, D)`.
+        value: Scales of values, likewise.
+    """
+
+    key: np.ndarray
+    value: np.ndarray
+
+
 class LayerCache(Protocol):
     """Cache of an attention layer."""
 
     @property
     def complete(self) -> bool:
         """Whether no tokens are added, so that attention need not project keys and values."""
+
+    @property
+    def scales(self) -> CacheScales | None:
+        """Scales of int8 tensors; `None` if the tensors contain the keys and values themselves.
+
+        With scales, the keys and values that are added are the int8 numbers, and attention multiplies by the scales.
+        """
 
     def key_slots(self, length: Any) -> Tensor | None:
         """Returns the slots `(S,)` of the keys that new tokens attend to; `None` for those of the visibility."""
@@ -80,6 +103,7 @@ class StaticCache(_BatchCache):
         complete: Always false.
         visible_length: Number of first slots to attend to, all by default; a smaller number saves time while the text
             is short.
+        scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
 
     key: Tensor
@@ -87,6 +111,7 @@ class StaticCache(_BatchCache):
     position: Tensor
     complete: bool = False
     visible_length: int | None = None
+    scales: CacheScales | None = None
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, StaticCache]:
         """Overwrites `T` slots; the caller must mask the slots after them, whose content is undefined."""
@@ -110,12 +135,14 @@ class GrowingCache(_BatchCache):
         complete: Always false.
         causal: Whether the caller's mask is causal, with the last query at the slot of the last key, so that a lowering
             can use an operator with a built-in causal mask.
+        scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
 
     key: Tensor
     value: Tensor
     complete: bool = False
     causal: bool = False
+    scales: CacheScales | None = None
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, GrowingCache]:
         """Appends keys and values."""
@@ -139,12 +166,14 @@ class RollingCache(_BatchCache):
         value: Values `(B, H, S, D)`.
         position: Slot of the next token in all rows, a scalar int32.
         complete: Always false.
+        scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
 
     key: Tensor
     value: Tensor
     position: Tensor
     complete: bool = False
+    scales: CacheScales | None = None
 
     @staticmethod
     def num_slots(window: int, margin: int) -> int:
@@ -186,7 +215,12 @@ class RollingCache(_BatchCache):
 
 
 def cache_of_slots(
-    key: Tensor, value: Tensor, position: Tensor, num_slots: int, visible_length: int | None = None
+    key: Tensor,
+    value: Tensor,
+    position: Tensor,
+    num_slots: int,
+    visible_length: int | None = None,
+    scales: CacheScales | None = None,
 ) -> StaticCache | RollingCache:
     """Returns the cache of a layer: a `RollingCache` if the tensors have fewer slots than the text may have.
 
@@ -196,11 +230,12 @@ def cache_of_slots(
         position: Slot of the next token, a scalar int32.
         num_slots: Number of slots of the longest text.
         visible_length: Number of first slots of the text to attend to, as in `StaticCache`.
+        scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
     longest = num_slots if visible_length is None else visible_length
     if key.shape[2] < min(num_slots, longest):
-        return RollingCache(key, value, position)
-    return StaticCache(key, value, position, visible_length=visible_length)
+        return RollingCache(key, value, position, scales=scales)
+    return StaticCache(key, value, position, visible_length=visible_length, scales=scales)
 
 
 @dataclass(frozen=True)
@@ -210,6 +245,7 @@ class FixedCache(_BatchCache):
     key: Tensor
     value: Tensor
     complete: bool = True
+    scales: CacheScales | None = None
 
     def update(self, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, FixedCache]:
         """Ignores the arguments, since the cache is complete."""
@@ -229,6 +265,11 @@ class RowCaches:
     def complete(self) -> bool:
         """Whether the caches of all rows are complete."""
         return all(row.complete for row in self.rows)
+
+    @property
+    def scales(self) -> CacheScales | None:
+        """Scales of int8 tensors, which all rows share."""
+        return self.rows[0].scales
 
     def key_slots(self, length: Any) -> Tensor | None:
         """Returns the slots `(B, S)` of the keys of each row; `None` for those of the visibility."""

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+import numpy as np
 from keras import backend, ops
 
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
@@ -131,8 +132,15 @@ class Primitives:
             cosine, sine = visibility.angles(spec.rotary, length)
             queries = self.rotary(queries, cosine, sine, spec.rotary)
             keys = None if keys is None else self.rotary(keys, cosine, sine, spec.rotary)
+        scales = None if cache is None else cache.scales
+        if scales is not None:
+            # Multiplying the queries takes less time than multiplying all keys of the cache.
+            queries = queries * np.repeat(scales.key, spec.group_size, axis=0)
+            keys, values = self.to_int8(keys * (1 / scales.key)), self.to_int8(values * (1 / scales.value))
 
         def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+            if scales is not None:
+                key, value = self.from_int8(key, query.dtype), self.from_int8(value, query.dtype)
             if spec.float32_scores:
                 query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
             if spec.group_size == 1:
@@ -154,6 +162,8 @@ class Primitives:
             context, weights = attend(queries, keys, values, bias)
         else:
             context, weights, cache = cache.attend(attend, queries, keys, values, bias)
+        if scales is not None:
+            context = context * np.repeat(scales.value, spec.group_size, axis=0)
         return merge_heads(context), weights, cache
 
     def attention(
@@ -194,6 +204,14 @@ class Primitives:
         weights = ops.exp(scores - scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
         weights = ops.cast(weights, value.dtype)
         return ops.matmul(weights if dropout is None else dropout(weights), value), weights
+
+    def to_int8(self, x: Tensor) -> Tensor:
+        """Rounds to the nearest int8; numbers beyond ±127 become ±127."""
+        return ops.cast(ops.clip(ops.round(x), -127, 127), "int8")
+
+    def from_int8(self, x: Tensor, dtype: Any) -> Tensor:
+        """Converts int8 to another data type."""
+        return ops.cast(x, dtype)
 
     def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
         """Rotates the first `R` entries of each head `(B, H, T, D)`.

@@ -158,6 +158,11 @@ def _opened(argument: str | Path) -> _SiteBundle:
             f"the page passes no adapters, which a TFLite file then needs. Received: {folder}, exported with "
             "lora_rank=…. Export it without, or for ONNX Runtime, which runs the base model"
         )
+    if manifest.cache_dtype not in (None, "float32"):
+        raise BundleError(
+            f"the page passes caches of float32 to a decoder. Received: {folder}, with caches of "
+            f"{manifest.cache_dtype}. Export it without cache_dtype=…"
+        )
     return _SiteBundle(folder.resolve(), manifest, name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from kerasformer.bundle import Manifest
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.quantization.recipes import Recipe, recipe
+from kerasformer.layers import CacheScales
 
 TINY = {
     "bert": {"hidden_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 40, "max_length": 32},
@@ -87,10 +89,20 @@ def tiny(model_type: str, task: str | None = None, **settings: Any) -> Any:
     return model
 
 
-def write(folder: Path, model: Any, quantize: str | Recipe = "none", profile: str = "ort", **settings: Any) -> Manifest:
-    """Writes all files of a model into `folder/onnx`; `settings` are those of `write_onnx`."""
+def write(
+    folder: Path,
+    model: Any,
+    quantize: str | Recipe = "none",
+    profile: str = "ort",
+    scales: Sequence[CacheScales] | None = None,
+    **settings: Any,
+) -> Manifest:
+    """Writes all files of a model into `folder/onnx`.
+
+    `scales` are those of int8 caches; `settings` are those of `write_onnx`.
+    """
     (folder / "onnx").mkdir(parents=True, exist_ok=True)
-    functions = {f"onnx/{function.name}.onnx": function for function in onnx_functions(model)}
+    functions = {f"onnx/{function.name}.onnx": function for function in onnx_functions(model, scales=scales)}
     paths = {folder / name: f for name, f in functions.items()}
     in_place = write_onnx(paths, model.variables, recipe(quantize), profile=profile, **settings)
     signatures = {f.name: f.signature(name).with_in_place(in_place[folder / name]) for name, f in functions.items()}

@@ -46,8 +46,8 @@ def models() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "value",
     [
-        TFLite([16, 32], 64, "in-graph", SIGNATURES, shortlist=True, lora_rank=4, lora_targets=["c_attn"]),
-        Onnx("portable", 21, 64, encoder_capacity=32, shortlist=True, lora_rank=4, lora_targets=".*c_attn"),
+        TFLite([16, 32], 64, "in-graph", SIGNATURES, True, lora_rank=4, lora_targets=["c_attn"], cache_dtype="int8"),
+        Onnx("portable", 21, 64, 32, shortlist=True, lora_rank=4, lora_targets=".*c_attn", cache_dtype="int8"),
         SavedModel(tokenizer="in-graph", capacity=64, encoder_capacity=32),
     ],
     ids=lambda value: value.name,

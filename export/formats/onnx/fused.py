@@ -69,7 +69,8 @@ class FusedLowering(OnnxLowering):
         inputs |= {"past_key": cache.key, "past_value": cache.value, **_rotation(query, spec.rotary, visibility)}
         shapes = [query.shape, cache.key.shape, cache.value.shape]
         settings = {**_settings(spec, bias), "softcap": spec.softcap, "window": spec.window, "cached": True}
-        context, keys, values = self._mark_all("cached_attention", inputs, shapes, {}, **settings)
+        settings["scales"] = cache.scales
+        context, keys, values = self._mark_all("cached_attention", inputs, shapes, {}, cache.key.dtype, **settings)
         return context, None, replace(cache, key=keys, value=values)
 
     def _heads_attention(
@@ -293,6 +294,10 @@ class FusedWriter(NodeWriter):
             settings["local_window_size"] = attention["window"]
         if attention["softcap"] is not None:
             settings["softcap"] = float(attention["softcap"])
+        if attention["scales"] is not None:
+            scales = (self.vector(values) for values in (attention["scales"].key, attention["scales"].value))
+            operands += ["", *scales]
+            settings |= {"k_quant_type": "PER_CHANNEL", "v_quant_type": "PER_CHANNEL", "kv_cache_bit_width": 8}
         self._fused("GroupQueryAttention", operands, [output, present_key, present_value], **settings)
 
     def heads_attention(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:

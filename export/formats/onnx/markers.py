@@ -130,9 +130,15 @@ class OnnxLowering(Primitives):
         return self._mark_all(kind, inputs, [shape], weights, **settings)[0]
 
     def _mark_all(
-        self, kind: str, inputs: dict[str, Tensor], shapes: Sequence[Any], weights: dict[str, str], **settings: Any
+        self,
+        kind: str,
+        inputs: dict[str, Tensor],
+        shapes: Sequence[Any],
+        weights: dict[str, str],
+        dtype: Any = None,
+        **settings: Any,
     ) -> list[Any]:
-        """Adds a marker with one result for each shape."""
+        """Adds a marker with one result for each shape; all except the first may have a data type of their own."""
         tensors = list(inputs.values())
         other = {tensor.dtype.name for tensor in tensors if tensor.dtype.is_floating} - {"float32"}
         if other:
@@ -142,7 +148,8 @@ class OnnxLowering(Primitives):
             )
         name = f"{_PREFIX}{len(self.markers)}"
         self.markers.append(Marker(kind, tuple(inputs), weights, settings, len(tensors[0].shape)))
-        results = tf.numpy_function(_never_run, tensors, [tf.float32] * len(shapes), name=name)
+        types = [tf.float32, *[dtype or tf.float32] * (len(shapes) - 1)]
+        results = tf.numpy_function(_never_run, tensors, types, name=name)
         # Unlike `set_shape`, an operator is visible to tf2onnx, some of whose conversions need the rank.
         return [tf.ensure_shape(result, shape) for result, shape in zip(results, shapes, strict=True)]
 

@@ -50,7 +50,7 @@ class NodeList:
         return self._constant(f"constant/{value!r}", np.array(value, dtype="float32"))
 
     def vector(self, values: np.ndarray) -> str:
-        """Returns the name of a float32 vector."""
+        """Returns the name of a float32 vector, or of an array of more axes."""
         values = np.ascontiguousarray(values, "float32")
         return self._constant(f"constant/{hashlib.sha256(values.tobytes()).hexdigest()[:16]}", values)
 

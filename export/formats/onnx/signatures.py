@@ -33,32 +33,37 @@ from kerasformer.bundle.interface import (
     growing_caches,
 )
 from kerasformer.export.graph.functions import Function, Infos, forward
-from kerasformer.layers import GrowingCache, Visibility
+from kerasformer.layers import CacheScales, GrowingCache, Visibility
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
 
 
-def onnx_functions(model: PretrainedModel, shortlist: bool = False) -> list[Function]:
+def onnx_functions(
+    model: PretrainedModel, shortlist: bool = False, scales: Sequence[CacheScales] | None = None
+) -> list[Function]:
     """Returns the functions of an ONNX folder, one for each file.
 
     Args:
         model: Any model of the zoo.
+        scales: Scales of each layer of a decoder whose caches are int8; float32 caches by default.
         shortlist: Whether an encoder-decoder also has a decoder that returns the states from which logits are computed,
             and a file that looks up rows of the output matrix.
     """
     if not model.generates:
         return [forward(model, MODEL, "batch_size", "sequence_length", "int64")]
     if not model.is_encoder_decoder:
-        return [_growing_step(model)]
+        return [_growing_step(model, scales)]
     functions = [_encoder(model), _growing_step_with_memory(model)]
     # ONNX Runtime computes all outputs of a file, also those that are not requested.
     return [*functions, _growing_step_with_memory(model, states=True), _output_rows(model)] if shortlist else functions
 
 
-def _own_caches(model: CausalLM | Seq2SeqLM, length: str, present: bool, cross: bool | None = None) -> list[Infos]:
+def _own_caches(
+    model: CausalLM | Seq2SeqLM, length: str, present: bool, cross: bool | None = None, dtype: str = "float32"
+) -> list[Infos]:
     """Describes the caches of each layer's self-attention."""
     shapes = enumerate(model.cache_shapes("batch_size", length))
-    return [dict.fromkeys(growing_caches(i, cross, present), TensorInfo(shape, "float32")) for i, shape in shapes]
+    return [dict.fromkeys(growing_caches(i, cross, present), TensorInfo(shape, dtype)) for i, shape in shapes]
 
 
 def _all_caches(model: CausalLM | Seq2SeqLM, length: str, encoder_length: str, present: bool) -> Infos:
@@ -81,37 +86,46 @@ def _grown(caches: Sequence[Any], cross: bool | None = None) -> dict[str, Any]:
 
 
 def _past(
-    model: CausalLM | Seq2SeqLM, inputs: dict[str, Any], causal: bool, cross: bool | None = None
+    model: CausalLM | Seq2SeqLM,
+    inputs: dict[str, Any],
+    causal: bool,
+    cross: bool | None = None,
+    scales: Sequence[CacheScales] | None = None,
 ) -> list[GrowingCache]:
-    names = (growing_caches(i, cross) for i in range(len(model.cache_shapes(1, 1))))
-    return [GrowingCache(inputs[key], inputs[value], causal=causal) for key, value in names]
+    count = len(model.cache_shapes(1, 1))
+    names = (growing_caches(i, cross) for i in range(count))
+    return [
+        GrowingCache(inputs[key], inputs[value], causal=causal, scales=of_layer)
+        for (key, value), of_layer in zip(names, scales or [None] * count, strict=True)
+    ]
 
 
-def _growing_step(model: CausalLM) -> Function:
+def _growing_step(model: CausalLM, scales: Sequence[CacheScales] | None) -> Function:
     """Returns the function by which a decoder reads tokens after those in the caches.
 
     ONNX Runtime computes the logits of all tokens of a prompt, also if they are not requested. `logits_start` omits
     those at the start; other runtimes need not know this input.
     """
+    dtype = "float32" if scales is None else "int8"
 
     def call(input_ids: Any, attention_mask: Any, position_ids: Any, logits_start: Any, **past: Any) -> dict[str, Any]:
         tokens, positions, real = (ops.cast(x, "int32") for x in (input_ids, position_ids, attention_mask))
         visibility = Visibility.of_text(
             ops.shape(tokens)[1], real, causal=True, key_length=ops.shape(real)[1], positions=positions
         )
-        hidden, new = model.decode_states(tokens, visibility, _past(model, past, causal=True))
+        hidden, new = model.decode_states(tokens, visibility, _past(model, past, causal=True, scales=scales))
         return {LOGITS: model.project(hidden[:, ops.cast(logits_start, "int32")[0] :]), **_grown(new)}
 
     inputs = {
         INPUT_IDS: TensorInfo(("batch_size", "sequence_length"), "int64"),
         ATTENTION_MASK: TensorInfo(("batch_size", "total_sequence_length"), "int64"),
         POSITION_IDS: TensorInfo(("batch_size", "sequence_length"), "int64"),
-        **_joined(_own_caches(model, "past_sequence_length", present=False)),
+        **_joined(_own_caches(model, "past_sequence_length", present=False, dtype=dtype)),
         LOGITS_START: TensorInfo((1,), "int64"),
     }
     outputs = {
         LOGITS: TensorInfo(("batch_size", "logits_length", model.output_vocab_size), "float32"),
-        **_joined(_own_caches(model, "total_sequence_length", present=True)),
+        **_joined(_own_caches(model, "total_sequence_length", present=True, dtype=dtype)),
     }
     return Function(MODEL, inputs, outputs, call, incremental=True, defaults={LOGITS_START: np.array([0])})
 

@@ -83,7 +83,7 @@ def write_tflite(
     """Writes functions and weights as one TFLite file.
 
     Args:
-        functions: The functions, one for each signature, with static shapes and int32 or float32 tensors.
+        functions: The functions, one for each signature, with static shapes and int32, float32 or int8 tensors.
         variables: All variables that the functions read. Unused variables are not stored.
         recipe: How weights are stored.
         path: The file, which is overwritten.
@@ -119,9 +119,9 @@ def _check_interface(functions: Sequence[Function]) -> None:
         for name, info in {**function.inputs, **function.outputs}.items():
             if any(isinstance(size, str) for size in info.shape):
                 raise ExportError(f"TFLite needs static shapes. Received: {info.shape} for {name} of {function.name}")
-            if info.dtype not in ("int32", "float32"):
+            if info.dtype not in ("int32", "float32", "int8"):
                 raise ExportError(
-                    f"TFLite signatures need int32 and float32 tensors. Received: {info.dtype} for {name} of "
+                    f"TFLite signatures need int32, float32 and int8 tensors. Received: {info.dtype} for {name} of "
                     f"{function.name}"
                 )
 

@@ -15,6 +15,26 @@ def fuse(skeleton: Skeleton) -> None:
         _drop_identities(skeleton, graph)
         _fold_biases(skeleton, graph)
         _keep_dimensions(skeleton, graph)
+        _quantize_casts(skeleton, graph)
+
+
+def _quantize_casts(skeleton: Skeleton, graph: Any) -> None:
+    """Turns conversions between float32 and int8 into operators that round and limit, with the scale 1.
+
+    The CPU kernels for them are vectorized, and LiteRT's delegate supports only these. All int8 tensors of a graph are
+    caches, since weights are not yet stored.
+    """
+    types = skeleton.schema.TensorType
+    for op in graph.operators:
+        if skeleton.kind(op) == "CAST":
+            pair = tuple(graph.tensors[int(index)].type for index in (op.inputs[0], op.outputs[0]))
+            kind = {(types.FLOAT32, types.INT8): "QUANTIZE", (types.INT8, types.FLOAT32): "DEQUANTIZE"}.get(pair)
+            if kind is not None:
+                skeleton.recode(op, kind, 2)
+                op.builtinOptions, op.builtinOptionsType = None, skeleton.schema.BuiltinOptions.NONE
+    for tensor in graph.tensors:
+        if tensor.type == types.INT8:
+            tensor.quantization = skeleton.quantization([1.0])
 
 
 def _drop_identities(skeleton: Skeleton, graph: Any) -> None:

@@ -119,6 +119,10 @@ class TfliteLowering(Primitives):
         weights = keras.ops.softmax(scores, axis=-1)
         return keras.ops.matmul(weights, value), weights
 
+    def to_int8(self, x: Tensor) -> Tensor:
+        """Converts to int8; `fuse` makes the conversion an operator that rounds and limits."""
+        return tensorflow().cast(x, "int8")
+
     def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
         """Rotates pairs by swapping their entries with a constant matrix product, which is exact and needs 4 operators.
 

@@ -36,7 +36,7 @@ from kerasformer.bundle.interface import (
 from kerasformer.decoding.protocols import MIN_REWIND
 from kerasformer.errors import InputError, argument
 from kerasformer.export.graph.functions import Function, Infos, forward
-from kerasformer.layers import FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
+from kerasformer.layers import CacheScales, FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -160,6 +160,7 @@ def tflite_functions(
     signatures: DecoderSignatures = DecoderSignatures(),
     rolling: bool = True,
     shortlist: bool = False,
+    scales: Sequence[CacheScales] | None = None,
 ) -> list[Function]:
     """Returns the functions of a TFLite file, one for each signature.
 
@@ -173,6 +174,7 @@ def tflite_functions(
             `layers.RollingCache`.
         shortlist: Whether the decoder of an encoder-decoder also has steps without logits, and a signature that looks
             up rows of the output matrix.
+        scales: Scales of each layer of a decoder whose caches are int8; float32 caches by default.
 
     Raises:
         InputError: A capacity is missing.
@@ -182,7 +184,7 @@ def tflite_functions(
     if capacity is None:
         raise InputError("A model that generates needs a capacity. Received: capacity=None")
     sizes = signatures.sizes
-    own = _OwnCaches.of(model, capacity, sizes if rolling else None)
+    own = _OwnCaches.of(model, capacity, sizes if rolling else None, scales)
     if not model.is_encoder_decoder:
         prefills = [_static_prefill(model, step, own) for step in _prefill_steps(sizes, capacity)]
         return [*prefills, *(_static_step(model, step, own) for step in _steps(sizes, capacity, capacity))]
@@ -233,13 +235,21 @@ class _OwnCaches:
     Attributes:
         capacity: Number of slots of the longest text.
         layers: Description of the keys (and values) of each layer.
+        scales: Scales of each layer; `None` for those of float32 caches.
     """
 
     capacity: int
     layers: tuple[TensorInfo, ...]
+    scales: tuple[CacheScales | None, ...]
 
     @classmethod
-    def of(cls, model: CausalLM | Seq2SeqLM, capacity: int, sizes: Mapping[str, Sequence[int]] | None) -> _OwnCaches:
+    def of(
+        cls,
+        model: CausalLM | Seq2SeqLM,
+        capacity: int,
+        sizes: Mapping[str, Sequence[int]] | None,
+        scales: Sequence[CacheScales] | None,
+    ) -> _OwnCaches:
         """Returns the caches of a model.
 
         Args:
@@ -247,14 +257,16 @@ class _OwnCaches:
             capacity: As in the class.
             sizes: Lengths of the signatures. The longest one determines how many tokens of a verify step may be
                 discarded, and how many tokens of a prefill may be padding. `None` for caches of full length.
+            scales: Scales of each layer, for int8 caches.
         """
         margin = None
         if sizes is not None:
             steps = (*sizes["prefill_lengths"], *sizes["verify_lengths"])
             margin = max((MIN_REWIND, *(length for length in steps if length <= capacity)))
         shapes = model.cache_shapes(1, capacity, margin)
-        infos = (TensorInfo(shape, "float32", margin=margin if shape[2] < capacity else None) for shape in shapes)
-        return cls(capacity, tuple(infos))
+        dtype = "float32" if scales is None else "int8"
+        infos = (TensorInfo(shape, dtype, margin=margin if shape[2] < capacity else None) for shape in shapes)
+        return cls(capacity, tuple(infos), tuple(scales or [None] * len(shapes)))
 
     def infos(self, rows: int = 1) -> Infos:
         """Describes all tensors by name."""
@@ -270,11 +282,14 @@ def _cross(model: Seq2SeqLM, encoder_capacity: int, rows: int = 1) -> Infos:
 def _layer_caches(
     count: int, inputs: dict[str, Any], rows: int, make: Callable[..., LayerCache], cross: bool = False
 ) -> list[Any]:
-    """Collects the caches of `count` layers from named tensors; `make` takes the index of a row, keys and values."""
+    """Collects the caches of `count` layers from named tensors.
+
+    `make` takes the indices of a row and of the layer, keys and values.
+    """
     layers = []
     for layer in range(count):
         names = enumerate(_names(layer, rows, cross))
-        caches = tuple(make(row, inputs[key], inputs[value]) for row, (key, value) in names)
+        caches = tuple(make(row, layer, inputs[key], inputs[value]) for row, (key, value) in names)
         layers.append(RowCaches(caches) if rows > 1 else caches[0])
     return layers
 
@@ -315,8 +330,8 @@ def _static_step(model: CausalLM, step: _Step, own: _OwnCaches) -> Function:
     reach = step.cache_length or own.capacity
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, key: Any, value: Any) -> LayerCache:
-            return cache_of_slots(key, value, input_pos[row], own.capacity, visible_length=step.cache_length)
+        def cache(row: int, layer: int, key: Any, value: Any) -> LayerCache:
+            return cache_of_slots(key, value, input_pos[row], own.capacity, step.cache_length, own.scales[layer])
 
         caches = _layer_caches(len(own.layers), inputs, step.rows, cache)
         slots = ops.reshape(input_pos, (step.rows, step.count))
@@ -377,11 +392,11 @@ def _static_step_with_memory(model: Seq2SeqLM, step: _Step, own: _OwnCaches, enc
     reach, other = (min(step.cache_length or size, size) for size in (own.capacity, encoder_capacity))
 
     def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, key: Any, value: Any) -> LayerCache:
+        def cache(row: int, layer: int, key: Any, value: Any) -> LayerCache:
             visible = reach if reach < own.capacity else None
-            return cache_of_slots(key, value, input_pos[0], own.capacity, visible_length=visible)
+            return cache_of_slots(key, value, input_pos[0], own.capacity, visible, own.scales[layer])
 
-        def memory(row: int, key: Any, value: Any) -> FixedCache:
+        def memory(row: int, layer: int, key: Any, value: Any) -> FixedCache:
             return FixedCache(key[:, :, :other], value[:, :, :other])
 
         caches = _layer_caches(len(own.layers), inputs, step.rows, cache)

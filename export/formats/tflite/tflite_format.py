@@ -43,6 +43,7 @@ class TfliteFormat(Format):
             job.signatures,
             job.rolling_caches,
             job.shortlist,
+            job.cache_scales,
         )
 
     def write(

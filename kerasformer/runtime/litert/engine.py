@@ -57,7 +57,7 @@ class Engine(Protocol):
 
         Args:
             signature: Name of the signature.
-            inputs: int32 or float32 arrays of the declared shapes.
+            inputs: int32, float32 or int8 arrays of the declared shapes.
             held: Held tensors by the name of an input, an output, or both if the input and the output have one name.
 
         Returns:
@@ -315,7 +315,8 @@ class _Tensor:
         if self.array is None:
             self.write(np.zeros(self._shape, self._dtype))
         else:
-            bits = self.array.view(np.int32).reshape(-1, self._shape[-1])  # integers, as floats may be NaN
+            integers = f"i{self.array.dtype.itemsize}"  # as floats may be NaN
+            bits = self.array.view(integers).reshape(-1, self._shape[-1])
             bits[bits.any(axis=1)] = 0
 
 

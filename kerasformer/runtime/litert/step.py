@@ -341,8 +341,9 @@ class LiteRTStep:
     def _fill(self, caches: Mapping[str, Held], saved: SavedState, number: int, count: int) -> None:
         """Writes the slots of a row or an encoded text to its caches."""
         for name, held in caches.items():
-            _, heads, slots, size = (int(each) for each in self._all[self._decode_name].inputs[name].shape)
-            self._engine.fill(held, saved.array(f"{number}.{name}", (1, heads, min(count, slots), size), "float32"))
+            info = self._all[self._decode_name].inputs[name]
+            _, heads, slots, size = (int(each) for each in info.shape)
+            self._engine.fill(held, saved.array(f"{number}.{name}", (1, heads, min(count, slots), size), info.dtype))
 
     def set_adapter(self, adapter: Adapter | None) -> None:
         """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""

@@ -70,7 +70,7 @@ class GrowingCaches:
     @classmethod
     def empty(cls, session: OnnxSession, names: list[str], batch: int) -> GrowingCaches:
         """Creates caches without slots."""
-        return cls(session, {name: tensor(np.zeros(_shape(session, name, batch, 0), np.float32)) for name in names})
+        return cls(session, {name: tensor(_no_slots(session, name, batch)) for name in names})
 
     def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> GrowingCaches:
         """Processes tokens; see `Caches.run`."""
@@ -129,7 +129,7 @@ class SharedCaches:
     @classmethod
     def empty(cls, session: OnnxSession, names: list[str], batch: int, capacity: int) -> SharedCaches:
         """Creates caches without slots."""
-        return cls(session, {name: np.zeros(_shape(session, name, batch, 0), np.float32) for name in names}, capacity)
+        return cls(session, {name: _no_slots(session, name, batch) for name in names}, capacity)
 
     @classmethod
     def filled(cls, session: OnnxSession, content: Mapping[str, np.ndarray], capacity: int) -> SharedCaches:
@@ -138,7 +138,7 @@ class SharedCaches:
         slots = _rounded(length[0] + 1, capacity)
         # One block takes a fraction of the time of many allocations, as it is made of large pages.
         counts = [b * h * slots * d for b, h, d in zip(batch, heads, size, strict=True)]
-        parts = np.split(np.zeros(sum(counts), np.float32), np.cumsum(counts)[:-1])
+        parts = np.split(np.zeros(sum(counts), next(iter(content.values())).dtype), np.cumsum(counts)[:-1])
         arrays = {}
         for (name, array), part in zip(content.items(), parts, strict=True):
             arrays[name] = part.reshape(*array.shape[:2], slots, array.shape[3])
@@ -191,7 +191,7 @@ class SharedCaches:
         """Returns new buffers with the given rows."""
         arrays = {}
         for name, array in self.arrays.items():
-            arrays[name] = np.zeros((len(rows), *array.shape[1:]), np.float32)
+            arrays[name] = np.zeros((len(rows), *array.shape[1:]), array.dtype)
             arrays[name][:, :, :length] = array[rows, :, :length]
         return SharedCaches(self.session, arrays, self.capacity)
 
@@ -203,7 +203,7 @@ class SharedCaches:
         arrays = {}
         for name, array in self.arrays.items():
             batch, heads, _, size = array.shape
-            arrays[name] = np.zeros((batch, heads, slots, size), np.float32)
+            arrays[name] = np.zeros((batch, heads, slots, size), array.dtype)
             arrays[name][:, :, :length] = array[:, :, :length]
         self._hold(arrays)
 
@@ -223,6 +223,7 @@ def _rounded(needed: int, capacity: int) -> int:
     return min(max(_MIN_SLOTS, 1 << (needed - 1).bit_length()), capacity)
 
 
-def _shape(session: OnnxSession, name: str, batch: int, length: int) -> tuple[int, int, int, int]:
-    _, heads, _, size = session.signature.inputs[name].shape
-    return batch, int(heads), length, int(size)
+def _no_slots(session: OnnxSession, name: str, batch: int) -> np.ndarray:
+    """Returns the array of a cache without slots, `(B, H, 0, D)`."""
+    info = session.signature.inputs[name]
+    return np.zeros((batch, int(info.shape[1]), 0, int(info.shape[3])), info.dtype)

@@ -266,7 +266,11 @@ class OnnxStep:
         if state.memory is not None:
             arrays |= {name: value.numpy() for name, value in state.memory.tensors.items()}
             arrays["texts"] = state.memory.texts
-        arrays = {name: array.astype(np.int64) if array.dtype.kind == "i" else array for name, array in arrays.items()}
+        caches = {*self._cache_names, *self._cross_names}
+        arrays = {
+            name: array.astype(np.int64) if array.dtype.kind == "i" and name not in caches else array
+            for name, array in arrays.items()
+        }
         return SavedState.copy_of(self.identity(), arrays)
 
     def restore(self, saved: SavedState) -> _State:
@@ -300,8 +304,8 @@ class OnnxStep:
 
     def _saved(self, saved: SavedState, name: str, batch: int, length: int) -> np.ndarray:
         """Returns saved keys or values."""
-        _, heads, _, size = self._decoder.signature.inputs[name].shape
-        return saved.array(name, (batch, int(heads), length, int(size)), "float32")
+        info = self._decoder.signature.inputs[name]
+        return saved.array(name, (batch, int(info.shape[1]), length, int(info.shape[3])), info.dtype)
 
     def set_adapter(self, adapter: Adapter | None) -> None:
         """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`.

@@ -1,0 +1,67 @@
+"""Scales of int8 caches, measured on calibration texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from keras import ops
+
+from kerasformer.errors import ExportError
+from kerasformer.export.quantization.sample_inputs import one_by_one, passages
+from kerasformer.layers import CacheScales, GrowingCache, Visibility
+from kerasformer.models.contracts import CausalLM
+from kerasformer.models.keras_engine import compiled
+from kerasformer.progress import CountProgress
+
+_LARGEST = 127
+_MARGIN = 1.25
+"""Ratio of the largest magnitude that a cache can hold to the largest one on the calibration texts."""
+_SMALLEST_SHARE = 2.0**-10
+"""Smallest range of a channel, as a share of the largest one of the layer."""
+
+
+def measure_cache_scales(
+    model: CausalLM, texts: Sequence[str], progress: CountProgress | None = None
+) -> tuple[CacheScales, ...]:
+    """Measures the ranges of the keys and values while a decoder reads texts and its own continuations of them.
+
+    Args:
+        model: A decoder, with any backend.
+        texts: Texts of the kind that the model is used for.
+        progress: Called with the number of texts read and their total.
+
+    Returns:
+        Scales of each layer.
+
+    Raises:
+        ExportError: A key or value is not finite.
+    """
+
+    def read(inputs: dict[str, Any]) -> list[list[Any]]:
+        tokens = inputs["input_ids"]
+        empty = [ops.zeros(shape) for shape in model.cache_shapes(1, 0)]
+        caches = [GrowingCache(tensor, tensor, causal=True) for tensor in empty]
+        _, caches = model.decode_states(tokens, Visibility.of_text(ops.shape(tokens)[1], causal=True), caches)
+        return [[ops.max(ops.abs(x), axis=(0, 2)) for x in (cache.key, cache.value)] for cache in caches]
+
+    run = compiled(read, model, jit_compile=False, any_length=True)
+    arrays = passages(model, texts)
+    largest: list[np.ndarray] = []
+    for done, passage in enumerate(one_by_one(arrays), start=1):
+        found = [
+            np.stack([ops.convert_to_numpy(x) for x in layer]) for layer in run({"input_ids": passage["input_ids"]})
+        ]
+        largest = [np.maximum(*pair) for pair in zip(largest or found, found, strict=True)]
+        if progress is not None:
+            progress(done, len(arrays["input_ids"]))
+    if not all(np.isfinite(ranges).all() for ranges in largest):
+        raise ExportError("The keys and values of a decoder must be finite. Received: infinity or NaN on the texts")
+    return tuple(CacheScales(*(_scales(half) for half in ranges)) for ranges in largest)
+
+
+def _scales(largest: np.ndarray) -> np.ndarray:
+    """Returns the scales `(G, 1, D)` for the largest magnitudes of all channels, `(G, D)`."""
+    least = max(_SMALLEST_SHARE * float(largest.max()), float(np.finfo("float32").tiny))
+    return (np.maximum(largest, least) * (_MARGIN / _LARGEST)).astype("float32")[:, None]
