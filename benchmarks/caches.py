@@ -4,8 +4,8 @@
     kerasformer export story-gpt2 int8 --format onnx --cache-dtype int8
     python -m benchmarks.caches TEXT float32 int8
 
-The first bundle is the one that the others are compared with. TEXT is a plain or gzip-compressed file; without
-`--rows 0`, which measures only times, it should be one that the model was not trained on.
+The first bundle is the one that the others are compared with. TEXT is a plain or gzip-compressed file that the model
+was not trained on. With `--rows 0`, only times are measured, and the text is not read.
 
 Cache MB is the size of the caches of one text of the full length, by the tensors of the file; held, the size of the
 arrays of a saved state of the longest text that was read. KL is the mean divergence from the first bundle of the
@@ -28,6 +28,7 @@ import numpy as np
 import kerasformer as kf
 from benchmarks.quality import normalized
 from kerasformer.bundle import Bundle
+from kerasformer.runtime import open_engine
 
 STEPS = 16
 """Steps of one measurement."""
@@ -42,7 +43,7 @@ class Candidate:
 
     def __init__(self, folder: Path) -> None:
         self.name, self.manifest = str(folder), Bundle(folder).manifest
-        self.engine: Any = kf.pipeline("text-generation", folder, num_threads=1).model
+        self.engine: Any = open_engine(folder, self.manifest, 1)
 
     def state(self, ids: np.ndarray) -> Any:
         """Returns the state after reading the ids `(T,)`."""
@@ -72,6 +73,14 @@ class Candidate:
         begin = time.process_time()
         self.state(ids)
         return time.process_time() - begin
+
+
+def rows_of_text(path: Path, folder: Path, length: int, count: int) -> np.ndarray:
+    """Returns the first ids of a text with the tokenizer of a bundle, `(count, length)` or fewer rows."""
+    content = path.read_bytes()
+    text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode("utf-8", "replace")
+    ids = np.array(kf.tokenizer(folder).encode(text[: 12 * length * count]), "int32")
+    return ids[: len(ids) // length * length].reshape(-1, length)[:count]
 
 
 def quality(candidates: list[Candidate], rows: np.ndarray) -> list[str]:
@@ -126,21 +135,17 @@ def main() -> None:
     options = parser.parse_args()
 
     candidates = [Candidate(folder) for folder in options.bundles]
-    content = options.text.read_bytes()
-    text = (gzip.decompress(content) if options.text.suffix == ".gz" else content).decode("utf-8", "replace")
     capacity = min(candidate.manifest.capacity for candidate in candidates)
     positions = [position for position in options.positions if position + STEPS <= capacity]
     prompt, longest = min(options.prompt, capacity - 1), max(positions, default=0)
-    tokenizer = kf.tokenizer(options.bundles[0])
-    needed = max(options.rows * options.length, longest, prompt)
-    ids = np.array(tokenizer.encode(text[: 12 * needed]), "int32")
-    rows = ids[: len(ids) // options.length * options.length].reshape(-1, options.length)[: options.rows]
+    ids = np.random.default_rng(0).integers(0, candidates[0].engine.vocab_size, max(longest, prompt)).astype("int32")
 
     columns = {"bundle": [c.name for c in candidates], "caches": [str(c.manifest.cache_dtype) for c in candidates]}
     columns["cache MB"] = [f"{c.manifest.cache_bytes / 1e6:.2f}" for c in candidates]
     saved = [c.engine.save(c.state(ids[: longest or prompt])) for c in candidates]
     columns["held MB"] = [f"{state.num_bytes / 1e6:.2f}" for state in saved]
-    if len(rows):
+    if options.rows:
+        rows = rows_of_text(options.text, options.bundles[0], options.length, options.rows)
         columns["KL | same | perplexity"] = quality(candidates, rows)
     if options.rounds:
         names = [*(f"step after {position}, ms" for position in positions), f"prompt of {prompt}, ms"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from keras import ops
@@ -43,8 +43,9 @@ def measure_cache_scales(
         tokens = inputs["input_ids"]
         empty = [ops.zeros(shape) for shape in model.cache_shapes(1, 0)]
         caches = [GrowingCache(tensor, tensor, causal=True) for tensor in empty]
-        _, caches = model.decode_states(tokens, Visibility.of_text(ops.shape(tokens)[1], causal=True), caches)
-        return [[ops.max(ops.abs(x), axis=(0, 2)) for x in (cache.key, cache.value)] for cache in caches]
+        _, filled = model.decode_states(tokens, Visibility.of_text(ops.shape(tokens)[1], causal=True), caches)
+        pairs = ((cache.key, cache.value) for cache in cast(Sequence[GrowingCache], filled))
+        return [[ops.max(ops.abs(x), axis=(0, 2)) for x in pair] for pair in pairs]
 
     run = compiled(read, model, jit_compile=False, any_length=True)
     arrays = passages(model, texts)

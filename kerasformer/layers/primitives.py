@@ -136,7 +136,8 @@ class Primitives:
         if scales is not None:
             # Multiplying the queries takes less time than multiplying all keys of the cache.
             queries = queries * np.repeat(scales.key, spec.group_size, axis=0)
-            keys, values = self.to_int8(keys * (1 / scales.key)), self.to_int8(values * (1 / scales.value))
+            pairs = (keys, scales.key), (values, scales.value)
+            keys, values = (None if x is None else self.to_int8(x * (1 / scale)) for x, scale in pairs)
 
         def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
             if scales is not None:

@@ -92,12 +92,9 @@ def _past(
     cross: bool | None = None,
     scales: Sequence[CacheScales] | None = None,
 ) -> list[GrowingCache]:
-    count = len(model.cache_shapes(1, 1))
-    names = (growing_caches(i, cross) for i in range(count))
-    return [
-        GrowingCache(inputs[key], inputs[value], causal=causal, scales=of_layer)
-        for (key, value), of_layer in zip(names, scales or [None] * count, strict=True)
-    ]
+    of_layers: Sequence[CacheScales | None] = scales or [None] * len(model.cache_shapes(1, 1))
+    names = ((*growing_caches(i, cross), of_layer) for i, of_layer in enumerate(of_layers))
+    return [GrowingCache(inputs[key], inputs[value], causal=causal, scales=of_layer) for key, value, of_layer in names]
 
 
 def _growing_step(model: CausalLM, scales: Sequence[CacheScales] | None) -> Function:
