@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from kerasformer import layers
+from kerasformer.bundle.interface import growing_caches
 from kerasformer.decoding import Step
 from kerasformer.errors import BundleError, InputError
 from kerasformer.export import Onnx, export
@@ -45,7 +46,7 @@ def test_logits_are_near_those_of_float32(engine: str) -> None:
 def test_the_manifest_has_the_type_and_the_size() -> None:
     ROWS["onnx-int8-caches"].opened("gpt2")
     _, manifest = written("onnx-ort-none-int8-gpt2", lambda folder: pytest.fail("written before"))
-    name = "past_key_values.0.key"
+    name, _ = growing_caches(0)
     assert manifest.signatures["model"].inputs[name].dtype == manifest.cache_dtype == "int8"
     config = model("gpt2").config
     # Keys and values of 40 slots, of one byte each.
@@ -59,7 +60,8 @@ def test_a_saved_state_of_int8_has_a_quarter_of_the_bytes_and_is_its_own() -> No
         step = ROWS[name].opened("gpt2")
         assert isinstance(step, OnnxStep)
         saved = step.save(step.start(ids, np.ones_like(ids)))
-        states.append({key: array for key, array in saved.arrays.items() if key.startswith("past")})
+        names = {name for layer in range(2) for name in growing_caches(layer)}
+        states.append({name: array for name, array in saved.arrays.items() if name in names})
         float32 = replace(saved, arrays=dict(saved.arrays) | states[0])
     assert 4 * sum(x.nbytes for x in states[1].values()) == sum(x.nbytes for x in states[0].values())
     with pytest.raises(InputError, match="with the data type int8.*Read the text again"):
