@@ -42,7 +42,7 @@ def token_array(
             f"{name} must be integers of shape (batch, tokens), with neither dimension 0. "
             f"Received: shape {array.shape}, dtype {array.dtype}"
         )
-    low, high = array.min(), array.max()
+    low, high = (array.min(), array.max()) if array.size > 1 else 2 * (array.item(),)
     if low < 0 or high >= (count or _INT32_LIMIT):
         raise InputError(
             f"{name} must be from 0 to {(count or _INT32_LIMIT) - 1}. Received: {low} to {high}. "

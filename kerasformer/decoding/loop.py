@@ -135,7 +135,8 @@ def _prepared_for_stream(
 def _filled(run: GenerationPlan) -> Generator[np.ndarray, None, list[str]]:
     loop = _Loop(run)
     for tokens in loop:
-        yield np.where(tokens == ENDED, np.int32(run.config.fill_token), tokens)
+        ended = ENDED in tokens.tolist()
+        yield np.where(tokens == ENDED, np.int32(run.config.fill_token), tokens) if ended else tokens
     run.warn_about(loop.reasons)
     return loop.reasons
 
