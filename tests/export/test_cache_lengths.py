@@ -108,7 +108,7 @@ def test_verify_steps_use_the_shorter_cache_length_if_all_tokens_fit(exported: A
 def test_a_prompt_is_read_with_the_shortest_cache(exported: Any, length: int, expected: list[str]) -> None:
     model, folder = exported
     if model.is_encoder_decoder:
-        return
+        pytest.skip("an encoder reads the text")
     engine = open_engine(folder)
     whole = engine.limited_to({name for name in bundle.read(folder).signatures if not name.startswith("short")})
     ids = np.random.default_rng(0).integers(2, 60, (1, length), "int32")
