@@ -1,15 +1,20 @@
 """Speed in a browser: the engines of our web page, and transformers.js, in the same headless Chromium.
 
     python -m benchmarks.browser minilm t5 smollm2 --rounds 5
-    python -m benchmarks.browser tiny-t5               # to try the script
+    python -m benchmarks.browser t5 smollm2 --choice      # does the page choose the fastest engine?
+    python -m benchmarks.browser tiny-t5                  # to try the script
 
-Each model is exported by kerasformer for both engines of the page, and by optimum for transformers.js, with its weights
-quantized to 8 bits as in published conversions. All candidates are open at the same time, each in a worker (ours) or in
-the page (transformers.js), and answer the same text in turn. As in our page, ONNX Runtime Web is also measured with one
-thread; transformers.js has as many threads as it takes by default. Needs the environments `optimum`, `node`, `web` and
-`chromium` of tests/foreign/setup.sh. Folders of an earlier run are used again.
+Each model is exported by kerasformer for the engines of the page (TFLite with the target litert-web, ONNX with both
+profiles), and by optimum for transformers.js, with its weights quantized to 8 bits as in published conversions. All
+candidates are open at the same time, each in a worker of a page that is isolated, so that threads work, and answer the
+same text in turn with the same number of generated tokens. Every candidate is measured with each number of threads of
+`--threads`, transformers.js also: by itself, it takes half of the processors. Answers of our engines are first compared
+with the references of their bundles, as in our page. Needs the environments `optimum`, `node`, `web` and `chromium` of
+tests/foreign/setup.sh. Folders of an earlier run are used again.
 
-The table has the best and the median time of an answer, and the ratio of the best times to that of transformers.js q8.
+The table has the best and the median time of an answer, and the ratio of the best times to the best one of
+transformers.js q8 with any number of threads. With `--choice`, the page is opened first as by a visitor, and a second
+table compares its choice with all engines and numbers of threads that can be selected by hand.
 """
 
 from __future__ import annotations
@@ -54,46 +59,89 @@ for path in sorted(onnx_folder.glob("*.onnx")):
 _KINDS = {"Llama": "CausalLM", "GPT2": "CausalLM", "T5": "Seq2SeqLM", "Bert": "FeatureExtraction"}
 _TASKS = {"CausalLM": "text-generation", "Seq2SeqLM": "text2text-generation", "FeatureExtraction": "feature-extraction"}
 
-_OPEN = """
-async (ours, peer, task, peerThreads) => {
+_OURS = """
+async ({ name, engine, base, task, threads, references }) => {
   const { Engine } = await import("/engine.js");
-  globalThis.candidates = {};
-  for (const { name, engine, base, task, threads } of ours) {
-    const opened = new Engine();
-    await opened.load({ base: new URL(base, location.href).href, task, engine, threads }, () => {});
-    candidates[name] = async (text, tokens) => {
-      const settings = { do_sample: false, num_beams: 1, max_new_tokens: tokens, min_new_tokens: tokens };
-      const { figures } = await opened.run(text, tokens ? settings : {}, null);
-      if (tokens && figures.tokens !== tokens) throw new Error(`${name}: ${figures.tokens} tokens`);
-      return figures.prompt_tokens;
-    };
-  }
-  if (!peer.length) return;
-  const { env, pipeline } = await import("/" + LIBRARY);
-  env.allowRemoteModels = false;
-  env.allowLocalModels = true;
-  env.localModelPath = "/";
-  env.useBrowserCache = env.useWasmCache = false;
-  env.backends.onnx.wasm.wasmPaths = "/npm/onnxruntime-web/dist/";
-  if (peerThreads) env.backends.onnx.wasm.numThreads = peerThreads;
-  for (const dtype of peer) {
-    const pipe = await pipeline(task, "peer", { dtype, device: "wasm" });
-    candidates[`transformers.js ${dtype}`] = async (text, tokens) => {
-      const settings = { do_sample: false, max_new_tokens: tokens, min_new_tokens: tokens };
-      if (tokens) await pipe(text, settings);
-      else (await pipe(text, { pooling: "mean", normalize: true })).tolist();
-    };
-  }
+  const opened = new Engine();
+  await opened.load({ base: new URL(base, location.href).href, task, engine, threads }, () => {});
+  globalThis.candidates ??= {};
+  candidates[name] = async (text, tokens) => {
+    const settings = { do_sample: false, num_beams: 1, max_new_tokens: tokens, min_new_tokens: tokens };
+    const { figures } = await opened.run(text, tokens ? settings : {}, null);
+    if (tokens && figures.tokens !== tokens) throw new Error(`${name}: ${figures.tokens} tokens`);
+    return figures.memory_bytes;
+  };
+  return references && opened.check(await (await fetch(references)).json());
 }
-""".replace("LIBRARY", json.dumps(_LIBRARY))
+"""
+
+_PEER_WORKER = """
+import { env, pipeline } from "/LIBRARY";
+env.allowRemoteModels = false;
+env.allowLocalModels = true;
+env.localModelPath = "/";
+env.useBrowserCache = env.useWasmCache = false;
+env.backends.onnx.wasm.wasmPaths = "/npm/onnxruntime-web/dist/";
+let pipe = null;
+const DO = {
+  async open({ task, dtype, threads }) {
+    env.backends.onnx.wasm.numThreads = threads;
+    pipe = await pipeline(task, "peer", { dtype, device: "wasm" });
+  },
+  async run({ text, tokens }) {
+    const settings = { do_sample: false, max_new_tokens: tokens, min_new_tokens: tokens };
+    if (tokens) await pipe(text, settings);
+    else (await pipe(text, { pooling: "mean", normalize: true })).tolist();
+  },
+};
+onmessage = async ({ data: { name, ...request } }) => {
+  const error = await DO[name](request).then(() => "", String);
+  postMessage(error);
+};
+""".replace("LIBRARY", _LIBRARY)
+
+_PEER = """
+async ({ name, task, dtype, threads }) => {
+  const worker = new Worker("/peer.js", { type: "module" });
+  const ask = (request) => new Promise((resolve, reject) => {
+    worker.onmessage = ({ data }) => (data ? reject(new Error(`${name}: ${data}`)) : resolve());
+    worker.onerror = ({ message }) => reject(new Error(`${name}: ${message}`));
+    worker.postMessage(request);
+  });
+  await ask({ name: "open", task, dtype, threads });
+  globalThis.candidates ??= {};
+  candidates[name] = (text, tokens) => ask({ name: "run", text, tokens });
+  return null;
+}
+"""
 
 _ANSWER = """
 async (name, text, tokens) => {
   const start = performance.now();
-  await candidates[name](text, tokens);
-  return performance.now() - start;
+  const memory = await candidates[name](text, tokens);
+  return [performance.now() - start, memory ?? null];
 }
 """
+
+_LOAD = """
+async () => {
+  const stored = () => Object.keys(localStorage).find((key) => key.startsWith("kerasformer choice"));
+  const load = document.getElementById("load");
+  const problem = document.getElementById("problem");
+  while (!stored()) {
+    if (problem?.checkVisibility()) throw new Error(problem.innerText);
+    if (crossOriginIsolated && load?.checkVisibility()) load.click();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+  }
+  return JSON.parse(localStorage.getItem(stored()));
+}
+"""
+
+_FORMATS: dict[str, dict[str, str]] = {
+    "tflite": {"format": "tflite", "target": "litert-web"},
+    "ort": {"format": "onnx", "profile": "ort"},
+    "portable": {"format": "onnx", "profile": "portable"},
+}
 
 
 def kind_of(shape: Shape) -> str:
@@ -124,7 +172,7 @@ def write_tokenizer(shape: Shape, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def prepare(name: str, home: Path, formats: list[str]) -> Path:
+def prepare(name: str, home: Path, formats: list[str], recipes: list[str]) -> Path:
     """Writes the checkpoint, all bundles and the site; returns the folder to serve."""
     shape, folder = SHAPES[name], home / name
     checkpoint, kind = folder / "checkpoint", kind_of(SHAPES[name])
@@ -133,17 +181,17 @@ def prepare(name: str, home: Path, formats: list[str]) -> Path:
         write_checkpoint(shape, checkpoint)
         if shape.package is None:
             write_tokenizer(shape, checkpoint)
-    bundles = []
     settings: dict[str, Any] = {"capacity": 256} if shape.generates else {}
+    bundles = []
     for format in formats:
-        bundle = folder / format
-        if not bundle.is_dir():
-            print(f"{name}: export for {format}", file=sys.stderr, flush=True)
-            # With random weights, the best logit is hardly larger than the next.
-            chosen = dataclasses.replace(recipe("int8"), min_agreement=0.0, tolerance=10.0)
-            target = "litert-web" if format == "tflite" else None
-            export(str(checkpoint), bundle, format, chosen, target=target, progress=False, **settings)
-        bundles.append(f"{name}={bundle}")
+        for precision in recipes:
+            bundle = folder / f"{format}-{precision}"
+            if not bundle.is_dir():
+                print(f"{name}: export for {format}, {precision}", file=sys.stderr, flush=True)
+                # With random weights, the best logit is hardly larger than the next.
+                chosen = dataclasses.replace(recipe(precision), min_agreement=0.0)
+                export(str(checkpoint), bundle, quantize=chosen, progress=False, **_FORMATS[format], **settings)
+            bundles.append(f"{name}={bundle}")
     peer = folder / "peer"
     if not (peer / "onnx").is_dir():
         print(f"{name}: export by optimum", file=sys.stderr, flush=True)
@@ -157,38 +205,127 @@ def prepare(name: str, home: Path, formats: list[str]) -> Path:
         (site / link).unlink(missing_ok=True)
         (site / link).symlink_to(target)
     (site / "bench.html").write_text("<!doctype html><title>benchmark</title>", encoding="utf-8")
+    (site / "peer.js").write_text(_PEER_WORKER, encoding="utf-8")
     return site
 
 
-def measure(page: Page, site: Path, shape: Shape, options: argparse.Namespace) -> dict[str, list[float]]:
-    """Returns the times of all answers in milliseconds, by candidate."""
+@dataclasses.dataclass(frozen=True, eq=False)
+class Candidate:
+    """An engine with a number of threads.
+
+    Attributes:
+        name: Name in the tables.
+        threads: Number of threads.
+        entry: The engine in `site.json`; `None` for transformers.js.
+        dtype: Precision of transformers.js.
+    """
+
+    name: str
+    threads: int
+    entry: dict[str, Any] | None = None
+    dtype: str = ""
+
+    @property
+    def key(self) -> str:
+        """Identifies the candidate."""
+        return f"{self.name}, {self.threads}"
+
+    @property
+    def variant(self) -> str:
+        """The name of the engine in the stored choice of the page."""
+        return self.entry["base"].split("/")[-2] if self.entry else ""
+
+
+@dataclasses.dataclass
+class Measured:
+    """What was measured of a candidate.
+
+    Attributes:
+        verdict: How its answers differ from the references; `None` for transformers.js.
+        memory: Bytes of its WebAssembly memory; `None` for transformers.js, which does not report them.
+        times: Times of an answer in milliseconds.
+    """
+
+    verdict: dict[str, Any] | None
+    memory: int | None = None
+    times: list[float] = dataclasses.field(default_factory=list)
+
+    @property
+    def agreement(self) -> str:
+        """Whether the answers are those of the Keras model."""
+        if self.verdict is None:
+            return ""
+        found = "agree" if self.verdict["agrees"] else "DIFFER"
+        return f"{self.verdict['answers']} {found}"
+
+
+def candidates_of(site: Path, options: argparse.Namespace) -> list[Candidate]:
+    """Returns all candidates for a site with one model."""
     [model] = check_site(site)["models"]
-    task, tokens = _TASKS[kind_of(shape)], TOKENS if shape.generates else 0
     titles = {"litert": "LiteRT.js", "onnx": "ONNX Runtime Web"}
     ours = [
-        {
-            "name": f"{titles[each['engine']]} {each['recipe']}" + (", one thread" if threads == 1 else ""),
-            "engine": each["engine"],
-            "base": each["base"],
-            "task": model["task"],
-            "threads": threads,
-        }
+        (" ".join([titles[each["engine"]], each["recipe"], *([each["profile"]] if each["profile"] else [])]), each, "")
         for each in model["engines"]
-        for threads in sorted({options.threads, 1 if each["engine"] == "onnx" else options.threads}, reverse=True)
     ]
-    with served(site) as url:
-        page.open(f"{url}bench.html")
-        page.call(_OPEN, ours, options.peer, task, options.peer_threads)
-        names = page.call("() => Object.keys(candidates)")
-        times: dict[str, list[float]] = {each: [] for each in names}
-        for turn in range(options.rounds + 1):
-            for each in names:
-                for _ in range(1 if shape.generates else 8):
-                    time = page.call(_ANSWER, each, TEXT * options.texts, tokens)
-                    if turn:
-                        times[each].append(time)
-        page.open("about:blank")
-    return times
+    peers = [(f"transformers.js {dtype}", None, dtype) for dtype in options.peer]
+    return [Candidate(name, threads, *rest) for name, *rest in [*ours, *peers] for threads in options.threads]
+
+
+def measure(page: Page, url: str, site: Path, shape: Shape, options: argparse.Namespace) -> dict[Candidate, Measured]:
+    """Opens all candidates, compares answers of ours with their references, and measures all in turn."""
+    [model] = check_site(site)["models"]
+    task, tokens = _TASKS[kind_of(shape)], TOKENS if shape.generates else 0
+    page.open(f"{url}bench.html")
+    measured = {}
+    for each in candidates_of(site, options):
+        request: dict[str, Any] = {"name": each.key, "threads": each.threads}
+        if each.entry is None:
+            verdict = page.call(_PEER, {**request, "task": task, "dtype": each.dtype})
+        else:
+            names = ("engine", "base", "references")
+            request |= {"task": model["task"], **{name: each.entry[name] for name in names}}
+            verdict = page.call(_OURS, request)
+        measured[each] = Measured(verdict)
+    for turn in range(options.rounds + 1):
+        for each, found in measured.items():
+            for _ in range(1 if shape.generates else 8):
+                time, found.memory = page.call(_ANSWER, each.key, TEXT * options.texts, tokens)
+                if turn:
+                    found.times.append(time)
+    page.open("about:blank")
+    return measured
+
+
+def choice_of(page: Page, url: str) -> tuple[str, int]:
+    """Opens the page as a visitor does for the first time; returns the engine that it chooses, and its threads."""
+    page.open(url)
+    stored = page.call(_LOAD)
+    page.open("about:blank")
+    return stored["best"], stored["rows"][stored["best"]]["threads"]
+
+
+def print_speeds(title: str, measured: dict[Candidate, Measured]) -> None:
+    """Prints the table of speeds."""
+    print("| model | candidate | threads | answers | MB | best, ms | median, ms | transformers.js q8 takes |")
+    print("| --- | --- | --: | --- | --: | --: | --: | --: |")
+    peers = [min(found.times) for each, found in measured.items() if each.dtype == "q8"]
+    for each, found in measured.items():
+        best, median = min(found.times), statistics.median(found.times)
+        ratio = f"{min(peers) / best:.2f} ×" if peers else ""
+        memory = "" if found.memory is None else f"{found.memory / 1e6:.0f}"
+        cells = [title, each.name, str(each.threads), found.agreement, memory, f"{best:.1f}", f"{median:.1f}", ratio]
+        print(f"| {' | '.join(cells)} |")
+
+
+def print_choice(title: str, variant: str, threads: int, measured: dict[Candidate, Measured]) -> None:
+    """Prints how the choice of the page compares with the best choice by hand."""
+    ours = {each: min(found.times) for each, found in measured.items() if each.entry}
+    [chosen] = [each for each in ours if each.variant == variant and each.threads == threads]
+    best = min(ours, key=ours.__getitem__)
+    print("| model | chosen by the page | threads | fastest | threads | the choice takes |")
+    print("| --- | --- | --: | --- | --: | --: |")
+    ratio = f"{ours[chosen] / ours[best]:.2f} ×"
+    print(f"| {title} | {chosen.name} | {chosen.threads} | {best.name} | {best.threads} | {ratio} |")
 
 
 def main() -> None:
@@ -198,29 +335,25 @@ def main() -> None:
         "models", nargs="+", choices=[name for name, shape in SHAPES.items() if shape.kind.startswith(tuple(_KINDS))]
     )
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=min(os.cpu_count() or 1, 4))
-    parser.add_argument("--peer-threads", type=int, help="threads of transformers.js; half of the cores by default")
+    cores = min(os.cpu_count() or 1, 4)
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({cores, 1}, reverse=True))
     parser.add_argument("--texts", type=int, default=2, help="number of repetitions of a sentence of 21 words")
-    parser.add_argument("--peer", nargs="*", default=["q8"], help="precisions of transformers.js: q8, fp32")
-    parser.add_argument("--formats", nargs="+", default=["tflite", "onnx"], choices=["tflite", "onnx"])
+    parser.add_argument("--peer", nargs="*", default=["q8"], help="precisions of transformers.js: q8, q4, fp32")
+    parser.add_argument("--formats", nargs="+", default=list(_FORMATS), choices=list(_FORMATS))
+    parser.add_argument("--recipes", nargs="+", default=["int8"], help="of our bundles: int8, int4, …")
+    parser.add_argument("--choice", action="store_true", help="also compare the choice of the page")
     parser.add_argument("--folder", type=Path, default=Path("browser-benchmark"))
     options = parser.parse_args()
-    sites = {name: prepare(name, options.folder.resolve(), options.formats) for name in options.models}
-    print("| model | candidate | best, ms | median, ms | transformers.js q8 takes |\n| --- | --- | --: | --: | --: |")
+    home = options.folder.resolve()
+    sites = {name: prepare(name, home, options.formats, options.recipes) for name in options.models}
     for name, site in sites.items():
-        with chromium() as page:
-            times = measure(page, site, SHAPES[name], options)
-        base = min(times.get("transformers.js q8") or [float("nan")])
-        for candidate, each in times.items():
-            best = min(each)
-            cells = [
-                SHAPES[name].title,
-                candidate,
-                f"{best:.1f}",
-                f"{statistics.median(each):.1f}",
-                f"{base / best:.2f} ×",
-            ]
-            print(f"| {' | '.join(cells)} |", flush=True)
+        with chromium() as page, served(site) as url:
+            choice = choice_of(page, url) if options.choice else None
+            measured = measure(page, url, site, SHAPES[name], options)
+        print_speeds(SHAPES[name].title, measured)
+        if choice:
+            print_choice(SHAPES[name].title, *choice, measured)
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

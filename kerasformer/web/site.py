@@ -59,7 +59,8 @@ class _SiteBundle:
     @property
     def variant(self) -> str:
         """Identifies one of the bundles of a model."""
-        return f"{self.engine}-{self.manifest.recipe.get('name', 'none')}"
+        profile = "-portable" if self.manifest.profile == "portable" else ""
+        return f"{self.engine}-{self.manifest.recipe.get('name', 'none')}{profile}"
 
 
 def build(
@@ -310,6 +311,7 @@ def _write_bundle(folder: Path, base: str, member: _SiteBundle, given_texts: boo
         "base": base,
         "bytes": sum(file["bytes"] for file in files),
         "recipe": member.manifest.recipe.get("name", "none"),
+        "profile": member.manifest.profile,
         "capacity": member.manifest.capacity,
         "max_length": member.manifest.encoder_capacity or member.manifest.info.max_length,
         "fidelity": member.manifest.fidelity,

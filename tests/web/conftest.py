@@ -9,7 +9,9 @@ import pytest
 from kerasformer.web.site import PAGE
 from kerasformer.web.vendor import vendor
 from tests.foreign.environments import need
-from tests.web.pages import Page, chromium, served
+from tests.web import pages
+from tests.web.pages import Page
+from tests.web.sites import Browser, browser
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +29,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(site: Path) -> Iterator[Page]:
     """An empty page of the site in Chromium."""
-    with chromium() as opened, served(site) as url:
+    with pages.chromium() as opened, pages.served(site) as url:
         opened.open(url)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Chromium, for pages of sites."""
+    need("chromium")
+    with browser() as opened:
         yield opened

@@ -11,7 +11,7 @@ import pytest
 from kerasformer.web.site import build, check_site
 from tests.foreign.cases import Case, cases, embedder, tiny
 from tests.foreign.environments import need
-from tests.web.sites import Browser, browser, served, write_bundle, write_runtimes, write_site
+from tests.web.sites import Browser, served, write_bundle, write_runtimes, write_site
 
 pytestmark = pytest.mark.foreign("web")
 
@@ -28,14 +28,14 @@ globalThis.posted = [];
 const post = Worker.prototype.postMessage;
 Worker.prototype.postMessage = function (message) { posted.push(message); return post.call(this, message); };
 """
+STATES = """
+globalThis.states = [];
+addEventListener("DOMContentLoaded", () => {
+  const state = document.getElementById("state");
+  new MutationObserver(() => states.push(state.textContent)).observe(state, { childList: true });
+});
+"""
 AGREES = "agrees with 2 reference answers"
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    need("chromium")
-    with browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def example(page: Browser, model: str | None = None) -> list[str]:
 @pytest.mark.parametrize("width", [390, 1280])
 def test_the_fastest_engine_is_chosen_and_kept(chromium, url, width):
     unmetered = "Object.defineProperty(Navigator.prototype, 'connection', {get: () => ({type: 'wifi'})})"
-    chromium.open(url, width, 844, scripts=[SPY, unmetered])
+    chromium.open(url, width, 844, scripts=[SPY, STATES, unmetered])
     chromium.ready()
     expected = [
         "ONNX Runtime int8 was chosen: it is the fastest of the engines with the right answers in this browser.",
@@ -76,6 +76,9 @@ def test_the_fastest_engine_is_chosen_and_kept(chromium, url, width):
     ]
     assert example(chromium) == expected
     assert chromium("run", script=LOADED) == ["litert-int8", "onnx-int8"]
+    states = chromium("run", script="states")
+    assert "Trying engine 1 of 2: preparing the model" in states
+    assert not [state for state in states if state.startswith(("download", "compile"))], states
     assert chromium("axe") == []
     assert not chromium("run", script="document.documentElement.scrollWidth > document.documentElement.clientWidth")
     if PICTURES:
@@ -89,6 +92,23 @@ def test_the_fastest_engine_is_chosen_and_kept(chromium, url, width):
         "until", script=f"{LOADED}.includes('litert-int8') && document.getElementById('run').textContent === 'Run'"
     )
     assert shown(chromium) == expected
+
+
+def test_large_downloads_are_not_compared(chromium, url):
+    """The page then prefers LiteRT.js, which is usually faster, unless ONNX Runtime needs a much smaller download."""
+    plan = """(litert, onnx, metered) => import("./choice.js").then(({ plan }) => {
+      const sizes = Object.entries({ onnx, litert }).map(([engine, bytes]) => ({ engine: { engine }, bytes: bytes * 1e6 }));
+      return plan(sizes, { metered }).tried.map(({ engine }) => engine);
+    })"""
+    cases = {
+        "140, 120, false": ["litert"],
+        "200, 120, false": ["onnx"],
+        "0, 140, false": ["litert"],
+        "20, 30, false": ["litert", "onnx"],
+        "30, 25, true": ["litert"],
+    }
+    chromium.open(url)
+    assert {sizes: chromium("run", script=f"({plan})({sizes})") for sizes in cases} == cases
 
 
 def test_a_manual_choice_is_kept(chromium, url):
@@ -142,7 +162,8 @@ def test_data_saving_and_engines_that_fail(chromium, tmp_path, saver):
         chromium.answered()
         lines = shown(chromium)
         if saver:
-            assert lines[0] == "LiteRT.js int8 was chosen: it needs the smallest download."
+            reason = "it needs a small download, and others were not compared with it."
+            assert lines[0] == f"LiteRT.js int8 was chosen: {reason}"
             assert lines[2] == "ONNX Runtime int8: not tried, to save a download of 0.1 MB"
             chromium("click", at="#measure")
             chromium(

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from kerasformer.bundle import EmbeddingInfo, LanguageInfo
-from tests.foreign.environments import need
 from tests.grids import grid
-from tests.web.sites import ERRORS, Browser, browser, edit_site, served, write_bundle, write_site
+from tests.web.sites import ERRORS, Browser, edit_site, served, write_bundle, write_site
 
 pytestmark = pytest.mark.foreign("web")
 
@@ -40,13 +39,6 @@ INFO = {
 }
 SCREENS = [(360, 740, "light"), (390, 844, "dark"), (1280, 800, "light"), (1280, 800, "dark")]
 WIDER = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    need("chromium")
-    with browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import kerasformer as kf
 from kerasformer.web.site import build
 from tests.foreign.cases import CROSS_ENCODER, NLI, Case, cases, embedder, tiny
 from tests.foreign.environments import need
-from tests.web.sites import browser, served
+from tests.web.sites import served
 
 pytestmark = pytest.mark.foreign("web")
 
@@ -19,13 +19,6 @@ TEXT = "A film about a boat, and a warm one."
 LONG = " ".join([TEXT, "Loud, chaotic and largely unfunny."] * 60)
 NEW_TOKENS = 12
 SAMPLING = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "seed": 3}
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    need("chromium")
-    with browser() as opened:
-        yield opened
 
 
 @cases(

@@ -116,6 +116,17 @@ def test_two_recipes_of_one_engine_are_a_choice(tmp_path, packages):
     assert [engine["recipe"] for engine in model["engines"]] == ["int8", "int4"]
 
 
+def test_profiles_of_one_model_are_engines_of_one_entry(tmp_path, packages):
+    bundles = [write_bundle(tmp_path / profile, format="onnx") for profile in ("ort", "portable")]
+    for folder in bundles:
+        bundle.write(folder, replace(bundle.read(folder), profile=folder.name))
+    [model] = check_site(build(bundles, tmp_path / "site", runtime_files=packages))["models"]
+    assert {engine["base"].split("/")[-2]: engine["profile"] for engine in model["engines"]} == {
+        "onnx-int8": "ort",
+        "onnx-int8-portable": "portable",
+    }
+
+
 def test_the_mask_token_is_known_before_the_model_is_loaded(tmp_path, packages):
     site = build([write_bundle(tmp_path / "b", "fill-mask")], tmp_path / "site", runtime_files=packages)
     assert check_site(site)["models"][0]["mask_token"] == "[MASK]"

@@ -19,14 +19,18 @@ _DTYPES = ("float32", "int32")
 class LitertWeb(Target):
     """LiteRT.js, for encoders, decoders and encoder-decoders.
 
-    It allocates memory for every signature when it loads a file, and a page processes one text at a time. Steps of
-    several rows and verify steps are therefore omitted. A bundle with them also runs there.
+    It keeps a copy of the weights for every signature when it loads a file, in a memory of at most 2 GB, and a page
+    processes one text at a time. Steps of several rows and verify steps are therefore omitted. A bundle with them also
+    runs there if its copies fit.
     """
 
     name = "litert-web"
     summary = "LiteRT.js: browsers"
     required_options = {"format": "tflite"}
     reads_tokenizer = True
+    # A page reads one text at a time, for which padding is the largest loss. Each length costs memory: LiteRT.js keeps
+    # a copy of the weights for every signature.
+    lengths = (16, 32, 48, 64, 96, 128, 256, 512)
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """Refuses signatures that a page does not call.

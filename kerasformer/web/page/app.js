@@ -312,8 +312,8 @@ function describe(one) {
   return `${ENGINES[one.engine]}, ${recipe(one)}, ${megabytes(one.bytes)}`;
 }
 
-function recipe({ recipe: name }) {
-  return { none: "float32", fp16: "float16" }[name] ?? name;
+function recipe({ recipe: name, profile }) {
+  return ({ none: "float32", fp16: "float16" }[name] ?? name) + (profile === "portable" ? " portable" : "");
 }
 
 /** Bytes of an engine with its largest build; a browser downloads one of several builds. */
@@ -388,7 +388,7 @@ async function checkSelected() {
 }
 
 /** Returns a function that shows the progress of a load: the bytes of all files, then an indeterminate bar while the engine starts. */
-function progressOf(opening, stage) {
+function progressOf(opening, before) {
   const received = new Map();
   return ({ stage, file, loaded: bytes }) => {
     received.set(file, bytes);
@@ -397,7 +397,7 @@ function progressOf(opening, stage) {
     if (downloading) find("progress").value = sum / opening.bytes;
     else find("progress").removeAttribute("value");
     const words = downloading ? `loading ${megabytes(sum)} of ${megabytes(opening.bytes)}` : "preparing the model";
-    find("state").textContent = stage ? stage + words : words[0].toUpperCase() + words.slice(1);
+    find("state").textContent = before ? before + words : words[0].toUpperCase() + words.slice(1);
   };
 }
 

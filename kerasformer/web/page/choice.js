@@ -9,7 +9,8 @@ const MOST_EXTRA = 100e6; // bytes that may be downloaded only to compare engine
 const MOST_TOGETHER = 200e6; // bytes of bundles that are open at the same time, so that they can be measured in turn
 const MOST_TWICE = 200e6; // bytes of a bundle that is also tried with one thread
 const MOST_SECONDS = 1.5; // for the measurement of each engine, after its first answer
-const ROUNDS = 4;
+const ROUNDS = 12; // the best of a few short answers depends on what else the device does
+const SLOWER = { litert: 1, onnx: 1.5 }; // how many times more an engine is assumed to take where it cannot be measured
 const TOKENS = 16; // generated in a measurement
 const USUAL_TOKENS = 60; // of an answer, the number of tokens in the settings at first
 const STORE = `kerasformer choice ${new URL(".", location.href).href}`;
@@ -59,13 +60,14 @@ function keyOf(site) {
 
 /**
  * Selects the engines to compare: those that are stored on this device and, unless the connection is metered, others while their
- * downloads are small. There is always one.
+ * downloads are small. There is always one: that with the smallest download, unless its engine is usually slower.
  * @param {{engine: any, bytes: number}[]} sizes Engines, with the bytes that each has to download.
  * @param {{metered: boolean, all?: boolean}} how `all` if the user asked to compare all engines.
  * @returns {{tried: any[], untried: {engine: any, bytes: number}[]}}
  */
 export function plan(sizes, { metered, all = false }) {
-  const ordered = sizes.toSorted((a, b) => a.bytes - b.bytes);
+  const cost = ({ engine: { engine }, bytes }) => bytes * (SLOWER[engine] ?? 1);
+  const ordered = sizes.toSorted((a, b) => cost(a) - cost(b));
   const tried = [];
   const untried = [];
   let extra = 0;
@@ -219,7 +221,7 @@ function reason(model, { rows, best }, selected, name) {
   }
   if (count("differs")) return `${chosen}: it is the only one with the right answers in this browser.`;
   if (count("failed")) return `${chosen}: it is the only one that works in this browser.`;
-  return count("untried") ? `${chosen}: it needs the smallest download.` : `${chosen}.`;
+  return count("untried") ? `${chosen}: it needs a small download, and others were not compared with it.` : `${chosen}.`;
 }
 
 /** What is known about an engine. @param {Row} row */

@@ -12,6 +12,9 @@ import { byLength, decodeSteps, prefillPlan, smallest } from "./signatures.js";
 /** Larger files exceed the address space, together with the packed weights. */
 const LARGEST_FILE = 2 ** 31;
 
+/** Bytes of weights, counted for each signature, from which on the memory of the runtime is probably too small. */
+const LARGEST_COPIES = 2 ** 30;
+
 /** The loaded runtime; a page or worker has only one. @type {{ threads: number, module: any, wasm: any } | null} */
 let runtime = null;
 
@@ -32,10 +35,20 @@ export async function openLiteRt(manifest, files, { threads, vendor }) {
   try {
     model = await module.loadAndCompile(bytes, { accelerator: "wasm", cpuOptions: { numThreads: threads } });
   } catch (error) {
-    throw new EngineError(`LiteRT.js cannot load the model: ${error}`, { cause: error });
+    throw new EngineError(`LiteRT.js cannot load the model: ${error}${memoryHint(bytes.length, manifest)}`, { cause: error });
   }
   const engine = new Engine(module, model, manifest);
   return ofRole(manifest, "decode").length ? new LiteRtStep(engine, manifest) : new LiteRtForward(engine, manifest);
+}
+
+/** Why a model may be too large, if it has many signatures. @param {number} bytes @param {Manifest} manifest */
+function memoryHint(bytes, { signatures }) {
+  const count = Object.keys(signatures).length;
+  if (bytes * count < LARGEST_COPIES) return "";
+  return (
+    `. It keeps a copy of the weights for each signature in a memory of at most 2 GB. Received: ${count} signatures and ` +
+    `${Math.round(bytes / 1e6)} MB. Export with --target litert-web, or with fewer prefill_lengths and cache_lengths`
+  );
 }
 
 /** @param {number} threads @param {URL} vendor */
