@@ -12,9 +12,10 @@ same text in turn with the same number of generated tokens. Every candidate is m
 with the references of their bundles, as in our page. Needs the environments `optimum`, `node`, `web` and `chromium` of
 tests/foreign/setup.sh. Folders of an earlier run are used again.
 
-The table has the best and the median time of an answer, and the ratio of the best times to the best one of
-transformers.js q8 with any number of threads. With `--choice`, the page is opened first as by a visitor, and a second
-table compares its choice with all engines and numbers of threads that can be selected by hand.
+The table has the best and the median time of an answer, the least processor time of all threads of the browser during
+an answer (which other programs hardly change, but which counts threads that wait for each other), and the ratio of the
+best times to the best one of transformers.js q8 with any number of threads. With `--choice`, the page is opened first
+as by a visitor, and a second table compares its choice with all engines and numbers of threads.
 """
 
 from __future__ import annotations
@@ -244,11 +245,13 @@ class Measured:
         verdict: How its answers differ from the references; `None` for transformers.js.
         memory: Bytes of its WebAssembly memory; `None` for transformers.js, which does not report them.
         times: Times of an answer in milliseconds.
+        processor: Processor times of an answer in milliseconds, of all threads of the browser.
     """
 
     verdict: dict[str, Any] | None
     memory: int | None = None
     times: list[float] = dataclasses.field(default_factory=list)
+    processor: list[float] = dataclasses.field(default_factory=list)
 
     @property
     def agreement(self) -> str:
@@ -289,11 +292,28 @@ def measure(page: Page, url: str, site: Path, shape: Shape, options: argparse.Na
     for turn in range(options.rounds + 1):
         for each, found in measured.items():
             for _ in range(1 if shape.generates else 8):
+                before = processor_time(os.getpid())
                 time, found.memory = page.call(_ANSWER, each.key, TEXT * options.texts, tokens)
                 if turn:
                     found.times.append(time)
+                    found.processor.append(processor_time(os.getpid()) - before)
     page.open("about:blank")
     return measured
+
+
+def processor_time(parent: int) -> float:
+    """Returns the processor time of the descendants of a process, all threads that live, in milliseconds (Linux)."""
+    nanoseconds, waiting = 0, [parent]
+    while waiting:
+        for task in Path(f"/proc/{waiting.pop()}/task").glob("*"):
+            try:
+                children = [int(number) for number in (task / "children").read_text().split()]
+                waiting += children
+                if int(task.parent.parent.name) != parent:
+                    nanoseconds += int((task / "schedstat").read_text().split()[0])
+            except OSError:  # the thread has ended
+                continue
+    return nanoseconds / 1e6
 
 
 def choice_of(page: Page, url: str) -> tuple[str, int]:
@@ -306,14 +326,16 @@ def choice_of(page: Page, url: str) -> tuple[str, int]:
 
 def print_speeds(title: str, measured: dict[Candidate, Measured]) -> None:
     """Prints the table of speeds."""
-    print("| model | candidate | threads | answers | MB | best, ms | median, ms | transformers.js q8 takes |")
-    print("| --- | --- | --: | --- | --: | --: | --: | --: |")
+    names = "model, candidate, threads, answers, MB, best ms, median ms, processor ms, transformers.js q8 takes"
+    print(f"| {names.replace(', ', ' | ')} |")
+    print("| --- | --- | --: | --- | --: | --: | --: | --: | --: |")
     peers = [min(found.times) for each, found in measured.items() if each.dtype == "q8"]
     for each, found in measured.items():
         best, median = min(found.times), statistics.median(found.times)
         ratio = f"{min(peers) / best:.2f} ×" if peers else ""
         memory = "" if found.memory is None else f"{found.memory / 1e6:.0f}"
-        cells = [title, each.name, str(each.threads), found.agreement, memory, f"{best:.1f}", f"{median:.1f}", ratio]
+        times = [f"{time:.1f}" for time in (best, median, min(found.processor))]
+        cells = [title, each.name, str(each.threads), found.agreement, memory, *times, ratio]
         print(f"| {' | '.join(cells)} |")
 
 

@@ -97,7 +97,8 @@ def test_the_fastest_engine_is_chosen_and_kept(chromium, url, width):
 def test_large_downloads_are_not_compared(chromium, url):
     """The page then prefers LiteRT.js, which is usually faster, unless ONNX Runtime needs a much smaller download."""
     plan = """(litert, onnx, metered) => import("./choice.js").then(({ plan }) => {
-      const sizes = Object.entries({ onnx, litert }).map(([engine, bytes]) => ({ engine: { engine }, bytes: bytes * 1e6 }));
+      const bytes = { onnx: 1e6 * onnx, litert: 1e6 * litert };
+      const sizes = Object.keys(bytes).map((engine) => ({ engine: { engine }, bytes: bytes[engine] }));
       return plan(sizes, { metered }).tried.map(({ engine }) => engine);
     })"""
     cases = {
