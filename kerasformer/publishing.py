@@ -300,7 +300,8 @@ def _locked_folder(destination: Path) -> tuple[Path, int | None]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_staged(destination), dir=destination.parent))
         lock = _lock(folder)
-        if folder.is_dir():  # otherwise another process removed it as abandoned before it was locked
+        # Another process may have taken the folder for abandoned before it was locked, and be removing it.
+        if not (lock is None and _is_locked(folder)) and folder.is_dir():
             folder.chmod(0o755)  # mkdtemp creates private folders; a bundle is an ordinary folder
             return folder, lock
         if lock is not None:

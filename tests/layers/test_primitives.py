@@ -16,7 +16,9 @@ from tests.layers.parity import as_numpy, assert_close, integers, numbers
 TUPLES = {"attention": (None,), "multi_head_attention": (None, None)}
 """Primitives with several results, and the results after the first."""
 NAMES = ["linear", "adapted_linear", "embedding", "residual", "layer_norm", "rms_norm", "gelu", "rotary", *TUPLES]
-"""All operations that an exporter may override."""
+"""All operations that an exporter may override, except for `CASTS`."""
+CASTS = ["to_int8", "from_int8"]
+"""Conversions of int8 caches, which tests/export/test_int8_caches.py covers."""
 
 
 class Recorder(Primitives):
@@ -61,7 +63,7 @@ MODELS = {
 
 
 def test_these_are_all_primitives() -> None:
-    assert sorted(name for name in vars(Primitives) if not name.startswith("_")) == sorted(NAMES)
+    assert sorted(name for name in vars(Primitives) if not name.startswith("_")) == sorted([*NAMES, *CASTS])
 
 
 @pytest.mark.jax

@@ -209,7 +209,7 @@ def test_a_variable_that_was_not_passed_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "match"),
-    [(("batch_size", 4), "float32", "static shapes"), ((1, 4), "int64", "int32 and float32")],
+    [(("batch_size", 4), "float32", "static shapes"), ((1, 4), "int64", "int32, float32 and int8")],
 )
 def test_unsupported_interfaces(tmp_path: Path, shape: Any, dtype: str, match: str) -> None:
     refused(tmp_path, one_function(lambda x: {"y": x}, shape, dtype), [], match)
