@@ -70,7 +70,7 @@ class GrowingCaches:
     @classmethod
     def empty(cls, session: OnnxSession, names: list[str], batch: int) -> GrowingCaches:
         """Creates caches without slots."""
-        return cls(session, {name: tensor(_no_slots(session, name, batch)) for name in names})
+        return cls(session, {name: tensor(_unused(session, name, batch, 0)) for name in names})
 
     def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> GrowingCaches:
         """Processes tokens; see `Caches.run`."""
@@ -113,7 +113,8 @@ class GrowingCaches:
 class SharedCaches:
     """Caches in buffers `(B, H, S, D)` with unused slots, which every step updates in place.
 
-    The size is a power of two and grows on demand: short texts need little memory, and long ones few copies.
+    The size is a power of two and grows on demand: short texts need little memory, and long ones few copies. There is
+    room for half as many tokens as the prompt has, so that growing never follows soon after it.
 
     Args:
         session: Session of the decoder, whose attention must ignore the slots after the valid ones.
@@ -127,9 +128,11 @@ class SharedCaches:
         self._hold(arrays)
 
     @classmethod
-    def empty(cls, session: OnnxSession, names: list[str], batch: int, capacity: int) -> SharedCaches:
-        """Creates caches without slots."""
-        return cls(session, {name: _no_slots(session, name, batch) for name in names}, capacity)
+    def empty(cls, session: OnnxSession, names: list[str], batch: int, length: int, capacity: int) -> SharedCaches:
+        """Creates caches for prompts of `length` tokens, without valid slots."""
+        slots = _rounded(length + length // 2, capacity)
+        arrays = {name: _unused(session, name, batch, slots) for name in names}
+        return cls(session, arrays, capacity)
 
     @classmethod
     def filled(cls, session: OnnxSession, content: Mapping[str, np.ndarray], capacity: int) -> SharedCaches:
@@ -223,7 +226,7 @@ def _rounded(needed: int, capacity: int) -> int:
     return min(max(_MIN_SLOTS, 1 << (needed - 1).bit_length()), capacity)
 
 
-def _no_slots(session: OnnxSession, name: str, batch: int) -> np.ndarray:
-    """Returns the array of a cache without slots, `(B, H, 0, D)`."""
+def _unused(session: OnnxSession, name: str, batch: int, slots: int) -> np.ndarray:
+    """Returns the array of a cache `(B, H, S, D)` whose slots have no content."""
     info = session.signature.inputs[name]
-    return np.zeros((batch, int(info.shape[1]), 0, int(info.shape[3])), info.dtype)
+    return np.zeros((batch, int(info.shape[1]), slots, int(info.shape[3])), info.dtype)

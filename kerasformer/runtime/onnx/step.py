@@ -185,7 +185,8 @@ class OnnxStep:
             self._check_room(ids.shape[1])
         # The last token of a prompt is never padding.
         slots = _Slots(mask[:, :-1] if memory is None else mask[:, :0])
-        state = _State(self._empty(len(ids)), 0, 0, slots, memory, np.arange(len(ids)))
+        caches = self._empty(len(ids), ids.shape[1] if memory is None else 1)
+        state = _State(caches, 0, 0, slots, memory, np.arange(len(ids)))
         if memory is None and ids.shape[1] > 1:
             state = self._read(ids[:, :-1], state)
         # The caller passes the last token to the first step.
@@ -374,10 +375,10 @@ class OnnxStep:
         steps = state.steps + count
         return scores, _State(caches, caches.version, length, state.slots, state.memory, state.cache_rows, steps)
 
-    def _empty(self, batch: int) -> Caches:
-        """Returns caches without slots, shared ones if the file supports them."""
+    def _empty(self, batch: int, length: int) -> Caches:
+        """Returns caches for prompts of `length` tokens, shared ones if the file supports them."""
         if self._shares_caches:
-            return SharedCaches.empty(self._decoder, self._cache_names, batch, self.capacity)
+            return SharedCaches.empty(self._decoder, self._cache_names, batch, length, self.capacity)
         return GrowingCaches.empty(self._decoder, self._cache_names, batch)
 
     @property
