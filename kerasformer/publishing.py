@@ -215,7 +215,7 @@ def _keep_foreign(old: Path, new: Path, mark: str) -> None:
             continue
         try:
             (new / name).parent.mkdir(parents=True, exist_ok=True)
-            _link_or_copy(old / name, new / name)
+            link_or_copy(old / name, new / name)
         except OSError as error:
             raise BundleError(
                 f"{name} in {old} is not part of the replaced content and cannot be kept: {error}. Nothing was changed "
@@ -223,7 +223,8 @@ def _keep_foreign(old: Path, new: Path, mark: str) -> None:
             ) from error
 
 
-def _link_or_copy(source: Path, target: Path) -> None:
+def link_or_copy(source: Path, target: Path) -> None:
+    """Makes a hard link to a file, or copies it where the file system has none."""
     try:
         os.link(source, target, follow_symlinks=False)
     except (OSError, NotImplementedError):

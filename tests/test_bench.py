@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shutil
 import struct
 import sys
 import time
@@ -14,7 +15,9 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
+from kerasformer import bundle
 from kerasformer.bench import BenchReport, bench
+from kerasformer.bench.card import write_speed
 from kerasformer.bench.machine import machine
 from kerasformer.bench.picture import Bar, Panel, check_picture, draw
 from kerasformer.bench.process_memory import peak_mb
@@ -287,6 +290,22 @@ def test_a_keras_model_is_measured(encoder):
     assert (one.engine, one.works[0].work) == ("keras", "8 tokens")
 
 
+def test_the_card_tells_engines_and_why_others_were_not_measured(writer, tmp_path):
+    folder = tmp_path / "bundle"
+    shutil.copytree(writer, folder)
+    (folder / "genai_config.json").touch()  # invalid, if the engine is installed
+    card = (folder / "README.md").read_text()
+    for _ in range(2):
+        found = bench([folder], new_tokens=4, rounds=1, engines=True)
+        write_speed(folder, found)
+    assert found.not_measured.keys() == {"onnxruntime-genai"}
+    written = (folder / "README.md").read_text()
+    assert written.count("## Speed") == 1 and written.startswith(card.rstrip())
+    assert "onnxruntime-genai was not measured: " in written
+    assert (folder / "genai_config.json").exists()
+    bundle.read(folder)  # with checksums
+
+
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
@@ -309,6 +328,8 @@ def test_invalid_comparisons_raise(bundles, writer):
         bench([bundles[0], writer], compare=True)
     with pytest.raises(InputError, match="once"):
         bench([writer, writer])
+    with pytest.raises(InputError, match="engines are compared with the files of one bundle"):
+        bench([*bundles], engines=True)
     with pytest.raises(CapacityError, match="capacity of 24 tokens.*prompt_length=5, new_tokens=20"):
         bench([writer], prompt_length=5, new_tokens=20)
 

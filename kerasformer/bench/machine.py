@@ -9,7 +9,16 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = ("kerasformer", "numpy", "ai-edge-litert", "onnxruntime", "keras", "tensorflow")
+_PACKAGES = (
+    "kerasformer",
+    "numpy",
+    "ai-edge-litert",
+    "litert-lm-api",
+    "onnxruntime",
+    "onnxruntime-genai",
+    "keras",
+    "tensorflow",
+)
 
 
 def machine() -> dict[str, Any]:

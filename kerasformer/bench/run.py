@@ -5,22 +5,29 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kerasformer import sources as source_folders
 from kerasformer.bench.machine import machine, versions
+from kerasformer.bench.other_engines import ENGINES, engines_of
 from kerasformer.bench.question import Facts, Question
 from kerasformer.bench.rounds import Answers, Workload, check_rounds, first_answers, measure
 from kerasformer.bench.speed_figures import SubjectFigures, WorkFigures, ratio, subject_figures
 from kerasformer.bench.worker_process import Worker
-from kerasformer.errors import CapacityError, InputError, argument
+from kerasformer.errors import CapacityError, InputError, KerasformerError, argument
 from kerasformer.progress import StageProgress
 
 PROMPT_LENGTH, NEW_TOKENS = 32, 128
 LENGTHS = (16, 128)
+TEXT = (
+    "The road went down to the harbour, where the boats lay side by side in the evening light. An old man sat on the "
+    "wall, and told the children how he had sailed"
+)
+"""Prompt for a comparison of engines, some of which read texts only."""
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
@@ -32,13 +39,15 @@ class BenchReport:
         machine: Processor and system.
         versions: Versions of packages.
         settings: Arguments of `bench`.
-        subjects: Figures of each source.
+        subjects: Figures of each source, or of each engine that runs it.
+        not_measured: Reasons why engines were not measured, by their names.
     """
 
     machine: dict[str, Any]
     versions: dict[str, str]
     settings: dict[str, Any]
     subjects: list[SubjectFigures]
+    not_measured: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Returns the report as JSON."""
@@ -62,6 +71,7 @@ def bench(
     threads: int | None = None,
     rounds: int = 5,
     compare: bool = False,
+    engines: bool = False,
     progress: StageProgress | None = None,
 ) -> BenchReport:
     """Measures bundles, checkpoints and presets, each in a separate process.
@@ -78,6 +88,8 @@ def bench(
         rounds: Number of measurements, after a first run that is reported separately.
         compare: Whether to measure all sources in turns and compute ratios to the first one. All of them are then in
             memory at once; otherwise they are measured one after another.
+        engines: Whether to measure one bundle in all engines that it has files for (ONNX Runtime GenAI, LiteRT-LM), in
+            turns, with ratios to this package's engine. LiteRT-LM reads a text, so that all do.
         progress: Called with each stage.
 
     Raises:
@@ -92,24 +104,84 @@ def bench(
     names = [str(source) for source in sources]
     for name in names:  # report all wrong names before any measurement
         source_folders.kind(source_folders.resolve(name))
-    groups = [names] if compare else [[name] for name in names]
-    subjects: list[SubjectFigures] = []
+    subjects = [_Subject(name, name) for name in names]
+    if engines:
+        subjects += _other_engines(names)
+        if texts is None and any(subject.engine == "litert-lm" for subject in subjects):
+            texts = [TEXT]
+    groups = [subjects] if compare or engines else [[subject] for subject in subjects]
+    measured: list[SubjectFigures] = []
+    not_measured: dict[str, str] = {}
     for group in groups:
         workers: dict[str, Worker] = {}
         try:
-            for name in group:
+            for subject in group:
                 if progress:
-                    progress(f"open {name}", 0, 0)
-                workers[name] = Worker(name, _command(name, threads), _QUIET)
+                    progress(f"open {subject.name}", 0, 0)
+                with _told(subject, not_measured):
+                    workers[subject.name] = Worker(subject.name, subject.command(threads), _QUIET)
             works = _works(
                 [worker.facts for worker in workers.values()], prompt_length, new_tokens, lengths, texts, batch
             )
-            subjects += _measured(workers, works, rounds, progress)
+            answers: dict[str, list[Answers]] = {}
+            for subject in group:
+                if subject.name not in workers:
+                    continue
+                if progress:
+                    progress(f"first answer of {subject.name}", 0, 0)
+                with _told(subject, not_measured):
+                    answers[subject.name] = first_answers(workers[subject.name], works)
+            running = {name: workers[name] for name in answers}
+            measure(running, answers, works, rounds, progress)
+            measured += [subject_figures(worker, works, answers[name]) for name, worker in running.items()]
         finally:
             for worker in workers.values():
                 worker.close()
     settings = {**numbers, "rounds": rounds, "compare": compare, "texts": len(texts) if texts else None}
-    return BenchReport(machine(), versions(), settings, with_ratios(subjects) if compare else subjects)
+    return BenchReport(
+        machine(),
+        versions(),
+        settings,
+        with_ratios(measured) if compare or engines else measured,
+        not_measured,
+    )
+
+
+@dataclass(frozen=True)
+class _Subject:
+    """A source in an engine, by default that of this package."""
+
+    name: str
+    source: str
+    engine: str | None = None
+
+    def command(self, threads: int | None) -> list[str]:
+        command = [sys.executable, "-m", "kerasformer.bench.worker", self.source]
+        command += [] if threads is None else [str(threads)]
+        return command if self.engine is None else [*command, "--engine", self.engine]
+
+
+def _other_engines(names: Sequence[str]) -> list[_Subject]:
+    """Returns the other engines of the only source.
+
+    Raises:
+        InputError: there are several sources, or it is not a bundle.
+    """
+    folders = [source_folders.resolve(name) for name in names]
+    if len(names) > 1 or source_folders.kind(folders[0]) != "bundle":
+        raise InputError(f"engines are compared with the files of one bundle. Received: {', '.join(names)}")
+    return [_Subject(f"{names[0]} ({engine})", names[0], engine) for engine in engines_of(folders[0])]
+
+
+@contextmanager
+def _told(subject: _Subject, not_measured: dict[str, str]) -> Iterator[None]:
+    """Notes why another engine cannot be measured; errors of this package's are raised."""
+    try:
+        yield
+    except KerasformerError as error:
+        if subject.engine is None:
+            raise
+        not_measured[ENGINES[subject.engine].title] = str(error)
 
 
 def with_ratios(subjects: Sequence[SubjectFigures]) -> list[SubjectFigures]:
@@ -121,23 +193,6 @@ def with_ratios(subjects: Sequence[SubjectFigures]) -> list[SubjectFigures]:
         replace(one, works=[replace(work, ratio=ratio(bases[work.work], work)) for work in one.works])
         for one in subjects
     ]
-
-
-def _measured(
-    workers: dict[str, Worker], works: Sequence[Workload], rounds: int, progress: StageProgress | None
-) -> list[SubjectFigures]:
-    answers: dict[str, list[Answers]] = {}
-    for name, worker in workers.items():
-        if progress:
-            progress(f"first answer of {name}", 0, 0)
-        answers[name] = first_answers(worker, works)
-    measure(workers, answers, works, rounds, progress)
-    return [subject_figures(worker, works, answers[name]) for name, worker in workers.items()]
-
-
-def _command(source: str, threads: int | None) -> list[str]:
-    command = [sys.executable, "-m", "kerasformer.bench.worker", source]
-    return command if threads is None else [*command, str(threads)]
 
 
 def _check(
@@ -224,6 +279,8 @@ def _of_texts(texts: Sequence[str], batch: int, write: int) -> Workload:
     lines = [text for text in texts if text.strip()]
     parts = [tuple(lines[start : start + batch]) for start in range(0, len(lines), batch)]
     title = (
-        f"{len(lines)} texts" + (f", {write} tokens out" if write else "") + (f", batch {batch}" if batch > 1 else "")
+        ("1 text" if len(lines) == 1 else f"{len(lines)} texts")
+        + (f", {write} tokens out" if write else "")
+        + (f", batch {batch}" if batch > 1 else "")
     )
     return Workload(title, tuple(Question(0, write, len(part), part) for part in parts))

@@ -125,8 +125,10 @@ def _reply(replies: IO[str], content: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS [CLOCK]]`."""
+    """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS [CLOCK]] [--engine NAME]`."""
     replies = reserve_stdout()
+    from kerasformer import sources
+    from kerasformer.bench.other_engines import ENGINES
     from kerasformer.bench.own_models import Source
     from kerasformer.process import compact_loading
 
@@ -134,9 +136,15 @@ def main() -> None:
     parser.add_argument("source")
     parser.add_argument("threads", nargs="?", type=int)
     parser.add_argument("clock", nargs="?", default="elapsed", choices=CLOCKS)
+    parser.add_argument("--engine", choices=ENGINES)
     options = parser.parse_args()
     clock = clock_of(options.clock)
-    serve(Source(options.source), options.threads, sys.stdin, replies, clock, opening=compact_loading)
+    subject: Subject
+    if options.engine is None:
+        subject = Source(options.source)
+    else:
+        subject = ENGINES[options.engine].open(sources.resolve(options.source))
+    serve(subject, options.threads, sys.stdin, replies, clock, opening=compact_loading)
 
 
 if __name__ == "__main__":

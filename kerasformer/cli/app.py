@@ -288,6 +288,7 @@ command(
     "kerasformer bench out",
     "kerasformer bench out-int8 out-int4 story-gpt2 --compare --rounds 20",
     "kerasformer bench out --lengths 16 --lengths 256 --threads 2",
+    "kerasformer bench out --card",
     "kerasformer bench out --json figures.json --picture figures.png",
 )
 def bench(
@@ -311,6 +312,14 @@ def bench(
     compare: Annotated[
         bool, typer.Option("--compare", help="Measure the sources in turns, and print ratios to the first one.")
     ] = False,
+    card: Annotated[
+        bool,
+        typer.Option(
+            "--card",
+            help="Measure a bundle in every engine that it has files for, also onnxruntime-genai or LiteRT-LM if they "
+            "are installed, and write the figures and the fastest into its card, README.md.",
+        ),
+    ] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Write all figures to this file as JSON; - prints them.")
     ] = None,
@@ -321,9 +330,11 @@ def bench(
     Each source runs in a separate process.
     """
     from kerasformer.bench import bench as measure
+    from kerasformer.bench.card import write_speed
     from kerasformer.bench.picture import check_picture, draw, panels_of
     from kerasformer.bench.report import note, tables
     from kerasformer.errors import InputError
+    from kerasformer.sources import resolve
 
     if picture is not None:
         check_picture(picture)
@@ -342,8 +353,11 @@ def bench(
             threads=threads,
             rounds=rounds,
             compare=compare,
+            engines=card,
             progress=stages,
         )
+    if card:
+        write_speed(resolve(sources[0]), report)
     if picture is not None:
         draw("kerasformer bench", panels_of(report), picture, note(report))
     if json_file is not None and not to_stdout:
@@ -353,6 +367,8 @@ def bench(
         return
     for title, columns, rows in tables(report):
         table(title, columns, rows)
+    for engine, reason in report.not_measured.items():
+        say(f"{engine} was not measured: {reason}")
     say(note(report))
 
 

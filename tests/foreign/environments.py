@@ -113,3 +113,9 @@ def _command(name: str, program: str) -> Iterator[list[str]]:
         yield ["node", str(copy)]
     finally:
         copy.unlink(missing_ok=True)
+
+
+def packages(name: str) -> str:
+    """Returns the folder of the packages of an environment, for `PYTHONPATH`."""
+    command = [str(need(name)), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()

@@ -15,6 +15,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import bundle
+from kerasformer.bench import bench
 from kerasformer.errors import BundleError, ExportError
 from kerasformer.export.reference_texts import PROMPTS
 from kerasformer.pipelines.base import softmax
@@ -23,7 +24,7 @@ from tests import tiny_text
 from tests.chat_templates.conversations import SYSTEM, TURNS, USER
 from tests.foreign.cards import block
 from tests.foreign.cases import DECODERS, Case, cases, tiny
-from tests.foreign.environments import need, run
+from tests.foreign.environments import need, packages, run
 from tests.foreign.test_litert_lm import CHAT, llama_like
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_tokens
@@ -126,7 +127,7 @@ def test_the_portable_profile_too(quantize: str, tmp_path: Path) -> None:
 
 @pytest.mark.foreign("genai")
 @cases(tiny("gpt2", "text-generation"))
-def test_the_python_of_the_card(case: Case, tmp_path: Path) -> None:
+def test_the_python_of_the_card(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unchanged, except for the folder and a prompt after which this model generates complete characters."""
     folder = case.export(tmp_path / "bundle", target="genai")
     program = block(folder, "onnxruntime-genai").replace("path/to/this/folder", str(folder))
@@ -136,6 +137,10 @@ def test_the_python_of_the_card(case: Case, tmp_path: Path) -> None:
     pipe = kf.pipeline("text-generation", folder)
     (result,) = pipe("a", max_new_tokens=40, return_full_text=False, **GREEDY)
     assert done.stdout == result["generated_text"]
+    monkeypatch.setenv("PYTHONPATH", packages("genai"))
+    found = bench([folder], prompt_length=3, new_tokens=4, rounds=1, engines=True)
+    assert not found.not_measured
+    assert [subject.engine for subject in found.subjects] == ["onnx", "onnxruntime-genai"]
 
 
 @pytest.mark.foreign("genai")

@@ -18,6 +18,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 import kerasformer as kf
 from kerasformer import bundle
+from kerasformer.bench import bench
 from kerasformer.errors import ExportError
 from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.targets.litert_lm import litertlm_file
@@ -27,7 +28,7 @@ from tests import tiny_text
 from tests.code_blocks import blocks
 from tests.export.text_models import ROWS, Row
 from tests.foreign.cases import DECODERS, Case, cases, tiny
-from tests.foreign.environments import HERE, HOME, need, run
+from tests.foreign.environments import HERE, HOME, need, packages, run
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_tokens
 
@@ -221,6 +222,14 @@ def exported(tmp_path_factory) -> tuple[Path, Any]:
     """A bundle and its model."""
     model = text_model(GPT2)
     return GPT2.export(tmp_path_factory.mktemp("litert-lm") / "out", model, target=TARGET, capacity=96), model
+
+
+def test_bench_compares_it_with_this_package(exported, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", packages("litert-lm"))
+    found = bench([exported[0]], texts=["A"], new_tokens=8, rounds=1, engines=True)
+    assert not found.not_measured
+    assert [subject.engine for subject in found.subjects] == ["litert", "LiteRT-LM"]
+    assert all(subject.works[0].decode_tokens_s for subject in found.subjects)
 
 
 def test_the_card_lists_the_file(exported):
