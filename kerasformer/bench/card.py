@@ -8,8 +8,7 @@ from pathlib import Path
 from kerasformer import bundle
 from kerasformer.bench.report import markdown, note, tables
 from kerasformer.bench.run import BenchReport
-from kerasformer.bundle.manifest import MANIFEST
-from kerasformer.publishing import link_or_copy, publish, staging
+from kerasformer.publishing import MANIFEST, link_or_copy, publish, staging
 
 _CARD, _HEADING = "README.md", "## Speed"
 
