@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import ExportError
-from kerasformer.export.quantization.compensation import Grid, RoundedKernel, round_kernel
+from kerasformer.export.quantization.compensation import Grid, RoundedKernel, round_kernels
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, one_by_one, passages
 from kerasformer.layers.primitives import Primitives, lowering
@@ -25,8 +25,11 @@ from kerasformer.models.keras_engine import compiled
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.progress import CountProgress
 
-_INPUT_BYTES = 1 << 30
-"""Memory for inputs of products that are recorded in one pass over the texts."""
+_MOMENT_BYTES = 1 << 30
+"""Memory for the moments of inputs that are summed in one pass over the texts."""
+
+_TOKENS = 1024
+"""Inputs whose moments are added to the sum at once: few products of large matrices are faster than many."""
 
 _SMALLEST_SHARE = 2.0**-10
 """Smallest range of a channel, as a share of the largest one."""
@@ -113,7 +116,7 @@ def calibrate(
         model: Any model of the zoo, with any backend.
         texts: Texts of the kind that the model is used for.
         progress: Called with the number of texts read and their total. The model reads the texts several times if the
-            inputs of `kernels` do not fit into memory at once.
+            moments of the inputs of `kernels` do not fit into memory at once.
         kernels: Kernels to round to four bits, by path; none by default.
 
     Returns:
@@ -124,71 +127,133 @@ def calibrate(
     """
     kernels = kernels or {}
     arrays = passages(model, texts, sampled=bool(kernels))
-    count = len(arrays["input_ids"])
-    portions = list(_portions(kernels, int(arrays["attention_mask"].sum())))
+    count, tokens = len(arrays["input_ids"]), int(arrays["attention_mask"].sum())
+    groups = _same_inputs(model, arrays, kernels) if kernels else []
+    # The last layers first: only the first pass computes all products, and each later one fewer layers.
+    portions = list(_portions([(group, kernels[group[0]].width) for group in reversed(groups)], tokens))
     ranges: dict[str, Ranges] = {}
+    rounded: dict[str, RoundedKernel] = {}
     for index, portion in enumerate(portions):
 
         def report(done: int, start: int = index * count) -> None:
             if progress is not None:
                 progress(start + done, len(portions) * count)
 
-        measured, inputs = _measured(model, arrays, portion, report)
-        ranges |= {path: value for path, value in measured.items() if path not in ranges}
-        for path in portion:
-            if path in inputs:
-                ranges[path] = replace(ranges[path], rounded=_rounded(kernels[path], inputs.pop(path)))
-    return ranges
+        sums = {group[0]: _Moments(kernels[group[0]].width, tokens) for group in portion}
+        measured = _measured(model, arrays, sums, report, extents=not index)
+        ranges = ranges or measured
+        for group in portion:
+            rounded |= _rounded({path: kernels[path] for path in group}, sums.pop(group[0]).total())
+    return {path: replace(found, rounded=rounded.get(path)) for path, found in ranges.items()}
 
 
-def _portions(kernels: Mapping[str, FourBitKernel], tokens: int) -> Iterator[list[str]]:
-    """Divides kernels into lists whose inputs fit into memory together; yields at least one list, even if empty."""
-    portion: list[str] = []
+def _same_inputs(
+    model: PretrainedModel, arrays: Passages, kernels: Mapping[str, FourBitKernel]
+) -> list[tuple[str, ...]]:
+    """Returns groups of kernels that are rounded with the same moments to the same grid, in the order of their use.
+
+    The products for queries, keys and values have the same inputs, for example.
+    """
+    observer = _Observer(kernels)
+    with lowering(observer):
+        model(as_inputs(next(one_by_one(arrays))), training=False)
+    groups: dict[Any, list[str]] = {}
+    for path, inputs in observer.inputs.items():
+        same = tuple(map(id, inputs)), kernels[path].grid, kernels[path].table
+        groups.setdefault(same, []).append(path)
+    return [tuple(group) for group in groups.values()]
+
+
+def _portions(groups: Sequence[tuple[tuple[str, ...], int]], tokens: int) -> Iterator[list[tuple[str, ...]]]:
+    """Divides groups, each with its number of inputs, into lists whose moments fit into memory together.
+
+    Yields at least one list, even if empty.
+    """
+    portion: list[tuple[str, ...]] = []
     size = 0
-    for path, kernel in kernels.items():
-        added = 4 * tokens * kernel.width
-        if portion and size + added > _INPUT_BYTES:
+    for group, width in groups:
+        added = 4 * width * min(width, tokens)
+        if portion and size + added > _MOMENT_BYTES:
             yield portion
             portion, size = [], 0
-        portion.append(path)
+        portion.append(group)
         size += added
     yield portion
 
 
+class _Moments:
+    """Sum of `x x^T` over the inputs `x` of a product, `(K, K)`.
+
+    Args:
+        width: Number of inputs `K`.
+        tokens: Number of inputs that will be added.
+    """
+
+    def __init__(self, width: int, tokens: int) -> None:
+        self._step = _TOKENS if tokens > width else tokens  # a few inputs are smaller than their moments
+        self._sum = np.zeros((0, 0), np.float32)
+        self._pending: list[np.ndarray] = []
+
+    def add(self, rows: np.ndarray) -> None:
+        """Adds inputs `(T, K)`."""
+        self._pending.append(rows)
+        if sum(map(len, self._pending)) >= self._step:
+            self._sum = self.total()
+
+    def total(self) -> np.ndarray:
+        """Returns the sum over all inputs that were added, float32 `(K, K)`."""
+        if self._pending:
+            rows = np.concatenate(self._pending)
+            self._pending = []
+            moments = rows.T @ rows
+            self._sum = np.add(self._sum, moments, out=self._sum) if self._sum.size else moments
+        return self._sum
+
+
 def _measured(
-    model: PretrainedModel, arrays: Passages, kernels: Collection[str], report: Callable[[int], None]
-) -> tuple[dict[str, Ranges], dict[str, list[np.ndarray]]]:
-    """Returns the ranges of all products, and the inputs `(T, K)` of the products with some kernels."""
+    model: PretrainedModel,
+    arrays: Passages,
+    sums: Mapping[str, _Moments],
+    report: Callable[[int], None],
+    extents: bool,
+) -> dict[str, Ranges]:
+    """Sums the moments of the inputs of some kernels' products; returns the ranges of all products if `extents`."""
 
     def read(inputs: Any) -> dict[str, dict[str, Any]]:
-        observer = _Observer(kernels)
+        observer = _Observer(sums)
         with lowering(observer):
             model(inputs, training=False)
+        rows = {
+            path: ops.concatenate([ops.reshape(x, (-1, x.shape[-1])) for x in tensors])
+            for path, tensors in observer.inputs.items()
+        }
+        if not extents:  # a graph then computes no more than these inputs need
+            return {"inputs": rows}
         channels = {path: tensor for path, tensor in observer.channels.items() if path not in observer.tables}
-        return {"extents": observer.extents, "channels": channels, "inputs": observer.inputs}
+        return {"extents": observer.extents, "channels": channels, "inputs": rows}
 
     run = compiled(read, model, jit_compile=False, any_length=True)
     found: dict[str, dict[str, np.ndarray]] = {"extents": {}, "channels": {}}
-    inputs: dict[str, list[np.ndarray]] = {}
     for done, passage in enumerate(one_by_one(arrays), start=1):
         results = run(as_inputs(passage))
-        for path, tensors in results.pop("inputs").items():
-            inputs.setdefault(path, []).extend(ops.convert_to_numpy(tensor) for tensor in tensors)
+        for path, rows in results.pop("inputs").items():
+            sums[path].add(ops.convert_to_numpy(rows))
         for kind, extremes in results.items():
             for path, tensor in extremes.items():
                 values = ops.convert_to_numpy(tensor)
                 found[kind][path] = np.maximum(found[kind].get(path, values), values)
         report(done)
     channels = found["channels"]
-    return {path: _ranges(path, extent, channels.get(path)) for path, extent in found["extents"].items()}, inputs
+    return {path: _ranges(path, extent, channels.get(path)) for path, extent in found["extents"].items()}
 
 
-def _rounded(kernel: FourBitKernel, inputs: list[np.ndarray]) -> RoundedKernel:
-    rows = np.concatenate(inputs)
-    moments = rows.T @ rows
-    if kernel.table:  # an error of each weight costs as much in a lookup as in the product, on average
+def _rounded(kernels: Mapping[str, FourBitKernel], moments: np.ndarray) -> dict[str, RoundedKernel]:
+    """Rounds the kernels of a group with the moments of their inputs, which are changed."""
+    first = next(iter(kernels.values()))
+    if first.table:  # an error of each weight costs as much in a lookup as in the product, on average
         moments[np.diag_indices_from(moments)] += np.trace(moments) / len(moments)
-    return round_kernel(kernel.value(), moments, kernel.grid)
+    values = (kernel.value() for kernel in kernels.values())
+    return dict(zip(kernels, round_kernels(values, moments, first.grid), strict=True))
 
 
 class _Observer(Primitives):
@@ -198,7 +263,7 @@ class _Observer(Primitives):
         kernels: Paths of kernels whose inputs are recorded as they are.
 
     Attributes:
-        inputs: By the kernel's path, the inputs of its products, `(T, K)` each.
+        inputs: By the kernel's path, the inputs of its products, `(..., K)` each.
         extents: By the kernel's path, the largest `-x`, `x`, `-y` and `y` of the product `y = x @ kernel + bias`.
         channels: By the kernel's path, the largest magnitude of each channel of those inputs that are outputs of norms.
         tables: Paths of embedding tables.
@@ -217,7 +282,7 @@ class _Observer(Primitives):
         """Computes the product and updates its extreme values."""
         y = super().linear(x, kernel, bias, transposed=transposed)
         if kernel.path in self.kernels:
-            self.inputs.setdefault(kernel.path, []).append(ops.reshape(x, (-1, x.shape[-1])))
+            self.inputs.setdefault(kernel.path, []).append(x)
         extent = ops.stack([-ops.min(x), ops.max(x), -ops.min(y), ops.max(y)])
         self.extents[kernel.path] = ops.maximum(self.extents.get(kernel.path, extent), extent)
         if id(x) in self._normalized and not transposed:

@@ -9,7 +9,7 @@ Shape letters: `N` outputs and `K` inputs of a product, `T` tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,9 +25,9 @@ _ROWS = 4096  # outputs that are rounded together, to limit memory
 _INPUTS = 128  # inputs that are rounded before their errors are passed on to all later ones
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Grid:
-    """The values that a format can store in four bits.
+    """The values that a format can store in four bits; equal ones have the same block and function.
 
     Attributes:
         block: Number of weights of an output that share a scale; `None` if all of them do.
@@ -66,17 +66,24 @@ def round_kernel(kernel: np.ndarray, moments: np.ndarray, grid: Grid) -> Rounded
         moments: Sum or mean of `x x^T` over inputs `x` of the product, `(K, K)`.
         grid: The values that the format can store.
     """
-    width = kernel.shape[1]
+    return next(round_kernels([kernel], moments, grid))
+
+
+def round_kernels(kernels: Iterable[np.ndarray], moments: np.ndarray, grid: Grid) -> Iterator[RoundedKernel]:
+    """Rounds kernels that are multiplied with the same inputs, one at a time, as `round_kernel` does."""
+    width = len(moments)
     order = np.arange(width)
     if grid.block is None:
         order = np.argsort(-np.diag(moments), kind="stable")  # the largest inputs first, when all others can make up
     problem = _Problem.of(moments[np.ix_(order, order)], grid)
-    levels, scales = np.empty(kernel.shape, np.int8), np.empty((len(kernel), -(-width // (grid.block or width))), "f4")
-    for start in range(0, len(kernel), _ROWS):
-        part = slice(start, start + _ROWS)
-        rounded, scales[part] = problem.best(np.asarray(kernel[part], np.float32)[:, order])
-        levels[part, order] = rounded
-    return RoundedKernel(levels, scales, grid.block or width)
+    for kernel in kernels:
+        levels = np.empty(kernel.shape, np.int8)
+        scales = np.empty((len(kernel), -(-width // (grid.block or width))), np.float32)
+        for start in range(0, len(kernel), _ROWS):
+            part = slice(start, start + _ROWS)
+            rounded, scales[part] = problem.best(np.asarray(kernel[part], np.float32)[:, order])
+            levels[part, order] = rounded
+        yield RoundedKernel(levels, scales, grid.block or width)
 
 
 def nearest(kernel: np.ndarray, grid: Grid) -> RoundedKernel:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from kerasformer.export.formats.tflite.storage import Form, as_stored, best_scales, form_of
 from kerasformer.export.quantization.compensation import Grid
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import Recipe
+
+
+@cache
+def _grid(form: Form) -> Grid:
+    """Returns the same grid for matrices of the same form, which may share the moments of their inputs."""
+    return Grid(form.block, lambda rows, costs: best_scales(rows, form, costs))
 
 
 class TfliteLayout:
@@ -29,7 +37,7 @@ class TfliteLayout:
         form = self._form(matrix, recipe)
         if form.storage != "int4" or not matrix.product:
             return None
-        return Grid(form.block, lambda rows, costs: best_scales(rows, form, costs))
+        return _grid(form)
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""

@@ -15,13 +15,14 @@ from kerasformer.export.formats.onnx.layout import OnnxLayout
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.formats.tflite.storage import Form, best_scales
-from kerasformer.export.quantization import compensation
-from kerasformer.export.quantization.calibration import FourBitKernel, calibrate
+from kerasformer.export.quantization import calibration, compensation
+from kerasformer.export.quantization.calibration import FourBitKernel, _Observer, calibrate
 from kerasformer.export.quantization.compensation import Grid, joined, nearest, round_kernel
 from kerasformer.export.quantization.layouts import four_bit_kernels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
-from kerasformer.export.quantization.sample_inputs import passages
+from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
+from kerasformer.layers.primitives import lowering
 from tests.export.text_models import ROWS
 
 RANDOM = np.random.default_rng(0)
@@ -100,19 +101,34 @@ def test_inputs_that_are_always_zero_and_many_outputs(monkeypatch):
 
 def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch):
     model = ROWS["gpt2-text-generation"].model()
-    kernels = {v.path: v for v in model.variables if v.path.endswith("layer_0/feed_forward/output/kernel")}
-    (path, variable), grid = next(iter(kernels.items())), GRIDS["onnx, blocks"]
-    value = np.asarray(variable.value).T
-    given = {path: FourBitKernel(lambda: value, value.shape[1], grid), "another": FourBitKernel(lambda: value, 1, grid)}
+    grid, paths = GRIDS["onnx, blocks"], [v.path for v in model.variables if "/layer_0/" in v.path]
+    kernels = {v.path: v for v in model.variables if v.path in paths and v.path.endswith("kernel")}
+    values = {path: np.asarray(variable.value).T for path, variable in kernels.items()}
+    given = {path: FourBitKernel(lambda path=path: values[path], values[path].shape[1], grid) for path in kernels}
     texts = ["The old man looked at the sea.", "A king and a queen."]
-    monkeypatch.setattr("kerasformer.export.quantization.calibration._INPUT_BYTES", 1)  # one kernel in each pass
-    done: list[tuple[int, int]] = []
-    found = calibrate(model, texts, lambda *counts: done.append(counts), given)
-    assert done == [(count, 4) for count in (1, 2, 3, 4)]
-    rounded = found[path].rounded
-    assert rounded is not None and not (rounded.levels == nearest(value, grid).levels).all()
-    assert [name for name, ranges in found.items() if ranges.rounded is not None] == [path]
-    assert calibrate(model, texts)[path].rounded is None
+    inputs: dict[str, list[np.ndarray]] = {path: [] for path in kernels}
+    for passage in one_by_one(passages(model, texts, sampled=True)):
+        observer = _Observer(kernels)
+        with lowering(observer):
+            model(as_inputs(passage), training=False)
+        for path in kernels:
+            inputs[path] += [np.asarray(x).reshape(-1, x.shape[-1]) for x in observer.inputs[path]]
+    rows = {path: np.concatenate(parts) for path, parts in inputs.items()}
+    expected = {path: round_kernel(values[path], rows[path].T @ rows[path], grid) for path in kernels}
+
+    monkeypatch.setattr(calibration, "_TOKENS", 16)
+    for memory, passes in ((1, 4), (1 << 30, 1)):  # q, k and v have the same inputs; the others, their own
+        monkeypatch.setattr(calibration, "_MOMENT_BYTES", memory)
+        done: list[tuple[int, int]] = []
+        unused = {"another": FourBitKernel(lambda: np.zeros((1, 1)), 1, grid)}
+        found = calibrate(model, texts, lambda *counts: done.append(counts), given | unused)
+        assert done == [(count, 2 * passes) for count in range(1, 2 * passes + 1)]
+        rounded = {path: ranges.rounded for path, ranges in found.items() if ranges.rounded is not None}
+        assert sorted(rounded) == sorted(kernels) and set(found) > set(kernels)
+        for path, kernel in rounded.items():
+            assert (kernel.levels == expected[path].levels).mean() > 0.99  # a few are between two levels
+            assert not (kernel.levels == nearest(values[path], grid).levels).all()
+    assert not any(ranges.rounded for ranges in calibrate(model, texts).values())
 
 
 @pytest.mark.parametrize("layout", [TfliteLayout(), OnnxLayout()], ids=["tflite", "onnx"])
