@@ -121,7 +121,7 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
         monkeypatch.setattr(calibration, "_MOMENT_BYTES", memory)
         done: list[tuple[int, int]] = []
         unused = {"another": FourBitKernel(lambda: np.zeros((1, 1)), 1, grid)}
-        found = calibrate(model, texts, lambda *counts: done.append(counts), given | unused)
+        found = calibrate(model, texts, lambda *counts, done=done: done.append(counts), given | unused)
         assert done == [(count, 2 * passes) for count in range(1, 2 * passes + 1)]
         rounded = {path: ranges.rounded for path, ranges in found.items() if ranges.rounded is not None}
         assert sorted(rounded) == sorted(kernels) and set(found) > set(kernels)
