@@ -1,7 +1,8 @@
 """Cost of adapters (LoRA) in bundles.
 
 `python -m benchmarks.adapters export FOLDER` exports GPT-2 124M with random weights in each format and recipe, with
-inputs for adapters and without, and writes two adapters of all linear layers.
+inputs for adapters and without, and writes two adapters: of all linear layers, or of those with `--targets`, such as
+`c_attn`, PEFT's default for GPT-2.
 
 `python -m benchmarks.adapters run FOLDER` measures, in turn, a bundle with an adapter and the one without inputs for
 adapters, which is as large and as fast as a bundle of merged weights: the best and the median of all rounds, and the
@@ -53,7 +54,7 @@ class Times:
         return np.array([min(self.elapsed), statistics.median(self.elapsed), min(self.processor)])
 
 
-def export_all(folder: Path, names: list[str], rank: int) -> None:
+def export_all(folder: Path, names: list[str], rank: int, targets: list[str] | None = None) -> None:
     """Writes the bundles and adapters that do not exist yet."""
     from kerasformer import zoo
     from kerasformer.export import export, recipe
@@ -63,21 +64,21 @@ def export_all(folder: Path, names: list[str], rank: int) -> None:
     model = zoo.load(folder / "checkpoint")
     for number in (1, 2):
         if not (folder / f"adapter-{number}").exists():
-            _write_adapter(model, folder / f"adapter-{number}", rank, number)
+            _write_adapter(model, folder / f"adapter-{number}", rank, targets, number)
     for name in names:
         format, quantize = name.split("-")
         settings = recipe(quantize)
         if not settings.exact:  # with random weights, the best logit is hardly larger than the next
             settings = dataclasses.replace(settings, min_agreement=MIN_AGREEMENT, tolerance=TOLERANCE)
-        for bundle, options in ((name, {}), (f"{name}-lora", {"lora_rank": rank})):
+        for bundle, options in ((name, {}), (f"{name}-lora", {"lora_rank": rank, "lora_targets": targets})):
             if not (folder / bundle).exists():
                 print(f"export {bundle}", flush=True)
                 export(model, folder / bundle, format, settings, **options)
 
 
-def _write_adapter(model: Any, folder: Path, rank: int, seed: int) -> None:
+def _write_adapter(model: Any, folder: Path, rank: int, targets: list[str] | None, seed: int) -> None:
     """Writes an adapter with random matrices; a new one would be zero."""
-    model.enable_lora(rank)
+    model.enable_lora(rank, **({} if targets is None else {"target_modules": targets}))
     random = np.random.default_rng(seed)
     for variable in model.trainable_variables:
         variable.assign(random.normal(0, 0.01, variable.shape))
@@ -140,11 +141,12 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="folder of the bundles, and of a checkpoint")
     parser.add_argument("--names", nargs="*", choices=NAMES, default=NAMES, help="FORMAT-RECIPE; all by default")
     parser.add_argument("--rank", type=int, default=8, help="rank of the adapters (export)")
+    parser.add_argument("--targets", nargs="+", help="names of the linear layers, all by default (export)")
     parser.add_argument("--rounds", type=int, default=9, help="number of rounds after one that is not counted")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="number of CPU threads")
     options = parser.parse_args()
     if options.command == "export":
-        export_all(options.folder, list(options.names), options.rank)
+        export_all(options.folder, list(options.names), options.rank, options.targets)
         return
     for name in options.names:
         measure(options.folder, name, options.rounds, options.threads)

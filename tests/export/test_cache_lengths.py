@@ -12,6 +12,7 @@ import pytest
 from kerasformer import bundle, zoo
 from kerasformer.decoding import GenerationConfig, generate
 from kerasformer.export import DecoderSignatures, TFLite, export, verify
+from kerasformer.export.formats.tflite import signatures
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
@@ -232,3 +233,11 @@ def test_beams_are_those_of_single_steps(exported: Any) -> None:
     for one, other in zip(outputs[0].sequences, outputs[1].sequences, strict=True):
         assert np.array_equal(one, other)
     assert np.array_equal(outputs[0].sequence_scores, outputs[1].sequence_scores)
+
+
+def test_plain_steps_double_their_cache_lengths_by_default():
+    def names(doubled):
+        return {step.name for step in signatures._steps(DecoderSignatures().sizes, 2048, 2048, doubled)}
+
+    assert names(True) - names(False) == {"decode_512", "decode_1024"}
+    assert {"decode_128", "decode_256", "decode"} < names(False)
