@@ -75,7 +75,8 @@ def round_kernels(kernels: Iterable[np.ndarray], moments: np.ndarray, grid: Grid
     order = np.arange(width)
     if grid.block is None:
         order = np.argsort(-np.diag(moments), kind="stable")  # the largest inputs first, when all others can make up
-    problem = _Problem.of(moments[np.ix_(order, order)], grid)
+        moments = moments[np.ix_(order, order)]
+    problem = _Problem.of(moments, grid)
     for kernel in kernels:
         levels = np.empty(kernel.shape, np.int8)
         scales = np.empty((len(kernel), -(-width // (grid.block or width))), np.float32)
@@ -122,8 +123,10 @@ class _Problem:
         damped[np.diag_indices(len(damped))] += _DAMPING * mean if mean > 0 else 1.0
         # Cholesky factors are lower triangular; that of the reversed matrix is the upper triangular one, reversed.
         upper = np.linalg.cholesky(damped[::-1, ::-1])[::-1, ::-1]
-        diagonal = np.diag(upper)
-        return cls((upper / diagonal).astype(np.float32), np.square(diagonal).astype(np.float32), grid)
+        del damped  # several hundred MB for the widest matrices
+        diagonal = np.diag(upper).copy()
+        upper /= diagonal
+        return cls(upper.astype(np.float32), np.square(diagonal).astype(np.float32), grid)
 
     def best(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns levels `(M, K)` and scales `(M, blocks)` of rows `(M, K)`."""
