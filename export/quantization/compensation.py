@@ -23,6 +23,7 @@ _SHARES = (0.8, 0.9, 1.1, 1.2)
 """Factors of the best scale so far that are tried in turn, for outputs with a single scale."""
 _ROWS = 4096  # outputs that are rounded together, to limit memory
 _INPUTS = 128  # inputs that are rounded before their errors are passed on to all later ones
+_FEW_INPUTS = 16  # inputs that are rounded before their errors are passed on to the later ones of these
 
 
 @dataclass(frozen=True)
@@ -156,10 +157,14 @@ class _Problem:
             if given is None and start % block == 0:
                 whole = slice(start, start + block)
                 scales[index] = self.grid.scales(np.ascontiguousarray(targets[whole].T), self.costs[whole])
-            for i in range(start, part.stop):
-                target = targets[i] + self.feedback[start:i, i] @ errors[start:i]
-                levels[i] = np.clip(np.rint(target / scales[index]), LOWEST, HIGHEST)
-                rounded = levels[i] * scales[index]
-                least += self.costs[i] * np.square(target - rounded)
-                errors[i] = original[i] - rounded
+            for first in range(start, part.stop, _FEW_INPUTS):
+                few = slice(first, min(first + _FEW_INPUTS, part.stop))
+                targets[few] += self.feedback[start:first, few].T @ errors[start:first]
+                for i in range(first, few.stop):
+                    # No threads of a BLAS, whose waiting for each other costs more than so small a product.
+                    target = targets[i] + np.einsum("j,jn->n", self.feedback[first:i, i], errors[first:i])
+                    levels[i] = np.clip(np.rint(target / scales[index]), LOWEST, HIGHEST)
+                    rounded = levels[i] * scales[index]
+                    least += self.costs[i] * np.square(target - rounded)
+                    errors[i] = original[i] - rounded
         return levels.T.copy(), scales.T.copy(), least

@@ -140,7 +140,7 @@ def _rounded(blocks: np.ndarray, bits: int, costs: np.ndarray | None = None) -> 
         squares = np.einsum("...k,...k->...", weighted, levels)
         scale = np.einsum("...k,...k->...", blocks, weighted) / np.where(squares > 0, squares, 1)
         errors = np.square(blocks - levels * scale[..., None])
-        error = errors.sum(axis=-1) if costs is None else errors @ costs
+        error = errors.sum(axis=-1) if costs is None else np.einsum("...k,k->...", errors, costs)
         better = error < least
         best[better], least[better] = scale[better], error[better]
     best = np.where(best == 0, np.float32(1), best)
