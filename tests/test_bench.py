@@ -7,6 +7,7 @@ import io
 import json
 import shutil
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -417,3 +418,9 @@ def test_errors_of_the_command_are_one_line(arguments, message, bundles, tmp_pat
     assert main("bench", *(paths.get(argument, argument) for argument in arguments)) == 1
     error = " ".join(capsys.readouterr().err.split())
     assert message in error and "Traceback" not in error
+
+
+def test_a_worker_needs_only_numpy():
+    """It also runs in the environments of other libraries."""
+    code = "import sys; sys.modules.update(dict.fromkeys(('tokenizers', 'keras', 'typer', 'rich'))); "
+    subprocess.run([sys.executable, "-c", code + "import kerasformer.bench.worker"], check=True)

@@ -14,7 +14,6 @@ from kerasformer import bundle
 from kerasformer.bench.own_models import size_mb
 from kerasformer.bench.question import Facts, Question, Subject, Tokens
 from kerasformer.errors import InputError, MissingExtraError
-from kerasformer.tokenization import load_tokenizer
 
 
 class Genai:
@@ -34,6 +33,8 @@ class Genai:
     def load(self, threads: int | None) -> Facts:
         """Loads the model; see `Subject.load`."""
         import onnxruntime_genai as genai
+
+        from kerasformer.tokenization import load_tokenizer
 
         settings = genai.Config(str(self._folder))
         if threads is not None:
