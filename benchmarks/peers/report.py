@@ -103,7 +103,7 @@ class Results:
             bars.sort(key=lambda bar: -bar.value if writes else bar.value)
             unit = "new tokens/s, prompt included (more is better)" if writes else "ms (less is better)"
             if bars:
-                unit += f"; in brackets: × {title_of(measured[0][0])}"
+                unit += f"\nin brackets: × {title_of(measured[0][0])}"
                 panels.append(Panel(title, unit, tuple(bars)))
         return panels
 

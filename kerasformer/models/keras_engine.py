@@ -509,7 +509,21 @@ def _prepared(model: CausalLM | Seq2SeqLM, ids: np.ndarray, settings: Mapping[st
     generation = request(settings, model.generation_config, model.tokenizer, partial(_open_assistant, jit_compile))
     negative = generation.controls.negative_ids
     width = max(ids.shape[1], 0 if negative is None else negative.shape[-1])
-    return generation, KerasStep(model, _capacity(model, width, generation.config), jit_compile)
+    return generation, fitting_engine(model, width, generation.config, jit_compile)
+
+
+def fitting_engine(
+    model: CausalLM | Seq2SeqLM, prompt: int, config: decoding.GenerationConfig, jit_compile: bool = True
+) -> KerasStep:
+    """Returns an engine whose cache is as long as a generation requires, since each step reads the whole cache.
+
+    Args:
+        model: A model that generates.
+        prompt: Length of the longest prompt, in tokens.
+        config: Settings of the generation.
+        jit_compile: See `KerasStep`.
+    """
+    return KerasStep(model, _capacity(model, prompt, config), jit_compile)
 
 
 def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Tokenizer | None]:
