@@ -517,13 +517,17 @@ def fitting_engine(
 ) -> KerasStep:
     """Returns an engine whose cache is as long as a generation requires, since each step reads the whole cache.
 
+    Its capacity is rounded up, so that fewer sizes are compiled, but is at most the maximum length of the model.
+
     Args:
         model: A model that generates.
         prompt: Length of the longest prompt, in tokens.
         config: Settings of the generation.
         jit_compile: See `KerasStep`.
     """
-    return KerasStep(model, _capacity(model, prompt, config), jit_compile)
+    new = config.max_new_tokens or config.max_length or DEFAULT_NEW_TOKENS
+    required = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
+    return KerasStep(model, min(required, model.max_answer_length or MAX_CAPACITY), jit_compile)
 
 
 def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Tokenizer | None]:
@@ -553,10 +557,3 @@ def _ids(inputs: Any) -> np.ndarray:
             f"with an attention_mask. Received: {str(inputs)[:80]}"
         )
     return ids
-
-
-def _capacity(model: CausalLM | Seq2SeqLM, prompt: int, config: decoding.GenerationConfig) -> int | None:
-    """Returns the capacity for a generation, rounded up, but at most the maximum length of the model."""
-    new = config.max_new_tokens or config.max_length or DEFAULT_NEW_TOKENS
-    required = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
-    return min(required, model.max_answer_length or MAX_CAPACITY)
