@@ -24,7 +24,7 @@ class UMT5Config(mt5.MT5Config):
 
     Attributes:
         scale_output: Whether the output is scaled; by default if `tie_word_embeddings` is true. The checkpoints of
-            Google have false and were trained without the scale, which version 5 of `transformers` always applies.
+            Google have false and were trained without the scale, which `transformers` applied from 5.0 to 5.23.
     """
 
     model_type = "umt5"
