@@ -207,7 +207,7 @@ class _Search:
         self.rules = run.rules
         self.required = run.controls.required
         self.sampling = sampling_of(run.config) if run.config.do_sample else None
-        self.generators = np.random.default_rng(run.seed).spawn(len(run.history.ids))
+        self.generators = run.generators()
         self.finished = [Finished(run.config) for _ in range(len(run.history.ids))]
         self.record = Record.for_controls(run.controls)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
@@ -199,7 +199,7 @@ class _Loop:
     @cached_property
     def _draws(self) -> np.ndarray:
         """Random numbers of all steps, `(num_steps, N)`."""
-        return np.random.default_rng(self._run.seed).random((self._run.num_steps, self._count))
+        return _random(self._run.generators(self._run.config.num_return_sequences), self._run.num_steps)
 
     def _choice(self, output: int, prompts: np.ndarray) -> ChooseToken:
         """Returns a function that chooses the next token of a row after given tokens, with the row's random numbers."""
@@ -253,13 +253,10 @@ class _Loop:
         return step.reorder(state, np.searchsorted(unique, prompts)) if len(prompts) > len(unique) else state
 
     def _numbers(self) -> Iterator[np.ndarray]:
-        """Yields the random numbers of each step, `(N,)`, which are generated for many steps at once.
-
-        Finished rows get a number too, so that the numbers of a row do not depend on other rows.
-        """
-        random = np.random.default_rng(self._run.seed)
+        """Yields the random numbers of each step, `(N,)`, which are generated for many steps at once."""
+        generators = self._run.generators(self._run.config.num_return_sequences)
         while True:
-            yield from random.random((_STEPS_AT_ONCE, self._count))
+            yield from _random(generators, _STEPS_AT_ONCE)
 
     def _next(self, history: History, logits: np.ndarray, outputs: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """Chooses one token for each of the output rows, `(R,)`; logits `(R, V)`, random numbers `(N,)`."""
@@ -292,3 +289,8 @@ class _Loop:
             else:
                 self.reasons[output] = reason
         return unfinished
+
+
+def _random(generators: Sequence[np.random.Generator], num_steps: int) -> np.ndarray:
+    """Returns the next random numbers of each row, `(num_steps, N)`."""
+    return np.stack([generator.random(num_steps) for generator in generators], axis=1)

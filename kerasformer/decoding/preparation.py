@@ -35,7 +35,7 @@ class GenerationPlan:
         controls: Runtime controls.
         limit_reason: Finish reason of rows that reach the maximum length: `"length"` or `"capacity"`.
         deadline: Time at which all rows end, on the clock of `time.monotonic`.
-        seed: Seed of the random numbers.
+        seeds: Seed of the random numbers of each prompt.
         drafter: Proposes tokens for speculative decoding, or `None` if it is disabled.
     """
 
@@ -47,13 +47,25 @@ class GenerationPlan:
     controls: Controls
     limit_reason: str
     deadline: float
-    seed: int
+    seeds: tuple[int, ...]
     drafter: Drafter | None
 
     @property
     def num_steps(self) -> int:
         """Maximum number of new tokens."""
         return self.config.max_new_tokens or 0
+
+    def generators(self, count: int = 1) -> list[np.random.Generator]:
+        """Returns generators of random numbers for `count` texts of each prompt, those of a prompt side by side.
+
+        They depend on the seed and on the index of a text among those of its prompt, so that a text is the same alone
+        or in a batch.
+        """
+        sequences = []
+        for seed in self.seeds:
+            first = np.random.SeedSequence(seed)
+            sequences += [first, *first.spawn(count - 1)]
+        return [np.random.default_rng(sequence) for sequence in sequences]
 
     @property
     def rules(self) -> tuple[Rule, ...]:
@@ -138,9 +150,10 @@ def prepare(
     _check_forced(step, config)
     maximum, minimum, limit_reason = _lengths(step, prefix.shape[1], config)
     effective = config.replace(max_new_tokens=maximum, min_new_tokens=minimum)
-    seed = int(np.random.SeedSequence().generate_state(1)[0]) if config.seed is None else config.seed
+    fresh = config.seed is None
+    seeds = np.random.SeedSequence().generate_state(batch).tolist() if fresh else [config.seed] * batch
     drafter = _drafter(step, config, controls)
-    return GenerationPlan(step, inputs, mask, history, effective, controls, limit_reason, deadline, seed, drafter)
+    return GenerationPlan(step, inputs, mask, history, effective, controls, limit_reason, deadline, tuple(seeds), drafter)
 
 
 def _negative(step: Step, prompts: Sequence[np.ndarray], controls: Controls) -> tuple[np.ndarray, np.ndarray]:

@@ -51,14 +51,13 @@ def test_results_are_sorted_by_score() -> None:
         assert not set(sequence[:-1].tolist()) & {2, 5}
 
 
-@pytest.mark.parametrize("settings", [{}, {"early_stopping": True}, {"do_sample": True, "seed": 1}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"early_stopping": True}, {"do_sample": True, "seed": 2}], ids=str)
 def test_a_prompt_is_the_same_alone_or_in_a_batch(settings: dict[str, Any]) -> None:
     config = GenerationConfig(num_beams=3, max_new_tokens=12, eos_token_id=(2, 5), **settings)
     engine = Toy()
     together = generate(engine, IDS, MASK, config)
     assert min(engine.batches) < max(engine.batches) == 9  # rows of closed prompts were dropped
-    count = 1 if "seed" in settings else 3  # the random numbers of a prompt depend on its index
-    for row in range(count):
+    for row in range(3):
         alone = generate(Toy(), IDS[row : row + 1], MASK[row : row + 1], config)
         assert alone.sequences[0].tolist() == together.sequences[row].tolist()
 

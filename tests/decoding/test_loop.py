@@ -47,14 +47,17 @@ def test_finished_rows_are_dropped_from_the_batch() -> None:
     assert engine.batches == [4] * 5 + [2] * 5 + [1] * 2  # only halving: a new batch size can cost a compilation
 
 
-@pytest.mark.parametrize("settings", [{}, {"seed": 3, "temperature": 2.0}, {"no_repeat_ngram_size": 1}], ids=str)
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"seed": 3, "temperature": 2.0}, {"no_repeat_ngram_size": 1}, {"seed": 3, "prompt_lookup_num_tokens": 2}],
+    ids=str,
+)
 def test_a_row_is_the_same_alone_or_in_a_batch(settings: dict[str, Any]) -> None:
     config = GenerationConfig(max_new_tokens=8, eos_token_id=(1, 2), **settings)
     together = as_lists(generate(Toy(), IDS, MASK, config).sequences)
     assert len(together) == 3
-    if "seed" not in settings:  # the random numbers of a row depend on its index
-        alone = [as_lists(generate(Toy(), IDS[i : i + 1], MASK[i : i + 1], config).sequences)[0] for i in range(3)]
-        assert together == alone
+    alone = [as_lists(generate(Toy(), IDS[i : i + 1], MASK[i : i + 1], config).sequences)[0] for i in range(3)]
+    assert together == alone
     assert as_lists(generate(Toy(), IDS[:, ::-1], MASK[:, ::-1], config).sequences) != together
     padded = np.pad(IDS, ((0, 0), (2, 3)), constant_values=11), np.pad(MASK, ((0, 0), (2, 3)))
     assert as_lists(generate(Toy(), *padded, config).sequences) == together
@@ -76,13 +79,19 @@ def test_seeds() -> None:
     first, again, other = (as_lists(generate(Toy(), IDS, MASK, config.replace(seed=s)).sequences) for s in (1, 1, 2))
     assert first == again != other
     assert len({str(as_lists(generate(Toy(), IDS, MASK, config).sequences)) for _ in range(3)}) > 1
+    same = np.repeat(IDS[:1], 3, axis=0), np.repeat(MASK[:1], 3, axis=0)
+    assert len({str(sequence) for sequence in as_lists(generate(Toy(), *same, config).sequences)}) == 3
 
 
-def test_several_samples_of_each_prompt() -> None:
-    config = GenerationConfig(max_new_tokens=6, seed=1, num_return_sequences=3)
+@pytest.mark.parametrize("settings", [{}, {"prompt_lookup_num_tokens": 2}], ids=str)
+def test_several_samples_of_each_prompt(settings: dict[str, Any]) -> None:
+    config = GenerationConfig(max_new_tokens=6, seed=1, num_return_sequences=3, **settings)
     output = generate(Toy(), IDS[:2], MASK[:2], config)
     assert len(output.sequences) == len(output.finish_reasons) == 6
-    assert len({str(sequence) for sequence in as_lists(output.sequences)[:3]}) == 3
+    sequences = as_lists(output.sequences)
+    assert len({str(sequence) for sequence in sequences[:3]}) == 3
+    fewer = config.replace(num_return_sequences=2)
+    assert as_lists(generate(Toy(), IDS[1:2], MASK[1:2], fewer).sequences) == sequences[3:5]
 
 
 def test_the_stream_yields_the_tokens_of_generate() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import pytest
 from scipy import stats
 
 from kerasformer.decoding import GenerationConfig, generate
+from kerasformer.decoding.beams import beam_search
+from kerasformer.decoding.preparation import prepare
 from tests.decoding.engines import Toy
 from tests.decoding.models import torch, transformers
 
@@ -70,8 +73,9 @@ def test_two_tokens(filters: dict[str, Any]) -> None:
 def test_beams_sample_without_replacement() -> None:
     """The probability of two sampled continuations is `p(a) p(b) / (1 - p(a))`, in either order."""
     engine, row = Toy(VOCAB), np.array([3, 1])
-    config = GenerationConfig(max_new_tokens=1, do_sample=True, num_beams=2, num_return_sequences=2, seed=3)
-    output = generate(engine, np.repeat(row[None], COUNT, axis=0), config=config)
+    config = GenerationConfig(max_new_tokens=1, do_sample=True, num_beams=2, num_return_sequences=2)
+    plan = prepare(engine, np.repeat(row[None], COUNT, axis=0), config=config)
+    output = beam_search(replace(plan, seeds=tuple(range(COUNT))))
     p = probabilities(engine, row, {})
     expected = {
         frozenset((a, b)): p[a] * p[b] * (1 / (1 - p[a]) + 1 / (1 - p[b]))

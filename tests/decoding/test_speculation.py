@@ -226,7 +226,7 @@ def test_an_engine_with_steps_of_one_token_makes_no_guesses() -> None:
 @pytest.mark.parametrize("settings", [{"seed": 1}, {"seed": 1, "top_k": 4, "temperature": 0.8}, {}], ids=str)
 def test_an_assistant_samples_with_the_numbers_of_the_loop(settings) -> None:
     """A good assistant is accepted more often than the most probable token would be."""
-    config = GenerationConfig(max_new_tokens=50, num_return_sequences=4 if settings else 1, **settings)
+    config = GenerationConfig(max_new_tokens=50, num_return_sequences=16 if settings else 1, **settings)
     output = generate(
         MultiToken(toy(), range(1, 9)), IDS[:1], None, config, Controls(assistant=toy(noise=0.1), output_scores=True)
     )
