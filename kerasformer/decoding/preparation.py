@@ -153,7 +153,9 @@ def prepare(
     fresh = config.seed is None
     seeds = np.random.SeedSequence().generate_state(batch).tolist() if fresh else [config.seed] * batch
     drafter = _drafter(step, config, controls)
-    return GenerationPlan(step, inputs, mask, history, effective, controls, limit_reason, deadline, tuple(seeds), drafter)
+    return GenerationPlan(
+        step, inputs, mask, history, effective, controls, limit_reason, deadline, tuple(seeds), drafter
+    )
 
 
 def _negative(step: Step, prompts: Sequence[np.ndarray], controls: Controls) -> tuple[np.ndarray, np.ndarray]:

@@ -160,7 +160,9 @@ def test_a_separate_output_of_the_multilingual_models_has_no_scale(kind: str, tm
     (tmp_path / "config.json").write_text(json.dumps({**content, "tie_word_embeddings": False}))
     inputs = make_inputs()
     with torch.no_grad():
-        outputs = model(**{name: torch.tensor(array).long() for name, array in inputs.items()}, output_hidden_states=True)
+        outputs = model(
+            **{name: torch.tensor(array).long() for name, array in inputs.items()}, output_hidden_states=True
+        )
         expected = model.lm_head(outputs.decoder_hidden_states[-1]).numpy()
     ours = zoo.load(tmp_path)
     assert not ours.head.tied
