@@ -235,12 +235,12 @@ def _cut(row: TextRow, limit: int | None) -> TextRow:
 
 
 def _padded(rows: Sequence[TextRow], names: Sequence[str], left: bool = False) -> dict[str, np.ndarray]:
-    """Returns int32 arrays `(N, T)`, padded on the right or on the left."""
+    """Returns those arrays `(N, T)` int32 of the texts that have these names, padded on the right or on the left."""
     width = max(len(row[0]) for row in rows)
     filled = ("input_ids", "token_type_ids", "attention_mask")
-    arrays = {name: np.zeros((len(rows), width), "int32") for name in (*filled, *names)}
+    arrays = {name: np.zeros((len(rows), width), "int32") for name in filled}
     for index, (ids, types, _) in enumerate(rows):
         columns = slice(width - len(ids), width) if left else slice(0, len(ids))
         for name, values in zip(filled, (ids, types, 1), strict=True):
             arrays[name][index, columns] = values
-    return {name: arrays[name] for name in names}
+    return {name: array for name, array in arrays.items() if name in names}

@@ -69,11 +69,14 @@ class XlmConfig(Config):
 
 
 class Xlm(BidirectionalEncoder):
-    """XLM without head. Without the input `langs`, language of each token, no language embedding is added."""
+    """XLM without head.
+
+    The input `langs` is the language of each token; without it, or where it is -1, no language embedding is added.
+    """
 
     config_type = XlmConfig
     architecture_prefix = "XLM"
-    inputs = (INPUT_IDS, ATTENTION_MASK, TextInput("langs", "langs", "num_languages"), POSITION_IDS)
+    inputs = (INPUT_IDS, ATTENTION_MASK, TextInput("langs", "langs", "num_languages", default=-1), POSITION_IDS)
     layer_type = layers.MaskedEncoderLayer
     zero_padding = True
     # Ignored: the tied copy of the token table, and a buffer.

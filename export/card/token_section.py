@@ -24,7 +24,7 @@ WITHOUT_FILE = f"""## Tokens
 The rules of this tokenizer cannot be written as `tokenizer.json`, so the programs below take token ids. Tokenize texts
 with kerasformer, or with `AutoTokenizer.from_pretrained(folder)` of transformers. `{FILE}` contains test texts with
 their correct ids, including special tokens. If the model has the input `langs`, it is the id of the language of each
-token, from `lang2id` in `config.json`.
+token, from `lang2id` in `config.json`, or -1 for no language.
 """
 
 _ABOUT = f"""## Tokens

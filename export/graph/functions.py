@@ -12,6 +12,7 @@ import numpy as np
 from kerasformer.bundle.interface import Signature, TensorInfo, described
 from kerasformer.models.keras_engine import KerasForward
 from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.models.text_inputs import TEXT
 
 Infos = dict[str, TensorInfo]
 
@@ -53,6 +54,10 @@ class Function:
 def forward(model: PretrainedModel, name: str, batch: int | str, length: int | str, dtype: str) -> Function:
     """Returns the function of an encoder with its head, which reads texts `(batch, length)`."""
     inputs = {key: TensorInfo((batch, length), dtype) for key in model.input_names}
+    for text_input in model.backbone.text_inputs:
+        if text_input.name in inputs and text_input not in TEXT:  # the manifest describes the values of those
+            count = text_input.count(model.config)
+            inputs[text_input.name] = TensorInfo((batch, length), dtype, count=count, default=text_input.default)
     sizes = batch, length  # an unknown dimension is the batch size on axis 0 and the length on axis 1
     outputs = {
         key: TensorInfo(tuple(sizes[axis] if dim is None else dim for axis, dim in enumerate(shape)), "float32")

@@ -32,9 +32,9 @@ _SAMPLED = 64  # tokens that it adds if they are sampled
 _ROWS = 32  # texts that are continued as one batch
 
 Passages = dict[str, np.ndarray]
-"""int32 arrays `(N, T)`, padded on the right: `input_ids`, `attention_mask`, and `token_type_ids` if the model takes
-them. For an encoder-decoder, the decoder's tokens follow those of the encoder and `decoder_tokens` is 1 for them. For a
-decoder of which only some answers are compared, `compared` is 1 for these."""
+"""int32 arrays `(N, T)`, padded on the right: `input_ids` and `attention_mask`. For an encoder-decoder, the
+decoder's tokens follow those of the encoder and `decoder_tokens` is 1 for them. For a decoder of which only some
+answers are compared, `compared` is 1 for these."""
 
 
 def read_texts(source: Any = None, limit: int = MAX_TEXTS) -> list[str]:
@@ -117,8 +117,7 @@ def passages(model: PretrainedModel, texts: Sequence[str], sampled: bool = False
         continuations = _continuations(model, rows, added, sampled)
     whole = [[*row, *tokens] for row, tokens in zip(rows, continuations, strict=True)]
     shape = (len(whole), max(map(len, whole)))
-    encoder_names = () if model.is_encoder_decoder else model.input_names
-    arrays = {name: np.zeros(shape, "int32") for name in ("input_ids", "attention_mask", *encoder_names)}
+    arrays = {name: np.zeros(shape, "int32") for name in ("input_ids", "attention_mask")}
     for index, row in enumerate(whole):
         arrays["input_ids"][index, : len(row)], arrays["attention_mask"][index, : len(row)] = row, 1
     if model.is_encoder_decoder:

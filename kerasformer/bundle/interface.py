@@ -117,6 +117,8 @@ class TensorInfo:
             of such a cache. `None` for a cache with a slot for each token.
         module: For a matrix of an adapter, path of the adapted module in `transformers`.
         part: For a matrix `B`, index of the part of its outputs.
+        count: For an array of integers, number of values that an entry may have; `None` if it is not known here.
+        default: For an array of integers, entry if the caller does not pass the array; -1 stands for none.
         groups: For a matrix of an adapter, number of groups of outputs of the module. Each group has an equal share of
             every part, in the order of the parts.
     """
@@ -132,6 +134,8 @@ class TensorInfo:
     module: str | None = None
     part: int | None = None
     groups: int | None = None
+    count: int | None = None
+    default: int | None = None
 
 
 @dataclass(frozen=True)

@@ -22,15 +22,16 @@ _MAX_PADDING = 0.1
 
 
 def token_array(
-    name: str, value: Any, count: int | None = None, dtype: str = "int32", *, floats: bool = False
+    name: str, value: Any, count: int | None = None, dtype: str = "int32", *, least: int = 0, floats: bool = False
 ) -> np.ndarray:
-    """Converts a value to an integer array `(B, T)` and checks that each entry is from 0 to `count - 1`.
+    """Converts a value to an integer array `(B, T)` and checks that each entry is from `least` to `count - 1`.
 
     Args:
         name: Name of the argument, for the error message.
         value: Array, or lists of equal length.
         count: Number of allowed values, such as the vocabulary size; `None` or 0 if it is unknown.
         dtype: Data type of the result.
+        least: Smallest allowed value.
         floats: Whether to accept floating-point numbers without a fractional part.
     Raises:
         InputError: wrong shape or data type, an empty array, or a value out of range.
@@ -43,23 +44,29 @@ def token_array(
             f"Received: shape {array.shape}, dtype {array.dtype}"
         )
     low, high = (array.min(), array.max()) if array.size > 1 else 2 * (array.item(),)
-    if low < 0 or high >= (count or _INT32_LIMIT):
+    if low < least or high >= (count or _INT32_LIMIT):
         raise InputError(
-            f"{name} must be from 0 to {(count or _INT32_LIMIT) - 1}. Received: {low} to {high}. "
+            f"{name} must be from {least} to {(count or _INT32_LIMIT) - 1}. Received: {low} to {high}. "
             "Is this the tokenizer of this model?"
         )
     return array.astype(dtype, copy=False)
 
 
 def text_arrays(
-    inputs: Mapping[str, Any], names: Collection[str], counts: Mapping[str, int | None], dtype: str = "int32"
+    inputs: Mapping[str, Any],
+    names: Collection[str],
+    counts: Mapping[str, int | None],
+    defaults: Mapping[str, int],
+    dtype: str = "int32",
 ) -> dict[str, np.ndarray]:
     """Returns the input arrays `(B, T)` of an encoder, with defaults for those that the caller left out.
 
     Args:
-        inputs: `input_ids` and other arrays, by name. `attention_mask` defaults to ones, all others to zeros.
+        inputs: `input_ids` and other arrays, by name.
         names: Names of the inputs of the model.
         counts: Number of allowed values of each input; see `token_array`.
+        defaults: Entry of each array that is left out, which is also allowed if it is negative. By default,
+            `attention_mask` is 1, and all others are 0.
         dtype: Data type of the results.
     Raises:
         InputError: an unknown input, missing `input_ids`, or an invalid array.
@@ -71,10 +78,13 @@ def text_arrays(
     ids = token_array("input_ids", inputs["input_ids"], counts.get("input_ids"), dtype)
     arrays = {}
     for name in names:
-        default = np.ones_like(ids) if name == "attention_mask" else np.zeros_like(ids)
+        mask = name == "attention_mask"
+        count, default = 2 if mask else counts.get(name), 1 if mask else defaults.get(name, 0)
         passed = name in inputs and name != "input_ids"
-        count = 2 if name == "attention_mask" else counts.get(name)
-        arrays[name] = token_array(name, inputs[name], count, dtype) if passed else default
+        least = min(0, default)
+        arrays[name] = (
+            token_array(name, inputs[name], count, dtype, least=least) if passed else np.full_like(ids, default)
+        )
         check_shape(name, arrays[name], ids)
     return {**arrays, "input_ids": ids}
 

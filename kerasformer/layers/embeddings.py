@@ -39,7 +39,8 @@ class TransformerEmbeddings(Composite):
         dropout: Dropout rate of the sum, after the norm.
         initializer: A Keras initializer.
         norm_bias: Whether the norm has a bias.
-        optional_tables: Whether nothing is added for an omitted array of `tables` (XLM), instead of row 0.
+        optional_tables: Whether nothing is added for an omitted array of `tables` (XLM), instead of row 0, nor for an
+            entry of -1.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -146,8 +147,11 @@ class TransformerEmbeddings(Composite):
             x = x + self.segments(ops.zeros_like(ids) if segments is None else segments)
         for name, table in self.others.items():
             rows = others.get(name)
-            if rows is not None or not self.optional_tables:
+            if not self.optional_tables:
                 x = x + table(ops.zeros_like(ids) if rows is None else rows)
+            elif rows is not None:
+                present = ops.cast(ops.expand_dims(rows, -1) >= 0, x.dtype)
+                x = x + present * table(ops.maximum(rows, 0))
         if self.positions is not None:
             x = x + self.positions(self._positions(ids) if positions is None else positions)
         if self.projection is not None and self.projection_first:

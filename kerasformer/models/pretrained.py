@@ -214,7 +214,8 @@ class PretrainedModel(Adaptable):
         array = as_array(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
         if array.ndim != 2 or not array.size:
             return array  # `checked` raises the error
-        return token_array(name, array, self.value_counts().get(name), floats=True)
+        least = min((each.default for each in self.backbone.text_inputs if each.name == name), default=0)
+        return token_array(name, array, self.value_counts().get(name), least=least, floats=True)
 
     def value_counts(self) -> dict[str, int | None]:
         """Returns the number of allowed values of each input array; `None` if it is unlimited."""

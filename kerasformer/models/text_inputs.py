@@ -11,7 +11,7 @@ class TextInput:
     """Description of an input array of integers `(B, T)`, one for each token.
 
     `Backbone.inputs` lists the arrays of a backbone, for validation, exports and pipelines. An array that the caller
-    does not pass has the default of the backbone; in bundles it is 0 (1 for `attention_mask`).
+    does not pass has the default of the backbone; in bundles it has `default` (1 for `attention_mask`).
 
     Attributes:
         name: Hugging Face's name, the key in the dictionary of inputs.
@@ -20,12 +20,14 @@ class TextInput:
             field is 0, the model does not have the input; if it is 1, bundles do not have it. A missing field or
             `None` sets no limit.
         exported: Whether bundles and pipelines have the input; otherwise only the Keras model has it.
+        default: Entry in bundles if the caller does not pass the array: 0, or -1 if nothing is added for such a token.
     """
 
     name: str
     argument: str
     values: int | str
     exported: bool = True
+    default: int = 0
 
     def in_bundles(self, config: Any) -> bool:
         """Whether bundles and pipelines of a model with this configuration have the input."""

@@ -114,10 +114,7 @@ class Pipeline:
             by_length: Whether to put rows of similar length into the same batch, so that at most a tenth of it is
                 padding; batches may then have fewer rows. Only for outputs without an entry for each token.
         """
-        available = encoded.inputs
-        # Arrays that the tokenizer does not return are 0 with every engine, as in bundles; BigBird's has no segments.
-        others = np.zeros_like(encoded.input_ids)
-        arrays = {name: available.get(name, others) for name in self.info.input_names}
+        arrays = {name: array for name, array in encoded.inputs.items() if name in self.info.input_names}
         forward, lengths = self._forward(), encoded.attention_mask.sum(axis=1)
         if by_length:
             batches = similar_rows(np.maximum(lengths, 1), batch_size)

@@ -132,11 +132,6 @@ class AdapterInputs:
         return values if self.rank_first else {name: value.T for name, value in values.items()}
 
 
-def texts_of(signature: Signature) -> list[str]:
-    """Returns the names of the inputs that describe texts, and are not matrices of an adapter."""
-    return [name for name, info in signature.inputs.items() if info.kind not in ADAPTERS]
-
-
 def _module(infos: Mapping[str, TensorInfo], module: str | None) -> _Module:
     own = {name: info for name, info in infos.items() if info.module == module}
     (a,) = (name for name, info in own.items() if info.kind == Kind.ADAPTER_A)

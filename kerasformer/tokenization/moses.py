@@ -67,7 +67,8 @@ class MosesTokenizer(PieceTokenizer):
         super().__init__(backend, **kwargs)
         require("sacremoses", "xlm")
         self._lowercase, self._languages, self._language_input = lowercase, dict(languages or {}), language_input
-        self.language = _DEFAULT if _DEFAULT in self._languages or not languages else next(iter(self._languages))
+        self._default = _DEFAULT if _DEFAULT in self._languages or not languages else next(iter(self._languages))
+        self.language = None
 
     @property
     def languages(self) -> dict[str, int]:
@@ -75,8 +76,11 @@ class MosesTokenizer(PieceTokenizer):
         return dict(self._languages)
 
     @property
-    def language(self) -> str:
-        """Language of the texts, which selects the rules and the values of the input `langs`; can be changed.
+    def language(self) -> str | None:
+        """Language of the texts, which selects the rules and the values of the input `langs`; can be set.
+
+        By default, it is `None`: the rules are those of English, or of the first language if the model lacks English,
+        and there is no input `langs`, so that the model adds no language embedding.
 
         Raises:
             TokenizerError: a language that the model lacks, or whose words other programs than Moses find.
@@ -84,7 +88,10 @@ class MosesTokenizer(PieceTokenizer):
         return self._language
 
     @language.setter
-    def language(self, name: str) -> None:
+    def language(self, name: str | None) -> None:
+        if name is None:
+            self._language, self.constants = None, {}
+            return
         known = sorted(set(self._languages) - set(_OTHER_RULES))
         if name in _OTHER_RULES or (known and name not in known):
             program = f", whose words need {_OTHER_RULES[name]}" if name in _OTHER_RULES else ""
@@ -95,7 +102,7 @@ class MosesTokenizer(PieceTokenizer):
 
     def words(self, text: str) -> Iterator[tuple[str, Sequence[Span]]]:
         """See `PieceTokenizer.words`."""
-        words = moses_words(text, self._language, self._lowercase)
+        words = moses_words(text, self._language or self._default, self._lowercase)
         return zip(words, aligned(words, text, self._lowercase), strict=True)
 
     def _vocabulary_files(self) -> dict[str, str]:
@@ -107,7 +114,7 @@ class MosesTokenizer(PieceTokenizer):
         settings: dict[str, Any] = {
             "tokenizer_class": "XLMTokenizer",
             "do_lowercase_and_remove_accent": self._lowercase,
-            "model_input_names": [*PLAIN_INPUTS, *self.constants],
+            "model_input_names": [*PLAIN_INPUTS, *(["langs"] if self._language_input else [])],
         }
         if self._languages:
             settings["lang2id"] = self._languages

@@ -80,13 +80,16 @@ def test_the_rules_of_a_language(checkpoint: Checkpoint, language: str) -> None:
 
 def test_languages_are_an_input(checkpoint: Checkpoint, tmp_path: Path) -> None:
     ours = load_tokenizer(checkpoint("xlm"))
-    assert (ours.language, ours.languages) == ("en", {"en": 0, "fr": 1})
+    assert (ours.language, ours.languages) == (None, {"en": 0, "fr": 1})
+    assert list(ours("a")) == ["input_ids", "attention_mask"]  # no language, thus no language embedding
     ours.language = "fr"
     encoded = ours(["Où est le café?", "a"])
     assert list(encoded) == list(encoded.inputs) == ["input_ids", "attention_mask", "langs"]
     np.testing.assert_array_equal(encoded["langs"], np.ones_like(encoded.input_ids))
     ours.save(tmp_path)
-    assert list(load_tokenizer(tmp_path)("a").inputs) == list(encoded)
+    again = load_tokenizer(tmp_path)
+    again.language = "fr"
+    assert list(again("a").inputs) == list(encoded)
     assert list(load_tokenizer(checkpoint("xlm-cased"))("a").inputs) == ["input_ids", "attention_mask"]
 
 

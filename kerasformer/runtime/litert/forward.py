@@ -13,8 +13,7 @@ import numpy as np
 
 from kerasformer.adapters import Adapter
 from kerasformer.bundle import Manifest, Role
-from kerasformer.decoding.arrays import row_lengths, text_arrays
-from kerasformer.runtime.adapter_inputs import texts_of
+from kerasformer.decoding.arrays import row_lengths
 from kerasformer.runtime.litert.held_adapter import HeldAdapter
 from kerasformer.runtime.litert.signatures import (
     by_length,
@@ -22,6 +21,7 @@ from kerasformer.runtime.litert.signatures import (
     per_token,
     smallest,
 )
+from kerasformer.runtime.text_inputs import text_inputs
 
 
 class LiteRTForward:
@@ -63,7 +63,7 @@ class LiteRTForward:
 
         Args:
             inputs: Integer arrays `(B, T)`: `input_ids` and the other inputs of the model. A missing `attention_mask`
-                defaults to ones, missing `token_type_ids` to zeros.
+                defaults to ones, other missing arrays to those of the manifest, or zeros.
 
         Returns:
             float32 arrays `(B, …)` by name; outputs with an entry for each token are `(B, T, …)`, zero for padding.
@@ -93,7 +93,7 @@ class LiteRTForward:
 
     def _checked(self, inputs: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[int]]:
         """Returns all inputs of the signatures, and the length of each row without padding on its right."""
-        arrays = text_arrays(inputs, texts_of(next(iter(self._signatures.values()))[1]), self._counts)
+        arrays = text_inputs(inputs, next(iter(self._signatures.values()))[1], self._counts)
         mask = arrays.get("attention_mask")
         return arrays, row_lengths(np.ones_like(arrays["input_ids"]) if mask is None else mask).tolist()
 

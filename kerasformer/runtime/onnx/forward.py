@@ -19,10 +19,11 @@ from kerasformer.bundle.interface import (
     INPUT_IDS,
     MODEL,
 )
-from kerasformer.decoding.arrays import row_lengths, similar_rows, text_arrays
+from kerasformer.decoding.arrays import row_lengths, similar_rows
 from kerasformer.errors import CapacityError
-from kerasformer.runtime.adapter_inputs import AdapterInputs, texts_of
+from kerasformer.runtime.adapter_inputs import AdapterInputs
 from kerasformer.runtime.onnx.session import OnnxSession
+from kerasformer.runtime.text_inputs import text_inputs
 
 _SLOTS_PER_THREAD = 64
 """Number of tokens of one call for each thread; a longer text is computed alone."""
@@ -68,7 +69,7 @@ class OnnxForward:
 
         Args:
             inputs: Integer arrays `(B, T)`: `input_ids` and the other inputs of the model. A missing `attention_mask`
-                defaults to ones, missing `token_type_ids` to zeros.
+                defaults to ones, other missing arrays to those of the manifest, or zeros.
 
         Returns:
             float32 arrays `(B, …)` by output name. On a CPU, outputs with an entry for each token are zero for padding
@@ -78,7 +79,7 @@ class OnnxForward:
             CapacityError: the texts exceed the model's maximum length.
             InputError: an input is unknown or has a wrong shape.
         """
-        feeds = text_arrays(inputs, texts_of(self._session.signature), self._counts, "int64")
+        feeds = text_inputs(inputs, self._session.signature, self._counts, "int64")
         length = feeds[INPUT_IDS].shape[1]
         if self._max_length is not None and length > self._max_length:
             raise CapacityError(

@@ -10,9 +10,9 @@ from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import (
     INPUT_IDS,
 )
-from kerasformer.decoding.arrays import text_arrays
 from kerasformer.errors import BundleError
 from kerasformer.runtime.saved_model.loaded_model import LoadedModel, check_length
+from kerasformer.runtime.text_inputs import text_inputs
 
 
 class SavedModelForward:
@@ -40,7 +40,7 @@ class SavedModelForward:
 
         Args:
             inputs: Integer arrays `(B, T)`: `input_ids` and the other inputs of the model. A missing `attention_mask`
-                defaults to ones, missing `token_type_ids` to zeros.
+                defaults to ones, other missing arrays to those of the manifest, or zeros.
 
         Returns:
             float32 arrays by output name.
@@ -50,6 +50,6 @@ class SavedModelForward:
             InputError: an input is unknown or has a wrong shape.
         """
         info = self._loaded.manifest.info
-        arrays = text_arrays(inputs, self._loaded.signature(self._name).inputs, info.counts)
+        arrays = text_inputs(inputs, self._loaded.signature(self._name), info.counts)
         check_length(arrays[INPUT_IDS].shape[1], info.max_length)
         return {name: tensor.numpy() for name, tensor in self._loaded.call(self._name, arrays).items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import zoo
-from kerasformer.errors import ExportError
+from kerasformer.errors import ExportError, InputError
 from kerasformer.tokenization import load_tokenizer
 from tests.export.text_models import shared_model
 from tests.tokenization.conftest import MOSES, write
@@ -45,14 +46,18 @@ def test_texts_of_a_language(multilingual: Any, format: str, tmp_path: Path) -> 
     folder = kf.export.export(multilingual, tmp_path / "out", format)
     ours, bundled = (kf.pipeline("fill-mask", source) for source in (multilingual, folder))
     answers = {}
-    for language in ("en", "fr"):
-        ours.tokenizer.language = bundled.tokenizer.language = language
+    for language in (None, "en", "fr"):  # without a language, the model adds no language embedding
+        if language is not None:
+            ours.tokenizer.language = bundled.tokenizer.language = language
         expected, received = (pipe("The <special1> was, long!", top_k=400) for pipe in (ours, bundled))
         answers[language] = [each["score"] for each in sorted(expected, key=lambda each: each["token"])]
         scores = [each["score"] for each in sorted(received, key=lambda each: each["token"])]
         np.testing.assert_allclose(scores, answers[language], atol=1e-6)
-    ours.tokenizer.language = "en"
-    assert not np.allclose(answers["en"], answers["fr"], atol=1e-4)
+    ours.tokenizer.language = None
+    for one, other in itertools.combinations(answers.values(), 2):
+        assert not np.allclose(one, other, atol=1e-4)
+    with pytest.raises(InputError, match="langs must be from -1 to 1. Received: 2 to 2"):
+        bundled.model.run({"input_ids": np.array([[5]]), "langs": np.array([[2]])})
     card = (folder / "README.md").read_text()
     assert not (folder / "tokenizer.json").exists() and "AutoTokenizer.from_pretrained(" in card
     assert "Tokenizer.from_file" not in card
