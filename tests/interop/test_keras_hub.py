@@ -330,6 +330,18 @@ def test_gpt2_generates_the_same_tokens():
         assert received == expected and len(set(expected)) > 3
 
 
+def test_a_decoder_whose_end_token_is_0_generates_in_keras_hub():
+    """KerasHub pads with 0, and takes padding for the end of a text."""
+    ours = zoo.load("story-gpt2")
+    assert ours.tokenizer.eos_token_id == 0
+    theirs = zoo.to_keras_hub(ours)
+    theirs.compile(sampler="greedy")
+    prompt = "The old man looked at the sea"
+    ids = np.array([[0, *ours.tokenizer.encode(prompt)]])  # KerasHub always begins with the start token
+    (new,) = ours.generate(ids, max_new_tokens=8, do_sample=False, repetition_penalty=1.0)
+    assert theirs.generate(prompt, max_length=ids.shape[1] + 8) == prompt + ours.tokenizer.decode(new)
+
+
 @pytest.mark.grid
 def test_t5_generates_the_same_tokens():
     theirs = seq2seq()
@@ -370,6 +382,15 @@ def test_a_classifier_scores_texts_as_keras_hub_does():
         received = received[0] if isinstance(received[0], list) else received
         by_label = {each["label"]: each["score"] for each in received}
         np.testing.assert_allclose([by_label[f"LABEL_{i}"] for i in range(3)], scores, atol=1e-5)
+
+
+def test_names_of_classes_survive_both_ways():
+    names = {0: "bad", 1: "so-so", 2: "good"}
+    ours = zoo.build(
+        "bert", "text-classification", vocab_size=30, num_layers=1, hidden_dim=12, num_heads=2, id2label=names
+    )
+    theirs = zoo.to_keras_hub(ours, strict=False)
+    assert zoo.load(theirs).config.id2label == names
 
 
 # Presets, options and errors.

@@ -17,7 +17,7 @@ from kerasformer.interop.keras_hub import tokenizer_conversion as text
 from kerasformer.interop.keras_hub.names import PACKAGES, HubNames, HubTask, HubWeights, KerasHub
 from kerasformer.interop.keras_hub.tables import all_tables, find_table
 from kerasformer.models import loading
-from kerasformer.models.config import Config
+from kerasformer.models.config import Config, numbered_labels
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.weight_table import load_weights, variables_by_path
@@ -30,6 +30,9 @@ _PROBLEM_TYPES = {
     "softmax": "single_label_classification",
     "sigmoid": "multi_label_classification",
 }
+
+_CLASS_NAMES = "class_names"
+"""Attribute with the names of the classes of a converted classifier, which KerasHub itself does not have."""
 
 
 class Architecture(NamedTuple):
@@ -152,7 +155,8 @@ def _label_values(source: Any, task: HubTask, hidden_dim: int) -> dict[str, Any]
             f"The dense layer of a classifier must have the size of the backbone, {hidden_dim}. "
             f"Received: hidden_dim={source.hidden_dim}"
         )
-    labels = {index: f"LABEL_{index}" for index in range(source.num_classes)}
+    names = getattr(source, _CLASS_NAMES, ())
+    labels = dict(enumerate(names)) if len(names) == source.num_classes else numbered_labels(source.num_classes)
     return {"id2label": labels, "problem_type": _PROBLEM_TYPES[name], str(task.dropout): source.dropout}
 
 
@@ -224,6 +228,8 @@ def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
     if hub_task is not None:
         labels = {} if hub_task.dropout is None else _label_arguments(config, hub_task)
         result = getattr(hub.models, hub_task.name)(backbone, **labels)
+        if labels:
+            setattr(result, _CLASS_NAMES, config.labels)
         head = HubWeights(result, ())
         for name, value in values.items():
             head.variable(name).assign(value)

@@ -10,6 +10,7 @@ import base64
 import inspect
 import itertools
 import json
+import logging
 import unicodedata
 from collections.abc import Iterable
 from functools import cache
@@ -21,6 +22,8 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import Tokenizer, spiece
 from kerasformer.tokenization.families import PLAIN_INPUTS, SEGMENT_INPUTS
+
+logger = logging.getLogger("kerasformer")
 
 # Copied from keras_hub.src.tokenizers.word_piece_tokenizer.
 _SPACES = r"[ \t\n\r\f]|\p{Cc}|\p{Cf}"
@@ -217,9 +220,21 @@ def to_keras_hub(tokenizer: Tokenizer, kind: Any) -> Any:
     if name not in builders:
         raise TokenizerError(f"KerasHub has tokenizers of the kinds {', '.join(builders)}. Received: {name}")
     try:
-        return builders[name](content, kind)
+        converted = builders[name](content, kind)
     except (TypeError, ValueError) as error:  # raised by KerasHub's checks of a vocabulary
         raise TokenizerError(f"{kind.__name__} of KerasHub cannot have this vocabulary: {error}") from error
+    if converted.pad_token_id == getattr(converted, "end_token_id", None):
+        # KerasHub takes padding for the end of a text, and would generate nothing. Padding is masked, so that any other
+        # token will do.
+        converted.pad_token_id = 0 if converted.pad_token_id else converted.vocabulary_size() - 1
+        logger.warning(
+            "KerasHub pads with %d, the end token of this model, and would generate nothing. The converted tokenizer "
+            "pads with %d instead. A preset that KerasHub saves does not record that: set tokenizer.pad_token_id again "
+            "after loading it",
+            converted.end_token_id,
+            converted.pad_token_id,
+        )
+    return converted
 
 
 def preprocessor_arguments(tokenizer: Tokenizer, kind: Any) -> dict[str, Any]:
