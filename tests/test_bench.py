@@ -16,11 +16,10 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer import bundle, decoding
+from kerasformer import bundle
 from kerasformer.bench import BenchReport, bench
 from kerasformer.bench.card import write_speed
 from kerasformer.bench.machine import machine
-from kerasformer.bench.own_models import Source
 from kerasformer.bench.picture import Bar, Panel, check_picture, draw
 from kerasformer.bench.process_memory import peak_mb
 from kerasformer.bench.question import Facts, Question, Tokens
@@ -290,17 +289,6 @@ def test_texts_are_tokenized_and_run_in_batches(bundles):
 def test_a_keras_model_is_measured(encoder):
     (one,) = bench([encoder], lengths=[8], rounds=1).subjects
     assert (one.engine, one.works[0].work) == ("keras", "8 tokens")
-
-
-@pytest.mark.slow
-def test_the_cache_of_a_keras_model_fits_the_answer(tmp_path, monkeypatch):
-    settings = {"hidden_dim": 12, "num_layers": 1, "num_heads": 3, "vocab_size": 40, "max_length": 128}
-    subject = Source(str(kf.zoo.build("gpt2", **settings).save_pretrained(tmp_path / "gpt2")))
-    capacities, stream = [], decoding.stream
-    monkeypatch.setattr(decoding, "stream", lambda step, *rest: capacities.append(step.capacity) or stream(step, *rest))
-    assert subject.load(None).longest_prompt == 128
-    assert subject.answer(Question(prompt=5, write=9), lambda: None).written == 9
-    assert capacities == [32]
 
 
 def test_the_card_tells_engines_and_why_others_were_not_measured(writer, tmp_path):

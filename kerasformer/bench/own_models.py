@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from kerasformer.bundle import Manifest
 from kerasformer.errors import require
 
 if TYPE_CHECKING:
-    from kerasformer.decoding import GenerationConfig, Step
     from kerasformer.tokenization import Tokenizer
 
 _WEIGHTS = (".safetensors", ".tflite", ".onnx", ".onnx_data", ".bin", ".data", ".data-00000-of-00001")
@@ -85,23 +84,14 @@ class Source:
             decoder_start_token_id=self._info.start_token_id,
             num_beams=question.beams,
         )
-        engine = self._engine_for(inputs["input_ids"].shape[1], config)
         if question.beams > 1:
-            rows = generate(engine, inputs["input_ids"], mask, config).sequences
+            rows = generate(self._engine, inputs["input_ids"], mask, config).sequences
             return Tokens(read, len(rows) * question.write)
         written = 0
-        for tokens in stream(engine, inputs["input_ids"], mask, config):
+        for tokens in stream(self._engine, inputs["input_ids"], mask, config):
             on_token()
             written += len(tokens)
         return Tokens(read, written)
-
-    def _engine_for(self, prompt: int, config: GenerationConfig) -> Step:
-        """Returns the engine for an answer; that of a Keras model has a cache of fitting length, as in `generate`."""
-        if self._is_bundle:
-            return cast("Step", self._engine)
-        from kerasformer.models.keras_engine import fitting_engine
-
-        return fitting_engine(self._engine.model, prompt, config)
 
     def _load_bundle(self, threads: int | None) -> str:
         from kerasformer.runtime import ENGINES, open_engine

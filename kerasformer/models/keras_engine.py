@@ -19,7 +19,6 @@ from kerasformer import decoding
 from kerasformer.adapters import Adapter
 from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
-from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND, default_capacity
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
@@ -37,7 +36,11 @@ if TYPE_CHECKING:
     from kerasformer.models.contracts import CausalLM, Seq2SeqLM
     from kerasformer.models.pretrained import PretrainedModel
 
-_BUCKET = 32  # prompts are padded to a multiple of this, to compile functions for fewer lengths
+# Compilation takes seconds for each shape. Therefore prompts are padded to a multiple of the smallest part and read in
+# these parts, the texts of encoders are padded to that multiple times a power of two, and caches grow in large steps.
+_PARTS = (512, 128, 32)
+_BUCKET = _PARTS[-1]
+_FIRST_SLOTS, _GROWTH = 256, 4
 _KEY_AND_VALUE = ("key", "value")
 
 
@@ -92,6 +95,7 @@ class KerasState:
 
     Attributes:
         caches: Keys and values `(B, H, S, D)` of each layer; little longer than the window in a layer with a window.
+        slots: Number of slots of the caches of layers without a window.
         index: Slot of the next token in all rows.
         unused: Number of slots before `index` that no row uses, since prompts are padded.
         starts: Slot of the first real token of each row, `(B,)` int32.
@@ -100,6 +104,7 @@ class KerasState:
     """
 
     caches: list[tuple[Tensor, Tensor]]
+    slots: int
     index: int
     unused: int
     starts: np.ndarray
@@ -110,9 +115,11 @@ class KerasState:
 class KerasStep:
     """The `Step` protocol for a generative Keras model.
 
+    Each step reads the whole cache. It therefore has 256 slots at first, and four times as many whenever it is full.
+
     Args:
         model: A `CausalLM` or a `Seq2SeqLM`.
-        capacity: Number of slots in the cache; by default the maximum length of the model, but at most 1024.
+        capacity: Number of tokens of the longest text; by default that of the model, but at most 1024.
         jit_compile: Whether to compile each step with XLA (TensorFlow, JAX), which takes seconds and pays off except
             for tiny models.
 
@@ -139,16 +146,15 @@ class KerasStep:
         # A multiple of the bucket, to compile fewer sizes, and one more bucket for the padding of prompts.
         self._slots = _rounded(self.capacity) + _BUCKET
         self._margin = max((MIN_REWIND, *self.step_lengths))
-        self._is_rolling = self._cache_shapes(1) != model.cache_shapes(1, self._slots)
+        self._is_rolling = self._cache_shapes(1, self._slots) != model.cache_shapes(1, self._slots)
         self._jit_compile = jit_compile
-        self._key = jit_compile, lora_change(model), self._slots
+        self._key = jit_compile, lora_change(model)
         self._digest = WeightsDigest(model)
 
-    @property
-    def _functions(self) -> dict[str, Callable[..., Any]]:
-        """The compiled functions, compiled anew after an adapter was loaded or removed."""
-        make = partial(_functions, self.model, self._jit_compile, self._slots)
-        return cast("dict[str, Callable[..., Any]]", _stored(self.model, self._key, make))
+    def _functions(self, slots: int) -> dict[str, Callable[..., Any]]:
+        """Returns the compiled functions for caches of this size, compiled anew after an adapter has changed."""
+        make = partial(_functions, self.model, self._jit_compile, slots)
+        return cast("dict[str, Callable[..., Any]]", _stored(self.model, (*self._key, slots), make))
 
     def set_adapter(self, adapter: Adapter | None) -> None:
         """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""
@@ -168,10 +174,13 @@ class KerasStep:
         unused = -ids.shape[1] % _BUCKET
         ids, mask = (np.pad(array, ((0, 0), (unused, 0))).astype("int32") for array in (ids, mask))
         starts = ids.shape[1] - mask.sum(axis=1, dtype="int32")
-        caches = self._empty(batch)
-        if ids.shape[1]:
-            caches = self._functions["read"](ids, np.int32(0), starts, caches)
-        return KerasState(caches, ids.shape[1], unused, starts)
+        slots = self._sufficient(ids.shape[1] + 1)
+        caches, read = self._empty(batch, slots), 0
+        while read < ids.shape[1]:
+            size = next(size for size in _PARTS if size <= ids.shape[1] - read)
+            caches = self._functions(slots)["read"](ids[:, read : read + size], np.int32(read), starts, caches)
+            read += size
+        return KerasState(caches, slots, read, unused, starts)
 
     def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
         """Computes the logits of further tokens; see `Step.step`."""
@@ -184,11 +193,13 @@ class KerasStep:
         count = tokens.shape[1]
         if state.index - state.unused + count > self.capacity:
             raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
+        state = self._with_room(state, count)
+        decode = self._functions(state.slots)["decode"]
         arguments: list[Any] = [tokens, np.int32(state.index)]
         if state.memory is None:
-            logits, caches = self._functions["decode"](*arguments, state.starts, state.caches)
+            logits, caches = decode(*arguments, state.starts, state.caches)
         else:
-            logits, caches = self._functions["decode"](*arguments, state.caches, *state.memory)
+            logits, caches = decode(*arguments, state.caches, *state.memory)
         numbers = ops.convert_to_numpy(logits).astype("float32")
         steps = min(state.steps + count, self._margin) if self._is_rolling else state.steps + count
         return numbers, replace(state, caches=caches, index=state.index + count, steps=steps)
@@ -221,19 +232,15 @@ class KerasStep:
             )
         if length + len(tokens) > self.capacity:
             raise CapacityError(f"The cache holds {self.capacity} tokens. Received: {length + len(tokens)}")
-        ids, caches = (
-            token_array("tokens", tokens[None], self.vocab_size) if len(tokens) else tokens[None],
-            state.caches,
-        )
-        read = 0
+        ids = token_array("tokens", tokens[None], self.vocab_size) if len(tokens) else tokens[None]
+        state = self._with_room(replace(state, index=index), len(tokens) + 1)
+        caches, functions, read = state.caches, self._functions(state.slots), 0
         while read < len(tokens):
             # Lengths for which the functions are compiled anyway.
-            size = next(size for size in (_BUCKET, *reversed(self.step_lengths)) if size <= len(tokens) - read)
+            size = next(size for size in (*_PARTS, *reversed(self.step_lengths)) if size <= len(tokens) - read)
             part = ids[:, read : read + size]
             arguments = part, np.int32(index + read), state.starts, caches
-            caches = (
-                self._functions["read"](*arguments) if size == _BUCKET else self._functions["decode"](*arguments)[1]
-            )
+            caches = functions["read"](*arguments) if size in _PARTS else functions["decode"](*arguments)[1]
             read += size
         return replace(state, caches=caches, index=index + read, steps=0)
 
@@ -241,9 +248,10 @@ class KerasStep:
         """Copies a state to host memory; see `ResumableStep.save`."""
         numbers = {"index": [state.index], "unused": [state.unused], "steps": [state.steps], "starts": state.starts}
         arrays = {name: np.asarray(values, np.int64) for name, values in numbers.items()}
-        for layer, caches in enumerate(state.caches):
+        shapes = self._cache_shapes(1, self._slots)
+        for layer, (caches, shape) in enumerate(zip(state.caches, shapes, strict=True)):
+            first, end = self._used_slots(shape[2], state.index, state.unused)
             for name, cache in zip(_KEY_AND_VALUE, caches, strict=True):
-                first, end = self._used_slots(cache.shape[2], state.index, state.unused)
                 arrays[f"{name}.{layer}"] = host_array(cache)[:, :, first:end]
         if state.memory is not None:
             arrays["memory_mask"] = host_array(state.memory[0]).astype(np.int64)
@@ -262,17 +270,18 @@ class KerasStep:
         starts = saved.integers("starts", (None,), 0, index)
         steps = int(saved.integers("steps", (1,), 0, index)[0])
         dtype, batch = np.dtype(self.model.compute_dtype), len(starts)
-        caches = []
-        for layer, shape in enumerate(self._cache_shapes(batch)):
+        caches, num_slots = [], self._sufficient(index + 1)
+        shapes = zip(self._cache_shapes(batch, self._slots), self._cache_shapes(batch, num_slots), strict=True)
+        for layer, (shape, new_shape) in enumerate(shapes):
             first, end = self._used_slots(shape[2], index, unused)
             pair = []
             for name in _KEY_AND_VALUE:
                 slots = saved.array(f"{name}.{layer}", (batch, shape[1], end - first, shape[3]), dtype)
-                around = ((0, 0), (0, 0), (first, shape[2] - end), (0, 0))
+                around = ((0, 0), (0, 0), (first, new_shape[2] - end), (0, 0))
                 pair.append(ops.pad(ops.convert_to_tensor(slots), around))
             caches.append((pair[0], pair[1]))
         memory = self._restored_memory(saved, batch) if self.is_encoder_decoder else None
-        return KerasState(caches, index, unused, starts.astype("int32"), memory, steps)
+        return KerasState(caches, num_slots, index, unused, starts.astype("int32"), memory, steps)
 
     def _restored_memory(self, saved: SavedState, batch: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         mask = saved.integers("memory_mask", (batch, None), 0, 1)
@@ -294,7 +303,7 @@ class KerasStep:
 
     def identity(self) -> str:
         """Returns a digest of the model; see `ResumableStep.identity`."""
-        windows = [shape[2] if shape[2] < self._slots else None for shape in self._cache_shapes(1)]
+        windows = [shape[2] if shape[2] < self._slots else None for shape in self._cache_shapes(1, self._slots)]
         model = type(self.model).__name__, repr(self.model.config), self.model.compute_dtype
         return identity_of("keras", model, windows, self.version())
 
@@ -302,12 +311,31 @@ class KerasStep:
         """Returns the state itself, since its tensors are never modified."""
         return state
 
-    def _cache_shapes(self, batch: int) -> list[tuple[int, ...]]:
-        shapes: list[tuple[int, ...]] = self.model.cache_shapes(batch, self._slots, self._margin)
+    def _sufficient(self, count: int) -> int:
+        """Returns the size of caches for `count` slots."""
+        slots = _FIRST_SLOTS
+        while slots < min(count, self._slots):
+            slots *= _GROWTH
+        return min(slots, self._slots)
+
+    def _with_room(self, state: KerasState, count: int) -> KerasState:
+        """Returns the state with caches for `count` more tokens."""
+        slots = self._sufficient(state.index + count)
+        if slots <= state.slots:
+            return state
+        shapes = self._cache_shapes(len(state.starts), slots)
+        grown = [
+            tuple(ops.pad(cache, ((0, 0), (0, 0), (0, shape[2] - cache.shape[2]), (0, 0))) for cache in pair)
+            for pair, shape in zip(state.caches, shapes, strict=True)
+        ]
+        return replace(state, caches=[(key, value) for key, value in grown], slots=slots)
+
+    def _cache_shapes(self, batch: int, slots: int) -> list[tuple[int, ...]]:
+        shapes: list[tuple[int, ...]] = self.model.cache_shapes(batch, slots, self._margin)
         return shapes
 
-    def _empty(self, batch: int) -> list[tuple[Tensor, Tensor]]:
-        shapes = self._cache_shapes(batch)
+    def _empty(self, batch: int, slots: int) -> list[tuple[Tensor, Tensor]]:
+        shapes = self._cache_shapes(batch, slots)
         zeros = {shape: ops.zeros(shape, self.model.compute_dtype) for shape in set(shapes)}
         return [(zeros[shape], zeros[shape]) for shape in shapes]
 
@@ -317,11 +345,15 @@ class KerasStep:
             raise CapacityError(
                 f"The text is longer than the model. Expected at most {limit} tokens. Received: {inputs.shape[1]}"
             )
-        padding = min(_rounded(inputs.shape[1]), limit or MAX_CAPACITY) - inputs.shape[1]
+        size = _BUCKET
+        while size < inputs.shape[1]:
+            size *= 2
+        padding = min(size, limit or MAX_CAPACITY) - inputs.shape[1]
         ids, mask = (np.pad(array, ((0, 0), (0, padding))).astype("int32") for array in (inputs, mask))
-        cross = self._functions["encode"](ids, mask)
+        slots = self._sufficient(1)
+        cross = self._functions(slots)["encode"](ids, mask)
         starts = np.zeros(len(ids), "int32")
-        return KerasState(self._empty(len(ids)), 0, 0, starts, (ops.convert_to_tensor(mask), cross))
+        return KerasState(self._empty(len(ids), slots), slots, 0, 0, starts, (ops.convert_to_tensor(mask), cross))
 
 
 def _set_adapter(model: PretrainedModel, adapter: Adapter | None) -> None:
@@ -467,11 +499,11 @@ def generate(model: CausalLM | Seq2SeqLM, inputs: Any, attention_mask: Any, sett
     if not (isinstance(texts, Sequence) and texts and isinstance(texts[0], str)):
         ids = _ids(inputs)
         mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask)
-        generation, step = _prepared(model, ids, settings)
+        generation, step = _prepared(model, settings)
         output = generation.generate(step, ids, mask)
         return output.sequences if generation.result == "texts" else output
     encoded, settings = _encoded(model, texts, settings)
-    generation, step = _prepared(model, encoded.input_ids, settings)
+    generation, step = _prepared(model, settings)
     result = generation.write(step, encoded.input_ids, encoded.attention_mask)
     if generation.result != "texts":
         return result.result(generation.result)
@@ -485,7 +517,7 @@ def stream(model: CausalLM | Seq2SeqLM, text: str, callback: Callback | None, se
     if not isinstance(text, str):
         raise InputError(f"A stream requires a single text. Received: {str(text)[:80]}")
     encoded, settings = _encoded(model, [text], settings)
-    generation, step = _prepared(model, encoded.input_ids, settings)
+    generation, step = _prepared(model, settings)
     return generation.stream(step, encoded.input_ids, encoded.attention_mask, callback)
 
 
@@ -502,32 +534,12 @@ def _encoded(
     return encoded, {**tokenizer.target_settings({**model.generation_config.to_dict(), **others}), **others}
 
 
-def _prepared(model: CausalLM | Seq2SeqLM, ids: np.ndarray, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
-    """Returns the requested generation, and an engine with sufficient capacity."""
+def _prepared(model: CausalLM | Seq2SeqLM, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
+    """Returns the requested generation, and an engine for texts of any length."""
     settings = dict(settings)
     jit_compile = settings.pop("jit_compile", True)
     generation = request(settings, model.generation_config, model.tokenizer, partial(_open_assistant, jit_compile))
-    negative = generation.controls.negative_ids
-    width = max(ids.shape[1], 0 if negative is None else negative.shape[-1])
-    return generation, fitting_engine(model, width, generation.config, jit_compile)
-
-
-def fitting_engine(
-    model: CausalLM | Seq2SeqLM, prompt: int, config: decoding.GenerationConfig, jit_compile: bool = True
-) -> KerasStep:
-    """Returns an engine whose cache is as long as a generation requires, since each step reads the whole cache.
-
-    Its capacity is rounded up, so that fewer sizes are compiled, but is at most the maximum length of the model.
-
-    Args:
-        model: A model that generates.
-        prompt: Length of the longest prompt, in tokens.
-        config: Settings of the generation.
-        jit_compile: See `KerasStep`.
-    """
-    new = config.max_new_tokens or config.max_length or DEFAULT_NEW_TOKENS
-    required = _rounded(new + 1 if model.is_encoder_decoder else prompt + new)
-    return KerasStep(model, min(required, model.max_answer_length or MAX_CAPACITY), jit_compile)
+    return generation, KerasStep(model, model.max_answer_length or MAX_CAPACITY, jit_compile)
 
 
 def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Tokenizer | None]:
