@@ -594,11 +594,15 @@ def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path,
         (("run", "WRITER", "text", "--assistant", "CHECKPOINT"), "A model that generates was expected"),
         (("run", "WRITER", "good " * 200), "Shorten the prompt"),
         (("export", "CHECKPOINT", "OUT", "--format", "onnx", "--tokenizer", "in-graph"), "in-graph"),
+        (("bench", "CHECKPOINT", "--texts", "LATIN"), "it is not in UTF-8"),
+        (("bench", "CHECKPOINT", "--texts", "/nowhere.txt"), "nowhere.txt is missing"),
         (("verify", "CHECKPOINT"), "Pass --data … to evaluate it on texts"),
     ],
 )
 def test_errors_are_one_line_with_exit_status_1(arguments, message, checkpoint, bundle, writer, tmp_path, capsys):
     paths = {"CHECKPOINT": str(checkpoint), "BUNDLE": str(bundle), "WRITER": str(writer), "OUT": str(tmp_path / "out")}
+    paths["LATIN"] = str(tmp_path / "latin.txt")
+    (tmp_path / "latin.txt").write_bytes(b"sp\xe4t")
     assert main(*(paths.get(argument, argument) for argument in arguments)) == 1
     error = capsys.readouterr().err
     assert message in error
