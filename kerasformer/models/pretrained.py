@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,12 +14,13 @@ import numpy as np
 from keras import ops
 
 import kerasformer
+from kerasformer.arguments import BOOLEAN, check
 from kerasformer.bundle import Bundle, LanguageInfo, ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import as_array, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
-from kerasformer.errors import CapacityError, CheckpointError, InputError
-from kerasformer.files import local_path
+from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError, argument
+from kerasformer.files import local_path, read_json
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
 from kerasformer.layers.tensor import Tensor
@@ -26,7 +28,7 @@ from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested
-from kerasformer.publishing import move_files, staging
+from kerasformer.publishing import MANIFEST, move_files, staging
 from kerasformer.tensor_files import TensorFile, save_tensors
 from kerasformer.tokenization import has_tokenizer, load_tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
@@ -321,24 +323,28 @@ class PretrainedModel(Adaptable):
         """Returns the contents of further JSON files of a checkpoint by their paths."""
         return {}
 
-    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
+    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None, overwrite: bool = False) -> Path:
         """Saves the model in Hugging Face's format; `transformers` loads it with equal outputs.
 
         Args:
-            folder: Destination. Files are written to a temporary folder and moved; other files in `folder` are kept.
+            folder: Destination. Files are written to a temporary folder and moved; other files in `folder` are kept. A
+                model of the same class and configuration is replaced, as when saving after each epoch.
             dtype: Data type of the tensors, such as `"float16"`; by default that of the variables.
+            overwrite: Whether to replace a model of another class or configuration, too.
 
         Returns:
             The destination.
 
         Raises:
-            CheckpointError: the disk is full or the folder is not writable; existing files are unchanged.
+            CheckpointError: the disk is full or the folder is not writable; or it has another model or a bundle.
+                Existing files are unchanged.
         """
         folder = local_path(folder, CheckpointError)
         if folder.exists() and not folder.is_dir():
             raise CheckpointError(
                 f"A folder was expected, in which to write the checkpoint. Received: the file {folder}"
             )
+        self._check_folder(folder, check("overwrite", overwrite, BOOLEAN))
         with staging(folder, "checkpoint", CheckpointError) as aside, merged_lora(self):
             files: dict[str, dict[str, np.ndarray]] = {}
             for name, value in hf_tensors(self, self.rows(saved=True)):
@@ -359,6 +365,40 @@ class PretrainedModel(Adaptable):
                 self.tokenizer.save(aside)
             move_files(aside, folder)
         return folder
+
+    def _check_folder(self, folder: Path, overwrite: bool) -> None:
+        """Checks that the folder has no other model that would be lost.
+
+        Raises:
+            CheckpointError: it does, or it is a bundle.
+        """
+        if (folder / MANIFEST).exists():
+            raise CheckpointError(f"A folder without a bundle was expected. Received: the bundle {folder}")
+        if overwrite or not (folder / "config.json").exists():
+            return
+        expected, own = self.config.model_type, self.architecture
+        try:
+            content = read_json(folder / "config.json")
+            if not content:
+                return
+            names = ", ".join(map(str, content.get("architectures") or ["no class"]))
+            received = f"{content.get('model_type')!r}, {names}"
+            if content.get("model_type") == expected and names == own:
+                other = type(self.config).from_hf(content)
+                different = [
+                    field.name
+                    for field in dataclasses.fields(other)
+                    if getattr(other, field.name) != getattr(self.config, field.name)
+                ]
+                if not different:
+                    return
+                received += f", with other values of {', '.join(different)}"
+        except KerasformerError as error:
+            received = str(error)
+        raise CheckpointError(
+            f"The folder has another model, which would be replaced. Received: {folder}: {received}; model to save: "
+            f"{expected!r}, {own}. Choose another folder, or pass {argument('overwrite', True)} to replace it"
+        )
 
     def save_assets(self, folder: str) -> None:
         """Saves the tokenizer and the generation settings in a `.keras` file."""

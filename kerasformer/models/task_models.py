@@ -254,7 +254,7 @@ class FillMask(EncoderModel):
         """Arguments of the constructor."""
         return {**super().get_config(), "activation": self.activation, "epsilon": self.epsilon}
 
-    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
+    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None, overwrite: bool = False) -> Path:
         """Saves the model in Hugging Face's format, see `PretrainedModel.save_pretrained`.
 
         Raises:
@@ -267,7 +267,7 @@ class FillMask(EncoderModel):
                 "Hugging Face's format has no separate activation and epsilon of the head. "
                 f"Expected: {expected[0]} and {expected[1]}. Received: {received[0]} and {received[1]}"
             )
-        return super().save_pretrained(folder, dtype=dtype)
+        return super().save_pretrained(folder, dtype=dtype, overwrite=overwrite)
 
 
 def prediction_rows(prefix: str, dense_name: str = "dense", norm_name: str = "LayerNorm") -> list[Row]:
