@@ -7,14 +7,14 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import keras
 import numpy as np
 from keras import ops
 
 import kerasformer
-from kerasformer.arguments import BOOLEAN, check
+from kerasformer.arguments import BOOLEAN, check, shown
 from kerasformer.bundle import Bundle, LanguageInfo, ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import as_array, token_array
@@ -29,6 +29,7 @@ from kerasformer.models.config import Config
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested
 from kerasformer.publishing import MANIFEST, move_files, staging
+from kerasformer.tasks import FEATURE_EXTRACTION
 from kerasformer.tensor_files import TensorFile, save_tensors
 from kerasformer.tokenization import has_tokenizer, load_tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
@@ -88,6 +89,7 @@ class PretrainedModel(Adaptable):
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
+        check_config(type(self), config)
         super().__init__(**kwargs)
         self.config = config
         self.head: Any = None
@@ -98,6 +100,16 @@ class PretrainedModel(Adaptable):
         self._generator: Any = None
         self.backbone = self.make_backbone()
         self.head = self.make_head()
+
+    @classmethod
+    def from_pretrained(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises an `InputError` that names `zoo.load`."""
+        raise _not_loaded_here(cls, f"{cls.__name__}.from_pretrained({shown(source)})")
+
+    @classmethod
+    def from_preset(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises an `InputError` that names `zoo.load`."""
+        raise _not_loaded_here(cls, f"{cls.__name__}.from_preset({shown(source)})")
 
     def make_backbone(self) -> keras.layers.Layer:
         """Creates the backbone, named `backbone`."""
@@ -452,6 +464,24 @@ class PretrainedModel(Adaptable):
         return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **arguments)
 
 
+def check_config(kind: type, config: Any) -> None:
+    """Checks the first argument of a model class, which others pass the name of a checkpoint.
+
+    Raises:
+        InputError: it is no configuration.
+    """
+    if not isinstance(config, Config):
+        raise _not_loaded_here(kind, f"{kind.__name__}({shown(config)})")
+
+
+def _not_loaded_here(kind: type, received: str) -> InputError:
+    task = getattr(kind, "task", FEATURE_EXTRACTION)
+    return InputError(
+        f"A checkpoint, a preset or a hub id is loaded by kerasformer.zoo.load(source, {task!r}), and a model with "
+        f"random weights is created by kerasformer.zoo.build. Received: {received}"
+    )
+
+
 def _as_dict(inputs: Any) -> Any:
     """Converts mappings to dictionaries, the only mappings that Keras does not treat as tensors."""
     return dict(inputs) if isinstance(inputs, Mapping) and not isinstance(inputs, dict) else inputs
@@ -540,6 +570,7 @@ class Backbone(Composite):
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
+        check_config(type(self), config)
         super().__init__(**kwargs)
         self.config = config
         self.autocast = False  # floating-point ids would be rounded to half precision

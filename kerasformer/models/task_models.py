@@ -19,7 +19,7 @@ from kerasformer.layers.core import Composite, Embedding, unpacked
 from kerasformer.layers.sentence import first_slots
 from kerasformer.layers.tensor import Tensor, at_slots
 from kerasformer.models.contracts import CausalModel, EncoderModel, TextModel, with_states
-from kerasformer.models.pretrained import Inputs, PretrainedModel
+from kerasformer.models.pretrained import Inputs, PretrainedModel, check_config
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weight_table import Row, dense, norm
 from kerasformer.tasks import SENTENCE_SIMILARITY, of_class, of_model
@@ -210,6 +210,7 @@ class FillMask(EncoderModel):
     head_activation: ClassVar[str | None] = None
 
     def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
+        check_config(type(self), config)
         self.activation = activation or self.default_activation(config)
         self.epsilon = config.epsilon if epsilon is None else epsilon
         super().__init__(config, **kwargs)

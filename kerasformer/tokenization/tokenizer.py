@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
 import numpy as np
 import tokenizers
@@ -108,6 +108,8 @@ class Tokenizer:
         skip_incomplete: bool = False,
         dropped_characters: str = "",
     ) -> None:
+        if not isinstance(backend, tokenizers.Tokenizer):
+            raise _not_loaded_here(f"Tokenizer({shown(backend)})")
         self.backend = backend
         self.target = target
         self._skips_incomplete = skip_incomplete
@@ -127,6 +129,11 @@ class Tokenizer:
         backend.add_special_tokens(
             [AddedToken(token, normalized=False) for token in self._special_tokens.values() if token not in known]
         )
+
+    @classmethod
+    def from_pretrained(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises an `InputError` that names `kerasformer.tokenizer`."""
+        raise _not_loaded_here(f"{cls.__name__}.from_pretrained({shown(source)})")
 
     pad_token, pad_token_id = _token("pad_token"), _token_id("pad_token")
     eos_token, eos_token_id = _token("eos_token"), _token_id("eos_token")
@@ -728,6 +735,13 @@ class Tokenizer:
                 "an end, nor an unknown token. Pass one text at a time, or add pad_token to tokenizer_config.json"
             )
         return token_id
+
+
+def _not_loaded_here(received: str) -> InputError:
+    return InputError(
+        "The tokenizer of a folder, a preset or a hub id is loaded by kerasformer.tokenizer(source). Received: "
+        f"{received}"
+    )
 
 
 def removed(characters: Sequence[str]) -> InputError:
