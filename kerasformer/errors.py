@@ -67,6 +67,10 @@ class CheckpointError(KerasformerError, ValueError):
     """Weights that are missing, left over, truncated or of the wrong shape; one error lists all problems."""
 
 
+class MissingHeadError(CheckpointError):
+    """A checkpoint without the head of the requested task."""
+
+
 class TokenizerError(KerasformerError, ValueError):
     """A tokenizer that is missing, corrupt or of an unsupported kind."""
 

@@ -84,7 +84,7 @@ def decode(content: bytes, name: str) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise SourceError(f"{name} cannot be read: it is not in UTF-8 ({error}). Save it in UTF-8") from error
+        raise SourceError(f"{name} cannot be read: it is not in UTF-8 ({error}). Convert it to UTF-8") from error
 
 
 def parse_json(content: str | bytes, name: str) -> Any:

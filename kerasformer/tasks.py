@@ -26,6 +26,14 @@ PERFORMED_BY = {
 }
 """Tasks that models for another task perform."""
 
+NEEDS = {
+    "text-ranking": "a classifier of pairs of texts (a cross-encoder); an encoder of embeddings ranks texts by "
+    "sentence-similarity",
+    "zero-shot-classification": "a model for natural language inference (NLI), with a class whose name starts with "
+    "'entail'",
+}
+"""What tasks need besides the task of their model."""
+
 
 def known_as(task: str) -> str:
     """Returns the Hugging Face name of a task; an unknown name is returned unchanged."""

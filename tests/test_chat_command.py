@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from tests import tiny_text
 from tests.chat_templates.chat_model import save_model
 from tests.chat_templates.conversations import TEMPLATES
 from tests.keras_pipelines import keras_pipeline
-from tests.test_cli import main
+from tests.test_cli import main, standard_input
 
 
 class Parrot:
@@ -155,16 +154,16 @@ def test_help(session, capsys):
 
 
 def test_lines_that_continue(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("one\\\ntwo\nthree\nfour\\"))
+    standard_input(monkeypatch, b"one\\\ntwo\nthree\nfour\\")
     assert list(chat_command._lines(interactive=False)) == ["one\ntwo", "three", "four"]
 
 
 def test_piped_input(tmp_path, monkeypatch, capsys):
     save_model(tmp_path / "model")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("Who is it?\n/set max_new_tokens 0\nIs it late?\n"))
+    standard_input(monkeypatch, b"Who is it?\n/set max_new_tokens 0\nsp\xe4t?\nIs it late?\n")
     assert main("chat", str(tmp_path / "model"), "--max-new-tokens", "3", "--system", "Be brief.") == 1
     out, err = capsys.readouterr()
-    assert "max_new_tokens must be" in err
+    assert "max_new_tokens must be" in err and "not in UTF-8" in err
     pipe = kf.pipeline(None, tmp_path / "model")
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who is it?"}]
     first = pipe(messages, max_new_tokens=3)[0]["generated_text"]

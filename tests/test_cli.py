@@ -330,11 +330,90 @@ def test_run_gives_equal_answers_with_keras_and_a_bundle(checkpoint, bundle, cap
     assert keras_answer["result"][0]["score"] == pytest.approx(device_answer["result"][0]["score"], abs=1e-5)
 
 
+def standard_input(monkeypatch, content: bytes) -> None:
+    """Replaces standard input, as a locale with ASCII opens it."""
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8", "surrogateescape"))
+
+
 @pytest.mark.parametrize("texts", [(), ("-",)])
 def test_run_reads_standard_input(texts, bundle, capsys, monkeypatch):
-    monkeypatch.setattr("sys.stdin", io.StringIO("a good film\n\nthe plot is bad\n"))
+    standard_input(monkeypatch, b"a good film\r\n\nthe plot\ris bad")
     assert main("run", str(bundle), *texts, "--json") == 0
-    assert [row["text"] for row in json.loads(capsys.readouterr().out)] == ["a good film", "the plot is bad"]
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["text"] for row in rows] == ["a good film", "", "the plot\ris bad"]
+    assert [bool(row["result"]) for row in rows] == [True, False, True]
+
+
+LINES = b"\xef\xbb\xbfa good film\n\n  \ngo\xffd\n" + b"good " * 40 + b"\nthe plot\n"
+"""Lines of which the fourth is not UTF-8 and the fifth is too long for a pair."""
+
+
+@pytest.mark.parametrize("form", ["", "--json", "--jsonl"])
+def test_each_line_has_a_result(form, bundle, capsys, monkeypatch):
+    """Also a blank line, and one that fails, so that the results stay beside their lines."""
+    texts = ["a good film", "", "  ", "go\ufffdd", ("good " * 40), "the plot"]
+    standard_input(monkeypatch, LINES)
+    assert main("run", str(bundle), "--pair", "a film", *filter(None, [form])) == 1
+    out, err = capsys.readouterr()
+    answers = kf.pipeline(None, bundle)([texts[0], texts[-1]], pair=["a film"] * 2)
+    if form:
+        rows = [json.loads(line) for line in out.splitlines()] if form == "--jsonl" else json.loads(out)
+        assert [row["text"] for row in rows] == texts
+        assert [row.get("result", "error") for row in rows] == [
+            [answers[0]], None, None, "error", "error", [answers[1]],
+        ]  # fmt: skip
+        messages = [row["error"] for row in rows if "error" in row]
+    else:
+        rows = [line.split("\t") for line in out.split("\n")[:-1]]
+        assert [row[0] for row in rows] == texts
+        assert [row[1] for row in rows] == [answers[0]["label"], "", "", "", "", answers[1]["label"]]
+        assert [line.split(":")[:2] for line in err.splitlines()] == [["Error", " line 4"], ["Error", " line 5"]]
+        messages = err.splitlines()
+    assert "not in UTF-8" in messages[0] and "0xff" in messages[0] and "at most 16 tokens" in messages[1]
+
+
+def test_a_setting_that_no_text_can_have_ends_the_pipe(writer, capsys, monkeypatch):
+    for arguments in ((), ("--jsonl",)):
+        standard_input(monkeypatch, b"one\ntwo\n")
+        assert main("run", str(writer), "--set", "num_beams=two", *arguments) == 1
+        out, err = capsys.readouterr()
+        assert out == "" and err.startswith("Error: --num-beams must be") and err.count("\n") == 1
+
+
+def test_texts_of_the_command_line_that_fail(writer, capsys):
+    """The other texts are answered; a text that the shell passes in another encoding is named as such."""
+    command = ("run", str(writer), "--max-new-tokens", "2")
+    assert main(*command, PROMPT, "good " * 200, os.fsdecode(b"b\xe4d"), "") == 1
+    out, err = capsys.readouterr()
+    assert [bool(line.split("\t")[1]) for line in out.splitlines()] == [True, False, False, False]
+    assert [line.split(": ")[1] for line in err.splitlines()] == ["text 2", "text 3", "text 4"]
+    assert "Shorten the prompt" in err and "not in UTF-8" in err and "at least one token" in err
+
+
+def test_a_stream_and_an_explanation_of_lines(writer, capsys, monkeypatch):
+    expected = kf.pipeline(None, writer)(PROMPT, max_new_tokens=2)[0]["generated_text"]
+    lines = f"\n{'good ' * 200}\n{PROMPT}\n".encode()
+    for option, printed_lines in (("--stream", ["", "", expected]), ("--explain", None)):
+        standard_input(monkeypatch, lines)
+        assert main("run", str(writer), option, "--max-new-tokens", "2") == 1
+        out, err = capsys.readouterr()
+        assert err.startswith("Error: line 2: ") and err.count("\n") == 1
+        assert out.splitlines() == printed_lines if printed_lines else "Choice 1" in out
+
+
+def test_a_text_without_entities_has_an_empty_result(checkpoint, tmp_path, capsys):
+    folder = str(tmp_path / "model")
+    kf.zoo.load(checkpoint, "token-classification", labels=["O"]).save_pretrained(folder)
+    assert main("run", folder, "a good film", "the plot", "--aggregation-strategy", "simple") == 0
+    assert capsys.readouterr().out == "a good film\t\nthe plot\t\n"
+
+
+def test_ranked_lines_keep_their_numbers(checkpoint, capsys, monkeypatch):
+    standard_input(monkeypatch, b"a bad plot\n\n\xff\ngood film\n")
+    assert main("run", str(checkpoint), "--task", "embeddings", "--query", "good film", "--json") == 1
+    out, err = capsys.readouterr()
+    assert [each["corpus_id"] for each in json.loads(out)["result"]] == [3, 0]
+    assert err.startswith("Error: line 3: ")
 
 
 PROMPT = "The old man"
@@ -515,11 +594,15 @@ def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path,
         (("run", "WRITER", "text", "--assistant", "CHECKPOINT"), "A model that generates was expected"),
         (("run", "WRITER", "good " * 200), "Shorten the prompt"),
         (("export", "CHECKPOINT", "OUT", "--format", "onnx", "--tokenizer", "in-graph"), "in-graph"),
+        (("bench", "CHECKPOINT", "--texts", "LATIN"), "it is not in UTF-8"),
+        (("bench", "CHECKPOINT", "--texts", "/nowhere.txt"), "nowhere.txt is missing"),
         (("verify", "CHECKPOINT"), "Pass --data … to evaluate it on texts"),
     ],
 )
 def test_errors_are_one_line_with_exit_status_1(arguments, message, checkpoint, bundle, writer, tmp_path, capsys):
     paths = {"CHECKPOINT": str(checkpoint), "BUNDLE": str(bundle), "WRITER": str(writer), "OUT": str(tmp_path / "out")}
+    paths["LATIN"] = str(tmp_path / "latin.txt")
+    (tmp_path / "latin.txt").write_bytes(b"sp\xe4t")
     assert main(*(paths.get(argument, argument) for argument in arguments)) == 1
     error = capsys.readouterr().err
     assert message in error

@@ -19,6 +19,12 @@ _MEGABYTE = 1e6
 _ADVICE = "Raise max_size or max_latency, lower min_agreement, or use quantization-aware training."
 
 
+_LARGEST = 100_000  # MB: more than any model file, so that a larger limit was meant in bytes
+_SIZE = number(above=0).where(
+    lambda megabytes: megabytes <= _LARGEST, f"a number of MB (1e6 bytes) above 0, up to {_LARGEST:,}"
+)
+
+
 @dataclass(frozen=True)
 class Auto:
     """Limits for a search that chooses a storage type for each part of the model.
@@ -44,8 +50,8 @@ class Auto:
 
     def __post_init__(self) -> None:
         check("min_agreement", self.min_agreement, number(0, 1))
-        for name in ("max_size", "max_latency"):
-            check(name, getattr(self, name), optional(number(above=0)))
+        check("max_size", self.max_size, optional(_SIZE), advice="For 30,000,000 bytes, pass 30.")
+        check("max_latency", self.max_latency, optional(number(above=0)))
 
     def __str__(self) -> str:
         limits = [f"agreement of at least {self.min_agreement:g}"]

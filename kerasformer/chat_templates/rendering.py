@@ -6,6 +6,7 @@ import dataclasses
 import numbers
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ Message = Mapping[str, Any]
 """A message of a conversation: `{"role": "user", "content": "Hello"}`, with further keys if the template reads them."""
 
 _OBJECTS = optional(sequence(an_instance("a dict", Mapping)))
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 _CONTINUED = "\U0010fffd "
 """Mark at the end of a message to continue: a code point that is never assigned, and a space, which a template that
@@ -66,7 +68,8 @@ def render(
     Raises:
         ChatTemplateError: the template is not valid, refuses the conversation, reads attributes of Python, or exceeds a
             limit of time or size.
-        InputError: the messages, tools or documents are not mappings of plain values.
+        InputError: the messages, tools or documents are not mappings of plain values, or a role is neither common nor
+            named in the template.
     """
     conversation = [_with_reasoning(message) for message in checked_messages(messages)]
     if continue_final_message:
@@ -79,6 +82,7 @@ def render(
         "add_generation_prompt": add_generation_prompt,
     }
     text = _run(template, context)
+    _check_roles(conversation, template)
     if continue_final_message:
         text = _before_mark(text)
     return _without_marks(text)
@@ -105,6 +109,18 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
     kept = [{name: value for name, value in message.items() if value is not None} for message in messages]
     plain: list[dict[str, Any]] = plain_values(kept, "messages")
     return plain
+
+
+def _check_roles(messages: Sequence[Message], template: str) -> None:
+    """Checks roles that the template did not refuse; most templates write any role as it is."""
+    for index, role in enumerate(message["role"] for message in messages):
+        if role in _ROLES or f"'{role}'" in template or f'"{role}"' in template:
+            continue
+        near = get_close_matches(role, _ROLES, 1)
+        raise InputError(
+            f"Message {index} has an unknown role. Expected one of {', '.join(_ROLES)}, or another one that the chat "
+            f"template names. Received: {role!r}{f'. Did you mean {near[0]!r}?' if near else ''}"
+        )
 
 
 def plain_values(value: Any, name: str, level: int = 0) -> Any:

@@ -37,6 +37,7 @@ from kerasformer.cli.serve_command import serve
 from kerasformer.cli.shortlist_command import shortlist
 from kerasformer.cli.web_commands import preview, web
 from kerasformer.errors import BundleError, argument, require
+from kerasformer.files import local_path, read_text
 
 app = typer.Typer(
     help="Load Hugging Face checkpoints in Keras, export them to LiteRT and ONNX, and run them.",
@@ -333,15 +334,12 @@ def bench(
     from kerasformer.bench.card import write_speed
     from kerasformer.bench.picture import check_picture, draw, panels_of
     from kerasformer.bench.report import note, tables
-    from kerasformer.errors import InputError
     from kerasformer.sources import resolve
 
     if picture is not None:
         check_picture(picture)
     to_stdout = json_file is not None and str(json_file) == "-"
-    if texts is not None and not texts.is_file():
-        raise InputError(f"A file of texts was expected. Received: {texts}")
-    lines = None if texts is None else texts.read_text(encoding="utf-8").splitlines()
+    lines = None if texts is None else read_text(local_path(texts)).splitlines()
     with Stages(quiet=to_stdout) as stages:
         report = measure(
             sources,

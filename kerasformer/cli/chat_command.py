@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -11,10 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kerasformer.cli.console import Source, Threads, on_terminal, open_pipeline, print_error, print_warning, say
+from kerasformer.cli.console import (
+    Source,
+    Threads,
+    lines_of_stdin,
+    on_terminal,
+    open_pipeline,
+    print_error,
+    print_warning,
+    say,
+)
 from kerasformer.cli.run_command import setting_of
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError, argument
-from kerasformer.files import local_path, parse_json, read_text
+from kerasformer.files import decode, local_path, parse_json, read_text
 
 if TYPE_CHECKING:
     from kerasformer.pipelines.session import Session
@@ -154,6 +164,7 @@ class ChatSession:
         Raises:
             KerasformerError: the line could not be processed; the conversation is unchanged.
         """
+        line = decode(os.fsencode(line), "the message")
         text = line.strip()
         if not text:
             return
@@ -275,17 +286,21 @@ def _required(value: str, usage: str) -> str:
 def _lines(interactive: bool) -> Iterator[str]:
     """Yields the lines of standard input; lines that end with a backslash are joined with the next one.
 
-    On a terminal, Ctrl-C discards the line, and Ctrl-C again is the end.
+    Bytes that are not UTF-8 become lone surrogates, as in arguments of a command. On a terminal, Ctrl-C discards the
+    line, and Ctrl-C again is the end.
     """
     if interactive:
         with suppress(ImportError):  # not on Windows
             import readline  # noqa: F401 - input() then has a history and can edit lines
+    piped = iter(()) if interactive else lines_of_stdin()
     parts: list[str] = []
     interrupted = False
     while True:
         try:
-            line = input((_MORE if parts else _PROMPT) if interactive else "")
-        except EOFError:
+            line = input(_MORE if parts else _PROMPT) if interactive else _text(next(piped))
+        except UnicodeDecodeError as error:
+            line = _text(error.object)
+        except (EOFError, StopIteration):
             if parts:
                 yield "\n".join(parts)
             if interactive and on_terminal():
@@ -306,3 +321,7 @@ def _lines(interactive: bool) -> Iterator[str]:
             continue
         yield "\n".join([*parts, line])
         parts = []
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "surrogateescape")

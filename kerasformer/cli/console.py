@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -59,6 +59,15 @@ def open_pipeline(task: str | None, source: str, threads: int | None) -> Any:
         return pipeline(task, source, num_threads=threads)
     with process.compact_loading():
         return pipeline(task, source, num_threads=threads)
+
+
+def lines_of_stdin() -> Iterator[bytes]:
+    """Yields the lines of standard input as soon as they arrive, without their ends.
+
+    They are bytes, so that a line that is not UTF-8 is an error of that line alone.
+    """
+    for line in sys.stdin.buffer:
+        yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
 def print_json(content: Any) -> None:

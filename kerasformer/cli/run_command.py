@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,15 +19,17 @@ from kerasformer.cli.console import (
     Source,
     Task,
     console,
+    lines_of_stdin,
     on_terminal,
     open_pipeline,
+    print_error,
     print_json,
     print_json_line,
     print_row,
     table,
 )
 from kerasformer.errors import ArgumentStyle, InputError, KerasformerError, SourceError, argument
-from kerasformer.files import local_path, parse_json, read_text
+from kerasformer.files import decode, local_path, parse_json, read_text
 from kerasformer.tasks import of_prefix
 
 
@@ -195,6 +198,8 @@ def run(
     settings = _settings(context.params)
     pipe = open_pipeline(task, source, threads)
     _check(pipe, settings, question, query)
+    if stream and not hasattr(pipe, "stream"):
+        raise InputError(f"--stream is for models that generate. Received: a model for {pipe.task}.")
     if adapter is not None:
         pipe.load_adapter(adapter)
     if "shortlist" in settings:
@@ -207,34 +212,57 @@ def run(
             return pipe(question=question, context=text, **settings)
         return pipe(text, **settings)
 
+    def check_settings() -> None:
+        # An iterator is read lazily, but the settings are checked at once.
+        pipe(iter(()), **{name: value for name, value in settings.items() if name not in ("question", "pair")})
+
+    answers = _Answers(inputs, answer, check_settings, partial(in_shell, options_of(context.command)), as_jsonl)
     if query is not None:
-        documents = list(inputs)
-        ranking = pipe.rank(query, [each.text for each in documents], **settings)
-        _print_ranking([(documents[each["corpus_id"]], each) for each in ranking], query, as_json or as_jsonl)
+        answers.answer = str  # only reads the texts
+        documents = {number: each.input for number, each in enumerate(answers) if each.result is not None}
+        ranking = pipe.rank(query, [document.text for document in documents.values()], **settings)
+        _print_ranking(_with_numbers(ranking, documents), query, as_json or as_jsonl)
     elif stream:
-        _stream(pipe, inputs, settings)
+        answers.answer = partial(_stream, pipe, settings)
+        for _ in answers:
+            print()
     elif as_jsonl:
-        _print_json_lines(inputs, answer, partial(in_shell, options_of(context.command)))
+        for each in answers:
+            print_json_line(each.to_dict())
     elif as_json:
-        print_json([{**each.source, "result": _plain(answer(each.text))} for each in inputs])
+        print_json([each.to_dict() for each in answers])
     elif explain:
-        _print_explanations(inputs, answer)
+        for each in answers:
+            _print_explanation(each)
     elif on_terminal():
-        rows = [row for each in inputs for row in _rows(each.label, answer(each.text))]
+        rows = [row for each in answers for row in each.rows()]
         columns = ["text", "result", "score"] if any(len(row) == 3 for row in rows) else ["text", "result"]
         table(f"{pipe.task} on {pipe.engine}", columns, _without_repeated_texts(rows))
     else:
-        for each in inputs:
-            for row in _rows(each.label, answer(each.text)):
+        for each in answers:
+            for row in each.rows():
                 print_row(row)
+    if answers.failed:
+        raise typer.Exit(1)
 
 
 @dataclass(frozen=True)
 class _Input:
-    """A text, and the file that it is the content of."""
+    """A text from the command line, a file or standard input.
+
+    Attributes:
+        text: The text.
+        name: Its name in errors, such as `"line 3"`; empty if it is the only one.
+        file: File that contains it, if any.
+        is_line: Whether it is a line of standard input.
+        error: Why it cannot be read.
+    """
 
     text: str
+    name: str = ""
     file: str | None = None
+    is_line: bool = False
+    error: KerasformerError | None = None
 
     @property
     def label(self) -> str:
@@ -247,25 +275,86 @@ class _Input:
         return {"text": self.text} if self.file is None else {"file": self.file}
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """The result for an input: `None` for a blank line, or after an error."""
+
+    input: _Input
+    result: Any = None
+    error: str | None = None
+
+    def rows(self) -> list[list[str]]:
+        """Returns a row for each result, or one with an empty result, so that each input has a row."""
+        return _rows(self.input.label, self.result) or [[self.input.label, ""]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the result or the error, for JSON."""
+        outcome = {"result": _plain(self.result)} if self.error is None else {"error": self.error}
+        return {**self.input.source, **outcome}
+
+
+@dataclass
+class _Answers:
+    """Answers inputs one after the other; an input that fails does not end the command.
+
+    Attributes:
+        inputs: The inputs.
+        answer: Returns the result for a text.
+        check_settings: Raises an error for settings that are invalid whatever the text; such an error ends the command.
+        style: Format of arguments in errors.
+        quiet: Whether not to print errors, because the output contains them.
+        failed: Whether an input failed.
+    """
+
+    inputs: Iterable[_Input]
+    answer: Callable[[str], Any]
+    check_settings: Callable[[], None]
+    style: ArgumentStyle
+    quiet: bool
+    failed: bool = False
+
+    def __iter__(self) -> Iterator[_Answer]:
+        for each in self.inputs:
+            if each.error is not None:
+                yield self._failed(each, each.error)
+                continue
+            try:
+                blank = each.is_line and not each.text.strip()
+                answer = _Answer(each, None if blank else self.answer(each.text))
+            except KerasformerError as error:
+                if not self.failed:
+                    self.check_settings()
+                answer = self._failed(each, error)
+            yield answer
+
+    def _failed(self, each: _Input, error: KerasformerError) -> _Answer:
+        self.failed = True
+        message = error.message_in(self.style)
+        if not self.quiet:
+            print_error(": ".join(filter(None, [each.name, message])))
+        return _Answer(each, error=message)
+
+
 def _inputs(texts: Sequence[str] | None, files: Sequence[str] | None) -> Iterable[_Input]:
     """Returns the texts of the command line and those of files, or the lines of standard input as they arrive."""
-    contents = [_Input(read_text(local_path(file)), file) for file in files or ()]
+    contents = [_Input(read_text(local_path(file)), file, file) for file in files or ()]
     if texts and texts != ["-"]:
-        return [*map(_Input, texts), *contents]
+        several = len(texts) + len(contents) > 1
+        names = [f"text {number}" if several else "" for number in range(1, len(texts) + 1)]
+        return [*map(_decoded, map(os.fsencode, texts), names), *contents]
     if not texts and contents:
         return contents
     if not texts and sys.stdin.isatty():
         raise InputError('A text was expected. Received: none. Try: kerasformer run SOURCE "a text", or echo text |')
-    return chain(map(_Input, _lines_of_stdin()), contents)
+    lines = (_decoded(line, f"line {number}", is_line=True) for number, line in enumerate(lines_of_stdin(), 1))
+    return chain(lines, contents)
 
 
-def _lines_of_stdin() -> Iterator[str]:
+def _decoded(content: bytes, name: str, is_line: bool = False) -> _Input:
     try:
-        for line in sys.stdin:
-            if line.strip():
-                yield line.rstrip("\r\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"Standard input must be UTF-8. Received: {error}. Try: iconv -t utf-8") from error
+        return _Input(decode(content, "the text"), name, is_line=is_line)
+    except SourceError as error:
+        return _Input(content.decode(errors="replace"), name, is_line=is_line, error=error)
 
 
 _NO_SETTINGS = frozenset("source texts file task adapter question query threads stream as_json as_jsonl set_".split())
@@ -374,29 +463,21 @@ def _check(pipe: Any, settings: Mapping[str, Any], question: str | None, query: 
         raise InputError(f"{names}: {purpose}. Received: a model for {pipe.task}.")
 
 
-def _stream(pipe: Any, inputs: Iterable[_Input], settings: dict[str, Any]) -> None:
-    """Prints each text while it is generated, a continuation after its prompt."""
-    if not hasattr(pipe, "stream"):
-        raise InputError(f"--stream is for models that generate. Received: a model for {pipe.task}.")
-    for text in (each.text for each in inputs):
-        with pipe.stream(text, **settings) as pieces:
-            print(text if pipe.task == "text-generation" else "", end="", flush=True)
-            for piece in pieces:
-                print(piece, end="", flush=True)
-        print()
+def _stream(pipe: Any, settings: Mapping[str, Any], text: str) -> None:
+    """Prints a text while it is generated, a continuation after its prompt."""
+    with pipe.stream(text, **settings) as pieces:
+        print(text if pipe.task == "text-generation" else "", end="", flush=True)
+        for piece in pieces:
+            print(piece, end="", flush=True)
 
 
-def _print_json_lines(inputs: Iterable[_Input], answer: Callable[[str], Any], style: ArgumentStyle) -> None:
-    """Prints a line of JSON for each text: its result, or its error, after which the remaining texts are processed."""
-    failed = False
-    for each in inputs:
-        try:
-            print_json_line({**each.source, "result": _plain(answer(each.text))})
-        except KerasformerError as error:
-            failed = True
-            print_json_line({**each.source, "error": error.message_in(style)})
-    if failed:
-        raise typer.Exit(1)
+def _with_numbers(
+    ranking: Iterable[Mapping[str, Any]], documents: Mapping[int, _Input]
+) -> list[tuple[_Input, dict[str, Any]]]:
+    """Returns the ranked documents with their numbers among all inputs, of which blank lines are not ranked."""
+    numbers = list(documents)
+    ranked = [{**each, "corpus_id": numbers[each["corpus_id"]]} for each in ranking]
+    return [(documents[each["corpus_id"]], each) for each in ranked]
 
 
 def _print_ranking(ranking: Sequence[tuple[_Input, Mapping[str, Any]]], query: str, as_json: bool) -> None:
@@ -412,17 +493,18 @@ def _print_ranking(ranking: Sequence[tuple[_Input, Mapping[str, Any]]], query: s
         print_row(row)
 
 
-def _print_explanations(inputs: Iterable[_Input], answer: Callable[[str], Any]) -> None:
-    for each in inputs:
-        result = answer(each.text)
-        for explanation in result if isinstance(result, list) else [result]:
-            if on_terminal():
-                console.print(f"[bold]{escape(each.label)}[/]")
-                console.print(explanation)
-                continue
-            print_row(explanation.columns)
-            for step in explanation.lines:
-                print_row([step.input, *("" if cell is None else cell for cell in explanation.cells(step))])
+def _print_explanation(answer: _Answer) -> None:
+    if answer.result is None:
+        print_row([""])
+        return
+    for explanation in answer.result if isinstance(answer.result, list) else [answer.result]:
+        if on_terminal():
+            console.print(f"[bold]{escape(answer.input.label)}[/]")
+            console.print(explanation)
+            continue
+        print_row(explanation.columns)
+        for step in explanation.lines:
+            print_row([step.input, *("" if cell is None else cell for cell in explanation.cells(step))])
 
 
 def _plain(answer: Any) -> Any:
@@ -436,6 +518,8 @@ def _plain(answer: Any) -> Any:
 
 def _rows(line: str, answer: Any) -> list[list[str]]:
     """Returns a row for each result: the text, the formatted result and, if there is one, its score."""
+    if answer is None:
+        return []
     if isinstance(answer, list):
         return [row for each in answer for row in _rows(line, each)]
     if not isinstance(answer, dict):

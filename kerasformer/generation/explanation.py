@@ -183,7 +183,7 @@ class Explanation:
 
         Args:
             path: Output file, which ends in `.png` or `.svg`.
-            steps: Maximum number of steps to draw.
+            steps: Maximum number of steps to draw; the figure says how many more there are.
             title: Title above the tree.
             dark: Whether to use colours for a dark background.
 

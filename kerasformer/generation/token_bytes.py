@@ -81,7 +81,7 @@ def token_bytes_of(tokenizer: Tokenizer) -> TokenBytes:
     tokens = [b""] * (max(tokenizer.get_vocab().values()) + 1)
     for token, index in tokenizer.get_vocab().items():
         if index in added:
-            tokens[index] = b"" if index in special else token.encode()
+            tokens[index] = b"" if index in special else token.encode() if byte_level else _added(decoder, token)
         elif byte_level:
             tokens[index] = bytes(BYTE_CHARACTERS[char] for char in token if char in BYTE_CHARACTERS)
         else:
@@ -92,6 +92,11 @@ def token_bytes_of(tokenizer: Tokenizer) -> TokenBytes:
 def _marks_spaces(decoder: Any) -> bool:
     """Whether a decoder converts `▁` to spaces, as all decoders for SentencePiece do."""
     return decoder is not None and _SPACE in json.dumps(json.loads(decoder.__getstate__()), ensure_ascii=False)
+
+
+def _added(decoder: Any, token: str) -> bytes:
+    """Returns the bytes of an added token within a text; one may stand for a line break."""
+    return str(decoder.decode(["a", token, "a"])).removeprefix("a").removesuffix("a").encode()
 
 
 def _piece(token: str) -> bytes:

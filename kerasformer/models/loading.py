@@ -18,6 +18,7 @@ from kerasformer.errors import (
     CheckpointError,
     InputError,
     KerasformerError,
+    MissingHeadError,
     SourceError,
     UnsupportedConfigError,
     argument,
@@ -29,7 +30,7 @@ from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.weight_table import build_within_memory, load_weights
-from kerasformer.tasks import PRETRAINING, SENTENCE_SIMILARITY, of_model
+from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, of_model
 from kerasformer.tensor_files import JoinedTensors, TensorFile, open_tensors
 from kerasformer.tokenization.fitting import vocabulary_warning
 
@@ -181,7 +182,15 @@ def load(
     heads = {row.tensor for other in kinds.values() for row in other.head_table}
     heads |= {row.tensor for row in model.head_rows()}
     names = model.backbone.checkpoint_names()
-    start_head(model, load_weights(model, file, names, heads, request.new, keep_dtype=keep_dtype), request)
+    try:
+        fresh = load_weights(model, file, names, heads, request.new, keep_dtype=keep_dtype)
+    except MissingHeadError as error:
+        if task not in NEEDS:
+            raise
+        raise MissingHeadError(
+            f"{task} needs {NEEDS[task]}. Received: {source}, which has no head for {model.task}"
+        ) from error
+    start_head(model, fresh, request)
     model.generation_config = _generation_config(folder, config, content)
     model.set_tokenizer(_tokenizer(folder, model_type))
     if problem := vocabulary_warning(model.tokenizer, model.config.vocab_size):

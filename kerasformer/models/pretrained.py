@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import keras
 import numpy as np
 from keras import ops
 
 import kerasformer
+from kerasformer.arguments import BOOLEAN, check, shown
 from kerasformer.bundle import Bundle, LanguageInfo, ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import as_array, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
-from kerasformer.errors import CapacityError, CheckpointError, InputError
-from kerasformer.files import local_path
+from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError, argument
+from kerasformer.files import local_path, read_json
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
 from kerasformer.layers.tensor import Tensor
@@ -26,7 +28,8 @@ from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested
-from kerasformer.publishing import move_files, staging
+from kerasformer.publishing import MANIFEST, move_files, staging
+from kerasformer.tasks import FEATURE_EXTRACTION
 from kerasformer.tensor_files import TensorFile, save_tensors
 from kerasformer.tokenization import has_tokenizer, load_tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
@@ -86,6 +89,7 @@ class PretrainedModel(Adaptable):
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
+        check_config(type(self), config)
         super().__init__(**kwargs)
         self.config = config
         self.head: Any = None
@@ -96,6 +100,16 @@ class PretrainedModel(Adaptable):
         self._generator: Any = None
         self.backbone = self.make_backbone()
         self.head = self.make_head()
+
+    @classmethod
+    def from_pretrained(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises an `InputError` that names `zoo.load`."""
+        raise _not_loaded_here(cls, f"{cls.__name__}.from_pretrained({shown(source)})")
+
+    @classmethod
+    def from_preset(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises an `InputError` that names `zoo.load`."""
+        raise _not_loaded_here(cls, f"{cls.__name__}.from_preset({shown(source)})")
 
     def make_backbone(self) -> keras.layers.Layer:
         """Creates the backbone, named `backbone`."""
@@ -322,24 +336,28 @@ class PretrainedModel(Adaptable):
         """Returns the contents of further JSON files of a checkpoint by their paths."""
         return {}
 
-    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
+    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None, overwrite: bool = False) -> Path:
         """Saves the model in Hugging Face's format; `transformers` loads it with equal outputs.
 
         Args:
-            folder: Destination. Files are written to a temporary folder and moved; other files in `folder` are kept.
+            folder: Destination. Files are written to a temporary folder and moved; other files in `folder` are kept. A
+                model of the same class and configuration is replaced, as when saving after each epoch.
             dtype: Data type of the tensors, such as `"float16"`; by default that of the variables.
+            overwrite: Whether to replace a model of another class or configuration, too.
 
         Returns:
             The destination.
 
         Raises:
-            CheckpointError: the disk is full or the folder is not writable; existing files are unchanged.
+            CheckpointError: the disk is full or the folder is not writable; or it has another model or a bundle.
+                Existing files are unchanged.
         """
         folder = local_path(folder, CheckpointError)
         if folder.exists() and not folder.is_dir():
             raise CheckpointError(
                 f"A folder was expected, in which to write the checkpoint. Received: the file {folder}"
             )
+        self._check_folder(folder, check("overwrite", overwrite, BOOLEAN))
         with staging(folder, "checkpoint", CheckpointError) as aside, merged_lora(self):
             files: dict[str, dict[str, np.ndarray]] = {}
             for name, value in hf_tensors(self, self.rows(saved=True)):
@@ -360,6 +378,40 @@ class PretrainedModel(Adaptable):
                 self.tokenizer.save(aside)
             move_files(aside, folder)
         return folder
+
+    def _check_folder(self, folder: Path, overwrite: bool) -> None:
+        """Checks that the folder has no other model that would be lost.
+
+        Raises:
+            CheckpointError: it does, or it is a bundle.
+        """
+        if (folder / MANIFEST).exists():
+            raise CheckpointError(f"A folder without a bundle was expected. Received: the bundle {folder}")
+        if overwrite or not (folder / "config.json").exists():
+            return
+        expected, own = self.config.model_type, self.architecture
+        try:
+            content = read_json(folder / "config.json")
+            if not content:
+                return
+            names = ", ".join(map(str, content.get("architectures") or ["no class"]))
+            received = f"{content.get('model_type')!r}, {names}"
+            if content.get("model_type") == expected and names == own:
+                other = type(self.config).from_hf(content)
+                different = [
+                    field.name
+                    for field in dataclasses.fields(other)
+                    if getattr(other, field.name) != getattr(self.config, field.name)
+                ]
+                if not different:
+                    return
+                received += f", with other values of {', '.join(different)}"
+        except KerasformerError as error:
+            received = str(error)
+        raise CheckpointError(
+            f"The folder has another model, which would be replaced. Received: {folder}: {received}; model to save: "
+            f"{expected!r}, {own}. Choose another folder, or pass {argument('overwrite', True)} to replace it"
+        )
 
     def save_assets(self, folder: str) -> None:
         """Saves the tokenizer and the generation settings in a `.keras` file."""
@@ -411,6 +463,24 @@ class PretrainedModel(Adaptable):
         """Creates a model from the result of `get_config`, and its variables."""
         arguments = {name: value for name, value in config.items() if name not in ("config", "dtype")}
         return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **arguments)
+
+
+def check_config(kind: type, config: Any) -> None:
+    """Checks the first argument of a model class, which others pass the name of a checkpoint.
+
+    Raises:
+        InputError: it is no configuration.
+    """
+    if not isinstance(config, Config):
+        raise _not_loaded_here(kind, f"{kind.__name__}({shown(config)})")
+
+
+def _not_loaded_here(kind: type, received: str) -> InputError:
+    task = getattr(kind, "task", FEATURE_EXTRACTION)
+    return InputError(
+        f"A checkpoint, a preset or a hub id is loaded by kerasformer.zoo.load(source, {task!r}), and a model with "
+        f"random weights is created by kerasformer.zoo.build. Received: {received}"
+    )
 
 
 def _as_dict(inputs: Any) -> Any:
@@ -501,6 +571,7 @@ class Backbone(Composite):
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
     def __init__(self, config: Any, **kwargs: Any) -> None:
+        check_config(type(self), config)
         super().__init__(**kwargs)
         self.config = config
         self.autocast = False  # floating-point ids would be rounded to half precision

@@ -19,7 +19,7 @@ from kerasformer.layers.core import Composite, Embedding, unpacked
 from kerasformer.layers.sentence import first_slots
 from kerasformer.layers.tensor import Tensor, at_slots
 from kerasformer.models.contracts import CausalModel, EncoderModel, TextModel, with_states
-from kerasformer.models.pretrained import Inputs, PretrainedModel
+from kerasformer.models.pretrained import Inputs, PretrainedModel, check_config
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weight_table import Row, dense, norm
 from kerasformer.tasks import SENTENCE_SIMILARITY, of_class, of_model
@@ -210,6 +210,7 @@ class FillMask(EncoderModel):
     head_activation: ClassVar[str | None] = None
 
     def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
+        check_config(type(self), config)
         self.activation = activation or self.default_activation(config)
         self.epsilon = config.epsilon if epsilon is None else epsilon
         super().__init__(config, **kwargs)
@@ -254,7 +255,7 @@ class FillMask(EncoderModel):
         """Arguments of the constructor."""
         return {**super().get_config(), "activation": self.activation, "epsilon": self.epsilon}
 
-    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None) -> Path:
+    def save_pretrained(self, folder: str | Path, *, dtype: str | None = None, overwrite: bool = False) -> Path:
         """Saves the model in Hugging Face's format, see `PretrainedModel.save_pretrained`.
 
         Raises:
@@ -267,7 +268,7 @@ class FillMask(EncoderModel):
                 "Hugging Face's format has no separate activation and epsilon of the head. "
                 f"Expected: {expected[0]} and {expected[1]}. Received: {received[0]} and {received[1]}"
             )
-        return super().save_pretrained(folder, dtype=dtype)
+        return super().save_pretrained(folder, dtype=dtype, overwrite=overwrite)
 
 
 def prediction_rows(prefix: str, dense_name: str = "dense", norm_name: str = "LayerNorm") -> list[Row]:

@@ -22,7 +22,7 @@ import keras
 import numpy as np
 from keras.src.backend.common import global_state
 
-from kerasformer.errors import CheckpointError, UnsupportedConfigError
+from kerasformer.errors import CheckpointError, MissingHeadError, UnsupportedConfigError
 from kerasformer.layers.core import LOW_RANK
 from kerasformer.layers.positions import sinusoids
 from kerasformer.process import return_memory
@@ -464,9 +464,7 @@ def load_weights(
         unknown = sorted(name for name in actual if name not in used and not names.is_ignored(name))
         problems += [f"unknown to this architecture: {actual[name]}" for name in unknown]
         if problems:
-            wrong_head = any(path.startswith(HEAD) for row in mismatches for path in row.variables)
-            advice = "\nTo create a new, untrained head, pass new_head=True." if wrong_head else ""
-            raise CheckpointError(_listed(f"{file} does not match {type(model).__name__}", problems) + advice)
+            raise _mismatch_error(model, file, problems, [row for row in rows if row in mismatches], actual)
         for row in loaded:
             read = partial(_read, file, actual[row.tensor], advance, flaws)
             if keep_dtype:
@@ -650,6 +648,28 @@ def _remember(variables: Sequence[Any], row: Row, read: Callable[[], np.ndarray]
 
 def _in_dtype(value: np.ndarray, dtype: str) -> Any:
     return value if value.dtype.name == dtype else keras.ops.cast(value, dtype)
+
+
+def _mismatch_error(
+    model: PretrainedModel, file: TensorFile, problems: Sequence[str], rows: Sequence[Row], actual: Collection[str]
+) -> CheckpointError:
+    """Returns the error for a checkpoint that does not match a model.
+
+    Args:
+        model: The model.
+        file: The checkpoint.
+        problems: Everything that does not match.
+        rows: Rows of tensors that are missing or have another shape.
+        actual: Names of the tensors in the checkpoint.
+    """
+    listed = _listed(f"{file} does not match {type(model).__name__}", problems)
+    of_head = [row for row in rows if any(path.startswith(HEAD) for path in row.variables)]
+    if not of_head:
+        return CheckpointError(listed)
+    advice = "To create a new, untrained head, pass new_head=True to kerasformer.zoo.load."
+    if len(of_head) == len(problems) and not any(row.tensor in actual for row in model.head_rows()):
+        return MissingHeadError(f"There is no head for {model.task} in this checkpoint. {listed}\n{advice}")
+    return CheckpointError(f"{listed}\n{advice}")
 
 
 def _listed(summary: str, problems: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ Conversation = list[dict[str, Any]]
 
 NEW_TOKENS = 256
 """Maximum number of tokens of an answer if neither the call nor the model's settings limit it, as in `transformers`."""
+
+_ARGUMENTS = inspect.signature(Tokenizer.apply_chat_template).parameters.keys() - {"variables"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,12 @@ class ChatOptions:
         """Checks the types of the options that no other function checks."""
         check("chat_template", self.chat_template, optional(STRING))
         check("chat_template_kwargs", self.variables, optional(instance("a dict", Mapping)))
+        if arguments := _ARGUMENTS & set(self.variables or ()):
+            raise InputError(
+                f"{argument('chat_template_kwargs')} must be variables that the template reads, such as "
+                f"enable_thinking. Received: {', '.join(sorted(arguments))}, arguments of apply_chat_template. "
+                "Omit them"
+            )
         check("continue_final_message", self.continue_final_message, optional(BOOLEAN))
         check("drop_oldest_turns", self.drop_oldest_turns, BOOLEAN)
 

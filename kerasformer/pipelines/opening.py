@@ -12,7 +12,7 @@ from kerasformer.arguments import check, instance
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError, TokenizerError, argument, require
-from kerasformer.tasks import of_model
+from kerasformer.tasks import NEEDS, of_model
 from kerasformer.tokenization import Tokenizer, load_tokenizer
 
 if TYPE_CHECKING:
@@ -141,4 +141,5 @@ def _check_no_options(options: dict[str, Any]) -> None:
 def _checked_task(task: str | None, model_task: str) -> str:
     if task is None or task == model_task or of_model(task) == of_model(model_task):
         return task or model_task
-    raise InputError(f"This source is for {model_task}. Received: {argument('task', task)}")
+    needs = f"{task} needs {NEEDS[task]}. " if task in NEEDS else ""
+    raise InputError(f"{needs}This source is for {model_task}. Received: {argument('task', task)}")

@@ -296,6 +296,17 @@ def apply_options(backend: tokenizers.Tokenizer, settings: BuildSettings) -> Non
         backend.post_processor.trim_offsets = False  # the classes replace that of tokenizer.json
 
 
+def decode_line_breaks(backend: tokenizers.Tokenizer, token: str) -> None:
+    """Makes a token a line break in decoded texts, if the vocabulary contains it.
+
+    The rule is a part of `tokenizer.json`, so that every library that reads a saved tokenizer decodes line breaks.
+    """
+    decoder = backend.decoder
+    if backend.token_to_id(token) is None or decoder is None or token not in decoder.decode([token]):
+        return
+    backend.decoder = decoders.Sequence([decoder, decoders.Replace(token, "\n")])
+
+
 def _normalize(
     backend: tokenizers.Tokenizer, model: spiece.SentencePieceModel, settings: BuildSettings, file: Path
 ) -> None:

@@ -49,8 +49,9 @@ class Encoding(Mapping[str, Any]):
     """A tokenized batch of `B` rows of `T` tokens.
 
     It is a mapping from the names of the model's inputs to arrays, so that `model(encoding)`, `encoding["input_ids"]`
-    and `function(**encoding)` work as with a dictionary. Attributes provide these and more arrays as int32 NumPy
-    arrays; less common ones are computed when they are first used.
+    and `function(**encoding)` work as with a dictionary. Attributes provide these and more arrays; less common ones are
+    computed when they are first used. All are of type int32: NumPy arrays, or tensors of the framework that
+    `return_tensors` named.
 
     Attributes:
         input_ids: `(B, T)` token ids.
@@ -84,7 +85,7 @@ class Encoding(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name not in self._names:
             raise KeyError(f"expected one of {', '.join(self._names)}. Received: {name!r}")
-        return _tensor(self._array(name), self._tensors)
+        return self._array(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -97,7 +98,7 @@ class Encoding(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         texts = {
-            name: np.array2string(array, threshold=200, prefix=" " * (len(name) + 4))
+            name: np.array2string(np.asarray(array), threshold=200, prefix=" " * (len(name) + 4))
             for name, array in ((name, self._array(name)) for name in self._names)
         }
         arrays = "".join(f"\n  {name}: {text}" for name, text in texts.items())
@@ -107,7 +108,7 @@ class Encoding(Mapping[str, Any]):
         """Returns a copy that also has this array, in the mapping and as an attribute."""
         other = copy.copy(self)
         other._names = (*self._names, name)
-        setattr(other, name, array)
+        setattr(other, name, _tensor(array, self._tensors))
         return other
 
     @property
@@ -118,7 +119,8 @@ class Encoding(Mapping[str, Any]):
     def _array(self, name: str) -> np.ndarray:
         """Returns the array of a name in the mapping."""
         if name in self._constants:
-            return np.full_like(self.input_ids, self._constants[name])
+            constants = np.full((len(self._rows), self._width), self._constants[name], np.int32)
+            return _tensor(constants, self._tensors)
         array: np.ndarray = getattr(self, _ATTRIBUTES.get(name, name))
         return array
 
@@ -155,7 +157,7 @@ class Encoding(Mapping[str, Any]):
     @cached_property
     def overflow_to_sample(self) -> np.ndarray:
         """`(B,)`: index of the text that each row belongs to; repeated for texts that were split into chunks."""
-        return np.array([row.sample for row in self._rows], np.int32)
+        return _tensor(np.array([row.sample for row in self._rows], np.int32), self._tensors)
 
     @cached_property
     def positions(self) -> np.ndarray:
@@ -172,23 +174,24 @@ class Encoding(Mapping[str, Any]):
             values = whole if row.positions is None else whole[row.positions]
             start = self._width - len(values) if self._padding_side == "left" else 0
             target[start : start + len(values)] = values
-        return result
+        return _tensor(result, self._tensors)
 
 
-def _tensor(array: np.ndarray, kind: str) -> Any:
-    """Converts an array to a tensor of a framework.
+def _tensor(array: np.ndarray, kind: str) -> np.ndarray:
+    """Converts an array to a tensor of a framework, which is typed as an array, the default.
 
     Raises:
         MissingExtraError: the framework is not installed.
     """
     module, function = TENSORS[kind]
     try:
-        return getattr(importlib.import_module(module), function)(array)
+        tensor: np.ndarray = getattr(importlib.import_module(module), function)(array)
     except ModuleNotFoundError as error:
         raise MissingExtraError(
             f"return_tensors={kind!r} needs {module.split('.')[0]}, which is not installed. Install it, or omit "
             "return_tensors: Keras accepts NumPy arrays with all backends"
         ) from error
+    return tensor
 
 
 def _sequence_ids(tokens: tokenizers.Encoding) -> np.ndarray:

@@ -64,6 +64,7 @@ class Family:
         last_pieces: Names of special tokens that follow the pieces of the file.
         offset: Number of tokens of the pretraining of PEGASUS before the pieces of the file, unless the folder
             specifies it; `None` for other classes.
+        line_break: Token of texts that models write, which stands for a line break.
         mask_takes_spaces: Whether the mask token includes the spaces before it, unless the folder specifies its flags.
         padding_side: Side of the padding, unless the folder specifies it.
         languages: How texts are marked with their language, by a `MultilingualTokenizer`; `single` and `pair` are then
@@ -80,6 +81,7 @@ class Family:
     num_replaced: int = 0
     last_pieces: tuple[str, ...] = ()
     offset: int | None = None
+    line_break: str | None = None
     mask_takes_spaces: bool = False
     padding_side: str = "right"
     languages: LanguageScheme | None = None
@@ -167,6 +169,7 @@ PEGASUS = replace(
     special_tokens={**T5.special_tokens, "mask_token": "<mask_2>"},
     pair="$A:0 $B:0 eos_token:0",
     offset=103,
+    line_break="<n>",
 )
 BIGBIRD_PEGASUS = replace(
     PEGASUS,

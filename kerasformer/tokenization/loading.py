@@ -102,6 +102,9 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
         family, backend = _from_vocabulary(folder, settings)
     for each in filter(None, (backend, target)):
         _add_tokens(each, settings, folder)
+    writing = family or settings.model_family
+    if writing is not None and writing.line_break is not None:
+        backends.decode_line_breaks(backend, writing.line_break)
     options = settings.options
     arguments: dict[str, Any] = {
         "special_tokens": _special_tokens(backend, family, settings),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
 
 import numpy as np
 import tokenizers
@@ -41,6 +41,8 @@ Padding = bool | Literal["longest", "max_length", "do_not_pad"]
 Truncation = bool | Strategy | Literal["do_not_truncate"]
 Words = Sequence[str]
 _ROWS = Kind("several sequences of ids", sequence(Kind("a sequence of ids", lambda row: row)).convert)
+# Arguments of transformers, which would otherwise be variables that no template reads.
+_NO_VARIABLES = frozenset({"return_dict", "tokenizer_kwargs"})
 # Patterns whose space transformers removes after decoding if `clean_up_tokenization_spaces` is set.
 _CLEAN_UP = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
@@ -106,6 +108,8 @@ class Tokenizer:
         skip_incomplete: bool = False,
         dropped_characters: str = "",
     ) -> None:
+        if not isinstance(backend, tokenizers.Tokenizer):
+            raise _not_loaded_here(f"Tokenizer({shown(backend)})")
         self.backend = backend
         self.target = target
         self._skips_incomplete = skip_incomplete
@@ -125,6 +129,11 @@ class Tokenizer:
         backend.add_special_tokens(
             [AddedToken(token, normalized=False) for token in self._special_tokens.values() if token not in known]
         )
+
+    @classmethod
+    def from_pretrained(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
+        """Raises an `InputError` that names `kerasformer.tokenizer`."""
+        raise _not_loaded_here(f"{cls.__name__}.from_pretrained({shown(source)})")
 
     pad_token, pad_token_id = _token("pad_token"), _token_id("pad_token")
     eos_token, eos_token_id = _token("eos_token"), _token_id("eos_token")
@@ -238,12 +247,13 @@ class Tokenizer:
         Args:
             text: A text or a list of texts.
             text_pair: Second text or texts, as many as first texts; a text whose second text is `None` has no pair.
-            padding: `True` or `"longest"` pads to the longest row, `"max_length"` to `max_length`; `False` or
-                `"do_not_pad"` requires rows of equal length.
+            padding: `True` or `"longest"` pads to the longest row, `"max_length"` to `max_length`, which no row may
+                exceed; `False` or `"do_not_pad"` requires rows of equal length.
             truncation: `"only_first"`, `"only_second"`, or `True` or `"longest_first"` (which shortens the longer text
                 of a pair first) truncates to `max_length`. Unless `return_overflowing_tokens` is set, the removed
                 tokens are lost, with a `TruncationWarning`.
-            max_length: Maximum number of tokens of a row, including special tokens; by default that of the model.
+            max_length: Maximum number of tokens of a row, including special tokens, for `truncation` and
+                `padding="max_length"`; by default that of the model.
             stride: Number of tokens that neighbouring chunks share.
             return_overflowing_tokens: Whether to split texts that are too long into chunks, each a row of the result;
                 `overflow_to_sample` contains the index of the text of each row.
@@ -253,18 +263,26 @@ class Tokenizer:
             pad_to: A length or several lengths, such as those of a static graph; the result has the smallest one that
                 is at least the length of the longest row. If all are shorter, they are ignored.
             pad_to_multiple_of: Rounds the length up to a multiple of this number.
-            return_tensors: Framework of the tensors in the mapping, such as `encoding["input_ids"]`; by default NumPy,
-                which Keras accepts with all backends. Attributes such as `encoding.input_ids` are always NumPy arrays.
+            return_tensors: Framework of the tensors in the result; by default NumPy, which Keras accepts with all
+                backends.
             return_offsets_mapping: Whether to include `"offset_mapping"` in the result.
             return_special_tokens_mask: Whether to include `"special_tokens_mask"` in the result.
 
         Raises:
-            InputError: no texts, values that are not texts, or arguments that contradict each other.
-            MissingExtraError: the framework of `return_tensors` is not installed; raised when a tensor is accessed.
+            InputError: no texts, values that are not texts, or arguments that contradict each other or have no effect.
+            MissingExtraError: the framework of `return_tensors` is not installed.
         """
+        check("is_split_into_words", is_split_into_words, BOOLEAN)
+        check("add_special_tokens", add_special_tokens, BOOLEAN)
+        check("return_overflowing_tokens", return_overflowing_tokens, BOOLEAN)
         tensors = check("return_tensors", return_tensors or "np", one_of(*TENSORS))
         inputs = _pair_up(text, text_pair, is_split_into_words)
         settings = self._truncation(truncation, max_length, stride, return_overflowing_tokens, text_pair is not None)
+        if max_length is not None and settings is None and padding != "max_length":
+            raise InputError(
+                "max_length has no effect without truncation or padding='max_length'. Received: "
+                f"max_length={max_length}. Set truncation=True to truncate to it, or padding='max_length' to pad to it"
+            )
         rows = [
             EncodedRow(tokens, None, sample)
             for sample, tokens in enumerate(self._encode_batch(inputs, add_special_tokens, is_split_into_words))
@@ -273,12 +291,13 @@ class Tokenizer:
             rows, losses = truncate(rows, settings, return_overflowing_tokens)
             if losses:
                 warnings.warn(loss_message(losses, settings.limit), TruncationWarning, stacklevel=2)
-        width = self._width([len(row) for row in rows], padding, max_length, pad_to)
-        if pad_to_multiple_of is not None:
-            width += -width % check("pad_to_multiple_of", pad_to_multiple_of, integer(1))
+        width = self._width([len(row) for row in rows], padding, max_length, pad_to, pad_to_multiple_of)
         padded = any(len(row) < width for row in rows)
         side = self.padding_side if padding_side is None else padding_side
-        extra = {"offset_mapping": return_offsets_mapping, "special_tokens_mask": return_special_tokens_mask}
+        extra = {
+            "offset_mapping": check("return_offsets_mapping", return_offsets_mapping, BOOLEAN),
+            "special_tokens_mask": check("return_special_tokens_mask", return_special_tokens_mask, BOOLEAN),
+        }
         return Encoding(
             rows,
             width=width,
@@ -382,6 +401,25 @@ class Tokenizer:
                 f"{argument('continue_final_message')} continues the last message, and "
                 f"{argument('add_generation_prompt')} begins another one. Received: both. Remove one of them"
             )
+        if not check("tokenize", tokenize, BOOLEAN):
+            for_tokens = {
+                "padding": padding is not True,
+                "truncation": truncation is not False,
+                "max_length": max_length is not None,
+                "return_tensors": return_tensors is not None,
+                "return_assistant_tokens_mask": return_assistant_tokens_mask is not False,
+            }
+            if passed := [name for name, is_passed in for_tokens.items() if is_passed]:
+                raise InputError(
+                    f"tokenize=False returns a text, not tokens. Received: {', '.join(passed)}. Omit these arguments, "
+                    "or set tokenize=True"
+                )
+        for name in _NO_VARIABLES & variables.keys():
+            raise InputError(
+                f"{name} is no variable of a template. Expected: arguments of apply_chat_template, which returns an "
+                "Encoding or, with tokenize=False, a text; or variables that a template reads, such as "
+                f"enable_thinking=False. Received: {name}={shown(variables[name])}. Omit it"
+            )
         several = isinstance(conversation, list | tuple) and bool(conversation)
         several = several and isinstance(conversation[0], list | tuple)
         template = self._template(chat_template, tools)
@@ -401,7 +439,7 @@ class Tokenizer:
             for messages in (conversation if several else [conversation])
         ]
         texts = [each.text for each in rendered]
-        if not check("tokenize", tokenize, BOOLEAN):
+        if not tokenize:
             return texts if several else texts[0]
         masked = check("return_assistant_tokens_mask", return_assistant_tokens_mask, BOOLEAN)
         encoding = self(
@@ -649,11 +687,21 @@ class Tokenizer:
         return settings
 
     def _width(
-        self, lengths: list[int], padding: Padding, max_length: int | None, pad_to: int | Sequence[int] | None
+        self,
+        lengths: list[int],
+        padding: Padding,
+        max_length: int | None,
+        pad_to: int | Sequence[int] | None,
+        multiple: int | None,
     ) -> int:
         padding = check("padding", padding, one_of(True, False, "longest", "max_length", "do_not_pad"))
-        longest = max(lengths)
+        longest, factor = max(lengths), check("pad_to_multiple_of", multiple, optional(integer(1))) or 1
         if padding in (False, "do_not_pad"):
+            if pad_to is not None or multiple is not None:
+                raise InputError(
+                    f"pad_to and pad_to_multiple_of require padding. Received: {padding!r}. Set padding=True, or omit "
+                    "them"
+                )
             if min(lengths) != longest:
                 raise InputError(
                     "all rows must have the same length without padding. Received: padding=False and texts of "
@@ -668,8 +716,14 @@ class Tokenizer:
                 raise InputError(
                     "padding='max_length' requires max_length, because the tokenizer has no maximum length"
                 )
+            if longest > limit:
+                raise InputError(
+                    f"padding='max_length' is for rows of at most {limit} tokens. Received: a row of {longest} tokens. "
+                    "Set truncation=True, or a larger max_length"
+                )
             widths.append(limit)
-        return min((width for width in widths if width >= longest), default=longest)
+        width = min((width for width in widths if width >= longest), default=longest)
+        return width + -width % factor
 
     def _padding_id(self) -> int:
         """Returns the id of the padding token, or of the end token (GPT-2) or the unknown token (GPT, CTRL)."""
@@ -681,6 +735,13 @@ class Tokenizer:
                 "an end, nor an unknown token. Pass one text at a time, or add pad_token to tokenizer_config.json"
             )
         return token_id
+
+
+def _not_loaded_here(received: str) -> InputError:
+    return InputError(
+        "The tokenizer of a folder, a preset or a hub id is loaded by kerasformer.tokenizer(source). Received: "
+        f"{received}"
+    )
 
 
 def removed(characters: Sequence[str]) -> InputError:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerasformer.arguments import check, integer
 from kerasformer.decoding import Node, Record
 from kerasformer.errors import GenerationError, require
 from kerasformer.viz.canvas import DARK, LIGHT, Theme, canvas
@@ -14,6 +15,8 @@ _WIDTH, _HEIGHT = 0.78, 0.74
 """Size of a token's box, relative to its column and row."""
 _MAX_CHARACTERS = 14
 """Maximum number of characters of a token."""
+_MORE = 0.5
+"""Width of the note about further steps, relative to a column."""
 _THICK, _DASHED = 2.6, (0, (2, 2))
 
 
@@ -39,26 +42,32 @@ def draw_beam_tree(
         path: Output file, ending in `.png` or `.svg`.
         prompt: Index of the prompt.
         output: Index of the returned sequence whose path is highlighted.
-        steps: Maximum number of columns.
+        steps: Maximum number of columns; the figure says how many more steps there are.
         title: Title of the figure.
         dark: Use colours for dark pages.
 
     Raises:
         GenerationError: the record contains no beams.
-        InputError: `path` has another suffix, or its folder does not exist.
+        InputError: `path` has another suffix, or its folder does not exist; or `steps` is not a positive integer.
         MissingExtraError: matplotlib is not installed.
     """
-    columns = [_ranked([node for node in nodes if node.prompt == prompt]) for nodes in record.steps[:steps]]
+    columns = [_ranked([node for node in nodes if node.prompt == prompt]) for nodes in record.steps]
     columns = [nodes for nodes in columns if nodes]
+    more = max(0, len(columns) - check("steps", steps, integer(1)))
+    columns = columns[:steps]
     if not columns or any(node.total is None for nodes in columns for node in nodes):
         raise GenerationError("A beam tree needs a run with beams. Received: none. Set num_beams above 1.")
     theme = DARK if dark else LIGHT
     rows = max(map(len, columns))
-    with canvas(Path(path), 0.4 + 1.62 * len(columns), 1.05 + 0.5 * rows, theme) as figure:
+    width = len(columns) + (_MORE if more else 0)
+    with canvas(Path(path), 0.4 + 1.62 * width, 1.05 + 0.5 * rows, theme) as figure:
         axis = figure.subplots()
-        axis.set(xlim=(-0.72, len(columns) - 0.5), ylim=(rows - 0.4, -0.95))
+        axis.set(xlim=(-0.72, width - 0.5), ylim=(rows - 0.4, -0.95))
         axis.set_axis_off()
         _Tree(axis, theme, decode, set(map(id, record.paths[output]))).draw(columns)
+        if more:
+            text = f"{more} more\nstep{'s' * (more > 1)}"
+            axis.text(width - 0.5 - _MORE / 2, (rows - 1) / 2, text, ha="center", va="center", color=theme.faint)
         if title:
             figure.suptitle(title, fontsize=12, fontweight="bold")
 

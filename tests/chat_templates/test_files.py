@@ -8,8 +8,9 @@ import pytest
 import transformers
 
 from kerasformer.chat_templates import read_templates
-from kerasformer.errors import ChatTemplateError
+from kerasformer.errors import ChatTemplateError, InputError
 from kerasformer.tokenization import load_tokenizer
+from tests import tiny_text
 from tests.chat_templates.conversations import TEMPLATES, TOOL, TURNS
 
 NAMED = {"default": TEMPLATES["chatml"], "tool_use": TEMPLATES["tools"]}
@@ -97,3 +98,20 @@ def test_assistant_masks(tokenizers):
         real = ours_masked.attention_mask[row] == 1
         assert ours_masked["assistant_masks"][row][real].tolist() == expected["assistant_masks"]
         assert 0 < sum(expected["assistant_masks"]) < len(expected["input_ids"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tokenize": False, "max_length": 4, "truncation": True}, "tokenize=False returns a text.* max_length"),
+        ({"tokenize": False, "return_tensors": "pt"}, "tokenize=False returns a text.* return_tensors"),
+        ({"tokenize": False, "return_assistant_tokens_mask": True}, "tokenize=False returns a text"),
+        ({"tokenize": False, "padding": False}, "tokenize=False returns a text"),
+        ({"max_length": 4}, "max_length has no effect without truncation"),
+        ({"return_dict": False}, "return_dict is no variable of a template"),
+        ({"tokenizer_kwargs": {"max_length": 4}}, "tokenizer_kwargs is no variable of a template"),
+    ],
+)
+def test_arguments_without_effect_are_refused(arguments, message):
+    with pytest.raises(InputError, match=message):
+        tiny_text.byte_pairs().apply_chat_template(TURNS, chat_template="{{ messages[0].content }}", **arguments)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerasformer.errors import KerasformerError
+from kerasformer.errors import InputError, KerasformerError
 from tests.chat_templates.conversations import CASES, TEMPLATES
 
 FOLDER = os.environ.get("KERASFORMER_CHAT_TEMPLATES")
@@ -29,6 +29,22 @@ def test_text_and_ids(tokenizers, name, case):
         if type(error).__name__ == "TemplateError":
             assert str(error) in str(refused.value)
         return
+    if case == "unknown role":  # which transformers writes as it is
+        with pytest.raises(InputError, match="Message 0 has an unknown role. Expected one of .*'rabbit'"):
+            ours.apply_chat_template(messages, chat_template=template, tokenize=False, **options)
+        return
     assert ours.apply_chat_template(messages, chat_template=template, tokenize=False, **options) == expected
     ids = theirs.apply_chat_template(messages, chat_template=template, return_dict=False, **options)
     assert ours.apply_chat_template(messages, chat_template=template, **options).input_ids[0].tolist() == ids
+
+
+def test_roles(tokenizers):
+    """A template may know further roles, which it names."""
+    ours, _ = tokenizers
+    template = (
+        "{% for message in messages %}{{ message.role }}{% if message.role == 'critic' %}!{% endif %}{% endfor %}"
+    )
+    messages = [{"role": role, "content": "Late!"} for role in ("developer", "critic", "tool", "assistant")]
+    assert ours.apply_chat_template(messages, chat_template=template, tokenize=False) == "developercritic!toolassistant"
+    with pytest.raises(InputError, match="Message 1 has an unknown role.*Received: 'usr'. Did you mean 'user'?"):
+        ours.apply_chat_template([messages[0], {"role": "usr", "content": "x"}], chat_template=template)

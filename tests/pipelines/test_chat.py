@@ -163,6 +163,7 @@ def answer_of(pipe, messages):
     [
         (MESSAGES, {"chat_template": "{{ raise_exception('No!') }}"}, ChatTemplateError, "No!"),
         (MESSAGES, {"chat_template_kwargs": 5}, InputError, "chat_template_kwargs must be a dict"),
+        (MESSAGES, {"chat_template_kwargs": {"tokenize": True}}, InputError, "must be variables that .* tokenize"),
         (MESSAGES, {"continue_final_message": "yes"}, InputError, "continue_final_message must be True or False"),
         ([{"role": "user", "content": object()}], {}, InputError, "must consist of texts"),
         ([{"role": "user", "content": "<s>"}, {"content": "Hi"}], {}, InputError, "prompt"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.errors import InputError, SourceError, TokenizerError
+from kerasformer.errors import CheckpointError, InputError, SourceError, TokenizerError
 from kerasformer.pipelines import PIPELINES, pipeline
 from kerasformer.tasks import PRETRAINING
 
@@ -43,12 +43,22 @@ def test_every_task_has_a_pipeline():
 
 
 def test_invalid_sources_raise(checkpoint, tmp_path):
-    model = kf.zoo.load(checkpoint("classes"))
+    model, vectors = kf.zoo.load(checkpoint("classes")), checkpoint("vectors")
     for task, source, error, message in [
         ("text-clasification", model, InputError, "Unknown task. Expected one of .*text-classification"),
         ("text-classification", None, InputError, "A source was expected"),
         ("fill-mask", model, InputError, "for text-classification"),
         ("text-generation", checkpoint("classes"), InputError, "bert has no such task"),
+        ("text-classification", vectors, CheckpointError, "(?s)^There is no head for .*=True to kerasformer.zoo"),
+        ("zero-shot-classification", vectors, CheckpointError, "^zero-shot-.* needs a model for natural language inf"),
+        (
+            "reranking",
+            vectors,
+            CheckpointError,
+            "^text-ranking needs a classifier of pairs.* no head for text-",
+        ),
+        ("zero-shot-classification", kf.zoo.load(vectors), InputError, "needs a model for natural language inference"),
+        ("text-ranking", checkpoint("story"), CheckpointError, "needs a classifier of pairs"),
         (None, 3, InputError, "Received: int"),
         (None, tmp_path / "nothing", SourceError, "nothing"),
     ]:

@@ -19,7 +19,7 @@ from kerasformer import bundle
 from kerasformer.errors import CapacityError, GenerationError, InputError
 from kerasformer.pipelines import pipeline
 from kerasformer.tasks import languages
-from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization import Tokenizer, load_tokenizer
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests import tiny_text
 from tests.code_blocks import blocks
@@ -27,6 +27,7 @@ from tests.export.text_models import shared_bundle, shared_model
 from tests.grids import grid
 from tests.keras_pipelines import keras_pipeline
 from tests.pipelines.copying import copying_pipeline
+from tests.tokenization.conftest import CASES, write
 
 LANGUAGES = {"m2m_100": ("zho_Hans", "ron_Latn"), "mbart": ("zh_CN", "ro_RO")}
 TEXTS = ["Rain is expected.", "The museum is closed on Mondays and the ship is late", "Rain."]
@@ -161,6 +162,21 @@ def test_spaces_before_punctuation() -> None:
     pipe = copying_pipeline("translation")
     assert pipe("Rain , snow .")[0]["translation_text"] == "Rain , snow ."
     assert pipe("Rain , snow .", clean_up_tokenization_spaces=True)[0]["translation_text"] == "Rain, snow."
+
+
+def test_line_breaks_of_summaries(tmp_path: Path) -> None:
+    """PEGASUS writes them as a token."""
+    vocabulary, config, options = CASES["pegasus-lines"]
+    write(tmp_path / "tokenizer", {**vocabulary(), "config.json": config, "tokenizer_config.json": options})
+    tokenizer = load_tokenizer(tmp_path / "tokenizer")
+    sizes = {"hidden_dim": 12, "num_layers": 1, "num_heads": 2, "decoder_num_heads": 2, "intermediate_dim": 16}
+    model = kf.zoo.build("pegasus", vocab_size=tokenizer.vocab_size, max_length=32, **sizes)
+    model.tokenizer = tokenizer
+    pipe = keras_pipeline(model.save_pretrained(tmp_path / "model"), "summarization")
+    settings = {"regex": r"the Rabbit\nwas tired\n", "num_beams": 1}
+    assert pipe("the Rabbit", **settings) == [{"summary_text": "the Rabbit\nwas tired\n"}]
+    with pipe.stream("the Rabbit", **settings) as stream:
+        assert "".join(stream) == "the Rabbit\nwas tired\n"
 
 
 def test_cut_translations() -> None:

@@ -308,6 +308,11 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
             "tokenizer_class": "PegasusTokenizer",
         },
     ),
+    "pegasus-lines": (
+        lambda: _spiece(pad_id=0, eos_id=1, unk_id=2, user_defined_symbols="<n>"),
+        {"model_type": "pegasus"},
+        {"tokenizer_class": "PegasusTokenizer"},
+    ),
     "bigbird_pegasus": (
         _big_bird,
         {"model_type": "bigbird_pegasus"},

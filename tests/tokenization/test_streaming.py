@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
+from kerasformer.generation.token_bytes import token_bytes_of
 from kerasformer.tokenization import Tokenizer, load_tokenizer
 from tests.tokenization.conftest import CASES
 from tests.tokenization.samples import TEXTS
+
+transformers = pytest.importorskip("transformers")
 
 
 def pieces(tokenizer, ids, skip=True, sizes=(1,)):
@@ -99,3 +104,31 @@ def test_a_long_stream_stays_fast(checkpoint):
         stream.put([token_id])
         longest = max(longest, len(stream._ids))
     assert longest < 50
+
+
+@pytest.mark.parametrize("form", ["vocabulary", "tokenizer.json", "generic class"])
+def test_line_breaks_of_pegasus(form, checkpoint, tmp_path):
+    """A token stands for a line break; the saved tokenizer says so to every library."""
+    folder = checkpoint("pegasus-lines")
+    if form != "vocabulary":  # as saved by transformers, which leaves the token in the text
+        rules = json.loads(load_tokenizer(folder).backend.to_str())
+        rules["decoder"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+        kind = "PegasusTokenizerFast" if form == "tokenizer.json" else "TokenizersBackend"
+        (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, "eos_token": "</s>"}))
+        (tmp_path / "config.json").write_text('{"model_type": "pegasus"}')
+        folder = tmp_path
+    tokenizer = load_tokenizer(folder)
+    words = [tokenizer.encode(word, add_special_tokens=False) for word in ("the Rabbit", "was tired")]
+    ids = [*words[0], tokenizer.token_to_id("<n>"), *words[1], tokenizer.eos_token_id]
+    assert tokenizer.decode(ids, skip_special_tokens=True) == "the Rabbit\n was tired"
+    assert "".join(pieces(tokenizer, ids)) == "the Rabbit\n was tired"
+    assert token_bytes_of(tokenizer).text(tokenizer.token_to_id("<n>")) == b"\n"
+    tokenizer.save(tmp_path / "saved")
+    again = load_tokenizer(tmp_path / "saved", model_type="pegasus")
+    assert again.backend.decoder.__getstate__() == tokenizer.backend.decoder.__getstate__()
+    for text in (
+        Backend.from_file(str(tmp_path / "saved" / "tokenizer.json")).decode(ids),
+        transformers.AutoTokenizer.from_pretrained(str(tmp_path / "saved")).decode(ids, skip_special_tokens=True),
+    ):
+        assert text == "the Rabbit\n was tired"

@@ -148,6 +148,20 @@ def test_there_is_no_warning_if_nothing_is_lost(bert):
         ({"text": "a", "padding_side": "top"}, "padding_side must be 'left' or 'right'. Received: 'top'"),
         ({"text": "a", "truncation": "both"}, "truncation must be"),
         ({"text": "a", "truncation": True, "max_length": 0}, "max_length must be an integer of at least 1"),
+        ({"text": "a", "max_length": 4}, "max_length has no effect without truncation.*Set truncation=True"),
+        ({"text": "a", "max_length": 4, "padding": False}, "max_length has no effect"),
+        (
+            {"text": LONG, "padding": "max_length", "max_length": 4},
+            "at most 4 tokens. Received: .* Set truncation",
+        ),
+        ({"text": LONG * 3, "padding": "max_length"}, "at most 64 tokens. Received: .* Set truncation"),
+        ({"text": "a", "padding": False, "pad_to": 8}, "pad_to and pad_to_multiple_of require padding"),
+        ({"text": "a", "padding": "do_not_pad", "pad_to_multiple_of": 8}, "require padding. Received: 'do_not_pad'"),
+        ({"text": "a", "add_special_tokens": "no"}, "add_special_tokens must be True or False"),
+        ({"text": "a", "is_split_into_words": None}, "is_split_into_words must be True or False"),
+        ({"text": "a", "return_offsets_mapping": "yes"}, "return_offsets_mapping must be True or False"),
+        ({"text": "a", "return_special_tokens_mask": 3}, "return_special_tokens_mask must be True or False"),
+        ({"text": "a", "truncation": True, "return_overflowing_tokens": 1}, "return_overflowing_tokens must be True"),
         ({"text": "a", "return_overflowing_tokens": True}, "return_overflowing_tokens and stride require truncation"),
         (
             {"text": "a", "text_pair": "b", "truncation": True, "return_overflowing_tokens": True},
@@ -190,13 +204,17 @@ def test_tensors_of_each_framework(bert, kind, package):
     batch = bert(["the", "the White Rabbit"], return_tensors=kind)
     tensor = batch["input_ids"]
     assert any(package in base.__module__ for base in type(tensor).__mro__) or package in type(tensor).__module__
-    np.testing.assert_array_equal(np.asarray(tensor), batch.input_ids)
+    np.testing.assert_array_equal(np.asarray(tensor), bert(["the", "the White Rabbit"]).input_ids)
+    for name in ("input_ids", "attention_mask", "token_type_ids", "offsets", "overflow_to_sample"):
+        assert type(getattr(batch, name)) is type(tensor), name
+    assert type(batch.inputs["attention_mask"]) is type(batch.with_array("more", np.ones(2))["more"]) is type(tensor)
+    assert "input_ids" in repr(batch)
 
 
 def test_a_framework_that_is_not_installed(bert, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtraError, match="return_tensors='pt' needs torch"):
-        bert("the", return_tensors="pt")["input_ids"]
+        bert("the", return_tensors="pt")
 
 
 def test_padded_lengths_are_rounded(bert):

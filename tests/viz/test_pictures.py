@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
@@ -77,12 +78,19 @@ def test_colours_show_the_state_of_hypotheses(tmp_path: Path) -> None:
     assert share(path, LIGHT.second) == 0
 
 
-def test_trees_show_the_first_steps_and_one_prompt(tmp_path: Path) -> None:
+def test_trees_show_the_first_steps_and_one_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heights = []
     for steps in (2, 4):
         draw_beam_tree(beams(), str, tmp_path / "tree.png", steps=steps)
         heights.append(imread(tmp_path / "tree.png").shape[1])
     assert heights[0] < heights[1]
+    written: list[str] = []
+    text = Axes.text
+    monkeypatch.setattr(Axes, "text", lambda self, x, y, s, **style: written.append(s) or text(self, x, y, s, **style))
+    for steps, note in ((2, ["2 more\nsteps"]), (3, ["1 more\nstep"]), (4, [])):
+        written.clear()
+        draw_beam_tree(beams(eos_token_id=None, max_new_tokens=4), str, tmp_path / "tree.png", steps=steps)
+        assert [line for line in written if "more" in line] == note
     spelled: list[int] = []
     record = generate(
         Toy(), np.array([[3], [4]]), config=GenerationConfig(num_beams=2, max_new_tokens=3),
@@ -100,6 +108,8 @@ def test_invalid_figures_raise(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing was generated"):
         draw_explanation([[Cell("Input", head=True)]], tmp_path / "a.png")
     plain = generate(Toy(), np.array([[3]]), controls=Controls(record=True)).record
+    with pytest.raises(InputError, match="steps must be an integer of at least 1"):
+        draw_beam_tree(beams(), str, tmp_path / "a.png", steps=0)
     with pytest.raises(GenerationError, match="num_beams above 1"):
         draw_beam_tree(plain, str, tmp_path / "a.png")
 

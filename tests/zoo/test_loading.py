@@ -33,6 +33,7 @@ from kerasformer.errors import (
 )
 from kerasformer.models import weight_table
 from kerasformer.models.config import ConfigWarning
+from kerasformer.tokenization import Tokenizer
 from tests import hub_server
 from tests.grids import grid
 from tests.zoo.cases import CASES
@@ -297,6 +298,19 @@ def test_a_missing_head_is_an_error(bert, gpt2):
         zoo.load(gpt2.folder, task="text-classification")
 
 
+@pytest.mark.parametrize("name", ["BertTextClassification", "BertFillMask", "T5Seq2SeqLM"])
+def test_classes_that_are_asked_to_load_point_to_the_function(name):
+    kind = getattr(zoo, name)
+    for call in (kind, kind.from_preset, kind.from_pretrained, kind.backbone_type):
+        with pytest.raises(InputError, match=r"kerasformer.zoo.load\(source, '.*'\).*Received: .*'bert-base-uncased'"):
+            call("bert-base-uncased")
+    with pytest.raises(InputError, match="zoo.load.*zoo.build"):
+        kind({"vocab_size": 3})
+    for call in (Tokenizer, Tokenizer.from_pretrained):
+        with pytest.raises(InputError, match=r"kerasformer.tokenizer\(source\).*'bert-base-uncased'"):
+            call("bert-base-uncased")
+
+
 @pytest.mark.parametrize("which", ["bert", "gpt2"])
 @pytest.mark.parametrize("arguments", [{"num_labels": 6}, {"id2label": {0: "no", 1: "perhaps", 2: "yes"}}], ids=str)
 def test_a_new_head_is_named_and_random(request, which, arguments, caplog, tmp_path):
@@ -361,7 +375,7 @@ def test_one_error_lists_all_problems(folder, bert):
         "  missing: classifier.bias",
         "  unknown to this architecture: bert.encoder.layer.3.output.dense.bias",
         "  unknown to this architecture: something.else",
-        "To create a new, untrained head, pass new_head=True.",
+        "To create a new, untrained head, pass new_head=True to kerasformer.zoo.load.",
     ]
 
 

@@ -220,6 +220,32 @@ def test_saving_leaves_other_files_alone(loaded, tmp_path):
     assert transformers.AutoConfig.from_pretrained(tmp_path).model_type == it.case.model_type
 
 
+def test_the_folder_of_another_model_is_replaced_only_on_request(tmp_path):
+    def built(model_type="bert", task="text-classification", **settings):
+        return zoo.build(model_type, task, **{**SMALL, "vocab_size": 40, "num_labels": 3, **settings})
+
+    folder = built().save_pretrained(tmp_path / "model")
+    built().save_pretrained(folder)  # as at the end of each epoch
+    before = (folder / "config.json").read_bytes(), (folder / "model.safetensors").read_bytes()
+    for other, message in (
+        (built("distilbert"), "'bert', BertForSequenceClassification.* model to save: 'distilbert', DistilBertFor"),
+        (built(task="fill-mask"), "BertForSequenceClassification.* model to save: 'bert', BertFor"),
+        (built(num_labels=2), "other values of id2label"),
+        (built(hidden_dim=24), "other values of hidden_dim"),
+    ):
+        with pytest.raises(CheckpointError, match=f"{message}.*overwrite=True"):
+            other.save_pretrained(folder)
+        assert ((folder / "config.json").read_bytes(), (folder / "model.safetensors").read_bytes()) == before
+    zoo.load(other.save_pretrained(folder, overwrite=True), "text-classification")
+    (folder / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="is not valid JSON"):
+        other.save_pretrained(folder)
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle" / "kerasformer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="bundle"):
+        other.save_pretrained(tmp_path / "bundle", overwrite=True)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="files are limited as POSIX does")
 def test_a_full_disk_loses_nothing(loaded, tmp_path):
     """Limits the size of files, to simulate a full disk."""

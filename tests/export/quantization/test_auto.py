@@ -150,7 +150,15 @@ def test_files_are_larger_than_their_weights():
 
 
 @pytest.mark.parametrize(
-    "limits", [{"min_agreement": 1.1}, {"max_size": 0}, {"max_latency": -1}, {"max_size": float("nan")}], ids=str
+    "limits",
+    [
+        {"min_agreement": 1.1},
+        {"max_size": 0},
+        {"max_size": 30_000_000},
+        {"max_latency": -1},
+        {"max_size": float("nan")},
+    ],
+    ids=str,
 )
 def test_invalid_budgets(limits):
     with pytest.raises(InputError, match=next(iter(limits))):

@@ -14,6 +14,8 @@ const STRIPS = {
   " lstrip": (/** @type {any} */ text, /** @type {any} */ characters) => strip(text, characters, true, false),
   " rstrip": (/** @type {any} */ text, /** @type {any} */ characters) => strip(text, characters, false, true),
 };
+/** Roles that every template may get; a template may name others. */
+const ROLES = ["system", "developer", "user", "assistant", "tool", "function"];
 const REASONING = ["reasoning_content", "thinking", "reasoning"];
 
 export class ChatTemplate {
@@ -31,6 +33,8 @@ export class ChatTemplate {
     this.tokenizer = tokenizer;
     this.parsed = parse(library, source("default"));
     this.parsedForTools = source("tool_use") === undefined ? this.parsed : parse(library, source("tool_use"));
+    this.source = source("default");
+    this.sourceForTools = source("tool_use") ?? this.source;
   }
 
   /**
@@ -45,11 +49,15 @@ export class ChatTemplate {
     checkObjects("tools", given.tools);
     checkObjects("documents", given.documents);
     const conversation = checked(messages).map(withReasoning);
+    const [parsed, source] = given.tools?.length ? [this.parsedForTools, this.sourceForTools] : [this.parsed, this.source];
+    let text;
     try {
-      return render(this.library, given.tools?.length ? this.parsedForTools : this.parsed, { ...STRIPS, ...given, messages: conversation });
+      text = render(this.library, parsed, { ...STRIPS, ...given, messages: conversation });
     } catch (error) {
       throw new InputError(`The chat template failed: ${/** @type {any} */ (error).message}`, { cause: error });
     }
+    checkRoles(conversation, source);
+    return text;
   }
 
   /** The tokens of a prompt for an answer. @param {Message[]} messages @param {Record<string, any>} [options] @returns {number[]} */
@@ -100,6 +108,15 @@ function checked(messages) {
     }
     return Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null && value !== undefined));
   });
+}
+
+/** Checks roles that the template did not refuse; most templates write any role as it is. @param {Message[]} messages @param {string} source */
+function checkRoles(messages, source) {
+  for (const [index, { role }] of messages.entries()) {
+    if (ROLES.includes(role) || source.includes(`'${role}'`) || source.includes(`"${role}"`)) continue;
+    const expected = `${ROLES.join(", ")}, or another one that the chat template names`;
+    throw new InputError(`Message ${index} has an unknown role. Expected one of ${expected}. Received: ${JSON.stringify(role)}`);
+  }
 }
 
 /** @param {string} name @param {any} value */
