@@ -152,8 +152,9 @@ def agreement_text(figures: Mapping[str, Any]) -> str:
     generated, ties, rest = figures.get("generated"), figures.get("near_ties"), ""
     free = "" if generated is None else f", {generated:.1%} of freely generated tokens"
     if ties is not None:
-        decided = f", {figures['decided_agreement']:.2%} of the others are the same" if ties < figures["answers"] else ""
-        rest = f" ({ties} are near ties{decided})"
+        decided = figures["decided_agreement"]
+        others = f", {decided:.2%} of the others are the same" if ties < figures["answers"] else ""
+        rest = f" ({ties} are near ties{others})"
     return f"{figures['agreement']:.2%} of {figures['answers']:,} {compared_answers(figures)} are the same{rest}{free}"
 
 

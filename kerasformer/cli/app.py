@@ -431,7 +431,7 @@ def demo(
     shares = ["given texts", "free tokens", "same words"]
     table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", *shares], rows)
     say("Given texts: share of labels, or of next tokens of given texts, equal to those of Keras.")
-    say("Free tokens: share of freely generated tokens equal to those of Keras; they diverge after the first other one.")
+    say("Free tokens: share of freely generated tokens equal to those of Keras, which diverge after a difference.")
     say("Same words: share of equal words in the answers above.")
     say(f"The bundles are in {report.folder}. Try: kerasformer run {report.folder / 'sentiment-bert-tflite'} TEXT")
 
