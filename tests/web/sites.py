@@ -98,7 +98,9 @@ def write_runtimes(folder: Path) -> Path:
         (packages / name / "package.json").write_text(json.dumps(about))
     for path in (path for part in FILES.values() for path in part.values()):
         (packages / path).parent.mkdir(parents=True, exist_ok=True)
-        (packages / path).write_text('import x from "@litertjs/wasm-utils";')
+        licence = path.endswith("/LICENSE")
+        text = "Permission is hereby granted" if licence else 'import x from "@litertjs/wasm-utils";'
+        (packages / path).write_text(text)
     return folder
 
 

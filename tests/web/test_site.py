@@ -277,8 +277,30 @@ def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, 
 
 def test_the_import_of_a_package_becomes_a_path(tmp_path, packages):
     vendor(tmp_path, ["litert"], packages)
-    assert (tmp_path / "litert" / "index.js").read_text() == 'import x from "./wasm-utils.js";'
-    assert "onnxruntime-web" in (tmp_path / "NOTICE.txt").read_text()
+    notice, code = (tmp_path / "litert" / "index.js").read_text().split("\n")
+    assert notice.startswith("// Changed by kerasformer:") and code == 'import x from "./wasm-utils.js";'
+
+
+@pytest.mark.parametrize("engine", ["litert", "onnx"])
+def test_vendor_has_the_licence_of_each_package_that_it_contains(tmp_path, packages, engine):
+    copied = vendor(tmp_path, [engine], packages)
+    notice = (tmp_path / "NOTICE.txt").read_text()
+    expected = {"litert": ["@litertjs/core", "@litertjs/wasm-utils"], "onnx": ["onnxruntime-web"]}[engine]
+    names = ["@huggingface/tokenizers", "@huggingface/jinja", *expected]
+    assert len(notice.splitlines()) == len(names)
+    for name in names:
+        line = next(line for line in notice.splitlines() if line.startswith(f"{name} "))
+        text = tmp_path / line.rpartition(", see ")[2]
+        assert text in copied
+        assert re.search("Permission is hereby granted|TERMS AND CONDITIONS FOR USE", text.read_text())
+    assert len(list((tmp_path / "licenses").iterdir())) == len(names)
+
+
+def test_a_package_without_its_licence_is_refused(tmp_path):
+    folder = write_runtimes(tmp_path / "packages")
+    (folder / "node_modules" / "@huggingface" / "jinja" / "LICENSE").unlink()
+    with pytest.raises(SourceError, match="file of the page's runtimes is missing.*jinja/LICENSE"):
+        vendor(tmp_path / "vendor", ["litert"], folder)
 
 
 def test_other_releases_are_refused(tmp_path):
