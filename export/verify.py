@@ -69,15 +69,16 @@ def verify(
 def _mismatch_message(manifest: Manifest, recipe: Recipe, step: str, figures: Fidelity) -> str:
     """Returns what was expected, what was measured, and what to do."""
     signature = f", with steps of the signature {step!r}," if step else ""
-    tokens = "" if figures.generated is None else f", generated tokens equal {figures.generated:.1%}"
-    share = f"agreement of at least {recipe.min_agreement:g}"
+    tokens = "" if figures.generated is None else f", {figures.generated:.1%} of freely generated tokens"
+    answers = bundle.compared_answers(figures.to_dict())
+    share = f"agreement of at least {recipe.min_agreement:g} of the {answers}"
     if manifest.info.embedding:
         share = f"a mean cosine similarity of at least {recipe.min_cosine:g}"
     return (
         f"The answers of the {manifest.format} file{signature} differ from those of Keras. Expected for "
         f"{recipe.name}: a largest error of at most {recipe.tolerance:g} of the scale, {share}"
         f"{' and equal tokens' if recipe.exact else ''}. Received: largest error "
-        f"{figures.max_error:.3g}, agreement {figures.agreement:.4f} of {figures.answers} answers"
+        f"{figures.max_error:.3g}, agreement {figures.agreement:.4f} of {figures.answers} {answers}"
         f"{near_ties_text(figures)}{tokens}"
         f"{cosine_text(figures)}{divergence_text(figures)}. {_advice(recipe, figures)}. Nothing was written"
     )

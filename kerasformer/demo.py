@@ -49,6 +49,8 @@ class DemoRow:
         speed: Speed for display, in ms/text or token/s.
         agreement: Share of answers (labels, or next tokens of given texts) equal to those of Keras, measured during
             export. `None` for Keras.
+        generated: Share of freely generated tokens equal to those of Keras, measured during export. `None` for Keras
+            and for a model that does not generate.
         same_words: Share of words in the demo's answers that equal the word of the Keras answer at the same index. A
             single different token may change all the text after it. `None` for Keras.
         seconds: Time for all texts, median of three runs.
@@ -59,6 +61,7 @@ class DemoRow:
     megabytes: float
     speed: str
     agreement: float | None
+    generated: float | None
     same_words: float | None
     seconds: float
 
@@ -109,7 +112,9 @@ def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
 
     progress(f"{work.preset}: load", 0, 0)
     model = load(work.preset)
-    pipes = {KERAS: (pipeline(work.task, model), model.count_params() * 4 / 1e6, None)}
+    pipes: dict[str, tuple[Any, float, dict[str, Any]]] = {
+        KERAS: (pipeline(work.task, model), model.count_params() * 4 / 1e6, {})
+    }
     for engine, format in FORMATS.items():
 
         def report(stage: str, done: int, total: int, name: str = f"{work.preset}, {engine}") -> None:
@@ -117,14 +122,15 @@ def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
 
         target = folder / f"{work.preset}-{format}"
         bundle = export(model, target, format, "int8", task=work.task, overwrite=True, progress=report)
-        pipes[engine] = (bundle.pipeline(work.task), bundle.model_bytes / 1e6, bundle.fidelity["agreement"])
+        pipes[engine] = (bundle.pipeline(work.task), bundle.model_bytes / 1e6, bundle.fidelity)
     rows, answers = [], {}
-    for engine, (pipe, megabytes, agreement) in pipes.items():
+    for engine, (pipe, megabytes, figures) in pipes.items():
         progress(f"{work.preset}: {engine}", 0, 0)
         answers[engine], seconds = _timed(pipe, work)
         same_words = None if engine == KERAS else _same_words(answers[KERAS], answers[engine])
         speed = _speed(pipe, work, answers[engine], seconds)
-        rows.append(DemoRow(work.preset, engine, megabytes, speed, agreement, same_words, seconds))
+        shares = figures.get("agreement"), figures.get("generated"), same_words
+        rows.append(DemoRow(work.preset, engine, megabytes, speed, *shares, seconds))
     examples = [
         DemoExample(work.preset, text, {engine: results[index][0] for engine, results in answers.items()})
         for index, text in enumerate(work.texts[:2])

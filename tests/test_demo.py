@@ -19,6 +19,7 @@ def test_the_demo_compares_three_engines_on_three_presets(tmp_path, capsys):
     assert {row["engine"] for row in rows} == {"Keras f32", "LiteRT int8", "ONNX int8"}
     assert all(row["seconds"] > 0 and row["megabytes"] > 0 for row in rows)
     assert all(row["agreement"] == 1.0 for row in rows if row["preset"] == "sentiment-bert" and row["agreement"])
+    assert {row["preset"] for row in rows if row["generated"]} == {"story-gpt2", "summarizer-t5"}
     assert {path.name for path in folder.iterdir()} == {
         f"{work.preset}-{format}" for work in demo.WORKS for format in ("tflite", "onnx")
     }

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle import Manifest, Role, Signature, TensorInfo
+from kerasformer.bundle import Manifest, Role, Signature, TensorInfo, agreement_text
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.program import LANGUAGE, unapplied_settings
@@ -275,7 +275,7 @@ def _fidelity(manifest: Manifest) -> str:
     rows = "\n".join(f"| {markdown(name)} | {markdown(value)} |" for name, value in figure_rows(figures))
     return f"""## Fidelity
 
-Compared with the Keras model in float32 on {figures["answers"]} answers, with these files in their runtime:
+Compared with the Keras model in float32, with these files in their runtime: {agreement_text(figures)}.
 
 | measure | value |
 |---|---|

@@ -18,7 +18,7 @@ from kerasformer.bundle.manifest import (
     write,
     write_references,
 )
-from kerasformer.bundle.opened import Bundle, fidelity_line
+from kerasformer.bundle.opened import Bundle, agreement_text, compared_answers, fidelity_line
 from kerasformer.publishing import MANIFEST, check_destination, publish, repair, staging
 
 __all__ = [
@@ -37,8 +37,10 @@ __all__ = [
     "Role",
     "Signature",
     "TensorInfo",
+    "agreement_text",
     "check_destination",
     "checksums",
+    "compared_answers",
     "encoded",
     "fidelity_line",
     "load",

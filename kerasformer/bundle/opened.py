@@ -96,7 +96,7 @@ class Bundle(os.PathLike[str]):
         text = f"{info.name} for {info.task}, {manifest.format} {manifest.recipe.get('name', '')}".rstrip()
         text += f", {self.model_bytes / 1e6:.1f} MB"
         if manifest.fidelity:
-            text += f", agreement with Keras {manifest.fidelity['agreement']:.2%}"
+            text += f", {_agreement_in_short(manifest.fidelity)}"
         return f"Bundle({str(self.path)!r}: {text})"
 
     def __rich__(self) -> Table:
@@ -135,13 +135,30 @@ class Bundle(os.PathLike[str]):
 
 def fidelity_line(figures: Mapping[str, Any]) -> str:
     """Returns the most important figures of a comparison in one line."""
-    generated = figures.get("generated")
-    free = "" if generated is None else f", generated tokens equal {generated:.1%}"
-    ties, rest = figures.get("near_ties"), ""
+    return f"Against Keras: {agreement_text(figures)}; largest error {figures['max_error']:.2g} of the scale"
+
+
+def compared_answers(figures: Mapping[str, Any]) -> str:
+    """Returns what the `agreement` of figures is a share of.
+
+    A model that generates is compared along the tokens that Keras chose, so that an early difference does not affect
+    all later answers; `generated` is the share of equal tokens without this help.
+    """
+    return "answers" if figures.get("generated") is None else "next tokens of given texts"
+
+
+def agreement_text(figures: Mapping[str, Any]) -> str:
+    """Returns the share of equal answers and, for a model that generates, of freely generated tokens."""
+    generated, ties, rest = figures.get("generated"), figures.get("near_ties"), ""
+    free = "" if generated is None else f", {generated:.1%} of freely generated tokens"
     if ties is not None:
-        decided = f", {figures['decided_agreement']:.2%} of the others agree" if ties < figures["answers"] else ""
-        rest = f" ({ties} are near ties{decided})"
-    return (
-        f"Against Keras on {figures['answers']} answers: agreement {figures['agreement']:.2%}{rest}, largest error "
-        f"{figures['max_error']:.2g} of the scale{free}"
-    )
+        decided = figures["decided_agreement"]
+        others = f", {decided:.2%} of the others are the same" if ties < figures["answers"] else ""
+        rest = f" ({ties} are near ties{others})"
+    return f"{figures['agreement']:.2%} of {figures['answers']:,} {compared_answers(figures)} are the same{rest}{free}"
+
+
+def _agreement_in_short(figures: Mapping[str, Any]) -> str:
+    generated = figures.get("generated")
+    free = "" if generated is None else f" and {generated:.2%} of freely generated tokens"
+    return f"{figures['agreement']:.2%} of {compared_answers(figures)}{free} as in Keras"

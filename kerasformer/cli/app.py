@@ -257,9 +257,11 @@ def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, reference
 
 
 def _verdict(failed: dict[str, Any], promise: tuple[float, float, float | None], verification: Any) -> str:
+    from kerasformer.bundle import compared_answers
     from kerasformer.fidelity.figures import cosine_text, divergence_text, near_ties_text
 
-    expected = f"error of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g}"
+    answers = compared_answers(verification.fidelity.to_dict())
+    expected = f"error of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g} of the {answers}"
     if promise[2] is not None:
         expected = f"error of at most {promise[0]:g} of the scale, mean cosine similarity of at least {promise[2]:g}"
     if failed:
@@ -271,7 +273,7 @@ def _verdict(failed: dict[str, Any], promise: tuple[float, float, float | None],
         return f"NOT faithful. Expected by the recipe: {expected}. Received: {worst}"
     steps, figures = list(verification.steps), verification.fidelity
     if figures.agreement < promise[1] and promise[2] is None:
-        expected += f" except for near ties ({figures.near_ties} of {figures.answers} answers)"
+        expected += f" except for near ties ({figures.near_ties} of {figures.answers} {answers})"
     kinds = f"each of the {len(steps)} step signatures" if len(steps) > 1 else f"the signature {''.join(steps)}"
     also = f", also with {kinds}" if steps else ""
     return f"faithful{also}: {expected}"
@@ -418,11 +420,16 @@ def demo(
             f"{example.preset}: {example.text}", ["engine", "answer"], [list(pair) for pair in example.answers.items()]
         )
     rows = [
-        [row.preset, row.engine, f"{row.megabytes:.2f}", row.speed, _share(row.agreement), _share(row.same_words)]
+        [
+            *(row.preset, row.engine, f"{row.megabytes:.2f}", row.speed),
+            *map(_share, (row.agreement, row.generated, row.same_words)),
+        ]
         for row in report.rows
     ]
-    table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", "agreement", "same words"], rows)
-    say("Agreement: share of labels, or of next tokens of given texts, equal to those of Keras.")
+    shares = ["given texts", "free tokens", "same words"]
+    table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", *shares], rows)
+    say("Given texts: share of labels, or of next tokens of given texts, equal to those of Keras.")
+    say("Free tokens: share of freely generated tokens equal to those of Keras, which diverge after a difference.")
     say("Same words: share of equal words in the answers above.")
     say(f"The bundles are in {report.folder}. Try: kerasformer run {report.folder / 'sentiment-bert-tflite'} TEXT")
 

@@ -78,12 +78,12 @@ def _bundle(argument: str, parent: Path) -> str:
     folder = resolve(source)
     if kind(folder) == "bundle":
         return f"{name}={folder}" if name else str(folder)
-    bundle, recipe = _exported(source, parent / folder.name, _RECIPES)
+    bundle, recipe = _exported(source, parent / (Path(source).name or folder.name), _RECIPES)
     say(
         f"Exported {source} for LiteRT.js as {recipe}. To keep such a bundle: kerasformer export {source} FOLDER "
         f"--target litert-web --quantize {recipe}",
     )
-    return f"{name or Path(source).name}={bundle}"
+    return f"{name}={bundle}" if name else str(bundle)
 
 
 def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Bundle, str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kerasformer.bundle import compared_answers
 from kerasformer.fidelity.rounding import Rounding
 
 
@@ -18,7 +19,8 @@ class Fidelity:
         mean_error: Mean absolute difference of the recorded logits, relative to the largest absolute logit.
         agreement: Share of answers with the same most probable class, token or span. For classes that do not exclude
             each other, each class is a yes-or-no answer. For hidden states, share of texts whose mean vectors have a
-            cosine similarity of at least 0.98.
+            cosine similarity of at least 0.98. A model that generates is compared on the next tokens of given texts:
+            the tokens that Keras generated and, for a decoder, running texts.
         answers: Number of answers compared.
         generated: Share of equal tokens in free greedy generation; `None` for a model that does not generate.
         scale: Largest absolute logit of the Keras model; relative errors times this are differences of logits.
@@ -81,10 +83,11 @@ def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
     """Returns the fields of a `Fidelity` for display, as rows of a name and a value."""
     scale = figures.get("scale") or 1.0
     unit = "" if figures.get("scale") else " of the scale"
+    answers, generated = compared_answers(figures), figures.get("generated")
     rows = [
-        ["answers compared", f"{figures['answers']:,}"],
-        ["same most probable answer as Keras", f"{figures['agreement']:.2%}"],
-        *_near_tie_rows(figures),
+        [f"{answers} equal to those of Keras", f"{figures['agreement']:.2%} of {figures['answers']:,}"],
+        *_near_tie_rows(figures, answers),
+        *([] if generated is None else [["freely generated tokens equal to those of Keras", f"{generated:.2%}"]]),
         ["largest difference of a logit", f"{figures['max_error'] * scale:.3g}{unit} ({figures['max_error']:.2%})"],
         ["mean difference of a logit", f"{figures['mean_error'] * scale:.3g}{unit} ({figures['mean_error']:.2%})"],
     ]
@@ -92,8 +95,6 @@ def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
         rows.append(["mean cosine similarity to the embeddings of Keras", f"{figures['cosine']:.6f}"])
     if figures.get("divergence") is not None:
         rows.append(["mean KL divergence from Keras", f"{figures['divergence']:.3g} nats"])
-    if figures.get("generated") is not None:
-        rows.append(["freely generated tokens equal to those of Keras", f"{figures['generated']:.2%}"])
     if figures.get("perplexity") is not None:
         before, after = figures["keras_perplexity"], figures["perplexity"]
         rows.append(["perplexity, Keras → bundle", f"{before:.5g} → {after:.5g} ({after / before - 1:+.2%})"])
@@ -103,15 +104,15 @@ def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _near_tie_rows(figures: Mapping[str, Any]) -> list[list[str]]:
+def _near_tie_rows(figures: Mapping[str, Any], compared: str) -> list[list[str]]:
     """Returns rows about near ties, if the noise of rounding was measured."""
     if figures.get("near_ties") is None:
         return []
     ties, answers, rounding = figures["near_ties"], figures["answers"], figures["rounding"]
     decided = f"{figures['decided_agreement']:.2%} of {answers - ties:,}" if ties < answers else "none"
     rows = [
-        ["near ties: the two best answers differ less than rounding errors", f"{ties:,} of {answers:,} answers"],
-        ["same most probable answer as Keras, without near ties", decided],
+        ["near ties: the two best answers differ less than rounding errors", f"{ties:,} of {answers:,} {compared}"],
+        [f"{compared} equal to those of Keras, without near ties", decided],
     ]
     if rounding["divergence"] is not None:
         rows.append(["mean KL divergence caused by rounding alone", f"{rounding['divergence']:.3g} nats"])

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kerasformer import bundle
+from kerasformer import architectures, bundle
 from kerasformer.bundle import MANIFEST, SENTENCE_EMBEDDING, Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES
 from kerasformer.errors import BundleError, InputError, SourceError
@@ -28,6 +28,7 @@ from kerasformer.sample_texts import examples
 from kerasformer.tasks import entailment_class, languages
 from kerasformer.tokenization import load_tokenizer
 from kerasformer.tokenization.languages import marks
+from kerasformer.web.model_card import ModelCard
 from kerasformer.web.references import page_references
 from kerasformer.web.token_check import check_tokens
 from kerasformer.web.vendor import vendor
@@ -35,8 +36,10 @@ from kerasformer.web.vendor import vendor
 PAGE = Path(__file__).with_name("page")
 
 _ENGINES = {"tflite": "litert", "onnx": "onnx"}
-_OMITTED = {"README.md", bundle.REFERENCES}
-"""Files of a bundle that a browser does not need, or of which it needs only a part."""
+_OMITTED = {"README.md", "MODEL_CARD.md", bundle.REFERENCES}
+"""Files of a bundle that a browser does not need, or of which it needs only a part or another form."""
+_CARD = "model_card.txt"
+"""The model card: all web hosts serve it as text, while some convert Markdown and browsers may only download it."""
 _REFERENCES = "references.json"
 _MAX_BYTES = 2**31
 _USED_OUTPUTS = frozenset({"logits", "start_logits", "end_logits", "last_hidden_state", SENTENCE_EMBEDDING})
@@ -172,13 +175,16 @@ def _task_of_page(info: ModelInfo, folder: Path) -> str:
 
     Classifiers of pairs of texts can do little with a single text: the page uses models for natural language inference
     for zero-shot classification, and cross-encoders of sentence-transformers for ranking. A model with a chat template
-    answers messages. A model whose languages can be chosen translates, unless it also has prefixes of other tasks.
+    answers messages. A model whose languages can be chosen translates, and one with only a prefix for summaries
+    summarizes, unless it also has prefixes of other tasks.
     """
     settings = folder / "tokenizer_config.json"
     if info.task == "text-generation" and settings.is_file() and read_json(settings).get("chat_template") is not None:
         return "conversation"
     if info.task == "text2text-generation" and _languages(info, folder) is not None:
         return "translation"
+    if info.task == "text2text-generation" and info.task_prefixes == info.prefixes("summarization") != {}:
+        return "summarization"
     if info.task == "text-classification" and entailment_class(info.labels) is not None:
         return "zero-shot-classification"
     if info.task == "text-classification" and info.score_activation is not None and len(info.labels) == 1:
@@ -238,9 +244,10 @@ def _grouped(bundles: Sequence[_SiteBundle]) -> dict[str, list[_SiteBundle]]:
     models: dict[str, list[_SiteBundle]] = {}
     for members in groups.values():
         members.sort(key=lambda member: member.engine)
-        title = members[0].title or _common(member.folder.name for member in members)
-        slug = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "model"
-        equal = sum(name == slug or name.startswith(f"{slug}--") for name in models)
+        name = members[0].title or _common(member.folder.name for member in members)
+        title = members[0].title or ModelCard.of(members[0].folder).title or name
+        slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "model"
+        equal = sum(key == slug or key.startswith(f"{slug}--") for key in models)
         models[f"{slug}--{equal + 1}" if equal else slug] = [replace(member, title=title) for member in members]
     return models
 
@@ -265,11 +272,15 @@ def _write_page(folder: Path, title: str) -> list[Path]:
 def _write_model(folder: Path, name: str, members: list[_SiteBundle], given_texts: bool) -> dict[str, Any]:
     info = members[0].manifest.info
     task = _task_of_page(info, members[0].folder)
+    card = ModelCard.of(members[0].folder)
+    architecture = architectures.architectures().get(info.model_type)
     return {
         "name": name,
         "title": members[0].title,
         "task": task,
-        "model_type": info.model_type,
+        "purpose": card.purpose,
+        "license": card.license,
+        "architecture": architecture.name if architecture else info.model_type,
         "problem_type": info.problem_type,
         "labels": info.labels,
         "embedding": None if info.embedding is None else asdict(info.embedding),
@@ -288,9 +299,10 @@ def _write_bundle(folder: Path, base: str, member: _SiteBundle, given_texts: boo
     """Copies the files of a bundle that the page needs; returns its entry for `site.json`."""
     names = [MANIFEST, *sorted(set(member.manifest.files) - _OMITTED)]
     references = None
+    card = ModelCard()
 
     def copy(source: Path, manifest: Manifest) -> None:
-        nonlocal references
+        nonlocal references, card
         if manifest != member.manifest:
             raise BundleError(f"the bundle was replaced while the site was written: {source}. Write the site again")
         for name in names:
@@ -300,11 +312,16 @@ def _write_bundle(folder: Path, base: str, member: _SiteBundle, given_texts: boo
             # The page's library needs the descriptions of tensors, which older manifests lack.
             (folder / base / MANIFEST).write_text(bundle.encoded(manifest), encoding="utf-8")
         references = page_references(source, manifest, _USED_OUTPUTS, given_texts)
+        card = ModelCard.of(source)
 
     bundle.load(member.folder, copy)
     if references is not None:
         names.append(_REFERENCES)
         (folder / base / _REFERENCES).write_text(json.dumps(references, separators=(",", ":")), encoding="utf-8")
+    if card.text:
+        names.append(_CARD)
+        # With a byte order mark: many hosts do not send the encoding of a text.
+        (folder / base / _CARD).write_text(card.text, encoding="utf-8-sig")
     files = _listed(folder, [folder / base / name for name in names])
     return {
         "engine": member.engine,
@@ -316,6 +333,7 @@ def _write_bundle(folder: Path, base: str, member: _SiteBundle, given_texts: boo
         "max_length": member.manifest.encoder_capacity or member.manifest.info.max_length,
         "fidelity": member.manifest.fidelity,
         "references": None if references is None else base + _REFERENCES,
+        "card": base + _CARD if card.text else None,
         "files": files,
     }
 

@@ -28,6 +28,8 @@ FILES: dict[str, dict[str, str]] = {
     "tokenizers": {
         "tokenizers/tokenizers.min.mjs": "@huggingface/tokenizers/dist/tokenizers.min.mjs",
         "jinja/index.js": "@huggingface/jinja/dist/index.js",
+        "licenses/huggingface-tokenizers.txt": "@huggingface/tokenizers/LICENSE",
+        "licenses/huggingface-jinja.txt": "@huggingface/jinja/LICENSE",
     },
     "litert": {
         "litert/index.js": "@litertjs/core/dist/index.js",
@@ -44,6 +46,14 @@ FILES: dict[str, dict[str, str]] = {
     },
 }
 """For each runtime, the paths of files below `vendor/`, and their paths in the packages."""
+
+_LICENSES = Path(__file__).with_name("licenses")
+_NOT_IN_PACKAGE = {
+    "@litertjs/core": "Apache-2.0.txt",
+    "@litertjs/wasm-utils": "Apache-2.0.txt",
+    "onnxruntime-web": "onnxruntime-web.txt",
+}
+"""Texts in `_LICENSES` for packages that name their licence but do not contain it."""
 
 _BY_HAND = (
     f"To install them by hand, run npm ci --ignore-scripts in a copy of {PINS.parent}, and pass that folder with "
@@ -64,7 +74,8 @@ def vendor(folder: Path, engines: Iterable[str], runtime_files: Path | None = No
             unless its result is in the cache.
 
     Returns:
-        The copied files.
+        The copied files, among them the licence of each package. `NOTICE.txt`, which lists the packages of all
+        engines in `folder`, is not among them.
 
     Raises:
         MissingExtraError: npm is needed but not installed.
@@ -76,8 +87,23 @@ def vendor(folder: Path, engines: Iterable[str], runtime_files: Path | None = No
     files = {name: path for part in ("tokenizers", *engines) for name, path in FILES[part].items()}
     for name, path in files.items():
         _copy(packages / path, folder / name, _REWRITTEN.get(name))
-    (folder / "NOTICE.txt").write_text(_notice(packages), encoding="utf-8")
-    return [folder / name for name in files]
+    used = {_package(path) for path in files.values()}
+    licenses = {_license(name): _LICENSES / text for name, text in _NOT_IN_PACKAGE.items() if name in used}
+    for name, text in licenses.items():
+        _copy(text, folder / name, None)
+    (folder / "NOTICE.txt").write_text(_notice(packages, folder), encoding="utf-8")
+    return [folder / name for name in (*files, *licenses)]
+
+
+def _package(path: str) -> str:
+    """Returns the package of a path in `node_modules`."""
+    parts = path.split("/")
+    return "/".join(parts[:2]) if path.startswith("@") else parts[0]
+
+
+def _license(package: str) -> str:
+    """Returns the path of a package's licence below `vendor/`."""
+    return f"licenses/{package.removeprefix('@').replace('/', '-')}.txt"
 
 
 def _copy(source: Path, destination: Path, rewritten: tuple[str, str] | None) -> None:
@@ -90,13 +116,18 @@ def _copy(source: Path, destination: Path, rewritten: tuple[str, str] | None) ->
     text = source.read_text(encoding="utf-8")
     if rewritten[0] not in text:
         raise SourceError(f"{source} was expected to import {rewritten[0]}; it is not the pinned release")
-    destination.write_text(text.replace(*rewritten), encoding="utf-8")
+    changed = f"// Changed by kerasformer: the import of {rewritten[0]} is {rewritten[1]}.\n"
+    destination.write_text(changed + text.replace(*rewritten), encoding="utf-8")
 
 
-def _notice(packages: Path) -> str:
-    """Names, versions and licences of the packages."""
-    manifests = [read_json(packages / name / "package.json") for name in read_json(PINS)["dependencies"]]
-    return "".join(f"{each['name']} {each['version']}, {each['license']}, from npmjs.com\n" for each in manifests)
+def _notice(packages: Path, folder: Path) -> str:
+    """Names, versions and licences of the packages of which `folder` has files."""
+    names = [name for name in read_json(PINS)["dependencies"] if (folder / _license(name)).is_file()]
+    manifests = [read_json(packages / name / "package.json") for name in names]
+    return "".join(
+        f"{each['name']} {each['version']}, {each['license']}, from npmjs.com, see {_license(each['name'])}\n"
+        for each in manifests
+    )
 
 
 def _check_versions(packages: Path) -> None:
@@ -113,8 +144,9 @@ def _check_versions(packages: Path) -> None:
 
 
 def _installed() -> Path:
-    """Returns the folder in the user's cache, which npm fills the first time."""
-    folder = user_folder() / "web" / sha256(LOCK.read_bytes()).hexdigest()[:16]
+    """Returns the folder in the user's cache, which npm fills the first time, and again if other files are needed."""
+    contents = LOCK.read_bytes() + "\n".join(_needed()).encode()
+    folder = user_folder() / "web" / sha256(contents).hexdigest()[:16]
     if folder.is_dir():
         return folder
     npm = shutil.which("npm")
@@ -148,8 +180,12 @@ def _npm(npm: str, folder: Path) -> None:
 
 def _copy_needed(packages: Path, destination: Path) -> None:
     """Copies the files that pages need, and the manifests of the packages."""
-    paths = {path for part in FILES.values() for path in part.values()}
-    paths |= {f"{name}/package.json" for name in read_json(PINS)["dependencies"]}
-    for path in paths:
+    for path in _needed():
         (destination / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(packages / path, destination / path)
+
+
+def _needed() -> list[str]:
+    """Returns the paths of the files in the packages that pages need."""
+    paths = {path for part in FILES.values() for path in part.values()}
+    return sorted(paths | {f"{name}/package.json" for name in read_json(PINS)["dependencies"]})

@@ -90,7 +90,7 @@ def test_near_ties_are_reported_and_not_refused(folders, format, capsys):
     assert ties in printed and f"{decided} {rest}" in printed
     assert f"except for near ties ({ties})" in printed
     assert main("info", str(folder)) == 0
-    assert f"({figures['near_ties']} are near ties, {decided} the others agree)" in capsys.readouterr().out
+    assert f"({figures['near_ties']} are near ties, {decided} the others are the same)" in capsys.readouterr().out
     assert "near ties" in (folder / "README.md").read_text()
 
 

@@ -163,8 +163,10 @@ def test_an_unfaithful_export_is_an_error_with_figures_and_advice():
     for part in (
         "largest error of at most 1e-06 of the scale",
         "Received: largest error 0.0",
+        "agreement of at least 0.98 of the next tokens of given texts",
         "agreement 0.",
-        "generated tokens equal",
+        " next tokens of given texts, ",
+        "% of freely generated tokens",
         "KL divergence",
         "Recipe.layers",
         "quantize='auto'",

@@ -57,12 +57,13 @@ def write_bundle(
     tokenizer: bool = True,
     tokenizer_class: str | None = None,
     given_texts: bool = False,
+    card: str | None = None,
     **info: Any,
 ) -> Path:
     """Writes a bundle whose model file is not a real model.
 
     With `tokenizer_class`, the tokenizer is one whose rules `tokenizer.json` cannot contain. With `given_texts`, its
-    references are answers to texts that were passed to the export.
+    references are answers to texts that were passed to the export. `card` is that of the checkpoint.
     """
     folder.mkdir(parents=True)
     model = {"tflite": "model.tflite", "onnx": "onnx/model_quantized.onnx", "saved-model": "saved_model.pb"}[format]
@@ -74,6 +75,8 @@ def write_bundle(
     if tokenizer and not tokenizer_class:
         (folder / "tokenizer.json").write_text(tokenizer_json())
     (folder / "README.md").write_text("a card")
+    if card is not None:
+        (folder / "MODEL_CARD.md").write_bytes(card.encode())
     bundle.write_references(folder, references(given_texts))
     known = {"labels": ("NEGATIVE", "POSITIVE"), "max_length": 512, "vocab_size": 3, "model_type": "bert", **info}
     manifest = Manifest(
@@ -98,7 +101,9 @@ def write_runtimes(folder: Path) -> Path:
         (packages / name / "package.json").write_text(json.dumps(about))
     for path in (path for part in FILES.values() for path in part.values()):
         (packages / path).parent.mkdir(parents=True, exist_ok=True)
-        (packages / path).write_text('import x from "@litertjs/wasm-utils";')
+        licence = path.endswith("/LICENSE")
+        text = "Permission is hereby granted" if licence else 'import x from "@litertjs/wasm-utils";'
+        (packages / path).write_text(text)
     return folder
 
 

@@ -148,6 +148,27 @@ def run(page: Page, name: str, calls: list[tuple[Any, dict[str, Any]]], **option
     )
 
 
+def test_litert_uses_no_gpu_and_does_not_ask_for_one(page: Page, exported: Any) -> None:
+    """LiteRT.js would warn that it found none, or occupy one that is not used."""
+    exported("classes")
+    asked = page.call(
+        """async (base) => {
+          let asked = 0;
+          const gpu = { requestAdapter: async () => { asked += 1; return null; } };
+          Object.defineProperty(navigator, "gpu", { value: gpu, configurable: true });
+          const warnings = [];
+          const { warn } = console;
+          console.warn = (...parts) => warnings.push(parts.join(" "));
+          const { openBundle } = await import("/library/index.js");
+          for (const threads of [1, 2]) (await openBundle(base, { threads })).close(); // each loads the runtime
+          console.warn = warn;
+          return { asked, warnings };
+        }""",
+        "/models/classes/",
+    )
+    assert asked == {"asked": 0, "warnings": []}
+
+
 def same(received: Any, expected: Any) -> None:
     """Checks equality, with a tolerance for numbers."""
     if isinstance(expected, dict):

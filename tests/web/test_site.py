@@ -79,10 +79,61 @@ def test_bundles_of_one_model_are_one_entry_with_a_choice_of_engines(site):
         "tokenizer.json",
         "tokenizer_config.json",
         "references.json",
+        "model_card.txt",
     ]
     assert reviews["engines"][0]["bytes"] == sum(file["bytes"] for file in reviews["engines"][0]["files"])
     assert reviews["examples"] == examples("text-classification") and story["examples"]["inputs"]
     assert (story["generation"], story["engines"][0]["capacity"]) == ({"do_sample": True}, 256)
+
+
+CARD = """---
+license: apache-2.0
+language: en
+---
+
+# Model Card for **Film reviews**
+
+Tells [good films](https://example.org) from
+`bad` ones. It has two layers.
+"""
+
+
+@pytest.mark.parametrize(
+    ("card", "title", "purpose", "license"),
+    [
+        (CARD, "Film reviews", "Tells good films from bad ones.", "apache-2.0"),
+        (CARD.replace("\n", "\r\n"), "Film reviews", "Tells good films from bad ones.", "apache-2.0"),
+        ("# Reviews\n\n## Contents\n\nText.", "Reviews", "", ""),
+        ("# Reviews\n\n<img src=x onerror=alert(1)> Text.", "Reviews", "", ""),
+        (f"# {'long ' * 20}\n\nA sentence.", "reviews", "A sentence.", ""),
+        ("No heading.", "reviews", "", ""),
+        (None, "reviews", "", ""),
+    ],
+    ids=["whole", "windows", "headings", "html", "long", "plain", "none"],
+)
+def test_the_page_shows_title_purpose_and_licence_of_the_model_card(tmp_path, packages, card, title, purpose, license):
+    folder = write_bundle(tmp_path / "reviews", card=card)
+    site = build([folder], tmp_path / "site", runtime_files=packages)
+    (model,) = check_site(site)["models"]
+    assert (model["name"], model["title"], model["purpose"]) == ("reviews", title, purpose)
+    assert (model["license"], model["architecture"]) == (license, "BERT")
+    expected = "a card" if card is None else card.replace("\r\n", "\n")
+    assert (site / model["engines"][0]["card"]).read_text(encoding="utf-8-sig") == expected
+    named = build([f"Mine={folder}"], tmp_path / "named", runtime_files=packages)
+    assert check_site(named)["models"][0]["title"] == "Mine"
+
+
+def test_a_model_whose_only_prefix_is_for_summaries_summarizes(tmp_path, packages):
+    prefixes = {"summarization": "summarize: "}
+    settings = {"task_settings": {"summarization": {"num_beams": 4}}, "is_encoder_decoder": True}
+    both = {**prefixes, "translation_en_to_de": "translate English to German: "}
+    bundles = [
+        write_bundle(tmp_path / name, "text2text-generation", task_prefixes=each, **settings)
+        for name, each in {"one": prefixes, "both": both, "none": {}}.items()
+    ]
+    models = check_site(build(bundles, tmp_path / "site", runtime_files=packages))["models"]
+    assert [each["task"] for each in models] == ["summarization", *["text2text-generation"] * 2]
+    assert models[0]["generation"] == {"num_beams": 4}
 
 
 def test_texts_passed_to_the_export_are_not_published(site):
@@ -277,8 +328,30 @@ def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, 
 
 def test_the_import_of_a_package_becomes_a_path(tmp_path, packages):
     vendor(tmp_path, ["litert"], packages)
-    assert (tmp_path / "litert" / "index.js").read_text() == 'import x from "./wasm-utils.js";'
-    assert "onnxruntime-web" in (tmp_path / "NOTICE.txt").read_text()
+    notice, code = (tmp_path / "litert" / "index.js").read_text().split("\n")
+    assert notice.startswith("// Changed by kerasformer:") and code == 'import x from "./wasm-utils.js";'
+
+
+@pytest.mark.parametrize("engine", ["litert", "onnx"])
+def test_vendor_has_the_licence_of_each_package_that_it_contains(tmp_path, packages, engine):
+    copied = vendor(tmp_path, [engine], packages)
+    notice = (tmp_path / "NOTICE.txt").read_text()
+    expected = {"litert": ["@litertjs/core", "@litertjs/wasm-utils"], "onnx": ["onnxruntime-web"]}[engine]
+    names = ["@huggingface/tokenizers", "@huggingface/jinja", *expected]
+    assert len(notice.splitlines()) == len(names)
+    for name in names:
+        line = next(line for line in notice.splitlines() if line.startswith(f"{name} "))
+        text = tmp_path / line.rpartition(", see ")[2]
+        assert text in copied
+        assert re.search("Permission is hereby granted|TERMS AND CONDITIONS FOR USE", text.read_text())
+    assert len(list((tmp_path / "licenses").iterdir())) == len(names)
+
+
+def test_a_package_without_its_licence_is_refused(tmp_path):
+    folder = write_runtimes(tmp_path / "packages")
+    (folder / "node_modules" / "@huggingface" / "jinja" / "LICENSE").unlink()
+    with pytest.raises(SourceError, match="file of the page's runtimes is missing.*jinja/LICENSE"):
+        vendor(tmp_path / "vendor", ["litert"], folder)
 
 
 def test_other_releases_are_refused(tmp_path):

@@ -68,7 +68,7 @@ async function loadRuntime(threads, vendor) {
         printErr: (/** @type {string} */ line) => (line.startsWith("ERROR") ? console.error : console.debug)(line),
       },
     });
-    const loaded = await module.loadLiteRt(wasm.href, { threads: threads > 1 });
+    const loaded = await withoutGpu(module, () => module.loadLiteRt(wasm.href, { threads: threads > 1 }));
     runtime = { threads, module, wasm: loaded.liteRtWasm };
     return runtime;
   } catch (error) {
@@ -76,6 +76,22 @@ async function loadRuntime(threads, vendor) {
       `LiteRT.js cannot be started: ${error}. Expected its files at ${wasm.href}, and a browser with WebAssembly`,
       { cause: error },
     );
+  }
+}
+
+/**
+ * Loads the runtime with an environment without a GPU. By default, `loadLiteRt` requests the fastest one, which `accelerator: "wasm"`
+ * does not use, and warns if there is none; it has no option against this.
+ * @template T
+ * @param {any} module @param {() => Promise<T>} load @returns {Promise<T>}
+ */
+async function withoutGpu({ Environment }, load) {
+  const { create } = Environment;
+  Environment.create = (/** @type {object} */ options) => create.call(Environment, { webGpuDevice: null, ...options });
+  try {
+    return await load();
+  } finally {
+    Environment.create = create;
   }
 }
 
