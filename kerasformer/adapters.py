@@ -20,6 +20,7 @@ import numpy as np
 
 from kerasformer.errors import CheckpointError, SourceError, UnsupportedConfigError
 from kerasformer.files import read_json
+from kerasformer.sources import inside
 from kerasformer.tensor_files import Safetensors, TensorFile, TorchFile, save_tensors
 
 CONFIG, WEIGHTS, TORCH_WEIGHTS = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
@@ -357,7 +358,7 @@ def read_adapter(folder: Path) -> Adapter:
     """
     if not (folder / CONFIG).is_file():
         raise SourceError(f"The folder of an adapter was expected, with {CONFIG} and {WEIGHTS}. Received: {folder}")
-    config = AdapterConfig.from_json(read_json(folder / CONFIG), str(folder / CONFIG))
+    config = AdapterConfig.from_json(read_json(inside(folder, CONFIG)), str(folder / CONFIG))
     problems: list[str] = []
     halves: dict[str, dict[str, np.ndarray]] = {}
     embeddings: set[str] = set()

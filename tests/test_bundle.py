@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,9 @@ def write_bundle(folder: Path, content: bytes = b"graph") -> Manifest:
             eos_token_id=(1, 2),
             generation={"top_p": 0.9, "stop": None},
         ),
-        signatures={"run_16": Signature("model.tflite", {"input_ids": ids}, {"logits": TensorInfo((1, 2), "float32")})},
+        signatures={
+            "forward_16": Signature("model.tflite", {"input_ids": ids}, {"logits": TensorInfo((1, 2), "float32")})
+        },
         files=bundle.checksums(folder),
         fidelity={"top1": 1.0},
     )
@@ -39,6 +42,18 @@ def write_bundle(folder: Path, content: bytes = b"graph") -> Manifest:
 def edit(folder: Path, **changes: object) -> None:
     path = folder / bundle.MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def forward(**outputs: Any) -> dict[str, Any]:
+    """A change to the signature of a text classifier with these outputs."""
+    infos = {name: {"dtype": "float32", **info} for name, info in outputs.items()}
+    return {"signatures": {"forward_16": {"file": "model.tflite", "inputs": {}, "outputs": infos}}}
+
+
+def cache(**changes: Any) -> dict[str, Any]:
+    """A change to a signature with one cache."""
+    info = {"shape": [1, 2, 8, 4], "dtype": "float32", **changes}
+    return {"signatures": {"decode": {"file": "model.tflite", "inputs": {"kv_cache_k_0": info}, "outputs": {}}}}
 
 
 def content(folder: Path) -> bytes:
@@ -94,6 +109,14 @@ def test_a_file_outside_the_folder_raises(tmp_path, name):
         bundle.read(folder)
 
 
+def test_a_manifest_outside_the_folder_raises(tmp_path):
+    write_bundle(tmp_path / "bundle")
+    (tmp_path / "bundle" / bundle.MANIFEST).rename(tmp_path / "elsewhere.json")
+    (tmp_path / "bundle" / bundle.MANIFEST).symlink_to("../elsewhere.json")
+    with pytest.raises(BundleError, match="must be inside its folder. Received: 'kerasformer.json'"):
+        bundle.read(tmp_path / "bundle")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -113,6 +136,15 @@ def test_a_file_outside_the_folder_raises(tmp_path, name):
             {"signatures": {"a": {"file": "x", "inputs": {"i": {"shape": [1.5], "dtype": "int32"}}, "outputs": {}}}},
             r"signatures.a.inputs.i.shape\[0\] must be int \| str. Received: 1.5",
         ),
+        ({"info": {"task": "ner", "labels": ["O"]}}, "info.labels must have a name for each of the 2 classes.*1 names"),
+        (forward(probabilities={"shape": [1, 3]}), "each of the 3 classes in signatures.forward_16.outputs.probab"),
+        (cache(shape=[1, 2]), r"inputs.kv_cache_k_0.shape must be that of a cache.*Received: \[1, 2\]"),
+        (cache(shape=[1, "heads", 8, 4]), r"shape must be that of a cache.*Received: \[1, 'heads', 8, 4\]"),
+        (cache(kind="key", layer=None), "layer must be the index of a layer. Received: None"),
+        (forward(logits={"shape": []}), r"logits.shape must be that of scores.*Received: \[\]"),
+        (forward(logits={"shape": [1, "classes"]}), r"logits.shape must be that of scores.*'classes'"),
+        (cache(kind="ids", shape=[4]), r"shape must be that of token ids.*Received: \[4\]"),
+        (cache(dtype="float33"), "dtype must be one of float32.*Received: 'float33'"),
     ],
 )
 def test_a_malformed_field_is_named(tmp_path, changes, message):

@@ -18,11 +18,23 @@ from functools import cache
 from math import prod
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Role, Signature, described, of_role
+from kerasformer import tasks
+from kerasformer.bundle.interface import (
+    CACHES,
+    CROSS_CACHES,
+    LOGITS,
+    PROBABILITIES,
+    Kind,
+    Role,
+    Signature,
+    TensorInfo,
+    described,
+    of_role,
+)
 from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.files import parse_json
 from kerasformer.publishing import MANIFEST, repair
@@ -36,6 +48,9 @@ _ATTEMPTS = 50
 """Attempts to open a bundle that another process keeps replacing."""
 _Loaded = TypeVar("_Loaded")
 
+
+_CLASSIFIERS = ("text-classification", "token-classification")
+_CACHE_DTYPES = ("float32", "float16", "int8")
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """Similarities of embeddings, by the names of sentence-transformers."""
@@ -302,7 +317,7 @@ def read(folder: str | Path, *, check: bool = True) -> Manifest:
     """
     folder = repair(folder)
     try:
-        content = read_json(folder / MANIFEST)
+        content = read_json(inside(folder, MANIFEST))
     except SourceError as error:
         raise BundleError(f"{error}. A bundle folder was expected. Received: {folder}") from error
     version = content.get("format_version")
@@ -315,6 +330,7 @@ def read(folder: str | Path, *, check: bool = True) -> Manifest:
         )
     checksum = content.pop(_CHECKSUM, None)
     manifest = _parse(Manifest, content, "")
+    _check_signatures(manifest)
     _check_files(folder, manifest, check)
     if checksum is None:
         raise BundleError(
@@ -384,7 +400,9 @@ def write(folder: Path, manifest: Manifest) -> None:
     # Parse it, so that an invalid manifest fails here and not when it is read.
     content = parse_json(text, MANIFEST)
     content.pop(_CHECKSUM)
-    _check_files(folder, _parse(Manifest, content, ""), check=False)
+    parsed = _parse(Manifest, content, "")
+    _check_signatures(parsed)
+    _check_files(folder, parsed, check=False)
     temporary = folder / f"{MANIFEST}.new"
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, folder / MANIFEST)
@@ -430,6 +448,49 @@ def read_references(folder: Path) -> dict[str, np.ndarray]:
             f"the reference answers cannot be read: {error}. Expected: {path}, as written by export. "
             "Export the model again"
         ) from error
+
+
+def _check_signatures(manifest: Manifest) -> None:
+    """Checks what engines and pipelines rely on: a label for each class, and the shapes of ids, caches and logits."""
+    labels, is_classifier = len(manifest.info.labels), tasks.of_model(manifest.info.task) in _CLASSIFIERS
+    for name, signature in manifest.signatures.items():
+        for side, infos in (("inputs", signature.inputs), ("outputs", signature.outputs)):
+            for tensor, info in infos.items():
+                where = f"signatures.{name}.{side}.{tensor}"
+                if info.kind in (*CACHES, *CROSS_CACHES):
+                    _check_cache(info, where)
+                if side == "inputs" and info.kind == Kind.IDS and len(info.shape) != 2:
+                    _refuse_shape(where, "that of token ids, rows and tokens", info.shape)
+                if info.kind == Kind.LOGITS and not isinstance(next(reversed(info.shape), None), int):
+                    _refuse_shape(where, "that of scores, with their number as its last entry", info.shape)
+        if not is_classifier or signature.role != Role.FORWARD:
+            continue
+        for scores in (LOGITS, PROBABILITIES):
+            shape = signature.outputs[scores].shape if scores in signature.outputs else ()
+            if shape and isinstance(shape[-1], int) and shape[-1] != labels:
+                raise BundleError(
+                    f"{MANIFEST}: info.labels must have a name for each of the {shape[-1]} classes in "
+                    f"signatures.{name}.outputs.{scores}. Received: {labels} names. Export the model again"
+                )
+
+
+def _check_cache(info: TensorInfo, where: str) -> None:
+    shape = info.shape
+    if len(shape) != 4 or not isinstance(shape[1], int) or not isinstance(shape[3], int):
+        _refuse_shape(where, "that of a cache: rows, a number of heads, slots and the size of a head", shape)
+    if info.layer is None or info.layer < 0:
+        raise BundleError(
+            f"{MANIFEST}: {where}.layer must be the index of a layer. Received: {info.layer}. Export the model again"
+        )
+    if info.dtype not in _CACHE_DTYPES:
+        raise BundleError(
+            f"{MANIFEST}: {where}.dtype must be one of {', '.join(_CACHE_DTYPES)}. Received: {info.dtype!r}. "
+            "Export the model again"
+        )
+
+
+def _refuse_shape(where: str, expected: str, shape: tuple[int | str, ...]) -> NoReturn:
+    raise BundleError(f"{MANIFEST}: {where}.shape must be {expected}. Received: {list(shape)}. Export the model again")
 
 
 def _check_files(folder: Path, manifest: Manifest, check: bool) -> None:

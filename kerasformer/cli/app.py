@@ -106,7 +106,7 @@ def info(source: Source, as_json: Json = False) -> None:
         manifest = bundle.read(folder)
         content, rows = asdict(manifest), [[*row] for row in bundle.Bundle(folder).rows()]
     else:
-        content = sources.read_json(folder / "config.json")
+        content = sources.read_json(sources.inside(folder, "config.json"))
         rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in content.items()]
     if as_json:
         print_json(content)

@@ -33,6 +33,7 @@ from kerasformer.decoding.checks import (
 from kerasformer.decoding.setting_names import resolve_aliases, unknown_name_message, warn_unsupported
 from kerasformer.errors import GenerationError, SourceError, argument
 from kerasformer.files import local_path, read_json
+from kerasformer.sources import inside
 
 DEFAULT_NEW_TOKENS = 20
 """New tokens when neither `max_new_tokens` nor `max_length` is set, as in `transformers`."""
@@ -290,15 +291,15 @@ class GenerationConfig:
         Raises:
             GenerationError: the file is missing, is not a JSON object or contains an invalid value.
         """
-        path = local_path(folder, GenerationError) / FILE_NAME
+        folder = local_path(folder, GenerationError)
         try:
-            data = read_json(path)
+            data = read_json(inside(folder, FILE_NAME))
         except SourceError as error:
             raise GenerationError(f"{FILE_NAME} cannot be read: {error}. Fix it or download it again.") from error
         try:
             return cls.from_dict(data, model_config)
         except GenerationError as error:
-            raise GenerationError(f"{path}: {error}") from error
+            raise GenerationError(f"{folder / FILE_NAME}: {error}") from error
 
     def save(self, folder: str | Path) -> Path:
         """Writes `generation_config.json` atomically and returns its path.

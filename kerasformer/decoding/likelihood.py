@@ -8,7 +8,7 @@ import numpy as np
 
 from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.protocols import State, Step
-from kerasformer.errors import CapacityError
+from kerasformer.errors import CapacityError, GenerationError
 
 _MAX_STEP_LENGTH = 64
 """Maximum number of tokens per step, which limits the memory for logits: each token has one per vocabulary entry."""
@@ -27,6 +27,7 @@ def log_probabilities(step: Step, state: State, first: np.ndarray, targets: Sequ
         Log-probabilities of each row, `(N_b,)` float32.
     Raises:
         CapacityError: the targets do not fit into the cache.
+        GenerationError: logits are not finite.
     """
     count = max(map(len, targets))
     # Short rows are padded on the right, where padding does not affect the tokens before it.
@@ -39,7 +40,7 @@ def log_probabilities(step: Step, state: State, first: np.ndarray, targets: Sequ
         length = max(length for length in step.step_lengths if length <= limit)
         columns = slice(start, start + length)
         logits, state = step.step(inputs[:, columns], state)
-        logs[:, columns] = np.take_along_axis(log_softmax(logits), padded[:, columns, None], axis=2)[..., 0]
+        logs[:, columns] = np.take_along_axis(_log_softmax(logits), padded[:, columns, None], axis=2)[..., 0]
         start += length
     return [row[: len(target)] for row, target in zip(logs, targets, strict=True)]
 
@@ -54,9 +55,23 @@ def next_log_probabilities(step: Step, inputs: np.ndarray, mask: np.ndarray, fir
         first: `(B,)` int32: the last token of a decoder's prompt, or an encoder-decoder's start token.
     Returns:
         `(B, V)` float32.
+    Raises:
+        GenerationError: logits are not finite.
     """
     logits, _ = step.step(first[:, None], step.start(inputs, mask))
-    return log_softmax(logits[:, -1])
+    return _log_softmax(logits[:, -1])
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    """Returns log-probabilities after checking the logits."""
+    greatest = logits.max(axis=-1)
+    if not np.isfinite(greatest).all():
+        raise GenerationError(
+            "the logits of a token must be finite. Received: "
+            f"{greatest[~np.isfinite(greatest)][0]}. Check the weights of the model: sums of them exceed the range of "
+            "its numbers"
+        )
+    return log_softmax(logits)
 
 
 def check_capacity(step: Step, length: int) -> None:

@@ -10,6 +10,16 @@ from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import primitives
 from kerasformer.layers.tensor import Tensor
 
+
+def silu(x: Tensor) -> Tensor:
+    """Returns `x * sigmoid(x)`.
+
+    `ops.silu` has a gradient of its own on TensorFlow, which registers a function in a table of the process for each
+    traced graph. The graph, and with it the weights of the model, would then never be freed.
+    """
+    return x * ops.sigmoid(x)
+
+
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": lambda x: x,
     "relu": ops.relu,
@@ -19,8 +29,8 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_fast": lambda x: primitives.gelu(x, approximate=True),
     "gelu_pytorch_tanh": lambda x: primitives.gelu(x, approximate=True),
     "quick_gelu": lambda x: x * ops.sigmoid(1.702 * x),
-    "silu": ops.silu,
-    "swish": ops.silu,
+    "silu": silu,
+    "swish": silu,
     "tanh": ops.tanh,
     "sigmoid": ops.sigmoid,
 }

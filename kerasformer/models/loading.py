@@ -159,7 +159,7 @@ def load(
     folder = sources.resolve(source, revision=revision, token=token)
     if sources.kind(folder) == "bundle":
         raise SourceError(f"A checkpoint was expected. Received a bundle: {folder}. Open it with kerasformer.pipeline.")
-    content = read_json(folder / "config.json")
+    content = read_json(sources.inside(folder, "config.json"))
     if is_preset(content):
         from kerasformer.interop.keras_hub.conversion import load_preset
 

@@ -113,7 +113,7 @@ class SentenceSettings:
         """
         if folder is None:
             return cls()
-        saved = read_json(folder / "config.json").get("architectures")
+        saved = read_json(inside(folder, "config.json")).get("architectures")
         is_causal = isinstance(saved, list) and bool(saved) and str(saved[0]).endswith("ForCausalLM")
         settings = cls(("lasttoken",) if is_causal else ("mean",))
         logger.warning(
@@ -235,14 +235,14 @@ def is_sentence_model(folder: Path) -> bool:
     """Whether a folder contains a model of sentence-transformers for embeddings of texts, and not of another kind."""
     if not (folder / MODULES).is_file():
         return False
-    path = folder / _SETTINGS
+    path = inside(folder, _SETTINGS)
     settings = parse_json(read_bytes(path), str(path)) if path.is_file() else {}
     return isinstance(settings, dict) and settings.get("model_type", "SentenceTransformer") == "SentenceTransformer"
 
 
 def cross_encoder_entries(folder: Path) -> dict[str, Any]:
     """Returns the entries of `config.json` that newer cross-encoders of sentence-transformers have in another file."""
-    path = folder / _SETTINGS
+    path = inside(folder, _SETTINGS)
     settings = parse_json(read_bytes(path), str(path)) if path.is_file() else {}
     activation = settings.get("activation_fn") if isinstance(settings, dict) else None
     return {} if activation is None else {"sentence_transformers": {"activation_fn": activation}}

@@ -126,13 +126,20 @@ class Pipeline:
             parts.append(forward.run({name: array[rows, :width] for name, array in arrays.items()}))
         inverse = np.argsort(np.concatenate(batches))
         answers = {name: np.concatenate([part[name] for part in parts])[inverse] for name in parts[0]}
-        if any(np.isnan(values).any() for values in answers.values()):
-            raise InputError(
-                "The model's output for a text is not a number (NaN). A model with global tokens gives this output for "
-                "a text with more of them than its maximum, such as a long question. Expected: a shorter question, or "
-                "a model that was exported with a larger max_global_tokens in its config"
-            )
+        for name, values in answers.items():
+            if not np.isfinite(values).all():
+                raise InputError(
+                    f"The model's output for a text is not finite. Expected: finite numbers. Received: "
+                    f"{values[~np.isfinite(values)][0]} in {name}. {self._advice_for_infinite_output()}"
+                )
         return answers
+
+    def _advice_for_infinite_output(self) -> str:
+        """Returns what a caller can do about an output with NaN or infinity."""
+        return (
+            "Its weights are so large that sums of them exceed the range of its numbers. Check the checkpoint, or, for "
+            f"a Keras model, load it with {argument('dtype', 'float32')}."
+        )
 
     def _encode(
         self, texts: Sequence[str], options: LengthOptions, pairs: Sequence[str | None] | None = None

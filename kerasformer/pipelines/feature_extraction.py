@@ -13,6 +13,7 @@ from kerasformer.errors import InputError
 from kerasformer.pipelines.base import LengthOptions, Pipeline
 from kerasformer.pipelines.chunks import best_locations, combined, rows_of
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
+from kerasformer.pipelines.vectors import unit
 from kerasformer.tokenization import Encoding
 
 
@@ -62,7 +63,7 @@ class FeatureExtractionPipeline(Pipeline):
         def answer(part: Sequence[str]) -> list[np.ndarray]:
             encoded = self._encode(part, options)
             vectors = _vectors(self._run(encoded, batch_size), encoded, pooling)
-            return [_unit(vector) for vector in vectors] if normalize else vectors
+            return [unit(vector) for vector in vectors] if normalize else vectors
 
         results = map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
         if checked.form != "list" or not results:
@@ -83,12 +84,6 @@ def _vectors(outputs: dict[str, np.ndarray], encoded: Encoding, pooling: str | N
     real = encoded.attention_mask > 0
     means = [row[mask].mean(axis=0) for row, mask in zip(states, real, strict=True)]
     return combined(np.stack(means), encoded)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    """Scales vectors to length 1."""
-    scaled: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
-    return scaled
 
 
 def _check_mean(pooling: str | None) -> None:

@@ -34,6 +34,13 @@ class _Search:
 class QuestionAnsweringPipeline(Pipeline):
     """Finds the span of a context that answers a question: `{"answer", "score", "start", "end"}`."""
 
+    def _advice_for_infinite_output(self) -> str:
+        return (
+            "A model with global tokens returns NaN for a question with more tokens than its max_global_tokens: shorten "
+            "the question, or export the model with a larger max_global_tokens in its config. Otherwise: "
+            f"{super()._advice_for_infinite_output()}"
+        )
+
     def __call__(
         self,
         inputs: Any = None,

@@ -16,9 +16,25 @@ _BLOCK = 1 << 22
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Scales vectors to length 1; vectors of zeros are unchanged."""
-    scaled: np.ndarray = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+    """Scales vectors to length 1; vectors of zeros are unchanged.
+
+    Raises:
+        InputError: a length exceeds the range of the numbers.
+    """
+    with np.errstate(over="ignore"):
+        lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    scaled: np.ndarray = vectors / np.maximum(_finite("The length of an embedding", lengths), 1e-12)
     return scaled
+
+
+def _finite(what: str, values: np.ndarray) -> np.ndarray:
+    """Returns numbers after checking that they are neither NaN nor infinite."""
+    if not np.isfinite(values).all():
+        raise InputError(
+            f"{what} must be a finite number. Received: {values[~np.isfinite(values)][0]}. Check the embeddings, and "
+            "the weights of the model that computed them"
+        )
+    return values
 
 
 def value_ranges(vectors: np.ndarray) -> np.ndarray:
@@ -86,7 +102,15 @@ def similarity(some: np.ndarray, others: np.ndarray, kind: str) -> np.ndarray:
         some: Embeddings.
         others: Embeddings.
         kind: `"cosine"`, `"dot"`, or `"euclidean"` or `"manhattan"`, the negative distances.
+
+    Raises:
+        InputError: a similarity is not finite.
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _finite("The similarity of two embeddings", _similarity(some, others, kind))
+
+
+def _similarity(some: np.ndarray, others: np.ndarray, kind: str) -> np.ndarray:
     some, others = some.astype("float32"), others.astype("float32")
     if kind == "cosine":
         some, others = unit(some), unit(others)

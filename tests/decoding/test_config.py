@@ -192,6 +192,14 @@ def test_errors_contain_the_name_of_the_file(tmp_path: Path, content: bytes | No
         GenerationConfig.load(tmp_path)
 
 
+def test_a_file_that_is_a_link_out_of_the_folder(tmp_path: Path) -> None:
+    (tmp_path / "secret.json").write_bytes(b"{}")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "generation_config.json").symlink_to("../secret.json")
+    with pytest.raises(GenerationError, match="must be inside its folder"):
+        GenerationConfig.load(tmp_path / "model")
+
+
 def test_settings_in_the_model_config_of_old_checkpoints() -> None:
     model_config = {"eos_token_id": 2, "num_beams": 4, "hidden_size": 8, "max_length": 12}
     config = GenerationConfig.from_dict({"eos_token_id": 3, "num_beams": None}, model_config)

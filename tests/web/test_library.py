@@ -362,6 +362,20 @@ def test_random_numbers(seed: int, page: Page) -> None:
     assert received == np.random.default_rng(seed).random(100).tolist()
 
 
+@pytest.mark.parametrize("value", ["NaN", "Infinity"])
+def test_outputs_that_are_not_finite(value: str, page: Page) -> None:
+    received = page.call(
+        """async (value) => {
+          const { forward } = await import("/library/tasks/shared.js");
+          const run = async () => ({ logits: Float32Array.of(1, Number(value)) });
+          return await forward({ engine: { run } }, []).catch((error) => `${error.name}: ${error.message}`);
+        }""",
+        value,
+    )
+    assert received.startswith("InputError: The model's output for a text is not finite.")
+    assert f"Received: {value} in logits" in received
+
+
 SETTINGS: list[dict[str, Any]] = [
     {"do_sample": False},
     {"temperature": 0.6},

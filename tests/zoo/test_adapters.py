@@ -221,6 +221,10 @@ def test_adapters_that_do_not_fit(loaded, tmp_path):
         model.load_adapter(tmp_path)
     model.enable_lora(2, ["c_attn", "c_fc"])
     model.save_adapter(tmp_path / "good")
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "adapter_config.json").symlink_to("../good/adapter_config.json")
+    with pytest.raises(SourceError, match="must be inside its folder. Received: 'adapter_config.json'"):
+        model.load_adapter(tmp_path / "link")
     with pytest.raises(InputError, match="merge_adapter or unload_adapter"):
         model.enable_lora(2)
     model.unload_adapter()

@@ -410,6 +410,16 @@ def test_a_checkpoint_of_another_architecture(gpt2, folder):
         zoo.load(folder)
 
 
+@pytest.mark.parametrize("name", ["config.json", "config_sentence_transformers.json"])
+def test_a_file_that_is_a_link_out_of_the_folder(folder, name):
+    secret = folder.parent / "secret.json"
+    secret.write_bytes((folder / name).read_bytes() if (folder / name).exists() else b"{}")
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to("../secret.json")
+    with pytest.raises(SourceError, match=f"must be inside its folder. Received: '{name}'"):
+        zoo.load(folder)
+
+
 @pytest.mark.parametrize(
     ("index", "error", "message"),
     [

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from kerasformer.errors import ExportError
@@ -21,7 +20,6 @@ from kerasformer.layers.tensor import Tensor
 
 MARKER_DOMAIN = "kerasformer"
 _PREFIX = "kerasformer_marker_"
-_OPERATORS = ("PyFunc", "EagerPyFunc", "PyFuncStateless")
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,8 @@ class OnnxLowering(Primitives):
         name = f"{_PREFIX}{len(self.markers)}"
         self.markers.append(Marker(kind, tuple(inputs), weights, settings, len(tensors[0].shape)))
         types = [tf.float32, *[dtype or tf.float32] * (len(shapes) - 1)]
-        results = tf.numpy_function(_never_run, tensors, types, name=name)
+        # Not `tf.numpy_function`, which keeps a Python function for each marker until the process ends.
+        results = tf.raw_ops.PyFunc(input=tensors, token=MARKER_DOMAIN, Tout=types, name=name)
         # Unlike `set_shape`, an operator is visible to tf2onnx, some of whose conversions need the rank.
         return [tf.ensure_shape(result, shape) for result, shape in zip(results, shapes, strict=True)]
 
@@ -157,10 +156,6 @@ class OnnxLowering(Primitives):
 def one_row(bias: Tensor | None) -> bool:
     """Returns whether a bias `(B, H, T, S)` has a single row for all queries."""
     return bias is not None and bias.shape[2] == 1
-
-
-def _never_run(*tensors: np.ndarray) -> np.ndarray:
-    raise RuntimeError("Markers exist only while a function is traced. Received: a call that runs one")
 
 
 def _keep(ctx: Any, node: Any, name: str, args: Any) -> Any:
@@ -172,5 +167,5 @@ def _keep(ctx: Any, node: Any, name: str, args: Any) -> Any:
     return node
 
 
-HANDLERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {operator: (_keep, []) for operator in _OPERATORS}
+HANDLERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {"PyFunc": (_keep, [])}
 """Handlers of tf2onnx for markers."""

@@ -174,8 +174,8 @@ def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedMod
         MissingExtraError: KerasHub is not installed.
     """
     hub = require("keras_hub", "keras-hub")
-    file = folder / "task.json"
-    name = str(sources.read_json(file if file.exists() else folder / "config.json").get("class_name"))
+    file = "task.json" if (folder / "task.json").exists() else "config.json"
+    name = str(sources.read_json(sources.inside(folder, file)).get("class_name"))
     kind = getattr(hub.models, name, None)
     if kind is None:
         raise UnsupportedConfigError(f"keras_hub.models has no such class. Received: {name!r} in {folder}")

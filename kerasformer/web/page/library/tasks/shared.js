@@ -50,14 +50,29 @@ export function rankedDocuments(scores, documents, { top_k: topK, return_documen
   }));
 }
 
-/** Runs the model on tokens. @param {Bundle} bundle @param {Token[]} tokens @returns {Promise<Record<string, Float32Array>>} */
-export function forward(bundle, tokens) {
+/**
+ * Runs the model on tokens; throws if an output is not finite.
+ * @param {Bundle} bundle @param {Token[]} tokens @returns {Promise<Record<string, Float32Array>>}
+ */
+export async function forward(bundle, tokens) {
   const engine = /** @type {any} */ (bundle.engine);
-  return engine.run({
+  /** @type {Record<string, Float32Array>} */
+  const outputs = await engine.run({
     ids: tokens.map(({ id }) => id),
     mask: tokens.map(() => 1),
     segments: tokens.map(({ type }) => type),
   });
+  for (const [name, values] of Object.entries(outputs)) {
+    const index = values.findIndex((value) => !Number.isFinite(value));
+    if (index >= 0) {
+      throw new InputError(
+        `The model's output for a text is not finite. Expected: finite numbers. Received: ${values[index]} in ${name}. Its ` +
+          "weights are so large that sums of them exceed the range of its numbers, or the question has more tokens than a " +
+          "model with global tokens accepts.",
+      );
+    }
+  }
+  return outputs;
 }
 
 /** Splits an array into one row for each token. @param {Float32Array} values @param {number} count */
