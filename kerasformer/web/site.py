@@ -35,8 +35,8 @@ from kerasformer.web.vendor import vendor
 PAGE = Path(__file__).with_name("page")
 
 _ENGINES = {"tflite": "litert", "onnx": "onnx"}
-_OMITTED = {"README.md", bundle.REFERENCES}
-"""Files of a bundle that a browser does not need, or of which it needs only a part."""
+_OMITTED = ("README.md", bundle.REFERENCES, "programs/")
+"""Files and folders of a bundle that a browser does not need, or of which it needs only a part."""
 _REFERENCES = "references.json"
 _MAX_BYTES = 2**31
 _USED_OUTPUTS = frozenset({"logits", "start_logits", "end_logits", "last_hidden_state", SENTENCE_EMBEDDING})
@@ -286,7 +286,7 @@ def _write_model(folder: Path, name: str, members: list[_SiteBundle], given_text
 
 def _write_bundle(folder: Path, base: str, member: _SiteBundle, given_texts: bool) -> dict[str, Any]:
     """Copies the files of a bundle that the page needs; returns its entry for `site.json`."""
-    names = [MANIFEST, *sorted(set(member.manifest.files) - _OMITTED)]
+    names = [MANIFEST, *sorted(name for name in member.manifest.files if not name.startswith(_OMITTED))]
     references = None
 
     def copy(source: Path, manifest: Manifest) -> None:

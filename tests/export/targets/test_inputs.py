@@ -13,6 +13,7 @@ import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import ExportError
 from kerasformer.tokenization import load_tokenizer
+from tests.code_blocks import card_texts
 from tests.export.text_models import shared_model
 from tests.tokenization.conftest import MOSES, write
 
@@ -53,7 +54,7 @@ def test_texts_of_a_language(multilingual: Any, format: str, tmp_path: Path) -> 
         np.testing.assert_allclose(scores, answers[language], atol=1e-6)
     ours.tokenizer.language = "en"
     assert not np.allclose(answers["en"], answers["fr"], atol=1e-4)
-    card = (folder / "README.md").read_text()
+    card = card_texts(folder)
     assert not (folder / "tokenizer.json").exists() and "AutoTokenizer.from_pretrained(" in card
     assert "Tokenizer.from_file" not in card
 
