@@ -14,7 +14,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def programs(folder: Path, language: str) -> list[str]:
-    """Returns the programs of a bundle in a language: those on its card, and on the pages and in the files beside it."""
+    """Returns the programs of a bundle in a language: those on its card and on pages beside it, and files."""
     pages = [folder / "README.md", *sorted((folder / "programs").glob("*.md"))]
     files = sorted((folder / "programs").glob(f"*{_SUFFIXES.get(language, '.')}"))
     return [block for page in pages for block in blocks(page, language)] + [

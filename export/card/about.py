@@ -165,14 +165,15 @@ def settings(manifest: Manifest) -> str:
     listed = "\n".join(f"- {code(f'{name}={value!r}')}" for name, value in chosen.items())
     return f"""## Generation settings
 
-`kf.pipeline` applies the settings of `generation_config.json`. The programs that call {runtime} directly select the most probable token in each step, without these settings:
+`kf.pipeline` applies the settings of `generation_config.json`. The programs that call {runtime} directly
+select the most probable token in each step, without these settings:
 
 {listed}
 """
 
 
 def tensors(manifest: Manifest) -> str:
-    """Returns the page with the tables of inputs and outputs, with one table for signatures that differ only in sizes."""
+    """Returns the page with the inputs and outputs, with one table for signatures that differ only in sizes."""
     groups: dict[Any, list[str]] = {}
     for name, signature in manifest.signatures.items():
         groups.setdefault((signature.file, without_sizes(name), *map(frozenset, _stems(signature))), []).append(name)
@@ -262,7 +263,7 @@ def _first(tensors: dict[str, TensorInfo]) -> list[str]:
 def _shape(name: str, kinds: list[dict[str, TensorInfo]], letters: dict[tuple[int | str, ...], str]) -> str:
     """Returns a shape in which dimensions that differ among the signatures are letters."""
     dims = []
-    for column in zip(*(kind[name].shape for kind in kinds), strict=True):
+    for column in zip(*(tensors[name].shape for tensors in kinds), strict=True):
         same = len(set(column)) == 1
         dims.append(str(column[0]) if same else letters.setdefault(column, "NKLM"[min(len(letters), 3)]))
     return code(f"[{', '.join(dims)}]", True)

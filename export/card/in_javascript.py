@@ -7,8 +7,8 @@ from pathlib import Path
 from kerasformer import tested
 from kerasformer.bundle import Manifest
 from kerasformer.export.card.program import ProgramFile
-from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.card.quoting import code
+from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.targets import TARGETS, Target
 
 _TARGETS = {"tflite": "litert-web", "onnx": "transformers.js"}

@@ -47,8 +47,11 @@ _SIGNATURE = """import Foundation
 import LiteRT
 
 struct WrongLength: LocalizedError {
-    let what: String, limit: Int, received: Int
-    var errorDescription: String? { "A \\(what) can have 1 to \\(limit) tokens. Received: \\(received)" }
+    let errorDescription: String?
+
+    init(_ what: String, limit: Int, received: Int) {
+        errorDescription = "A \\(what) can have 1 to \\(limit) tokens. Received: \\(received)"
+    }
 }
 
 /// A signature of the model with its buffers, by name.
@@ -92,7 +95,7 @@ _ENCODER = """final class TextEncoder {
 
     /// Returns the outputs for the token ids of a text, by name.
     func run(_ ids: [Int32]@segments) throws -> [String: [Float]] {
-        guard 1...@limit ~= ids.count else { throw WrongLength(what: "text", limit: @limit, received: ids.count) }
+        guard 1...@limit ~= ids.count else { throw WrongLength("text", limit: @limit, received: ids.count) }
         let length = lengths.first { $0 >= ids.count }!
         func padded(_ values: [Int32], with pad: Int32) -> [Int32] {
             values + Array(repeating: pad, count: length - values.count)
@@ -132,7 +135,7 @@ _DECODER = """final class TextGenerator {
 
     /// Continues the token ids of a prompt by greedy search; returns at most `count` new ids.
     func generate(_ prompt: [Int32], count: Int = 40) throws -> [Int32] {
-        guard 1...@limit ~= prompt.count else { throw WrongLength(what: "prompt", limit: @limit, received: prompt.count) }
+        guard 1...@limit ~= prompt.count else { throw WrongLength("prompt", limit: @limit, received: prompt.count) }
         for cache in caches.values { try cache.write((cache.read() as [Float]).map { _ in Float(0) }) }
         var position = 0
         for (name, length) in prefills {
@@ -180,7 +183,7 @@ _ENCODER_DECODER = """final class TextToTextGenerator {
 
     /// Generates at most `count` token ids from those of a text with @{with_prefix}the end token after it.
     func generate(_ ids: [Int32], count: Int = 40) throws -> [Int32] {
-        guard 1...@limit ~= ids.count else { throw WrongLength(what: "text", limit: @limit, received: ids.count) }
+        guard 1...@limit ~= ids.count else { throw WrongLength("text", limit: @limit, received: ids.count) }
         try encode(ids)
         for name in caches {
             let cache = decode.inputs[name]!

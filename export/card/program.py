@@ -11,7 +11,6 @@ from kerasformer.bundle import Kind, Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, DECODE, DECODER_MODEL, MODEL, around_layer, forward_name
 from kerasformer.export.card.quoting import Quote
 
-
 FOLDER = "programs"
 """Folder of a bundle with the programs and pages to which its card links."""
 
