@@ -23,7 +23,7 @@ from kerasformer.export.card import in_kotlin, in_swift
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.targets.litert_lm import card as litertlm_card
 from kerasformer.export.targets.litert_lm import embedding_card
-from tests.code_blocks import blocks
+from tests.code_blocks import blocks, programs
 from tests.foreign.environments import HERE, HOME, need
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -85,8 +85,8 @@ def translator() -> bundle.Manifest:
 
 @PAGES
 def test_the_translator_is_that_of_its_model_card(page, translator):
-    section = {ANDROID: in_kotlin, IOS: in_swift}[page].section(translator)
-    assert code(page, "class TextToTextGenerator") in section
+    program = {ANDROID: in_kotlin, IOS: in_swift}[page].program(translator)
+    assert program is not None and code(page, "class TextToTextGenerator") in program.source
     _, text = parts(page)
     assert set(re.findall(r"(?:[Aa]t most|<=|count[:=] ?) ?(\d+)\b", text.replace("= 40", ""))) == {"128"}
     table = re.findall(r"^\| (`\w+`)? ?\| (.+?) \| (\w+) \| `\[([\d, ]+)\]` \|$", text, re.MULTILINE)
@@ -154,7 +154,7 @@ def test_the_table_of_tensors(page, folder):
 @PAGES
 def test_the_generation_code_is_that_of_the_model_card(page, folder):
     """The model card contains the same code, with the names and numbers of the bundle."""
-    assert code(page, "class TextGenerator") in blocks(folder / "story" / "README.md", LANGUAGE[page])
+    assert code(page, "class TextGenerator") in programs(folder / "story", LANGUAGE[page])
 
 
 @PAGES
@@ -267,7 +267,7 @@ def compiled(folder, tmp_path_factory) -> list[str]:
         pytest.skip("Kotlin's compiler needs Java")
     (jars,) = (HOME / "kotlin").glob("lib/python*/site-packages/run_kotlin_kernel/jars")
     place = tmp_path_factory.mktemp("kotlin")
-    cards = [block for name in ("story", "sentiment") for block in blocks(folder / name / "README.md", "kotlin")]
+    cards = [block for name in ("story", "sentiment") for block in programs(folder / name, "kotlin")]
     given = blocks(ANDROID, "kotlin")
     given += [
         block for block in cards if re.search("^(class|fun|suspend fun)", block, re.MULTILINE) and block not in given

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle import Manifest, Role, Signature, TensorInfo, agreement_text
+from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, agreement_text
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
-from kerasformer.export.card.program import LANGUAGE, unapplied_settings
+from kerasformer.export.card.program import LANGUAGE, kind, limit, text_prefix, unapplied_settings
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
 from kerasformer.export.quantization.recipes import WHEN
@@ -33,51 +33,56 @@ _ACTIVATIONS = {
 }
 
 
-def introduction(folder: Path, manifest: Manifest, credits: Credits, added: Sequence[Path]) -> list[str]:
-    """Returns the sections before any program; `added` are the files of the target."""
-    return [_title(folder, manifest, credits, added), _fidelity(manifest), _measured(manifest)]
-
-
-def _title(folder: Path, manifest: Manifest, credits: Credits, added: Sequence[Path]) -> str:
+def title(manifest: Manifest, credits: Credits) -> str:
+    """Returns what the bundle is, where its weights are from, and how long a text may be."""
     info = manifest.info
-    files = sorted({signature.file for signature in manifest.signatures.values()})
-    others = sorted([*folder.rglob("*.onnx_data*"), *folder.glob("variables/*.data*"), *added])
-    files += [path.relative_to(folder).as_posix() for path in others]
-    sizes = {name: (folder / name).stat().st_size for name in files}
-    rows = [f"| {code(name, True)} | {_file_size(size)} |" for name, size in sizes.items()]
-    rows += [f"| **total** | {_file_size(sum(sizes.values()))} |"] if len(rows) > 1 else []
     labels = f"\nLabels, in the order of their ids: {', '.join(map(code, info.labels))}.\n" if info.labels else ""
-    table = "\n".join(rows)
     name = f"{markdown(credits.name)}: " if credits.name else ""
     return f"""# {name}{markdown(info.model_type)} for {markdown(info.task)}
 
 {credits.summary()}
 A bundle for {_ENGINES[manifest.format]}, exported by kerasformer {manifest.versions.get("kerasformer", "")} with the
-recipe {code(str(manifest.recipe.get("name")))}. {_limits(manifest)}
-{labels}
-{_recipe(manifest)}
+recipe {code(str(manifest.recipe.get("name")))}. {_RUNS_ON[manifest.profile or manifest.format]}
+{_limit(manifest)}{labels}"""
 
-{_RUNS_ON[manifest.profile or manifest.format]}
 
-| file | size |
-|---|---|
+def _limit(manifest: Manifest) -> str:
+    """Returns how long a text may be, with a single number."""
+    longest, prefix = limit(manifest), text_prefix(manifest)
+    if longest is None:
+        return ""
+    if kind(manifest) == "decoder" or (manifest.capacity and not manifest.info.is_encoder_decoder):
+        return f"\n**Prompt and answer together have at most {longest} tokens.**\n"
+    counted = f"its special tokens and the prefix {code(prefix)}" if prefix else "its special tokens"
+    return f"\n**A text has at most {longest} tokens, including {counted}.**\n"
+
+
+def shipped(manifest: Manifest, files: Sequence[str], folder: Path) -> str:
+    """Returns the section with the files that an app ships, and their sizes in bytes."""
+    sizes = {name: (folder / name).stat().st_size for name in files}
+    rows = [f"| {code(name, True)} | {size:,} |" for name, size in sizes.items()]
+    rows += [f"| **together** | **{sum(sizes.values()):,}** |"] if len(rows) > 1 else []
+    table = "\n".join(rows)
+    references, unused = folder / REFERENCES, ""
+    if references.exists():
+        unused = f"`{REFERENCES}` ({references.stat().st_size:,} bytes) is only for `kerasformer verify`. "
+    return f"""## What to ship
+
+| file | bytes |
+|---|--:|
 {table}
-{_memory(manifest)}"""
+
+Programs that need further files name them below. {unused}kerasformer opens only the complete folder.
+"""
 
 
-def _limits(manifest: Manifest) -> str:
-    limits = []
-    if manifest.capacity:
-        limits.append(f"The cache holds {manifest.capacity} tokens, prompt and answer together.")
-    if manifest.encoder_capacity:
-        limits.append(f"The encoder reads up to {manifest.encoder_capacity} tokens.")
-    elif manifest.info.max_length and not manifest.capacity:
-        limits.append(f"It reads texts of up to {manifest.info.max_length} tokens.")
-    return " ".join(limits)
+def recipe(manifest: Manifest) -> str:
+    """Returns the section on how weights are stored and when to use this recipe, and on the memory of caches."""
+    text = "\n\n".join(part for part in (_storage(manifest), _memory(manifest)) if part)
+    return f"## Weights and memory\n\n{text}\n" if text else ""
 
 
-def _recipe(manifest: Manifest) -> str:
-    """Returns how weights are stored, and when to use this recipe."""
+def _storage(manifest: Manifest) -> str:
     recipe = manifest.recipe
     if "weights" not in recipe:
         return ""
@@ -85,15 +90,11 @@ def _recipe(manifest: Manifest) -> str:
     mixed = ", with exceptions for some matrices (`layers` in the manifest)" if recipe.get("layers") else ""
     activations = _ACTIVATIONS.get(recipe["activations"], recipe["activations"])
     when = WHEN.get(recipe.get("name", ""), "")
-    lines = [f"**Recipe.** It stores matrices as {recipe['weights']}{tables}{mixed}, and {activations}. {when}".strip()]
+    lines = [f"It stores matrices as {recipe['weights']}{tables}{mixed}, and {activations}. {when}".strip()]
     if calibration := recipe.get("calibration"):
         source = "texts of the user" if calibration.get("given") else "default sentences of kerasformer"
         lines.append(f"It was calibrated on {calibration.get('texts')} {source}.")
     return "\n".join(lines)
-
-
-def _file_size(size: int) -> str:
-    return _megabytes(size) if size >= 10_000 else f"{size / 1e3:.1f} kB"
 
 
 def _megabytes(size: float) -> str:
@@ -110,7 +111,7 @@ def _memory(manifest: Manifest) -> str:
     text += _product(own, manifest.capacity)
     if encoded:
         text += f", and for the encoded text {_product(encoded, manifest.encoder_capacity)}"
-    return f"\n**Memory.** {text}.\n"
+    return f"{text}."
 
 
 def _caches(manifest: Manifest, encoded: bool) -> list[TensorInfo]:
@@ -124,7 +125,7 @@ def _caches(manifest: Manifest, encoded: bool) -> list[TensorInfo]:
 def _product(caches: list[TensorInfo], length: int | None) -> str:
     sizes = Counter((info.shape[1], length if info.margin is None else info.shape[2], info.shape[3]) for info in caches)
     return " + ".join(
-        f"{count // 2} layers × 2 (keys, values) × {heads} heads × {slots} tokens × {size} × 4 bytes"
+        f"{count // 2} layers × 2 (keys, values) × {heads} heads × {slots} slots × {size} × 4 bytes"
         for (heads, slots, size), count in sizes.items()
     )
 
@@ -138,10 +139,10 @@ def languages(manifest: Manifest) -> str:
     source = "no language" if info.languages.src_lang is None else code(info.languages.src_lang)
     if info.output_language is None:
         change = code(f'model.tokenizer = model.tokenizer.for_languages(tgt_lang="{next(iter(ids))}")')
-        written = f"""**The language of the output is not set.** In the programs on this card that call a runtime
-directly, replace {code(LANGUAGE)} by the id of a language; or set {change} and export the model again."""
+        written = f"""**The language of the output is not set.** In the programs that call a runtime directly,
+replace {code(LANGUAGE)} by the id of a language; or set {change} and export the model again."""
     else:
-        written = f"""The programs on this card that call a runtime directly write {code(info.output_language)}. For
+        written = f"""The programs that call a runtime directly write {code(info.output_language)}. For
 another language, replace {ids[info.output_language]} by its id."""
     listed = ", ".join(f"{code(name)} {index}" for name, index in ids.items())
     return f"""## Languages
@@ -164,7 +165,7 @@ def settings(manifest: Manifest) -> str:
     listed = "\n".join(f"- {code(f'{name}={value!r}')}" for name, value in chosen.items())
     return f"""## Generation settings
 
-`kf.pipeline` applies the settings of `generation_config.json`. The programs on this card that call {runtime} directly
+`kf.pipeline` applies the settings of `generation_config.json`. The programs that call {runtime} directly
 select the most probable token in each step, without these settings:
 
 {listed}
@@ -172,11 +173,11 @@ select the most probable token in each step, without these settings:
 
 
 def tensors(manifest: Manifest) -> str:
-    """Returns the tables of inputs and outputs, with one table for signatures that differ only in sizes."""
+    """Returns the page with the inputs and outputs, with one table for signatures that differ only in sizes."""
     groups: dict[Any, list[str]] = {}
     for name, signature in manifest.signatures.items():
         groups.setdefault((signature.file, without_sizes(name), *map(frozenset, _stems(signature))), []).append(name)
-    return "\n".join(["## Inputs and outputs\n", *(_group(manifest, names) for names in groups.values())])
+    return "\n".join(["# Inputs and outputs\n", *(_group(manifest, names) for names in groups.values())])
 
 
 def adapters(manifest: Manifest) -> str:
@@ -262,13 +263,14 @@ def _first(tensors: dict[str, TensorInfo]) -> list[str]:
 def _shape(name: str, kinds: list[dict[str, TensorInfo]], letters: dict[tuple[int | str, ...], str]) -> str:
     """Returns a shape in which dimensions that differ among the signatures are letters."""
     dims = []
-    for column in zip(*(kind[name].shape for kind in kinds), strict=True):
+    for column in zip(*(tensors[name].shape for tensors in kinds), strict=True):
         same = len(set(column)) == 1
         dims.append(str(column[0]) if same else letters.setdefault(column, "NKLM"[min(len(letters), 3)]))
     return code(f"[{', '.join(dims)}]", True)
 
 
-def _fidelity(manifest: Manifest) -> str:
+def fidelity(manifest: Manifest) -> str:
+    """Returns the section with the figures of the comparison with Keras."""
     figures = manifest.fidelity
     if not figures:
         return ""
@@ -287,7 +289,7 @@ model. `kerasformer verify path/to/this/folder` repeats the comparison on any de
 """
 
 
-def _measured(manifest: Manifest) -> str:
+def measured(manifest: Manifest) -> str:
     """Returns how the recipe was calibrated or chosen."""
     parts = []
     if "calibration" in manifest.recipe:

@@ -77,16 +77,10 @@ class Credits:
             f"; {_FACTS[key].lower()}: {', '.join(map(markdown, texts))}" for key, texts in self.facts.items()
         )
         files = [code(name) for name in (*self.legal, *([CARD] if self.card else []))]
+        about = f" [{CARD}]({CARD}) describes the model, its uses and its limits." if self.card else ""
         notice = f" If you distribute this bundle, include {' and '.join(files)}." if files else ""
         unknown = "" if "license" in self.facts or self.legal else " It does not specify a licence: ask its authors."
-        return f"The weights are from {code(self.name)}{facts}.{unknown}{notice}\n"
-
-    def section(self) -> str:
-        """Returns the checkpoint's own card without its code blocks, which load the checkpoint and not the bundle."""
-        body = _without_programs(_FRONT_MATTER.sub("", self.card.replace("\r\n", "\n"), count=1)).strip()
-        if not body:
-            return ""
-        return f"## The model\n\nFrom the card of {code(self.name)}; {code(CARD)} is the full text.\n\n{body}\n"
+        return f"The weights are from {code(self.name)}{facts}.{unknown}{about}{notice}\n"
 
     def _front_matter(self) -> dict[str, Any]:
         match = _FRONT_MATTER.match(self.card.replace("\r\n", "\n"))
@@ -126,18 +120,3 @@ def _texts(value: Any) -> list[str]:
     """Converts a value of a front matter, a text or a list of texts, to a list of texts."""
     values = value if isinstance(value, list) else [value]
     return [str(each) for each in values if isinstance(each, str | int | float) and not isinstance(each, bool)]
-
-
-def _without_programs(body: str) -> str:
-    """Removes fenced code blocks and top-level headings, and demotes the other headings by one level."""
-    lines, fence = [], ""
-    for line in body.split("\n"):
-        mark = re.match(r"\s{0,3}(`{3,}|~{3,})", line)
-        if fence:
-            if mark and mark[1].startswith(fence) and not line.strip().strip(fence[0]):
-                fence = ""
-        elif mark:
-            fence = mark[1]
-        elif not line.startswith("# "):
-            lines.append(re.sub(r"^(#{2,4}) ", r"\1# ", line))
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines))

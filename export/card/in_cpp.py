@@ -3,37 +3,39 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Kind, Manifest
-from kerasformer.export.card.program import Program, inputs, kind, prefills, rules, takes_segments, values
+from kerasformer.export.card.program import (
+    Program,
+    ProgramFile,
+    inputs,
+    kind,
+    length_check,
+    prefills,
+    rules,
+    takes_segments,
+    values,
+)
 from kerasformer.export.card.quoting import cpp
 
 
-def section(manifest: Manifest) -> str:
-    """Returns the section with functions that run the model on token ids, and a `main` that calls them."""
-    shape = kind(manifest)
-    program = _PROGRAMS.get((manifest.format, shape))
-    if program is None:
-        return ""
-    filled = Program(program).substitute(
+def program(manifest: Manifest) -> ProgramFile | None:
+    """Returns functions that run the model on token ids, and a `main` that calls them."""
+    template = _PROGRAMS.get((manifest.format, kind(manifest)))
+    if template is None:
+        return None
+    source = Program(template).substitute(
         values(manifest, cpp),
         **rules(manifest, _FORBIDDEN, _FIRST.get(manifest.format, "")),
         prefills=prefills(manifest, '{{"{name}", {length}}}'),
         inputs=inputs(manifest, _INPUTS[manifest.format], cpp, "  "),
+        checked=length_check(manifest, '  CheckLength("text", ids.size(), @limit);\n'),
         segments=", Ids segments = {}" if takes_segments(manifest) else "",
     )
-    return f"""## C++ ({_NAMES[manifest.format]})
-
-{_INSTALL[manifest.format]}
-
-```cpp
-{filled}
-```
-"""
+    return ProgramFile("main.cpp", "C++", _NEEDS[manifest.format], source)
 
 
-_NAMES = {"tflite": "LiteRT", "onnx": "ONNX Runtime"}
-_INSTALL = {
-    "tflite": "LiteRT's C++ library, 2.2 or later; C++20. Token ids must come from `tokenizer.json`.",
-    "onnx": "ONNX Runtime's headers and library, 1.14 or later; C++17. Token ids must come from `tokenizer.json`.",
+_NEEDS = {
+    "tflite": "LiteRT's C++ library, 2.2 or later; C++20",
+    "onnx": "ONNX Runtime's headers and library, 1.14 or later; C++17",
 }
 
 _INPUTS = {
@@ -79,6 +81,14 @@ _LITERT = """#include <algorithm>
 
 using Ids = std::vector<int32_t>;
 using Buffers = litert::FlatHashMap<litert::StringView, litert::TensorBuffer>;
+
+// Returns an error if a text is empty or too long.
+litert::Expected<void> CheckLength(const std::string& what, size_t count, size_t limit) {
+  if (count >= 1 && count <= limit) return {};
+  return litert::Error(litert::Status::kErrorInvalidArgument,
+                       "A " + what + " can have 1 to " + std::to_string(limit) +
+                           " tokens. Received: " + std::to_string(count));
+}
 
 // Adds an input buffer with these values.
 litert::Expected<void> AddInput(const litert::CompiledModel& model, const std::string& signature,
@@ -148,15 +158,21 @@ int main(int count, char** ids) {
   LITERT_ASSIGN_OR_ABORT(auto environment, litert::Environment::Create(std::vector<litert::Environment::Option>{}));
   LITERT_ASSIGN_OR_ABORT(auto model,
                          litert::CompiledModel::Create(environment, "@file", litert::HwAccelerators::kCpu));
-  LITERT_ASSIGN_OR_ABORT(auto answer, Answer(model, text));
-  for (auto value : answer) std::cout << value << " ";
-}"""
+  auto answer = Answer(model, text);
+  if (!answer) {
+    std::cerr << answer.Error().Message() << "\\n";
+    return 1;
+  }
+  for (auto value : *answer) std::cout << value << " ";
+}
+"""
 
 _LITERT_ENCODER = (
     _LITERT
     + _PADDED
     + """// Returns the values of @output for the token ids of a text.
 litert::Expected<std::vector<float>> Answer(litert::CompiledModel& model, const Ids& ids@segments) {
+  LITERT_RETURN_IF_ERROR(CheckLength("text", ids.size(), @limit));
   const std::vector<size_t> lengths = {@lengths};  // signatures @{forward}N
   const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
   const std::string signature = "@forward" + std::to_string(length);
@@ -182,6 +198,7 @@ _LITERT_DECODER = (
     + _CACHES
     + """// Continues the token ids of a prompt by greedy search; returns at most 40 new ids.
 litert::Expected<Ids> Answer(litert::CompiledModel& model, const Ids& prompt) {
+  LITERT_RETURN_IF_ERROR(CheckLength("prompt", prompt.size(), @limit));
   const std::vector<std::string> names = Names({@caches});
   LITERT_ASSIGN_OR_RETURN(Buffers caches, Zeros(model, names));
   LITERT_ASSIGN_OR_RETURN(auto logits, model.CreateOutputBuffer("@step", "@logits"));
@@ -227,6 +244,7 @@ _LITERT_ENCODER_DECODER = (
     + _CACHES
     + """// Returns keys and values of the encoded text, for all steps.
 litert::Expected<Buffers> Encode(litert::CompiledModel& model, const Ids& ids, const std::vector<std::string>& names) {
+  LITERT_RETURN_IF_ERROR(CheckLength("text", ids.size(), @limit));
   const std::vector<size_t> lengths = {@lengths};  // signatures @{encode}N
   const size_t length = *std::lower_bound(lengths.begin(), lengths.end(), ids.size());
   const std::string signature = "@encode" + std::to_string(length);
@@ -274,12 +292,20 @@ _ONNX = """#include <algorithm>
 #include <cstdint>
 #include <iostream>
 #include <limits>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <onnxruntime_cxx_api.h>
 
 using Ids = std::vector<int64_t>;
+
+// Throws if a text is empty or too long.
+void CheckLength(const std::string& what, size_t count, size_t limit) {
+  if (count >= 1 && count <= limit) return;
+  throw std::invalid_argument("A " + what + " can have 1 to " + std::to_string(limit) +
+                              " tokens. Received: " + std::to_string(count));
+}
 
 // Returns a tensor (1, N) that shares the memory of these ids.
 Ort::Value Tensor(Ids& ids) {
@@ -302,9 +328,15 @@ _ONNX_MAIN = """
 int main(int count, char** ids) {
   Ids text;
   for (int i = 1; i < count; ++i) text.push_back(std::stoll(ids[i]));
-  Ort::Env environment;
-  for (auto value : Answer(environment, text)) std::cout << value << " ";
-}"""
+  Ort::Env environment(ORT_LOGGING_LEVEL_ERROR, "");  // it would warn of every optional input
+  try {
+    for (auto value : Answer(environment, text)) std::cout << value << " ";
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\\n";
+    return 1;
+  }
+}
+"""
 
 _ONNX_STEPS = """// Returns the names of the caches of all layers, as inputs or as outputs of a step.
 std::vector<std::string> Names(const std::string& prefix) {
@@ -343,7 +375,7 @@ _ONNX_ENCODER = (
     _ONNX
     + """// Returns the values of @output for the token ids of a text.
 std::vector<float> Answer(Ort::Env& environment, Ids ids@segments) {
-  Ort::Session session(environment, "@file", Ort::SessionOptions{});
+@{checked}  Ort::Session session(environment, "@file", Ort::SessionOptions{});
   Ort::IoBinding binding(session);
   Ids mask(ids.size(), 1);
   @inputs
@@ -360,6 +392,7 @@ _ONNX_DECODER = (
     + _ONNX_STEPS
     + """// Continues the token ids of a prompt by greedy search; returns at most 40 new ids.
 Ids Answer(Ort::Env& environment, Ids tokens) {
+  CheckLength("prompt", tokens.size(), @limit);
   Ort::Session session(environment, "@file", Ort::SessionOptions{});
   const auto past = Names("@past");
   auto names = Names("@present");
@@ -391,7 +424,7 @@ _ONNX_ENCODER_DECODER = (
     + _ONNX_STEPS
     + """// Generates at most 40 token ids from those of a text with @{with_prefix}the end token after it.
 Ids Answer(Ort::Env& environment, Ids ids) {
-  Ort::Session encoder(environment, "@encoder_file", Ort::SessionOptions{});
+@{checked}  Ort::Session encoder(environment, "@encoder_file", Ort::SessionOptions{});
   Ort::Session decoder(environment, "@file", Ort::SessionOptions{});
   Ids mask(ids.size(), 1);
   Ort::IoBinding encoding(encoder);

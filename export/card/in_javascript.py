@@ -6,6 +6,8 @@ from pathlib import Path
 
 from kerasformer import tested
 from kerasformer.bundle import Manifest
+from kerasformer.export.card.program import ProgramFile
+from kerasformer.export.card.quoting import code
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.targets import TARGETS, Target
 
@@ -19,8 +21,18 @@ both.
 """
 
 
-def section(manifest: Manifest, target: Target, folder: Path) -> str:
-    """Returns the section of a browser runtime if such models are tested there and it is not the target anyway."""
+def program(manifest: Manifest, target: Target, folder: Path) -> ProgramFile | None:
+    """Returns the page of a browser runtime if such models are tested there and it is not the target anyway."""
+    page = _page(manifest, target, folder)
+    if not page:
+        return None
+    runtime = TARGETS[_TARGETS[manifest.format]]
+    further = [name for name in runtime.app_files if name not in target.app_files and (folder / name).is_file()]
+    needs = ", ".join([page.partition("\n")[0].removeprefix("## "), *map(code, further)])
+    return ProgramFile("javascript.md", "JavaScript", needs, page)
+
+
+def _page(manifest: Manifest, target: Target, folder: Path) -> str:
     name, info = _TARGETS.get(manifest.format, ""), manifest.info
     if name in ("", target.name) or not tested.runtimes()[name].covers(info.task, info.model_type):
         return ""

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Kind, Manifest
-from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, rules, takes_segments, values
+from kerasformer.export.card.program import (
+    Program,
+    ProgramFile,
+    inputs,
+    kind,
+    main_file,
+    prefills,
+    rules,
+    takes_segments,
+    values,
+)
 from kerasformer.export.card.quoting import code, kotlin
 
 
-def section(manifest: Manifest) -> str:
-    """Returns the section with a class that runs the model on token ids."""
-    program = _PROGRAMS.get(kind(manifest)) if manifest.format == "tflite" else None
-    if program is None:
-        return ""
-    filled = Program(program).substitute(
+def program(manifest: Manifest) -> ProgramFile | None:
+    """Returns a class that runs the model on token ids."""
+    if manifest.format != "tflite" or kind(manifest) not in _PROGRAMS:
+        return None
+    name, template = _PROGRAMS[kind(manifest)]
+    source = Program(template).substitute(
         values(manifest, kotlin, "$it"),
         **rules(manifest, _FORBIDDEN, _FIRST),
         prefills=prefills(manifest, '"{name}" to {length}'),
@@ -20,15 +30,8 @@ def section(manifest: Manifest) -> str:
         segments=", segments: IntArray = IntArray(ids.size)" if takes_segments(manifest) else "",
     )
     version = manifest.versions.get("ai-edge-litert", "2.3.0")
-    return f"""## Kotlin (Android)
-
-Gradle: `implementation("com.google.ai.edge.litert:litert:{version}")`. Add {code(main_file(manifest))} to the assets.
-Token ids must come from `tokenizer.json`, which any library for Hugging Face tokenizers can load.
-
-```kotlin
-{filled}
-```
-"""
+    needs = f'`implementation("com.google.ai.edge.litert:litert:{version}")`; {code(main_file(manifest))} in the assets'
+    return ProgramFile(f"{name}.kt", "Kotlin (Android)", needs, source)
 
 
 _INPUTS = {
@@ -48,6 +51,7 @@ class TextEncoder(context: Context) : AutoCloseable {
 
     /** Returns the outputs for the token ids of a text, by name. */
     fun run(ids: IntArray@segments): Map<String, FloatArray> {
+        require(ids.size in 1..@limit) { "A text can have 1 to @limit tokens. Received: ${ids.size}" }
         val length = lengths.first { it >= ids.size }
         val signature = "@forward$length"
         val inputs = mapOf(
@@ -61,7 +65,8 @@ class TextEncoder(context: Context) : AutoCloseable {
     }
 
     override fun close() = model.close()
-}"""
+}
+"""
 
 _FORBIDDEN = """            for (never in listOf(@ids)) scores[never] = Float.NEGATIVE_INFINITY
 """
@@ -86,6 +91,7 @@ class TextGenerator(context: Context) : AutoCloseable {
 
     /** Continues the token ids of a prompt by greedy search; returns at most [count] new ids. */
     fun generate(prompt: IntArray, count: Int = 40): List<Int> {
+        require(prompt.size in 1..@limit) { "A prompt can have 1 to @limit tokens. Received: ${prompt.size}" }
         caches.values.forEach { it.writeFloat(FloatArray(it.readFloat().size)) }
         var position = 0
         for ((signature, length) in prefills) {
@@ -115,7 +121,8 @@ class TextGenerator(context: Context) : AutoCloseable {
     }
 
     override fun close() = model.close()
-}"""
+}
+"""
 
 _ENCODER_DECODER = """import android.content.Context
 import com.google.ai.edge.litert.Accelerator
@@ -137,6 +144,7 @@ class TextToTextGenerator(context: Context) : AutoCloseable {
 
     /** Generates at most [count] token ids from those of a text with @{with_prefix}the end token after it. */
     fun generate(ids: IntArray, count: Int = 40): List<Int> {
+        require(ids.size in 1..@limit) { "A text can have 1 to @limit tokens. Received: ${ids.size}" }
         encode(ids)
         caches.values.forEach { it.writeFloat(FloatArray(it.readFloat().size)) }
         steps.getValue("@memory_mask").writeInt(IntArray(@encoder_capacity) { if (it < ids.size) 1 else 0 })
@@ -165,6 +173,11 @@ class TextToTextGenerator(context: Context) : AutoCloseable {
     }
 
     override fun close() = model.close()
-}"""
+}
+"""
 
-_PROGRAMS: dict[str | None, str] = {"encoder": _ENCODER, "decoder": _DECODER, "encoder-decoder": _ENCODER_DECODER}
+_PROGRAMS: dict[str | None, tuple[str, str]] = {
+    "encoder": ("TextEncoder", _ENCODER),
+    "decoder": ("TextGenerator", _DECODER),
+    "encoder-decoder": ("TextToTextGenerator", _ENCODER_DECODER),
+}

@@ -1,9 +1,20 @@
-"""Python programs of a card: with this package, and with only LiteRT or ONNX Runtime."""
+"""Python of a card: a call of this package, and a program for LiteRT or ONNX Runtime without this package."""
 
 from __future__ import annotations
 
 from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Manifest
-from kerasformer.export.card.program import Program, inputs, kind, lacks_language, prefills, rules, values
+from kerasformer.export.card.program import (
+    Program,
+    ProgramFile,
+    inputs,
+    kind,
+    lacks_language,
+    length_check,
+    prefills,
+    rules,
+    text_prefix,
+    values,
+)
 from kerasformer.export.card.quoting import python
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
@@ -12,6 +23,8 @@ _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
 def with_this_package(manifest: Manifest) -> str:
     """Returns the section with `kf.pipeline`."""
     call = 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
+    if manifest.info.is_encoder_decoder and manifest.capacity:
+        call = f"pipe({_prefixed(manifest)}, max_new_tokens=40)"
     if manifest.info.task == "question-answering":
         call = 'pipe(question="Who?", context="A text.")'
     elif manifest.info.task in _CALLS:
@@ -20,7 +33,7 @@ def with_this_package(manifest: Manifest) -> str:
         call = f'pipe("A text.", tgt_lang={python(next(iter(manifest.info.languages.ids)))})'
     extra, wheel = _EXTRA[manifest.format], f"kerasformer-{manifest.versions.get('kerasformer', '0')}-py3-none-any.whl"
     absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
-    return f"""## Python
+    return f"""## kerasformer
 
 Install kerasformer with the extra `{extra}`, from a wheel (`pip install "{wheel}[{extra}]"`) or from a clone of its
 repository (`pip install "path/to/kerasformer[{extra}]"`). {absent} not needed.
@@ -34,30 +47,40 @@ print({call})
 """
 
 
-def runtime_alone(manifest: Manifest) -> str:
-    """Returns the section that calls the runtime directly, without this package."""
-    program = _PROGRAMS.get((manifest.format, kind(manifest)))
-    if program is None:
-        return ""
-    name, package = ("LiteRT", "ai-edge-litert") if manifest.format == "tflite" else ("ONNX Runtime", "onnxruntime")
+def program(manifest: Manifest) -> ProgramFile | None:
+    """Returns a program that calls the runtime directly, without this package."""
+    template = _PROGRAMS.get((manifest.format, kind(manifest)))
+    if template is None:
+        return None
+    package = "ai-edge-litert" if manifest.format == "tflite" else "onnxruntime"
     text, shown = _TEXTS.get(manifest.info.task, 'text = tokenizer.encode("A text.")'), _shown(manifest)
-    filled = Program(program).substitute(
+    source = Program(template).substitute(
         values(manifest, python),
         **rules(manifest, _FORBIDDEN, _FIRST),
-        json="import json\n\n" if "json." in text + shown else "",
+        imports=_imports(manifest.format == "tflite", "json." in text + shown),
+        interpreter=_LITERT_MODEL.replace("@file", values(manifest, python)["file"]),
+        checked=length_check(manifest, _CHECKED_PROMPT if kind(manifest) == "decoder" else _CHECKED_TEXT),
         prefills=prefills(manifest, '"{name}": {length}'),
         inputs=inputs(manifest, _INPUTS[manifest.format], python, "    "),
         text=text,
         shown=shown,
     )
-    return f"""## Python ({name} only)
+    further = [f", `{name}`" for name in ("config.json", "tokenizer_config.json") if f"/{name}" in source]
+    return ProgramFile("run.py", "Python", f"`pip install {package} tokenizers`{''.join(further)}", f"{source}\n")
 
-`pip install {package} tokenizers`
 
-```python
-{filled}
-```
-"""
+def _imports(litert: bool, json: bool) -> str:
+    """Returns the imports from Python's library."""
+    modules = ["json"] * json + ["os"] * litert
+    return "".join(f"import {name}\n" for name in modules) + "from pathlib import Path\n\n"
+
+
+def _prefixed(manifest: Manifest) -> str:
+    """Returns the argument for a text whose prefix the pipeline does not know, if the model has prefixes."""
+    prefix, known = text_prefix(manifest), manifest.info.prefixes()
+    if len(known) > 1:
+        return f'"A text.", prefix={python(prefix)}'
+    return python("A text." if known else f"{prefix}A text.")
 
 
 _CALLS = {
@@ -82,49 +105,63 @@ _INPUTS = {
     },
 }
 
-_LITERT_ENCODER = """@{json}import numpy as np
+_LITERT_MODEL = """stderr, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+os.dup2(null, 2)  # LiteRT logs to standard error while it loads a model, and has no setting for this
+try:
+    interpreter = Interpreter(f"{folder}/@file")
+    interpreter.allocate_tensors()
+finally:
+    os.dup2(stderr, 2)
+"""
+
+_CHECKED_TEXT = """if not 1 <= len(text) <= @limit:
+    raise ValueError(f"A text can have 1 to @limit tokens. Received: {len(text)}")
+"""
+_CHECKED_PROMPT = """if not 1 <= len(prompt) <= @limit:
+    raise ValueError(f"A prompt can have 1 to @limit tokens. Received: {len(prompt)}")
+"""
+
+_LITERT_ENCODER = """@{imports}import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 from tokenizers import Tokenizer
 
-folder = "path/to/this/folder"
+folder = Path(__file__).resolve().parents[1]
 lengths, pad = [@lengths], @pad  # signatures @{forward}N
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
-tokenizer.enable_truncation(max(lengths))
-interpreter = Interpreter(f"{folder}/@file")
-
+@{interpreter}
 @text
-length = next(n for n in lengths if n >= len(text))
+@{checked}length = next(n for n in lengths if n >= len(text))
 padding = length - len(text)
 answer = interpreter.get_signature_runner(f"@forward{length}")(
     @inputs
 )
 @shown"""
 
-_ONNX_ENCODER = """@{json}import numpy as np
+_ONNX_ENCODER = """@{imports}import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
 
-folder = "path/to/this/folder"
+folder = Path(__file__).resolve().parents[1]
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
-tokenizer.enable_truncation(@longest)
-session = onnxruntime.InferenceSession(f"{folder}/@file")
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 3  # errors alone: it would warn of every optional input
+session = onnxruntime.InferenceSession(f"{folder}/@file", options)
 
 @text
-names = [@outputs]
+@{checked}names = [@outputs]
 feeds = {
     @inputs
 }
 answer = dict(zip(names, session.run(names, feeds)))
 @shown"""
 
-_LITERT_DECODER = """import numpy as np
+_LITERT_DECODER = """@{imports}import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 from tokenizers import Tokenizer
 
-folder = "path/to/this/folder"
+folder = Path(__file__).resolve().parents[1]
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
-interpreter = Interpreter(f"{folder}/@file")
-details = interpreter.get_signature_runner("@step").get_input_details()
+@{interpreter}details = interpreter.get_signature_runner("@step").get_input_details()
 names = [f"{name}{i}" for i in range(@layers) for name in (@caches)]
 caches = {name: np.zeros(details[name]["shape"], np.float32) for name in names}
 
@@ -140,7 +177,7 @@ def step(signature, tokens, position):
 
 
 prompt = tokenizer.encode("Once upon a time").ids
-position = 0
+@{checked}position = 0
 for signature, length in {@prefills}.items():
     while len(prompt) - 1 - position >= length:
         step(signature, prompt[position : position + length], position)
@@ -154,19 +191,21 @@ while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
     tokens.append(token)
 print(tokenizer.decode(tokens))"""
 
-_ONNX_DECODER = """import numpy as np
+_ONNX_DECODER = """@{imports}import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
 
-folder = "path/to/this/folder"
+folder = Path(__file__).resolve().parents[1]
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
-session = onnxruntime.InferenceSession(f"{folder}/@file")
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 3  # errors alone: it would warn of every optional input
+session = onnxruntime.InferenceSession(f"{folder}/@file", options)
 layers = [f"{i}{kind}" for i in range(@layers) for kind in (@kinds)]
 past = {f"@past{name}": np.zeros((1, @heads, 0, @size), np.float32) for name in layers}
 present = [f"@present{name}" for name in layers]
 
 prompt = tokenizer.encode("Once upon a time").ids
-tokens, new = list(prompt), list(prompt)
+@{checked}tokens, new = list(prompt), list(prompt)
 while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
     feeds = {
         "@ids": np.array([new]),
@@ -187,18 +226,16 @@ _FORBIDDEN = """    scores[[@ids]] = -np.inf  # never generated
 _FIRST = """    token = @id if len(tokens) == 1 else token  # the first token of every answer
 """
 
-_LITERT_ENCODER_DECODER = """import numpy as np
+_LITERT_ENCODER_DECODER = """@{imports}import numpy as np
 from ai_edge_litert.interpreter import Interpreter
 from tokenizers import Tokenizer
 
-folder = "path/to/this/folder"
+folder = Path(__file__).resolve().parents[1]
 lengths, pad = [@lengths], @pad  # signatures @{encode}N
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
-tokenizer.enable_truncation(max(lengths))
-interpreter = Interpreter(f"{folder}/@file")
-
+@{interpreter}
 text = tokenizer.encode("@{prefix}A text.")
-length = next(n for n in lengths if n >= len(text))
+@{checked}length = next(n for n in lengths if n >= len(text))
 padding = length - len(text)
 cross_caches = interpreter.get_signature_runner(f"@encode{length}")(
     @text_ids=np.array([text.ids + [pad] * padding], np.int32),
@@ -226,21 +263,22 @@ while len(tokens) <= min(40, @capacity):
     tokens.append(token)
 print(tokenizer.decode(tokens))"""
 
-_ONNX_ENCODER_DECODER = """import numpy as np
+_ONNX_ENCODER_DECODER = """@{imports}import numpy as np
 import onnxruntime
 from tokenizers import Tokenizer
 
-folder = "path/to/this/folder"
+folder = Path(__file__).resolve().parents[1]
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
-tokenizer.enable_truncation(@longest)
-encoder = onnxruntime.InferenceSession(f"{folder}/@encoder_file")
-decoder = onnxruntime.InferenceSession(f"{folder}/@file")
+options = onnxruntime.SessionOptions()
+options.log_severity_level = 3  # errors alone: it would warn of every optional input
+encoder = onnxruntime.InferenceSession(f"{folder}/@encoder_file", options)
+decoder = onnxruntime.InferenceSession(f"{folder}/@file", options)
 layers = [f"{i}{kind}" for i in range(@layers) for kind in (@kinds)]
 past = {f"@past{name}": np.zeros((1, @heads, 0, @size), np.float32) for name in layers}
 present = [f"@present{name}" for name in layers]
 
 text = tokenizer.encode("@{prefix}A text.")
-ids, mask = np.array([text.ids]), np.array([text.attention_mask])
+@{checked}ids, mask = np.array([text.ids]), np.array([text.attention_mask])
 (states,) = encoder.run(["@states"], {"@text_ids": ids, "@text_mask": mask})
 tokens = [@start]
 while len(tokens) <= min(40, @capacity):

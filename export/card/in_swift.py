@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Kind, Manifest
-from kerasformer.export.card.program import Program, inputs, kind, main_file, prefills, rules, takes_segments, values
+from kerasformer.export.card.program import (
+    Program,
+    ProgramFile,
+    inputs,
+    kind,
+    main_file,
+    prefills,
+    rules,
+    takes_segments,
+    values,
+)
 from kerasformer.export.card.quoting import code, swift
 
 
-def section(manifest: Manifest) -> str:
-    """Returns the section with a class that runs the model on token ids."""
-    program = _PROGRAMS.get(kind(manifest)) if manifest.format == "tflite" else None
-    if program is None:
-        return ""
+def program(manifest: Manifest) -> ProgramFile | None:
+    """Returns a class that runs the model on token ids."""
+    if manifest.format != "tflite" or kind(manifest) not in _PROGRAMS:
+        return None
+    name, template = _PROGRAMS[kind(manifest)]
     lines = rules(manifest, _FORBIDDEN, _FIRST)
-    filled = Program(_SIGNATURE + program).substitute(
+    source = Program(_SIGNATURE + template).substitute(
         values(manifest, swift, r"\($0)"),
         **lines,
         variable="var" if lines["forbidden"] else "let",
@@ -21,16 +31,9 @@ def section(manifest: Manifest) -> str:
         inputs=inputs(manifest, _INPUTS, swift, " " * 8),
         segments=", segments: [Int32] = []" if takes_segments(manifest) else "",
     )
-    return f"""## Swift (iOS, macOS)
-
-Swift package `https://github.com/google-ai-edge/LiteRT`, branch `release/2.3.0`, product `LiteRT`. Add
-{code(main_file(manifest))} to the resources. Token ids must come from `tokenizer.json`, which any library for Hugging
-Face tokenizers can load.
-
-```swift
-{filled}
-```
-"""
+    package = "package `https://github.com/google-ai-edge/LiteRT`, branch `release/2.3.0`, product `LiteRT`"
+    needs = f"{package}; {code(main_file(manifest))} in the resources"
+    return ProgramFile(f"{name}.swift", "Swift (iOS, macOS)", needs, source)
 
 
 _INPUTS = {
@@ -42,6 +45,14 @@ _INPUTS = {
 
 _SIGNATURE = """import Foundation
 import LiteRT
+
+struct WrongLength: LocalizedError {
+    let errorDescription: String?
+
+    init(_ what: String, limit: Int, received: Int) {
+        errorDescription = "A \\(what) can have 1 to \\(limit) tokens. Received: \\(received)"
+    }
+}
 
 /// A signature of the model with its buffers, by name.
 final class Signature {
@@ -84,6 +95,7 @@ _ENCODER = """final class TextEncoder {
 
     /// Returns the outputs for the token ids of a text, by name.
     func run(_ ids: [Int32]@segments) throws -> [String: [Float]] {
+        guard 1...@limit ~= ids.count else { throw WrongLength("text", limit: @limit, received: ids.count) }
         let length = lengths.first { $0 >= ids.count }!
         func padded(_ values: [Int32], with pad: Int32) -> [Int32] {
             values + Array(repeating: pad, count: length - values.count)
@@ -93,7 +105,8 @@ _ENCODER = """final class TextEncoder {
         try forward.run()
         return try forward.outputs.mapValues { try $0.read() }  // @outputs
     }
-}"""
+}
+"""
 
 _FORBIDDEN = """            for never in [@ids] { scores[never] = -.infinity }
 """
@@ -122,6 +135,7 @@ _DECODER = """final class TextGenerator {
 
     /// Continues the token ids of a prompt by greedy search; returns at most `count` new ids.
     func generate(_ prompt: [Int32], count: Int = 40) throws -> [Int32] {
+        guard 1...@limit ~= prompt.count else { throw WrongLength("prompt", limit: @limit, received: prompt.count) }
         for cache in caches.values { try cache.write((cache.read() as [Float]).map { _ in Float(0) }) }
         var position = 0
         for (name, length) in prefills {
@@ -149,7 +163,8 @@ _DECODER = """final class TextGenerator {
         try signature.inputs["@slots"]!.write(tokens.indices.map { Int32(position + $0) })
         try signature.run()
     }
-}"""
+}
+"""
 
 _ENCODER_DECODER = """final class TextToTextGenerator {
     private let model: CompiledModel
@@ -168,6 +183,7 @@ _ENCODER_DECODER = """final class TextToTextGenerator {
 
     /// Generates at most `count` token ids from those of a text with @{with_prefix}the end token after it.
     func generate(_ ids: [Int32], count: Int = 40) throws -> [Int32] {
+        guard 1...@limit ~= ids.count else { throw WrongLength("text", limit: @limit, received: ids.count) }
         try encode(ids)
         for name in caches {
             let cache = decode.inputs[name]!
@@ -197,6 +213,11 @@ _ENCODER_DECODER = """final class TextToTextGenerator {
         for name in encode.outputs.keys { encode.outputs[name] = decode.inputs[name] }  // keys and values of the text
         try encode.run()
     }
-}"""
+}
+"""
 
-_PROGRAMS: dict[str | None, str] = {"encoder": _ENCODER, "decoder": _DECODER, "encoder-decoder": _ENCODER_DECODER}
+_PROGRAMS: dict[str | None, tuple[str, str]] = {
+    "encoder": ("TextEncoder", _ENCODER),
+    "decoder": ("TextGenerator", _DECODER),
+    "encoder-decoder": ("TextToTextGenerator", _ENCODER_DECODER),
+}

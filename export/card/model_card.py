@@ -1,4 +1,4 @@
-"""Writing of a bundle's model card."""
+"""Writing of a bundle's model card, and of the programs and pages to which it links."""
 
 from __future__ import annotations
 
@@ -8,16 +8,32 @@ from pathlib import Path
 from kerasformer.bundle import Manifest
 from kerasformer.export.card import in_cpp, in_javascript, in_kotlin, in_python, in_swift
 from kerasformer.export.card import token_section as tokens
-from kerasformer.export.card.about import adapters, introduction, languages, settings, tensors
+from kerasformer.export.card.about import (
+    adapters,
+    fidelity,
+    languages,
+    measured,
+    recipe,
+    settings,
+    shipped,
+    tensors,
+    title,
+)
 from kerasformer.export.card.credits import NONE, Credits
+from kerasformer.export.card.program import FOLDER, ProgramFile, kind, limit
 from kerasformer.export.targets import Target
 from kerasformer.tokenization import has_tokenizer
+
+TENSORS, TOKENS = "tensors.md", "tokens.md"
+"""Names of the pages about inputs and outputs, and about tests of a tokenizer."""
 
 
 def write_card(
     folder: Path, manifest: Manifest, target: Target, credits: Credits = NONE, added: Sequence[Path] = ()
 ) -> None:
-    """Writes `README.md` into a bundle, with the checkpoint's own card and licence beside it.
+    """Writes `README.md` and the folder `programs` into a bundle, with the checkpoint's own card and licence.
+
+    The card tells what an app ships and how to run it; everything longer is a file beside it.
 
     Args:
         folder: Folder of the bundle, with all other files.
@@ -28,19 +44,50 @@ def write_card(
     """
     # Without `tokenizer.json`, only programs that take token ids.
     portable = (folder / "tokenizer.json").exists() or not has_tokenizer(folder)
-    parts = [*introduction(folder, manifest, credits, added), in_python.with_this_package(manifest)]
-    parts += [] if portable else [tokens.WITHOUT_FILE]
-    section = adapters(manifest)
-    parts += [section]
-    parts += [languages(manifest), settings(manifest), target.card(manifest, folder), tensors(manifest)]
-    # The programs pass no adapters, which a TFLite file requires, and caches of float32.
-    if manifest.cache_dtype in (None, "float32") and not (section and manifest.format == "tflite"):
-        parts += [in_python.runtime_alone(manifest)] if portable else []
-        parts += [in_kotlin.section(manifest), in_swift.section(manifest)]
-        parts += [in_javascript.section(manifest, target, folder)] if portable else []
-        parts += [in_cpp.section(manifest)]
-    parts += [tokens.section(manifest, target, folder)] if portable else []
-    parts += [credits.section()]
+    programs = _programs(manifest, target, folder, portable)
+    pages = {TENSORS: tensors(manifest), TOKENS: tokens.section(manifest, target, folder) if portable else ""}
+    parts = [title(manifest, credits), shipped(manifest, target.shipped(manifest, folder, added), folder)]
+    parts += [target.card(manifest, folder), in_python.with_this_package(manifest)]
+    parts += [_table(manifest, programs, bool(pages[TOKENS])), "" if portable else tokens.WITHOUT_FILE]
+    parts += [adapters(manifest), languages(manifest), settings(manifest)]
+    parts += [recipe(manifest), fidelity(manifest), measured(manifest), _SEE]
     text = credits.front_matter(manifest.info.task) + "\n".join(part for part in parts if part)
-    (folder / "README.md").write_text(text, encoding="utf-8", errors="replace")
+    files = {f"{FOLDER}/{program.name}": program.source for program in programs}
+    files |= {f"{FOLDER}/{name}": page for name, page in pages.items() if page}
+    (folder / FOLDER).mkdir(exist_ok=True)
+    for name, content in {"README.md": text, **files}.items():
+        (folder / name).write_text(content, encoding="utf-8", errors="replace")
     credits.write(folder)
+
+
+def _programs(manifest: Manifest, target: Target, folder: Path, portable: bool) -> list[ProgramFile]:
+    """Returns the programs beside the card; none for a bundle with adapters in TFLite or with caches of int8."""
+    # The programs pass no adapters, which a TFLite file requires, and caches of float32.
+    if manifest.cache_dtype not in (None, "float32") or (adapters(manifest) and manifest.format == "tflite"):
+        return []
+    programs = [in_kotlin.program(manifest), in_swift.program(manifest), in_cpp.program(manifest)]
+    if portable:
+        programs += [in_javascript.program(manifest, target, folder), in_python.program(manifest)]
+    return [program for program in programs if program is not None]
+
+
+def _table(manifest: Manifest, programs: Sequence[ProgramFile], has_page: bool) -> str:
+    """Returns the section that lists the programs."""
+    if not programs:
+        return ""
+    rows = "\n".join(program.row for program in programs)
+    what = "prompt" if kind(manifest) == "decoder" else "text"
+    bound = "" if limit(manifest) is None else f"A {what} that is empty or too long is an error in each of them.\n"
+    native = "Kotlin, Swift and C++ take" if manifest.format == "tflite" else "C++ takes"
+    test = f"\n[{FOLDER}/{TOKENS}]({FOLDER}/{TOKENS}) tests such a library." if has_page else ""
+    return f"""## Programs
+
+| language | program | needs |
+|---|---|---|
+{rows}
+
+{bound}{native} token ids, for which an app uses a library that reads Hugging Face's `tokenizer.json`.{test}
+"""
+
+
+_SEE = f"[{FOLDER}/{TENSORS}]({FOLDER}/{TENSORS}) lists the inputs and outputs of all signatures.\n"

@@ -3,12 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from string import Template
 from typing import Any
 
 from kerasformer.bundle import Kind, Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, DECODE, DECODER_MODEL, MODEL, around_layer, forward_name
 from kerasformer.export.card.quoting import Quote
+
+FOLDER = "programs"
+"""Folder of a bundle with the programs and pages to which its card links."""
+
+
+@dataclass(frozen=True)
+class ProgramFile:
+    """A program beside the card.
+
+    Attributes:
+        name: Name of the file in `FOLDER`.
+        title: Language and platform.
+        needs: What to install for it, in Markdown.
+        source: Content of the file.
+    """
+
+    name: str
+    title: str
+    needs: str
+    source: str
+
+    @property
+    def row(self) -> str:
+        """Row of the card's table of programs."""
+        return f"| {self.title} | [{FOLDER}/{self.name}]({FOLDER}/{self.name}) | {self.needs} |"
 
 
 class Program(Template):
@@ -48,10 +74,10 @@ def values(manifest: Manifest, quote: Quote, number: str = "") -> dict[str, str]
         "pad": str(info.input_padding),
         "ends": numbers(info.eos_token_id),
         "start": start_token(manifest),
-        "prefix": quote(info.prefix)[1:-1],
-        "with_prefix": f'"{quote(info.prefix)[1:-1]}" before it and ' if info.prefix else "",
+        "prefix": quote(text_prefix(manifest))[1:-1],
+        "with_prefix": f'"{quote(text_prefix(manifest))[1:-1]}" before it and ' if text_prefix(manifest) else "",
         "lengths": numbers(lengths),
-        "longest": str(max(lengths, default=info.max_length or 512)),
+        "limit": str(limit(manifest)),
         "capacity": str(manifest.capacity),
         "encoder_capacity": str(manifest.encoder_capacity),
         "layers": str(len(keys)),
@@ -77,6 +103,32 @@ def interface_names(manifest: Manifest, quote: Quote) -> dict[str, str]:
     named |= {"states": next(iter(reader.outputs)), "step": DECODE}
     named |= {str(role): _beginning(manifest, role) for role in (Role.FORWARD, Role.ENCODE)}
     return {key: quote(name)[1:-1] for key, name in named.items()}
+
+
+def limit(manifest: Manifest) -> int | None:
+    """Returns the number of tokens that a text may have: that of a prompt and its answer together, for a decoder."""
+    if manifest.of_role(Role.DECODE) and not manifest.info.is_encoder_decoder:
+        return manifest.capacity
+    return manifest.encoder_capacity or max(lengths_of(manifest), default=manifest.info.max_length)
+
+
+def length_check(manifest: Manifest, lines: str) -> str:
+    """Returns the lines of a program that refuse a text of too many tokens, empty if the model has no limit.
+
+    Args:
+        manifest: Manifest of the bundle.
+        lines: The lines, with `@limit` for the largest number of tokens.
+    """
+    return "" if limit(manifest) is None else Program(lines).substitute(limit=limit(manifest))
+
+
+def text_prefix(manifest: Manifest) -> str:
+    """Returns what a program puts before a text: the prefix for the task, or the first one of the model's.
+
+    A T5 that was exported for text2text-generation has a prefix for each task that it was trained for.
+    """
+    info = manifest.info
+    return info.prefix or (info.sample_prefix if info.is_encoder_decoder else "")
 
 
 def main_file(manifest: Manifest) -> str:

@@ -1,4 +1,4 @@
-"""Section of a card with code by which an app checks its tokenizer on the bundle's test texts."""
+"""Page with code by which an app checks its tokenizer on the bundle's test texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LANGUAGES = {"tflite": ("python", "kotlin", "swift", "javascript"), "onnx": ("p
 
 
 def section(manifest: Manifest, target: Target, folder: Path) -> str:
-    """Returns the section with code in each language that runs this format; empty if an app handles no tokens."""
+    """Returns the page with code in each language that runs this format; empty if an app handles no tokens."""
     if target.tokenizes or not (folder / FILE).is_file():
         return ""
     blocks = [f"```{name}\n{_CODE[name]}```\n" for name in _LANGUAGES.get(manifest.format, ("python",))]
@@ -21,13 +21,13 @@ def section(manifest: Manifest, target: Target, folder: Path) -> str:
 
 WITHOUT_FILE = f"""## Tokens
 
-The rules of this tokenizer cannot be written as `tokenizer.json`, so the programs below take token ids. Tokenize texts
+The rules of this tokenizer cannot be written as `tokenizer.json`, so the programs take token ids. Tokenize texts
 with kerasformer, or with `AutoTokenizer.from_pretrained(folder)` of transformers. `{FILE}` contains test texts with
 their correct ids, including special tokens. If the model has the input `langs`, it is the id of the language of each
 token, from `lang2id` in `config.json`, or -1 for no language.
 """
 
-_ABOUT = f"""## Tokens
+_ABOUT = f"""# Tests of a tokenizer
 
 Tokenizer libraries in other languages may implement the rules of `tokenizer.json` incompletely or differently, and the
 model then silently answers to a different text. `{FILE}` contains test texts with their correct ids, including special

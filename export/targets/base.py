@@ -33,6 +33,7 @@ class Target:
         tokenizes: Whether it takes texts, so that an app handles no token ids.
         lengths: Default lengths for which an encoder is compiled; those beyond the model's limit are dropped.
         rolling_caches: Layers with a sliding window may have caches shorter than the text (`TensorInfo.margin`).
+        app_files: Files beside the model that an app needs, of those that the bundle has.
     """
 
     name: str = ""
@@ -44,6 +45,7 @@ class Target:
     tokenizes: bool = False
     lengths: Sequence[int] = ENCODER_LENGTHS
     rolling_caches: bool = True
+    app_files: Sequence[str] = ("tokenizer.json",)
 
     def with_requirements(self, options: ExportOptions) -> ExportOptions:
         """Returns the options with the values that this runtime requires.
@@ -134,6 +136,20 @@ class Target:
             The files that were added or changed.
         """
         return ()
+
+    def shipped(self, manifest: Manifest, folder: Path, added: Sequence[Path]) -> list[str]:
+        """Returns the files that an app needs, relative to the folder: by default models, weights and `app_files`.
+
+        Args:
+            manifest: Manifest of the bundle.
+            folder: Folder with all files of the bundle except the manifest and the card.
+            added: Files that `finish` added or changed.
+        """
+        models = sorted({signature.file for signature in manifest.signatures.values()})
+        weights = sorted([*folder.rglob("*.onnx_data*"), *folder.glob("variables/*")])
+        others = [folder / name for name in self.app_files if (folder / name).is_file()]
+        paths = (path.relative_to(folder).as_posix() for path in (*weights, *added, *others))
+        return list(dict.fromkeys([*models, *paths]))
 
     def card(self, manifest: Manifest, folder: Path) -> str:
         """Returns a section of the model card: how to run the bundle with this runtime.

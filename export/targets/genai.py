@@ -59,6 +59,7 @@ class Genai(Target):
     """onnxruntime-genai, for decoders."""
 
     name = "genai"
+    app_files = ("tokenizer.json", "tokenizer_config.json")
     summary = "onnxruntime-genai: decoders in Python, C++, C# and Java"
     required_options = {"format": "onnx"}
     attention = AttentionSupport(caches_may_differ=False)  # it creates all empty caches with the same shape

@@ -15,6 +15,7 @@ from kerasformer.bundle.interface import ENCODER_MODEL, MODEL
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
+from kerasformer.export.card.program import text_prefix
 from kerasformer.export.card.quoting import python
 from kerasformer.export.options import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target
@@ -60,6 +61,13 @@ class Optimum(Target):
     """optimum: ONNX Runtime behind the classes and pipelines of transformers."""
 
     name = "optimum"
+    app_files = (
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "special_tokens_map.json",
+    )
     summary = "optimum: ONNX Runtime behind the classes and pipelines of transformers 4"
     required_options = {"format": "onnx"}
     inputs = TOKENIZED
@@ -158,4 +166,7 @@ def _call(manifest: Manifest) -> str:
     # Without these arguments, the two pipelines sample and search with four beams, whatever the model's defaults.
     beams = manifest.info.generation.get("num_beams", 1)
     argument = "do_sample=False" if manifest.info.task == "text-generation" else f"num_beams={beams}"
-    return f'pipe("Once upon a time", max_new_tokens=40, {argument})'
+    text = "Once upon a time"
+    if manifest.info.is_encoder_decoder:
+        text = "A text." if len(manifest.info.prefixes()) == 1 else f"{text_prefix(manifest)}A text."
+    return f"pipe({python(text)}, max_new_tokens=40, {argument})"

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
+from kerasformer.export.card.program import text_prefix
 from kerasformer.export.card.quoting import python
 from kerasformer.export.targets.base import Target
 from kerasformer.tokenization import has_tokenizer
@@ -31,7 +32,7 @@ def _signature(manifest: Manifest) -> str:
 
 def _text(manifest: Manifest) -> str:
     """Returns an example text with the task prefix of the model, if any."""
-    return f"{manifest.info.prefix}A text."
+    return f"{text_prefix(manifest)}A text."
 
 
 def _tensorflow(manifest: Manifest, folder: Path) -> str:

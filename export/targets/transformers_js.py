@@ -41,6 +41,7 @@ from typing import Any
 from kerasformer.architectures import DECODER, find
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError, argument
+from kerasformer.export.card.program import kind, limit, text_prefix
 from kerasformer.export.card.quoting import code, javascript
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.graph.functions import Function
@@ -139,6 +140,7 @@ class TransformersJs(Target):
     required_options = {"format": "onnx"}
     inputs = TOKENIZED
     reads_tokenizer = True
+    app_files = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """See `Target.check`."""
@@ -233,7 +235,7 @@ import {{ {imports} }} from "@huggingface/transformers";
 
 env.allowRemoteModels = false;
 {_opened(manifest, 'path.resolve("path/to/this/folder")')}
-console.log({_call(manifest)});
+{_checked(manifest)}console.log({_call(manifest)});
 ```
 
 In a browser, with this folder beside the page, named `model`:
@@ -247,7 +249,7 @@ In a browser, with this folder beside the page, named `model`:
   env.allowLocalModels = true;
   env.localModelPath = "./";
 {indent(_opened(manifest, '"model"'), "  ")}
-  document.body.append(JSON.stringify({_call(manifest)}));
+{indent(_checked(manifest), "  ")}  document.body.append(JSON.stringify({_call(manifest)}));
 </script>
 ```
 {_remarks(manifest)}"""
@@ -311,12 +313,42 @@ def _opened(manifest: Manifest, folder: str) -> str:
     if task not in _CLASSES:
         return f'const pipe = await pipeline("{task}", {folder});'
     if manifest.info.embedding is not None:
-        texts = f"[{javascript(example(manifest.info.embedding))}], {{ padding: true, truncation: true }}"
+        texts = f"[{javascript(example(manifest.info.embedding))}], {{ padding: true }}"
     else:
-        texts = '["A query.", "A query."], { text_pair: ["A text.", "Another text."], padding: true, truncation: true }'
+        texts = '["A query.", "A query."], { text_pair: ["A text.", "Another text."], padding: true }'
     return f"""const tokenizer = await AutoTokenizer.from_pretrained({folder});
 const model = await {_CLASSES[task]}.from_pretrained({folder});
 const inputs = tokenizer({texts});"""
+
+
+def _checked(manifest: Manifest) -> str:
+    """Returns code with the example text that refuses one of too many tokens, which a pipeline would truncate."""
+    task, longest = manifest.info.task, limit(manifest)
+    what, length, lines = "text", "pipe.tokenizer.encode(text).length", f"const text = {_text(manifest)};\n"
+    if task in _CLASSES:
+        length, lines = "inputs.input_ids.dims.at(-1)", ""
+    elif task == "question-answering":
+        length = "pipe.tokenizer.encode(question, { text_pair: context }).length"
+        lines = 'const [question, context] = ["Who?", "A text."];\n'
+    elif task == ZERO_SHOT:
+        return lines  # the length depends on each class
+    elif kind(manifest) == "decoder":
+        what = "prompt"
+    if longest is None:
+        return lines
+    return f"""{lines}const length = {length};
+if (!length || length > {longest}) throw new Error(`A {what} can have 1 to {longest} tokens. Received: ${{length}}`);
+"""
+
+
+def _text(manifest: Manifest) -> str:
+    """Returns an example text, with a prefix that the pipeline does not add."""
+    if manifest.info.task == "fill-mask":
+        return "`A ${pipe.tokenizer.mask_token} text.`"
+    if kind(manifest) == "decoder":
+        return '"Once upon a time"'
+    added = len(manifest.info.prefixes()) == 1
+    return javascript("A text." if added else f"{text_prefix(manifest)}A text.")
 
 
 def _call(manifest: Manifest) -> str:
@@ -327,16 +359,16 @@ def _call(manifest: Manifest) -> str:
     if task == RANKING:
         return "(await model(inputs)).logits.tolist()"
     if task == ZERO_SHOT:
-        return 'await pipe("A text.", ["a class", "another class"])'
+        return 'await pipe(text, ["a class", "another class"])'
     if task == "question-answering":
-        return 'await pipe("Who?", "A text.")'
-    if task == "fill-mask":
-        return "await pipe(`A ${pipe.tokenizer.mask_token} text.`)"
+        return "await pipe(question, context)"
     if task == "feature-extraction":
-        return '(await pipe("A text.")).tolist()'
+        return "(await pipe(text)).tolist()"
+    if kind(manifest) == "decoder":
+        return f"await pipe(text, {{ max_new_tokens: Math.min(40, {(manifest.capacity or 0) + 1} - length) }})"
     if manifest.capacity:
-        return 'await pipe("Once upon a time", { max_new_tokens: 40 })'
-    return 'await pipe("A text.")'
+        return f"await pipe(text, {{ max_new_tokens: {min(40, manifest.capacity)} }})"
+    return "await pipe(text)"
 
 
 def _remarks(manifest: Manifest) -> str:

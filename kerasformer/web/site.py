@@ -36,8 +36,8 @@ from kerasformer.web.vendor import vendor
 PAGE = Path(__file__).with_name("page")
 
 _ENGINES = {"tflite": "litert", "onnx": "onnx"}
-_OMITTED = {"README.md", "MODEL_CARD.md", bundle.REFERENCES}
-"""Files of a bundle that a browser does not need, or of which it needs only a part or another form."""
+_OMITTED = ("README.md", "MODEL_CARD.md", bundle.REFERENCES, "programs/")
+"""Files and folders of a bundle that a browser does not need, or of which it needs only a part or another form."""
 _CARD = "model_card.txt"
 """The model card: all web hosts serve it as text, while some convert Markdown and browsers may only download it."""
 _REFERENCES = "references.json"
@@ -297,7 +297,7 @@ def _write_model(folder: Path, name: str, members: list[_SiteBundle], given_text
 
 def _write_bundle(folder: Path, base: str, member: _SiteBundle, given_texts: bool) -> dict[str, Any]:
     """Copies the files of a bundle that the page needs; returns its entry for `site.json`."""
-    names = [MANIFEST, *sorted(set(member.manifest.files) - _OMITTED)]
+    names = [MANIFEST, *sorted(name for name in member.manifest.files if not name.startswith(_OMITTED))]
     references = None
     card = ModelCard()
 

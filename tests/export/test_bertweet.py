@@ -8,6 +8,7 @@ import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import ExportError
 from kerasformer.tokenization import load_tokenizer
+from tests.code_blocks import card_texts
 from tests.tokenization.conftest import write
 from tests.tokenization.test_bertweet import TWEETS, files
 
@@ -32,7 +33,7 @@ def test_a_bundle_has_the_files_of_the_tokenizer(model, tmp_path):
     texts = [text for text in TWEETS if len(model.tokenizer.encode(text)) <= 128]
     for answer, other in zip(pipe(texts), expected(texts), strict=True):
         assert answer["label"] == other["label"] and answer["score"] == pytest.approx(other["score"], abs=1e-5)
-    card = (folder / "README.md").read_text(encoding="utf-8")
+    card = card_texts(folder)
     assert "cannot be written as `tokenizer.json`" in card and "Tokenizer.from_file" not in card
     again = zoo.load(model.save_pretrained(tmp_path / "checkpoint"))
     assert [again.tokenizer.encode(text) for text in texts] == [model.tokenizer.encode(text) for text in texts]

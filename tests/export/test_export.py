@@ -36,6 +36,7 @@ from kerasformer.fidelity.comparison import compare
 from kerasformer.runtime import ENGINES, open_engine
 from kerasformer.tasks import PRETRAINING
 from kerasformer.tokenization.truncation import TruncationWarning
+from tests.code_blocks import card_texts
 from tests.export.other_backend import exported_on_jax
 from tests.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, shared_bundle, shared_model, size_options
 from tests.grids import grid, repeats
@@ -517,7 +518,7 @@ def test_a_bundle_is_complete(format):
 @pytest.mark.parametrize("format", IN_FLOAT32)
 def test_the_card_lists_files_signatures_and_tensors(name, format):
     folder = shared_bundle(name, format)
-    card, manifest = (folder / "README.md").read_text(), bundle.read(folder)
+    card, manifest = card_texts(folder), bundle.read(folder)
     for signature_name, signature in manifest.signatures.items():
         assert f"`{signature_name}`" in card and f"in `{signature.file}`" in card
         for tensor in (*signature.inputs, *signature.outputs):

@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 
+PROGRAM = "programs/run.py"
+"""The program for LiteRT or ONNX Runtime without this package."""
+
 _RUNNER = """
 import contextlib, io, json, sys
-request = json.load(sys.stdin)
+file, request = json.load(sys.stdin)
 for name in ("kerasformer", "keras", "tensorflow", "torch", "transformers"):
     sys.modules[name] = None  # makes imports of it fail
 results = []
 for source in request:
-    scope, printed = {}, io.StringIO()
+    scope, printed = {"__file__": file}, io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(source, scope)
     arrays = {name: value.tolist() for name, value in scope.get("answer", {}).items()}
@@ -39,9 +42,11 @@ class Result:
 
 
 def block(folder: Path, heading: str) -> str:
-    """Returns the program under the heading of the card that starts with `heading`, such as `"Python (LiteRT"`."""
+    """Returns the program under the heading of the card that starts with `heading`, or the file of that name."""
+    if heading == PROGRAM:
+        return (folder / heading).read_text(encoding="utf-8")
     card = (folder / "README.md").read_text(encoding="utf-8")
-    (program,) = re.findall(rf"^## {re.escape(heading)}[^\n]*\n.*?```\w+\n(.*?)```", card, re.MULTILINE | re.DOTALL)
+    (program,) = re.findall(rf"^#+ {re.escape(heading)}[^\n]*\n.*?```\w+\n(.*?)```", card, re.MULTILINE | re.DOTALL)
     return program
 
 
@@ -50,9 +55,14 @@ def run_python(folder: Path, heading: str, texts: Sequence[Mapping[str, str]]) -
     source = block(folder, heading).replace("path/to/this/folder", folder.as_posix())
     programs = [_replaced(source, each) for each in texts]
     done = subprocess.run(
-        [sys.executable, "-I", "-c", _RUNNER], input=json.dumps(programs), capture_output=True, text=True, timeout=300
+        [sys.executable, "-I", "-c", _RUNNER],
+        input=json.dumps([str(folder / PROGRAM), programs]),
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, f"{source}\n{done.stderr[-4000:]}"
+    assert done.stderr == "", "a program prints only its answer"
     return [
         Result(row["printed"], {name: np.asarray(value) for name, value in row["arrays"].items()}, row["tokens"])
         for row in json.loads(done.stdout.splitlines()[-1])

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from tests.code_blocks import blocks
+from tests.code_blocks import programs
 from tests.export.card.test_card import MODELS, written
 from tests.foreign.environments import HERE, HOME, need
 
@@ -49,7 +49,7 @@ def test_the_kotlin_of_cards_compiles(tmp_path):
         folder = tmp_path / name
         folder.mkdir()
         written(folder, model())
-        (block,) = blocks(folder / "README.md", "kotlin")
+        (block,) = programs(folder, "kotlin")
         (tmp_path / f"{name}.kt").write_text(block)
     sources = [str(path) for path in (HERE.parent / "kotlin" / "android.kt", *sorted(tmp_path.glob("*.kt")))]
     compiler = ["org.jetbrains.kotlin.cli.jvm.K2JVMCompiler", "-no-stdlib", "-no-reflect", "-Werror"]

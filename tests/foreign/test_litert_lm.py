@@ -235,7 +235,7 @@ def test_bench_compares_it_with_this_package(exported, monkeypatch):
 def test_the_card_lists_the_file(exported):
     folder, _ = exported
     size = (folder / litertlm_file.NAME).stat().st_size
-    assert f"| `{litertlm_file.NAME}` | {size / 1e6:.2f} MB |" in (folder / "README.md").read_text(encoding="utf-8")
+    assert f"| `{litertlm_file.NAME}` | {size:,} |" in (folder / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.foreign(TARGET)

@@ -9,7 +9,7 @@ import kerasformer as kf
 from kerasformer.bundle import read
 from kerasformer.pipelines.base import softmax
 from tests.export.text_models import size_options
-from tests.foreign.cards import keras_arrays, run_python
+from tests.foreign.cards import PROGRAM, keras_arrays, run_python
 from tests.foreign.cases import DECODERS, EMBEDDERS, ENCODER_DECODERS, cases, embedder, tiny
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_classes, check_tokens
@@ -76,7 +76,7 @@ CASES = (
     layers=False,
 )
 def test_litert(case):
-    check(case, "tflite", "Python (LiteRT only)")
+    check(case, "tflite", PROGRAM)
 
 
 @pytest.mark.foreign("onnxruntime")
@@ -86,7 +86,7 @@ def test_litert(case):
     layers=False,
 )
 def test_onnxruntime(case):
-    check(case, "onnx", "Python (ONNX Runtime only)")
+    check(case, "onnx", PROGRAM)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_program_of_a_bundle_for_another_runtime(case, tmp_path):
     """The outputs are probabilities, or one vector for each text."""
     model = case.model()
     bundle = case.export(tmp_path / "bundle", model, target="mediapipe")
-    (result,) = run_python(bundle, "Python (LiteRT only)", [{"A text.": SENTENCES[0]}])
+    (result,) = run_python(bundle, PROGRAM, [{"A text.": SENTENCES[0]}])
     pipe = keras_pipeline(model, case.task)
     if case.task == "text-classification":
         assert result.printed == classes(pipe, model, SENTENCES[0])
@@ -116,7 +116,7 @@ def test_forbidden_and_first_tokens(format, tmp_path):
     model.generation_config = model.generation_config.replace(forced_bos_token_id=120, **settings)
     sizes = size_options(model, format, (16, 64), 80)
     folder = kf.export.export(model, tmp_path / "bundle", format, **sizes)
-    heading = "Python (LiteRT only)" if format == "tflite" else "Python (ONNX Runtime only)"
+    heading = PROGRAM
     (result,) = run_python(folder, heading, [{"A text.": SENTENCES[0]}])
     (row,) = model.generate(model.tokenizer(SENTENCES[:1]).input_ids, max_new_tokens=40, jit_compile=False, num_beams=1)
     assert result.tokens[1:] == [token for token in row if token not in model.generation_config.eos_token_id]

@@ -13,6 +13,6 @@ class HuggingFaceTokenizer : AutoCloseable {
     override fun close() {}
 
     companion object {
-        @JvmStatic fun newInstance(path: Path) = HuggingFaceTokenizer()
+        @JvmStatic fun newInstance(path: Path, options: Map<String, String>) = HuggingFaceTokenizer()
     }
 }

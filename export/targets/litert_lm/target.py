@@ -71,6 +71,10 @@ class LitertLm(Target):
             return functions
         return [item for item in functions if item.signature().role == Role.PREFILL or item.name == DECODE]
 
+    def shipped(self, manifest: Manifest, folder: Path, added: Sequence[Path]) -> list[str]:
+        """Returns the only file that an app needs."""
+        return [litertlm_file.NAME]
+
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Writes `model.litertlm`."""
         path, tokenizer, graphs = folder / litertlm_file.NAME, folder / "tokenizer.json", folder / _GRAPHS

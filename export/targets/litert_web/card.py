@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 from math import prod
 
-from kerasformer.bundle import Kind, Manifest, ModelInfo
+from kerasformer.bundle import Kind, Manifest
 from kerasformer.bundle.interface import DECODE, Role
-from kerasformer.export.card.program import interface_names, rules, start_token
+from kerasformer.export.card.program import interface_names, rules, start_token, text_prefix
 from kerasformer.export.card.quoting import javascript
 
 VERSION = "2.5.3"
@@ -56,7 +56,7 @@ _ENCODER = """
 export async function run(text) {{
   const {{ ids, token_type_ids: types = [] }} = tokenizer.encode(text, {{ return_token_type_ids: true }});
   const length = {lengths}.find((each) => each >= ids.length);
-  if (!length) throw new Error(`A text can have at most {longest} tokens, not ${{ids.length}}`);
+  if (!length || !ids.length) throw new Error(`A text can have 1 to {longest} tokens. Received: ${{ids.length}}`);
   const inputs = {{
 {inputs}
   }};
@@ -117,7 +117,9 @@ _FIRST = """\
 """
 
 _DECODER_PROMPT = """\
-  if (ids.length > {capacity}) throw new Error(`A prompt can have at most {capacity} tokens, not ${{ids.length}}`);
+  if (!ids.length || ids.length > {capacity}) {{
+    throw new Error(`A prompt can have 1 to {capacity} tokens. Received: ${{ids.length}}`);
+  }}
   // Prefills all but the last token of the prompt, which the first step reads.
   for (let start = 0; start < ids.length - 1; start += {size}) {{
     await read("{signature}", ids.slice(start, Math.min(start + {size}, ids.length - 1)), start);
@@ -127,7 +129,7 @@ _DECODER_PROMPT = """\
 
 _ENCODED = """\
   const length = {lengths}.find((each) => each >= ids.length);
-  if (!length) throw new Error(`A text can have at most {longest} tokens, not ${{ids.length}}`);
+  if (!length || !ids.length) throw new Error(`A text can have 1 to {longest} tokens. Received: ${{ids.length}}`);
   const ones = ids.map(() => 1);
   const encoder = {{ {text_ids}: integers(ids, length, {pad}), {text_mask}: integers(ones, length) }};
   const encoded = await model.run(`{encode}${{length}}`, encoder);
@@ -184,7 +186,7 @@ def _generator(manifest: Manifest) -> str:
     return _GENERATOR.format(
         **names,
         purpose="from a text" if many else "that continue a text",
-        text=_prefixed(manifest.info),
+        text=f"{javascript(text_prefix(manifest))} + text" if text_prefix(manifest) else "text",
         caches=json.dumps(caches),
         begin=begin,
         lengths=", ".join(f"{name}: {size}" for name, size in read.items()),
@@ -195,11 +197,6 @@ def _generator(manifest: Manifest) -> str:
         end=end,
         **rules(manifest, _FORBIDDEN, _FIRST),
     )
-
-
-def _prefixed(info: ModelInfo) -> str:
-    """Returns code for the text with the task prefix of the model, if any."""
-    return f"{javascript(info.prefix)} + text" if info.prefix else "text"
 
 
 def _prefill(manifest: Manifest, capacity: int) -> tuple[str, int]:

@@ -28,6 +28,7 @@ class LitertWeb(Target):
     summary = "LiteRT.js: browsers"
     required_options = {"format": "tflite"}
     reads_tokenizer = True
+    app_files = ("tokenizer.json", "tokenizer_config.json")
     # A page reads one text at a time, for which padding is the largest loss. Each length costs memory: LiteRT.js keeps
     # a copy of the weights for every signature.
     lengths = (16, 32, 48, 64, 96, 128, 256, 512)

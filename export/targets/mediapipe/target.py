@@ -48,6 +48,7 @@ class Mediapipe(Target):
     inputs = TOKENIZED
     reads_tokenizer = True
     tokenizes = True
+    app_files = ()
     lengths = (128,)
 
     def check(self, job: ExportJob, quantize: str) -> None:

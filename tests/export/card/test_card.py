@@ -15,6 +15,7 @@ from kerasformer.export.card.model_card import write_card
 from kerasformer.export.quantization.recipes import RECIPES, WHEN
 from kerasformer.export.targets import TARGETS, Target
 from kerasformer.fidelity.figures import Fidelity
+from tests.code_blocks import card_texts, programs
 
 LAYERS, HEADS, CAPACITY, SIZE = 3, 2, 24, 5
 
@@ -67,9 +68,15 @@ def written(folder: Path, manifest: Manifest, target: Target | None = None) -> s
     return (folder / "README.md").read_text(encoding="utf-8")
 
 
+def everything(folder: Path, manifest: Manifest, target: Target | None = None) -> str:
+    """Returns the card with all programs and pages beside it."""
+    written(folder, manifest, target)
+    return card_texts(folder)
+
+
 def test_signatures_that_differ_in_sizes_share_a_table(tmp_path):
-    text = written(tmp_path, decoder())
-    tables = text.split("## Inputs and outputs")[1].split("\n## ")[0]
+    written(tmp_path, decoder())
+    tables = (tmp_path / "programs" / "tensors.md").read_text(encoding="utf-8")
     assert (
         tables.count("| name | type | shape |") == 2 * 3
     )  # inputs and outputs of prefills, steps, and steps of several rows
@@ -92,7 +99,7 @@ def test_bytes_of_the_cache(tmp_path):
     expected = 2 * LAYERS * HEADS * CAPACITY * SIZE * 4
     assert manifest.cache_bytes == expected
     text = written(tmp_path, manifest)
-    assert f"{LAYERS} layers × 2 (keys, values) × {HEADS} heads × {CAPACITY} tokens × {SIZE} × 4 bytes" in text
+    assert f"{LAYERS} layers × 2 (keys, values) × {HEADS} heads × {CAPACITY} slots × {SIZE} × 4 bytes" in text
     assert f"takes {expected / 1e6:.2f} MB of memory" in text
 
 
@@ -104,8 +111,8 @@ def test_caches_of_layers_with_a_window_are_told_apart(tmp_path):
     )
     manifest = replace(decoder(), signatures={"decode": signature})
     assert manifest.cache_bytes == 2 * HEADS * SIZE * 4 * ((LAYERS - 1) * CAPACITY + 9)
-    text = written(tmp_path, manifest, TARGETS["litert-web"])
-    assert f"{CAPACITY} tokens × {SIZE} × 4 bytes + 1 layers × 2 (keys, values) × {HEADS} heads × 9 tokens" in text
+    text = everything(tmp_path, manifest, TARGETS["litert-web"])
+    assert f"{CAPACITY} slots × {SIZE} × 4 bytes + 1 layers × 2 (keys, values) × {HEADS} heads × 9 slots" in text
     assert f"one of each kind for each layer; some are `[1, {HEADS}, 9, {SIZE}]` |" in text
     assert f'"kv_cache_k_1": [1, {HEADS}, 9, {SIZE}]' in text and f"position < {CAPACITY}" in text
 
@@ -114,10 +121,10 @@ def test_bytes_of_the_caches_of_an_encoder_decoder_in_onnx(tmp_path):
     manifest = onnx_encoder_decoder()
     assert manifest.cache_bytes == 2 * LAYERS * HEADS * SIZE * 4 * (CAPACITY + 7)
     text = written(tmp_path, manifest)
-    assert f"{CAPACITY} tokens × {SIZE} × 4 bytes, and for the encoded text {LAYERS} layers" in text
-    assert "heads × 7 tokens" in text
+    assert f"{CAPACITY} slots × {SIZE} × 4 bytes, and for the encoded text {LAYERS} layers" in text
+    assert "heads × 7 slots" in text
     assert "com.microsoft" in text
-    assert "| `onnx/encoder_model_q4.onnx` | 2.50 MB |" in text and "| **total** | 5.00 MB |" in text
+    assert "| `onnx/encoder_model_q4.onnx` | 2,500,000 |" in text and "| **together** | **5,000,000** |" in text
 
 
 @pytest.mark.parametrize("format", ["tflite", "saved-model"])
@@ -142,8 +149,11 @@ def test_an_encoder_has_no_cache(tmp_path):
     )
     assert manifest.cache_bytes == 0
     text = written(tmp_path, manifest)
-    assert "**Memory.**" not in text
-    assert "Labels, in the order of their ids: `no`, `yes`." in text and "It reads texts of up to 32 tokens." in text
+    assert "During generation" not in text
+    assert (
+        "Labels, in the order of their ids: `no`, `yes`." in text
+        and "has at most 32 tokens, including its special tokens.**" in text
+    )
     assert "stores matrices as float16, and computes in float32" in text
 
 
@@ -261,9 +271,9 @@ def onnx_encoder_decoder() -> Manifest:
 
 MODELS = {"encoder": encoder, "decoder": decoder, "encoder-decoder": encoder_decoder}
 ONNX_MODELS = {"encoder": onnx_encoder, "decoder": onnx_decoder, "encoder-decoder": onnx_encoder_decoder}
-LANGUAGES = {"Kotlin": r"\$\w+", "Swift": r"\\\(\$?\w+\)", "C++": None, "Python (LiteRT": r"\{\w+\}"}
+LANGUAGES = {"Kotlin": r"\$\w+", "Swift": r"\\\(\$?\w+\)", "C++": None, "Python": r"\{\w+\}"}
 """The languages of a card, and the interpolation of a number into a string."""
-ONNX_LANGUAGES = ("C++", "Python (ONNX")
+ONNX_LANGUAGES = ("C++", "Python")
 PROGRAMS = [
     *((model, language) for model in MODELS.values() for language in (*LANGUAGES, "LiteRT.js")),
     *((model, language) for model in ONNX_MODELS.values() for language in ONNX_LANGUAGES),
@@ -277,14 +287,14 @@ def test_programs_apply_forbidden_and_first_tokens(model, language, tmp_path):
     words = {"suppress_tokens": [201, 202], "bad_words_ids": [[203]]}
     target = TARGETS["litert-web"] if language == "LiteRT.js" else None
     info = replace(manifest.info, generation={**words, "forced_bos_token_id": 204})
-    text = written(tmp_path / "one", replace(manifest, info=info), target)
+    text = everything(tmp_path / "one", replace(manifest, info=info), target)
     generates = "decoder" in model.__name__
     assert ("201, 202, 203" in text) == generates
     assert bool(re.search(r"\b204\b.*every answer|\b204 if .*every answer", text)) == info.is_encoder_decoder
     assert ("forced_bos_token_id=204" in text) == (not info.is_encoder_decoder)
     assert "suppress_tokens=" not in text and "bad_words_ids=" not in text
     info = replace(info, generation={"bad_words_ids": [[203], [205, 206]]})
-    text = written(tmp_path / "two", replace(manifest, info=info), target)
+    text = everything(tmp_path / "two", replace(manifest, info=info), target)
     assert "bad_words_ids=" in text
 
 
@@ -296,9 +306,9 @@ def test_languages(model, setting, tmp_path):
     languages = LanguageInfo({"deu_Latn": 61, "ron_Latn": 62}, False, setting, "deu_Latn")
     info = replace(manifest.info, languages=languages, generation={"eos_token_id": 2})
     target = TARGETS["litert-web"] if manifest.format == "tflite" else None
-    text = written(tmp_path / "without", replace(manifest, info=info), target)
-    programs = re.findall(r"^```\w+\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    starts = [program for program in programs if "LANGUAGE_ID" in program]
+    text = everything(tmp_path / "without", replace(manifest, info=info), target)
+    codes = [code for language in CODE for code in programs(tmp_path / "without", language)]
+    starts = [code for code in codes if "LANGUAGE_ID" in code]
     assert bool(starts) == info.is_encoder_decoder
     if not info.is_encoder_decoder:
         assert "## Languages" not in text
@@ -306,7 +316,7 @@ def test_languages(model, setting, tmp_path):
     assert "language of the output is not set" in text and "`deu_Latn` 61, `ron_Latn` 62" in text
     assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and len(starts) == (5 if manifest.format == "tflite" else 2)
     info = replace(info, generation={**info.generation, setting: 62}, **{setting: 62} if "start" in setting else {})
-    text = written(tmp_path / "with", replace(manifest, info=info), target)
+    text = everything(tmp_path / "with", replace(manifest, info=info), target)
     assert "LANGUAGE_ID" not in text and "write `ron_Latn`" in text and "replace 62 by its id" in text
 
 
@@ -315,7 +325,8 @@ def test_languages(model, setting, tmp_path):
 def test_programs_use_existing_tensors(model, language, tmp_path):
     """Every quoted name is a signature or a tensor, and no required name is missing."""
     manifest = MODELS[model]()
-    program = block(tmp_path, written(tmp_path, manifest), language)
+    written(tmp_path, manifest)
+    program = block(tmp_path, language)
     names = {*manifest.signatures, "model.tflite"}
     for signature in manifest.signatures.values():
         names |= {*signature.inputs, *signature.outputs}
@@ -345,8 +356,8 @@ def renamed(manifest: Manifest) -> Manifest:
 def test_programs_have_the_names_of_the_bundle(model, language, tmp_path):
     """Signatures and tensors are called as in the manifest, and caches by their names around the layer's number."""
     manifest = renamed(model())
-    text = written(tmp_path, manifest, TARGETS["litert-web"] if language == "LiteRT.js" else None)
-    program = text.split("`model.js`")[1] if language == "LiteRT.js" else block(tmp_path, text, language)
+    written(tmp_path, manifest, TARGETS["litert-web"] if language == "LiteRT.js" else None)
+    program = block(tmp_path, language)
     caches = set()
     for signature in manifest.signatures.values():
         names = signature.named(*CACHES)
@@ -360,20 +371,28 @@ def test_programs_have_the_names_of_the_bundle(model, language, tmp_path):
         assert beginning in program and ending in program, name
 
 
-def block(folder: Path, text: str, language: str) -> str:
+CODE = ("kotlin", "swift", "cpp", "javascript", "python")
+_BLOCKS = {"Kotlin": "TextE|TextG|TextT", "Swift": "import LiteRT\n", "C++": "int main", "LiteRT.js": "loadLiteRt"}
+_NAMES = {"C++": "cpp", "LiteRT.js": "javascript", "Python": "python"}
+
+
+def block(folder: Path, language: str) -> str:
     """Returns the only program of a language."""
-    (found,) = re.findall(rf"^## {re.escape(language)}[^\n]*\n.*?```\w+\n(.*?)```", text, re.MULTILINE | re.DOTALL)
+    mark, name = _BLOCKS.get(language, "__file__"), _NAMES.get(language, language.lower())
+    (found,) = [code for code in programs(folder, name) if re.search(mark, code)]
     return found
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_programs_have_the_numbers_of_the_bundle(language, tmp_path):
-    program = block(tmp_path, written(tmp_path, encoder_decoder()), language)
+    written(tmp_path / "both", encoder_decoder())
+    program = block(tmp_path / "both", language)
     for number in ("16, 48", "9, 10", f"{CAPACITY}"):
         assert re.search(rf"\b{number}\b", program), number
     assert re.search(r"summarize: ", program)
     assert re.search(r"\b7\b", program) and re.search(r"\b8\b", program), "padding and start"
-    program = block(tmp_path, written(tmp_path, decoder()), language)
+    written(tmp_path, decoder())
+    program = block(tmp_path, language)
     assert all(f'"prefill_{n}"' in program for n in (8, 64))
 
 
@@ -385,27 +404,28 @@ def test_the_card_has_javascript_for_models_that_are_tested_in_a_browser(format,
         signatures = {"model": replace(manifest.signatures["forward_16"], file="onnx/model.onnx")}
         manifest = replace(manifest, format=format, profile="ort", signatures=signatures)
     manifest = replace(manifest, recipe=RECIPES["none"].to_dict())
-    assert written(tmp_path, manifest).count(heading) == 1
-    assert written(tmp_path, manifest, TARGETS[name]).count(heading) == 1
+    assert everything(tmp_path / "plain", manifest).count(heading) == 1
+    assert everything(tmp_path / "target", manifest, TARGETS[name]).count(heading) == 1
+    assert heading in written(tmp_path / "target", manifest, TARGETS[name])
     strange = replace(manifest, info=replace(manifest.info, model_type="unheard-of"))
-    assert heading not in written(tmp_path, strange)
+    assert heading not in everything(tmp_path / "strange", strange)
     if format == "onnx":
-        assert heading not in written(tmp_path, replace(manifest, recipe={"name": "mine"}))
+        assert heading not in everything(tmp_path / "mine", replace(manifest, recipe={"name": "mine"}))
         shared = replace(
             manifest, info=replace(manifest.info, task="summarization", model_type="t5", is_encoder_decoder=True)
         )
-        assert "```javascript" not in written(tmp_path, shared).split(heading)[1].split("\n## ")[0]
+        assert "```javascript\nimport" not in everything(tmp_path / "shared", shared)
 
 
 def test_no_program_for_another_format(tmp_path):
-    text = written(tmp_path, replace(encoder(), format="saved-model"))
-    assert "## Kotlin" not in text and "## Swift" not in text and "## C++" not in text and "only)" not in text
+    assert "## Programs" not in written(tmp_path, replace(encoder(), format="saved-model"))
+    assert {path.name for path in (tmp_path / "programs").iterdir()} == {"tensors.md"}
 
 
 def test_no_program_for_unknown_signatures(tmp_path):
     signatures = {"other": encoder().signatures["forward_16"]}
-    text = written(tmp_path, replace(encoder(), signatures=signatures))
-    assert "## Kotlin" not in text and "only)" not in text and "## Inputs and outputs" in text
+    written(tmp_path, replace(encoder(), signatures=signatures))
+    assert {path.suffix for path in (tmp_path / "programs").iterdir()} == {".md"}
 
 
 def test_the_table_of_files_includes_those_of_the_target(tmp_path):
@@ -414,6 +434,63 @@ def test_the_table_of_files_includes_those_of_the_target(tmp_path):
         path.write_bytes(b"x" * size)
     (tmp_path / "model.tflite").write_bytes(b"x" * 2_500_000)
     write_card(tmp_path, decoder(), Target(), added=added)
-    table = (tmp_path / "README.md").read_text(encoding="utf-8").split("| file | size |\n|---|---|\n")[1]
-    rows = [("`model.tflite`", "2.50 MB"), ("`model.litertlm`", "1.50 MB"), ("`settings.json`", "1.2 kB")]
-    assert table.startswith("".join(f"| {name} | {size} |\n" for name, size in [*rows, ("**total**", "4.00 MB")]))
+    table = (tmp_path / "README.md").read_text(encoding="utf-8").split("| file | bytes |\n|---|--:|\n")[1]
+    rows = [("`model.tflite`", "2,500,000"), ("`model.litertlm`", "1,500,000"), ("`settings.json`", "1,234")]
+    rows += [("**together**", "**4,001,234**")]
+    assert table.startswith("".join(f"| {name} | {size} |\n" for name, size in rows))
+
+
+@pytest.mark.parametrize(("model", "language"), PROGRAMS)
+def test_programs_refuse_texts_of_too_many_tokens(model, language, tmp_path):
+    """With one message in all languages, which has the only number of tokens on the card."""
+    manifest = model()
+    text = written(tmp_path, manifest, TARGETS["litert-web"] if language == "LiteRT.js" else None)
+    name = model.__name__
+    number = manifest.encoder_capacity or manifest.capacity or {"encoder": 48, "onnx_encoder": 16}[name]
+    assert set(re.findall(r"(\d+) tokens\b", text)) == {str(number)}
+    program = block(tmp_path, language)
+    assert re.search(r"can have 1 to (.*?) tokens\. ?Received|can have 1 to \"", program)
+    assert re.search(rf"1 to {number} tokens|CheckLength\(.*, {number}\)|limit: {number},", program)
+
+
+def test_the_card_is_short(tmp_path):
+    """It begins with what an app ships; programs and tables are files beside it, with a link to each."""
+    text = written(tmp_path, decoder())
+    assert text.count("\n") < 80 and text.index("## What to ship") < text.index("```")
+    assert re.findall(r"^```(\w+)", text, re.MULTILINE) == ["python"]
+    linked = re.findall(r"\]\((programs/[\w.]+)\)", text)
+    files = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "programs").iterdir()}
+    assert set(linked) == files and len(files) == 6
+
+
+def test_references_are_not_shipped(tmp_path):
+    (tmp_path / "references.npz").write_bytes(b"x" * 4_200)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    section = written(tmp_path, decoder()).split("## What to ship")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `(.*)` \| ([\d,]+) \|$", section, re.MULTILINE) == [
+        ("model.tflite", "2,500,000"),
+        ("tokenizer.json", "2"),
+    ]
+    assert "`references.npz` (4,200 bytes) is only for `kerasformer verify`" in section
+
+
+@pytest.mark.parametrize("task", ["text2text-generation", "summarization", "translation"])
+@pytest.mark.parametrize("model", [encoder_decoder, onnx_encoder_decoder])
+def test_programs_always_have_the_task_prefix(model, task, tmp_path):
+    prefixes = {
+        "summarization": "shorten: ",
+        "translation_en_to_de": "to German: ",
+        "translation_en_to_fr": "to French: ",
+    }
+    info = replace(model().info, task=task, task_prefixes=prefixes)
+    text = written(tmp_path, replace(model(), info=info))
+    prefix = "to German: " if task == "translation" else "shorten: "
+    codes = [code for language in CODE for code in programs(tmp_path, language) if "differing" not in code]
+    codes = [code for code in codes if "from_file(str(folder" not in code and "import kerasformer" not in code]
+    assert len(codes) >= (4 if model is encoder_decoder else 2) and all(prefix in code for code in codes)
+    calls = {
+        "text2text-generation": 'pipe("shorten: A text.", max_new_tokens=40)',
+        "summarization": 'pipe("A text.", max_new_tokens=40)',
+        "translation": 'pipe("A text.", prefix="to German: ", max_new_tokens=40)',
+    }
+    assert calls[task] in text

@@ -77,9 +77,8 @@ def test_the_card_has_licence_data_limits_and_accuracy(tmp_path):
     assert "# films-bert: gpt2 for text-generation" in card
     assert "The weights are from `films-bert`; licence: cc-by-4.0; base model: someone/base" in card
     assert "include `LICENSE` and `NOTICE.txt` and `license-data.md` and `MODEL_CARD.md`." in card
-    about = card.split("## The model\n")[1]
-    assert "Reads films." in about and "### Limits\n\nNot for poems." in about and "| dev | 82.1 % |" in about
-    assert "somewhere" not in card
+    assert "[MODEL_CARD.md](MODEL_CARD.md) describes the model" in card
+    assert "Reads films." not in card, "a program there loads the checkpoint, not the bundle"
     assert (folder / CARD).read_text() == README
     assert {path.name for path in folder.glob("*") if path.is_file()} >= {"LICENSE", "NOTICE.txt", "license-data.md"}
     assert not (folder / "noticeboard.py").exists()
@@ -114,8 +113,10 @@ def test_a_checkpoint_without_licence(tmp_path):
 def test_a_preset_keeps_its_credits_and_passes_them_on(tmp_path):
     folder = export("sentiment-bert", tmp_path / "films", "onnx", lengths=None)
     card = (folder / "README.md").read_text()
-    for words in ("sentiment-bert", "apache-2.0", "Lillian Lee", "Out of scope", "82.1 %", "sentence\\_polarity"):
+    for words in ("sentiment-bert", "apache-2.0", "sentence\\_polarity"):
         assert words in card
+    for words in ("Lillian Lee", "Out of scope", "82.1 %"):
+        assert words in (folder / CARD).read_text()
     assert CARD in bundle.read(folder).files
     assert '"kerasformer[onnx]' not in card and 'py3-none-any.whl[onnx]"' in card
 

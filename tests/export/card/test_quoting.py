@@ -10,6 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -18,7 +19,9 @@ from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.export.card import quoting
 from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.export.targets import TARGETS
-from tests.export.card.test_card import caches, decoder, floats, ints, written
+from kerasformer.export.targets.litert_lm import litertlm_file
+from tests.code_blocks import programs
+from tests.export.card.test_card import caches, decoder, everything, floats, ints
 
 HOSTILE = [
     'x"); import os; os.abort(); ("',
@@ -187,34 +190,33 @@ def test_programs_contain_no_code_from_a_checkpoint(tmp_path, text):
             if name == "litert-lm" and hostile.info.model_type != "gpt2":
                 continue
             folder, target = tmp_path / f"{number}{name}", TARGETS.get(name)
-            folder.mkdir()
-            card, like = written(folder, hostile, target), written(folder, harmless, target)
+            folders = folder / "hostile", folder / "harmless"
+            for part in folders:
+                part.mkdir(parents=True)
+                (part / litertlm_file.NAME).write_bytes(b"")
+            card, like = everything(folders[0], hostile, target), everything(folders[1], harmless, target)
             fences = [[line for line in each.splitlines() if re.match("`{3}|~{3}", line)] for each in (card, like)]
             assert fences[0] == fences[1]
             assert len(card.splitlines()) == len(like.splitlines())
-            literals |= python_literals(card, like)
+            literals |= python_literals(*folders)
             for line in re.findall(r"^    -d (.*)$", card, re.MULTILINE):
                 (argument,) = shlex.split(line)
                 literals |= set(json.loads(argument)["inputs"]["text"])
             for language in ("kotlin", "swift", "cpp", "javascript"):
-                assert skeletons(card, language) == skeletons(like, language)
+                assert skeletons(folders[0], language) == skeletons(folders[1], language)
     assert f"{text}A text." in literals
 
 
-def blocks(card: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", card, re.MULTILINE | re.DOTALL)
-
-
-def python_literals(card: str, like: str) -> set[object]:
+def python_literals(folder: Path, like: Path) -> set[object]:
     """Returns the constants of a card's Python programs, after checking their syntax trees against another card's."""
     found: set[object] = set()
-    for program, model in zip(blocks(card, "python"), blocks(like, "python"), strict=True):
+    for program, model in zip(programs(folder, "python"), programs(like, "python"), strict=True):
         nodes = [list(ast.walk(ast.parse(each))) for each in (program, model)]
         assert [type(node) for node in nodes[0]] == [type(node) for node in nodes[1]]
         found |= {node.value for node in nodes[0] if isinstance(node, ast.Constant)}
     return found
 
 
-def skeletons(card: str, language: str) -> list[str]:
+def skeletons(folder: Path, language: str) -> list[str]:
     """Returns programs with the content of string literals removed."""
-    return [re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', program) for program in blocks(card, language)]
+    return [re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', program) for program in programs(folder, language)]

@@ -14,6 +14,7 @@ import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import ExportError, InputError
 from kerasformer.tokenization import load_tokenizer
+from tests.code_blocks import card_texts
 from tests.export.text_models import shared_model
 from tests.tokenization.conftest import MOSES, write
 
@@ -58,7 +59,7 @@ def test_texts_of_a_language(multilingual: Any, format: str, tmp_path: Path) -> 
         assert not np.allclose(one, other, atol=1e-4)
     with pytest.raises(InputError, match="langs must be from -1 to 1. Received: 2 to 2"):
         bundled.model.run({"input_ids": np.array([[5]]), "langs": np.array([[2]])})
-    card = (folder / "README.md").read_text()
+    card = card_texts(folder)
     assert not (folder / "tokenizer.json").exists() and "AutoTokenizer.from_pretrained(" in card
     assert "Tokenizer.from_file" not in card
 

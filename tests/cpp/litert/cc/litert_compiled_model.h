@@ -1,0 +1,1 @@
+#include "litert/mock.h"
