@@ -150,12 +150,14 @@ def prepare(
     _check_forced(step, config)
     maximum, minimum, limit_reason = _lengths(step, prefix.shape[1], config)
     effective = config.replace(max_new_tokens=maximum, min_new_tokens=minimum)
-    fresh = config.seed is None
-    seeds = np.random.SeedSequence().generate_state(batch).tolist() if fresh else [config.seed] * batch
+    seeds = _seeds(config.seed, batch)
     drafter = _drafter(step, config, controls)
-    return GenerationPlan(
-        step, inputs, mask, history, effective, controls, limit_reason, deadline, tuple(seeds), drafter
-    )
+    return GenerationPlan(step, inputs, mask, history, effective, controls, limit_reason, deadline, seeds, drafter)
+
+
+def _seeds(seed: int | None, count: int) -> tuple[int, ...]:
+    """Returns the seed of each prompt: the given one for all, or random ones."""
+    return (seed,) * count if seed is not None else tuple(np.random.SeedSequence().generate_state(count).tolist())
 
 
 def _negative(step: Step, prompts: Sequence[np.ndarray], controls: Controls) -> tuple[np.ndarray, np.ndarray]:
