@@ -10,13 +10,20 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+import typer
 
 import kerasformer as kf
+from kerasformer import cli
 from kerasformer.cli import chat_command
-from kerasformer.cli.chat_command import ChatSession
-from kerasformer.errors import CapacityError, SourceError
+from kerasformer.cli.chat_command import ChatSession, in_chat
+from kerasformer.cli.command import options_of
+from kerasformer.decoding import GenerationConfig
+from kerasformer.errors import CapacityError, SourceError, argument
 from tests import tiny_text
 from tests.chat_templates.chat_model import save_model
 from tests.chat_templates.conversations import TEMPLATES
@@ -30,11 +37,12 @@ class Parrot:
     def __init__(self):
         self.calls = []
         self.interrupted = False
+        self.generation_config = GenerationConfig(top_k=7, eos_token_id=2)
 
     def stream(self, messages, **settings):
         self.calls.append((messages, settings))
         if "long" in messages[-1]["content"]:
-            raise CapacityError("The conversation is too long")
+            raise CapacityError(f"The conversation is too long, pass {argument('drop_oldest_turns', True)}")
         return Pieces([str(len(messages)), " ", messages[-1]["content"]], self.interrupted)
 
 
@@ -54,6 +62,8 @@ class Pieces:
                 raise KeyboardInterrupt
             self.text += piece
             yield piece
+        if "full" in self.text:
+            warnings.warn("the cache is full", UserWarning, stacklevel=1)
 
 
 @pytest.fixture
@@ -93,8 +103,12 @@ def test_the_system_prompt(session):
 def test_settings(session, capsys):
     run(session, "/set temperature 0.5", "/set drop_oldest_turns=true", "/set seed", "one")
     assert session.pipe.calls[0][1] == {"temperature": 0.5, "drop_oldest_turns": True}
+    capsys.readouterr()
     run(session, "/set")
-    assert "temperature = 0.5" in capsys.readouterr().out
+    shown = capsys.readouterr().out.splitlines()
+    assert {"eos_token_id = 2", "top_k = 7", "temperature = 0.5", "drop_oldest_turns = true"} <= {*shown[:-1]}
+    assert shown[-1].startswith("Others: ") and "max_new_tokens" in shown[-1] and "documents" in shown[-1]
+    assert "temperature" not in shown[-1] and "prefix_allowed_tokens_fn" not in shown[-1]
     for line, message in (("/set temperature hot", "temperature must be"), ("/set temprature 1", "temperature")):
         run(session, line)
         assert message in capsys.readouterr().err
@@ -125,6 +139,36 @@ def test_errors_do_not_end_the_session(session, capsys):
     out, err = capsys.readouterr()
     assert "Unknown command" in err and "/help" in err and "too long" in err
     assert out == "2 short\n" and session.failed and len(session.messages) == 2
+
+
+def test_a_full_cache_advises_options_of_the_shell(session, capsys):
+    options = typer.main.get_command(cli.app).commands["chat"]
+    run(ChatSession(Parrot(), {}, None, partial(in_chat, options_of(options))), "a long message", "/set top_k x")
+    error, of_setting = capsys.readouterr().err.splitlines()
+    assert error.endswith("too long, pass --drop-oldest-turns (here: /set drop_oldest_turns true)")
+    assert of_setting.startswith("Error: top_k must be")  # as it was typed
+    run(session, "a long message")
+    assert "pass drop_oldest_turns=True" in capsys.readouterr().err
+
+
+def test_warnings_stand_on_lines_of_their_own(session, capsys, monkeypatch):
+    monkeypatch.setattr("warnings.showwarning", lambda message, *_, **__: print(f"Warning: {message}"))
+    run(session, "full", "More")
+    assert capsys.readouterr().out == "2 full\nWarning: the cache is full\n4 More\n"
+
+
+@pytest.mark.parametrize(("source", "name"), [("FOLDER/my-model/", "my-model"), ("someone/a-model", "someone/a-model")])
+def test_the_header_names_the_model(source, name, tmp_path, monkeypatch, capsys):
+    (tmp_path / "my-model").mkdir()
+    pipe = Parrot()
+    pipe.info, pipe.engine = SimpleNamespace(name="LlamaCausalLM"), "litert"
+    pipe.tokenizer = SimpleNamespace(chat_template="{{ messages }}")
+    monkeypatch.setattr(chat_command, "open_pipeline", lambda *_: pipe)
+    monkeypatch.setattr(chat_command, "_lines", lambda interactive: iter(()))
+    standard_input(monkeypatch, b"")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert main("chat", source.replace("FOLDER", str(tmp_path))) == 0
+    assert capsys.readouterr().out == f"{name} (LlamaCausalLM on litert). Write a message, or /help.\n"
 
 
 def test_an_interrupted_answer_is_kept(session, capsys):

@@ -336,11 +336,14 @@ def bench(
     from kerasformer.bench.card import write_speed
     from kerasformer.bench.picture import check_picture, draw, panels_of
     from kerasformer.bench.report import note, tables
+    from kerasformer.errors import InputError
     from kerasformer.sources import resolve
 
     if picture is not None:
         check_picture(picture)
     to_stdout = json_file is not None and str(json_file) == "-"
+    if texts is not None and not texts.is_file():
+        raise InputError(f"A file of texts was expected. Received: {texts}")
     lines = None if texts is None else read_text(local_path(texts)).splitlines()
     with Stages(quiet=to_stdout) as stages:
         report = measure(

@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kerasformer.cli.command import in_shell, options_of
 from kerasformer.cli.console import (
     Source,
     Threads,
+    delayed_warnings,
     lines_of_stdin,
     on_terminal,
     open_pipeline,
@@ -23,7 +27,7 @@ from kerasformer.cli.console import (
     say,
 )
 from kerasformer.cli.run_command import setting_of
-from kerasformer.errors import ChatTemplateError, InputError, KerasformerError, argument
+from kerasformer.errors import ArgumentStyle, ChatTemplateError, InputError, KerasformerError, argument, in_python
 from kerasformer.files import decode, local_path, parse_json, read_text
 
 if TYPE_CHECKING:
@@ -35,6 +39,7 @@ _CHAT_SETTINGS = ("chat_template_kwargs", "documents", "drop_oldest_turns", "too
 
 
 def chat(
+    context: typer.Context,
     source: Source,
     system: Annotated[str | None, typer.Option(help="System prompt, which describes how to answer.")] = None,
     max_new_tokens: Annotated[
@@ -83,14 +88,15 @@ def chat(
             "This model has no chat template, since it was trained to continue text. Received: "
             f"{source}. Use kerasformer run, or pass {argument('chat_template', ...)}"
         )
-    chat_session = ChatSession(pipe, settings, system)
+    chat_session = ChatSession(pipe, settings, system, partial(in_chat, options_of(context.command)))
     if session is not None:
         chat_session.open(session)
     if load is not None:
         chat_session.load(str(load))
     interactive = sys.stdin.isatty()
     if interactive:
-        say(f"{pipe.info.name}. Write a message, or /help.")
+        name = local_path(source).name if Path(source).exists() else source
+        say(f"{name} ({pipe.info.name} on {pipe.engine}). Write a message, or /help.")
     chat_session.run(_lines(interactive))
     if session is not None:
         chat_session.close(session)
@@ -105,13 +111,16 @@ class ChatSession:
         pipe: Pipeline for text-generation, with a chat template.
         settings: Generation settings and options of conversations.
         system: System prompt, if any.
+        style: Format of arguments in errors of an answer.
     Attributes:
         messages: The messages so far, without the system prompt.
         failed: Whether a line caused an error.
     """
 
-    def __init__(self, pipe: Any, settings: dict[str, Any], system: str | None) -> None:
-        self.pipe, self.settings, self.system = pipe, settings, system
+    def __init__(
+        self, pipe: Any, settings: dict[str, Any], system: str | None, style: ArgumentStyle = in_python
+    ) -> None:
+        self.pipe, self.settings, self.system, self.style = pipe, settings, system, style
         self.messages: list[dict[str, Any]] = []
         self.failed = False
         self._kept: Session | None = None
@@ -123,7 +132,11 @@ class ChatSession:
             "retry": (self.retry, "", "Answer the last message again."),
             "save": (self.save, "FILE", "Save the conversation as JSON."),
             "load": (self.load, "FILE", "Continue a saved conversation."),
-            "set": (self.set, "[NAME [VALUE]]", "Change a generation setting; without a value, remove it."),
+            "set": (
+                self.set,
+                "[NAME [VALUE]]",
+                "Change a setting; without a value, remove it; without a name, list all.",
+            ),
             "exit": (self.help, "", "End the chat; also Ctrl-D, or Ctrl-C twice."),
         }
 
@@ -154,7 +167,8 @@ class ChatSession:
                 self.process(line)
             except KerasformerError as error:
                 self.failed = True
-                print_error(str(error))
+                # /set names settings as in Python.
+                print_error(error.message_in(in_python if line.lstrip().startswith("/set") else self.style))
             except KeyboardInterrupt:
                 print_warning("Stopped. The conversation is unchanged.")
 
@@ -233,8 +247,12 @@ class ChatSession:
 
         name, _, value = text.replace("=", " ", 1).partition(" ")
         if not name:
-            for each, current in self.settings.items():
+            values = {**self.pipe.generation_config.to_dict(), **self.settings}
+            for each, current in values.items():
                 say(f"{each} = {json.dumps(current)}")
+            known = [field.name for field in fields(GenerationConfig) if field.metadata["serializable"]]
+            known += _CHAT_SETTINGS
+            say(f"Others: {', '.join(each for each in known if each not in values)}")
             return
         if not value.strip():
             self.settings.pop(name, None)
@@ -253,13 +271,15 @@ class ChatSession:
         kept = {} if self._kept is None else {"session": self._kept}
         with self.pipe.stream(self._conversation(messages), **self.settings, **kept) as stream:
             try:
-                for piece in stream:
-                    print(piece, end="", flush=True)
+                with delayed_warnings():
+                    try:
+                        for piece in stream:
+                            print(piece, end="", flush=True)
+                    finally:
+                        print(flush=True)
             except KeyboardInterrupt:
                 if not stream.text:
                     raise
-            finally:
-                print(flush=True)
         self.messages = [*messages, {"role": "assistant", "content": stream.text}]
 
     def _conversation(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -275,6 +295,12 @@ class ChatSession:
         if not questions:
             raise InputError("There is no message yet. Write one first")
         return self.messages[: questions[-1]]
+
+
+def in_chat(options: Mapping[str, str], name: str, value: str | None) -> str:
+    """Formats an argument as an option of the command and, where a session can change it, as its setting."""
+    option = in_shell(options, name, value)
+    return f"{option} (here: /set {name} true)" if name == "drop_oldest_turns" and value is not None else option
 
 
 def _required(value: str, usage: str) -> str:

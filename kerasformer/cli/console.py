@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -100,6 +102,15 @@ def print_error(message: str) -> None:
 def print_warning(message: str) -> None:
     """Prints a warning, in one line."""
     errors.print(f"[yellow]Warning:[/] {escape(message)}", soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def delayed_warnings() -> Iterator[None]:
+    """Shows warnings at the end of the block, which prints a line piece by piece, and not in the middle of the line."""
+    with warnings.catch_warnings(record=True) as caught:
+        yield
+    for each in caught:
+        warnings.showwarning(each.message, each.category, each.filename, each.lineno)
 
 
 def on_terminal() -> bool:

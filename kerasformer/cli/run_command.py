@@ -19,6 +19,7 @@ from kerasformer.cli.console import (
     Source,
     Task,
     console,
+    delayed_warnings,
     lines_of_stdin,
     on_terminal,
     open_pipeline,
@@ -224,8 +225,9 @@ def run(
         _print_ranking(_with_numbers(ranking, documents), query, as_json or as_jsonl)
     elif stream:
         answers.answer = partial(_stream, pipe, settings)
-        for _ in answers:
-            print()
+        for each in answers:
+            if each.result is None:  # _stream has not ended its line
+                print()
     elif as_jsonl:
         for each in answers:
             print_json_line(each.to_dict())
@@ -463,12 +465,14 @@ def _check(pipe: Any, settings: Mapping[str, Any], question: str | None, query: 
         raise InputError(f"{names}: {purpose}. Received: a model for {pipe.task}.")
 
 
-def _stream(pipe: Any, settings: Mapping[str, Any], text: str) -> None:
-    """Prints a text while it is generated, a continuation after its prompt."""
-    with pipe.stream(text, **settings) as pieces:
+def _stream(pipe: Any, settings: Mapping[str, Any], text: str) -> str:
+    """Prints a text while it is generated, a continuation after its prompt, and returns it."""
+    with delayed_warnings(), pipe.stream(text, **settings) as pieces:
         print(text if pipe.task == "text-generation" else "", end="", flush=True)
         for piece in pieces:
             print(piece, end="", flush=True)
+        print(flush=True)
+    return str(pieces.text)
 
 
 def _with_numbers(

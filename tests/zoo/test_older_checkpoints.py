@@ -281,9 +281,7 @@ def test_every_task_starts_from_a_bare_encoder(loaded, case, task):
         with pytest.raises(InputError, match=f"{case.model_type} has no separate head for {task}"):
             zoo.load(folder, task, new_head=True)
         return
-    with pytest.raises(
-        CheckpointError, match=r"To create a new, untrained head, pass new_head=True to kerasformer.zoo.load\.$"
-    ):
+    with pytest.raises(CheckpointError, match=r"To create a new, .* new_head=True to kerasformer.zoo.load\.$"):
         zoo.load(folder, task)
     model = zoo.load(folder, task, new_head=True)
     assert model.new_variables and all(path.startswith("head/") for path in model.new_variables)
