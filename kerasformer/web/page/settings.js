@@ -30,7 +30,8 @@ let offered = CONTROLS; // with the limits of the model
  * @param {number | null} most The most new tokens that the model's cache holds, if it is known.
  */
 export function show(generation, most) {
-  offered = CONTROLS.map((control) => (control.name === "max_new_tokens" && most ? { ...control, max: most, help: `The model holds at most ${most}` } : control));
+  const limits = most ? { max: most, help: `The model holds at most ${most}` } : {};
+  offered = CONTROLS.map((control) => (control.name === "max_new_tokens" ? { ...control, ...limits } : control));
   const searches = generation.num_beams > 1;
   const stored = { ...generation, num_beams: searches ? generation.num_beams : null };
   const defaultMode = generation.do_sample ? "sample" : searches ? "beams" : "greedy";
