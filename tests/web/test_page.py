@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -187,6 +188,7 @@ def test_a_new_question_replaces_a_running_one(chromium, url):
     assert chromium("run", script=f"{loads}.filter((base) => base.includes('stories')).length") == 1
 
 
+SEED = "document.querySelector('#more-figures div:last-child dd').textContent"
 COPIES = "navigator.clipboard.writeText = async (text) => { globalThis.copied = text; }"
 
 
@@ -206,7 +208,7 @@ def test_an_answer_is_copied_generated_again_and_shared(chromium, url):
     chromium("click", at="#run")
     text = chromium.answered()
     first = sent(chromium, "run")
-    assert first["options"]["seed"] == int(chromium("text", at="#figures").split("Seed\n")[1])
+    assert first["options"]["seed"] == int(chromium("run", script=SEED))
     chromium("click", at="#copy")
     assert (
         chromium("run", script="copied") == text.removesuffix("\nStopped at the maximum number of new tokens.").rstrip()
@@ -228,12 +230,105 @@ def test_an_answer_is_copied_generated_again_and_shared(chromium, url):
     assert "POSITIVE" in example(chromium)
 
 
+PRESSED = "[...document.querySelectorAll('#examples button')].map((each) => each.ariaPressed === 'true')"
+DIMMED = "document.getElementById('answer').classList.contains('stale')"
+
+
+def test_the_chosen_example_is_marked_and_an_answer_to_an_earlier_input_is_dimmed(chromium, url):
+    chromium.open(url, 1280, 800)
+    chromium.ready()
+    chromium.answered()
+    assert chromium("run", script=PRESSED) == [True, False, False] and not chromium("run", script=DIMMED)
+    chromium("click", at="#examples button:nth-child(2)")
+    chromium.answered()
+    assert chromium("run", script=PRESSED) == [False, True, False] and not chromium("run", script=DIMMED)
+    chromium("fill", at="#field-text", text="a film")
+    assert chromium("run", script=PRESSED) == [False] * 3 and chromium("run", script=DIMMED)
+    assert chromium("text", at="#activity") == "For an earlier input"
+    assert chromium("axe") == []
+    chromium("click", at="#run")
+    chromium.answered()
+    assert not chromium("run", script=DIMMED) and chromium("text", at="#activity") == ""
+    chromium("choose", at="#model", label=STORIES)
+    assert not chromium("run", script=DIMMED)
+    chromium("click", at="#settings summary")
+    example(chromium)
+    chromium("fill", at="#set-max_new_tokens", text="7")
+    assert chromium("run", script=DIMMED) and chromium("run", script=PRESSED) == [True, False, False]
+    chromium("fill", at="#set-max_new_tokens", text="60")
+    assert not chromium("run", script=DIMMED)  # the answer belongs to the settings again
+    chromium("fill", at="#set-max_new_tokens", text="")
+    assert chromium("run", script=DIMMED)
+
+
+FIRST = "document.getElementById('answer').compareDocumentPosition(document.getElementById('ask')) === 4"
+TOP = "document.getElementById('answer').getBoundingClientRect().top"
+
+
+def test_the_answer_is_above_the_fields_of_a_phone(chromium, url):
+    chromium.open(url)
+    chromium.ready()
+    assert not chromium("run", script=FIRST)
+    chromium("choose", at="#model", label=STORIES)
+    chromium("click", at="#examples button")
+    chromium("until", script="document.querySelector('.writing')?.textContent.length > 10")
+    chromium("until", script=f"{FIRST} && 0 <= {TOP} && {TOP} < 100")
+    chromium("click", at="#halt")
+    assert chromium.answered().endswith("Stopped by you.") and not chromium("visible", at="#halt")
+    assert chromium("axe") == []
+    chromium("choose", at="#model", label=REVIEWS)
+    assert not chromium("run", script=FIRST)
+    chromium.open(url, 1280, 800)
+    chromium.ready()
+    example(chromium)
+    assert not chromium("run", script=FIRST)
+
+
+def test_no_more_tokens_are_offered_than_the_cache_holds(chromium, url):
+    chromium.open(f"{url}#model=stories&text=Once&max_new_tokens=4000&mode=greedy", 1280, 800)
+    chromium.answered()
+    assert chromium("run", script="document.getElementById('set-max_new_tokens').value") == "255"
+    chromium("click", at="#settings summary")
+    chromium("fill", at="#set-max_new_tokens", text="256")
+    chromium("click", at="#run")
+    assert chromium.problem() == "Enter a number from 1 to 255. Received: 256."
+
+
+@pytest.mark.parametrize(
+    ("fidelity", "shown"),
+    [
+        (
+            {"generated": 0.9446},
+            "99.6 % of 271 next tokens of given texts are the same, 94.5 % of freely generated tokens",
+        ),
+        ({"generated": None, "near_ties": 3}, "99.6 % of 271 answers are the same; 3 are near ties"),
+    ],
+    ids=["generating", "classes"],
+)
+def test_facts_about_a_model_are_in_words_of_its_users(chromium, small, fidelity, shown):
+    (model,) = json.loads((small / "site.json").read_text())["models"]
+    model["engines"][0]["fidelity"] = {"answers": 271, "agreement": 0.9963, **fidelity}
+    edit_site(small, models=[{**model, "purpose": "Tells good films from bad ones.", "license": "apache-2.0"}])
+    with served(small) as url:
+        chromium.open(url, 1280, 800)
+        chromium.ready()
+        assert chromium("text", at="#task") == "Tells good films from bad ones."
+        chromium("click", at="#about summary")
+        facts = [line for line in chromium("text", at="#facts").split("\n") if line]
+        shared = ["Task", "Text classification", "Architecture", "BERT", "Licence", "apache-2.0"]
+        assert facts[: len(shared)] == shared and facts[facts.index("Compared with the original model") + 1] == shown
+        for link, expected in {"#card": "a card", "footer a": "@huggingface/tokenizers 0.2.0, MIT"}.items():
+            script = f"fetch(document.querySelector('{link}').href).then((response) => response.text())"
+            assert expected in chromium("run", script=script)
+        assert chromium("axe") == []
+
+
 def test_text_streams_and_stops(chromium, url):
     chromium.open(url)
     chromium.ready()
     chromium("choose", at="#model", label=STORIES)
     chromium("click", at="#settings summary")
-    chromium("fill", at="#set-max_new_tokens", text="4000")
+    chromium("fill", at="#set-max_new_tokens", text="255")
     chromium("click", at="#examples button")
     chromium("until", script="document.querySelector('.writing')?.textContent.length > 100")
     assert chromium("run", script="document.getElementById('result').getAttribute('aria-busy')") == "true"
@@ -243,8 +338,11 @@ def test_text_streams_and_stops(chromium, url):
     chromium("click", at="#run")
     text = chromium.answered()
     assert text.startswith("The old man looked at the sea and") and text.endswith("Stopped by you.")
-    figures = chromium("text", at="#figures").split("\n")
-    assert figures[:4] == ["Tokens/s", "41.5", "First token", "42 ms"] and "52.0 MB" in figures
+    figures = ["Speed", "41.5 tokens/s", "Time", "200 ms", "More figures"]
+    assert chromium("text", at="#figures").split("\n") == figures
+    chromium("click", at="#figures summary")
+    assert [line for line in chromium("text", at="#figures").split("\n") if line][5:7] == ["First token after", "42 ms"]
+    assert "52.0 MB" in chromium("text", at="#figures")
 
 
 def test_settings_are_sent_to_the_engine(chromium, url):
@@ -476,7 +574,7 @@ def test_keyboard_use(chromium, url):
     chromium("choose", at="#model", label=STORIES)
     chromium("fill", at="#field-text", text="Once")
     chromium("run", script="document.getElementById('settings').open = true")
-    chromium("fill", at="#set-max_new_tokens", text="4000")
+    chromium("fill", at="#set-max_new_tokens", text="255")
     chromium("press", key="Control+Enter")
     chromium("until", script="document.querySelector('.writing')?.textContent.length > 10")
     chromium("press", key="Escape")

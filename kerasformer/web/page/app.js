@@ -14,6 +14,7 @@ import * as settings from "./settings.js";
 import { copyText, linkTo, readLink } from "./share.js";
 
 const ENGINES = { litert: "LiteRT.js", onnx: "ONNX Runtime" };
+const NARROW = matchMedia("(max-width: 899px)"); // one column, as in style.css
 const SMALL = 48e6; // bytes that the page may download without being asked, on an unmetered connection
 
 const trials = new Set(); // engines that are being compared
@@ -32,6 +33,7 @@ let showsStop = false; // whether the Run button is Stop
 let stopShownAt = 0; // when it became Stop
 let sample = null; // the first example, with which engines are measured
 let last = null; // the question that the visible answer belongs to
+let answerFirst = false; // whether the answer is above the fields on a narrow screen
 let offlineProblem = ""; // why a file could not be stored for offline use
 let touched = false; // whether the user has interacted with the page
 
@@ -108,7 +110,11 @@ function listen() {
     if (!showsStop) ask();
     else if (performance.now() - stopShownAt > 400) stop(); // ignores the second click of a double click
   });
-  find("form").addEventListener("input", () => { touched = true; });
+  find("form").addEventListener("input", () => {
+    touched = true;
+    questions.markExample(model);
+    showWhetherCurrent();
+  });
   find("model").addEventListener("change", (event) => showModel(site.models[Number(event.target.value)]));
   find("engine-options").addEventListener("change", async ({ target: { value } }) => {
     const one = value === "" ? null : model.engines[Number(value)];
@@ -127,6 +133,8 @@ function listen() {
     await showState();
   });
   find("retry").addEventListener("click", () => ask());
+  find("halt").addEventListener("click", stop);
+  NARROW.addEventListener("change", () => placeAnswer(answerFirst));
   find("copy").addEventListener("click", async () => {
     showStatus(await copyText(plainText(find("result"))) ? "Copied." : "This browser does not allow copying. Select the text and copy it.");
   });
@@ -134,6 +142,7 @@ function listen() {
   find("fresh").addEventListener("click", () => {
     conversation.reset();
     clearAnswer();
+    placeAnswer(false);
     find("field-text").focus();
   });
   find("share").addEventListener("click", async () => {
@@ -188,11 +197,11 @@ async function showModel(one) {
   conversation.reset();
   find("fresh").hidden = true;
   clearErrors();
-  find("task").textContent = questions.description(model.task);
+  find("task").textContent = questions.purpose(model);
   questions.show(model, () => ask());
   sample = sampleOf(model);
   find("settings").hidden = !questions.generates(model.task);
-  if (questions.generates(model.task)) settings.show(model.generation);
+  if (questions.generates(model.task)) settings.show(model.generation, mostTokens(model));
   find("engine-card").hidden = model.engines.length < 2;
   choice = choices.read(site, model);
   const manual = model.engines.findIndex((each) => choices.variant(each) === choice.manual);
@@ -201,7 +210,14 @@ async function showModel(one) {
     ...model.engines.map((each, index) => ({ value: String(index), label: ENGINES[each.engine], detail: `${recipe(each)} · ${megabytes(each.bytes)}` })),
   ], manual < 0 ? "" : String(manual)));
   clearAnswer();
+  placeAnswer(false);
   await chooseEngine(model.engines[manual] ?? null);
+}
+
+/** The most new tokens that the cache of each engine holds, after one of the prompt or the start token; `null` if unknown. */
+function mostTokens({ engines }) {
+  const capacities = engines.map(({ capacity }) => capacity).filter(Boolean);
+  return capacities.length ? Math.min(...capacities) - 1 : null;
 }
 
 /** Selects an engine; with `null`, the page chooses one when it is needed. */
@@ -273,6 +289,8 @@ async function showState() {
   find("load").hidden = ready || Boolean(busy);
   find("forget").hidden = !stored;
   find("facts").replaceChildren(...terms(facts(stored)));
+  find("card").href = chosen.card ?? "";
+  find("card-line").hidden = !chosen.card;
   choices.show(model, choice, selected, (one) => `${ENGINES[one.engine]} ${recipe(one)}`);
 }
 
@@ -285,8 +303,10 @@ function rowOf(one) {
 function facts(stored) {
   const { fidelity } = chosen;
   const rows = [
-    ["Task", model.task],
-    ["Architecture", info ? `${info.name} (${model.model_type})` : model.model_type],
+    ["Name", model.name === model.title ? "" : model.name],
+    ["Task", questions.title(model.task)],
+    ["Architecture", model.architecture],
+    ["Licence", model.license],
     ["Engine", ENGINES[chosen.engine] + (info ? `, ${info.threads} ${info.threads === 1 ? "thread" : "threads"}` : "")],
     ["Weights", recipe(chosen)],
     ["Size", `${megabytes(chosen.bytes)}, plus ${megabytes(runtimeBytes(chosen))} for the engine`],
@@ -300,11 +320,16 @@ function facts(stored) {
   return rows.filter(([term, value]) => value && (term !== "Longest text" || chosen.capacity || chosen.max_length));
 }
 
-/** The share of answers that equal those of the original model, and the number of near ties if it was measured. */
+/**
+ * The share of answers that equal those of the original model, and the number of near ties if it was measured. For a model that
+ * generates, these are next tokens of given texts; freely generated texts differ more, because they diverge after a difference.
+ */
 function sameAnswers(fidelity) {
   if (!fidelity.answers) return "not compared";
   const ties = fidelity.near_ties ? `; ${fidelity.near_ties} are near ties` : "";
-  return `${percent(fidelity.agreement)} of ${fidelity.answers} answers are the same${ties}`;
+  const { generated } = fidelity;
+  const [answers, free] = typeof generated === "number" ? ["next tokens of given texts", `, ${percent(generated)} of freely generated tokens`] : ["answers", ""];
+  return `${percent(fidelity.agreement)} of ${fidelity.answers} ${answers} are the same${free}${ties}`;
 }
 
 /** `LiteRT.js, int8, 4.4 MB`. */
@@ -414,7 +439,10 @@ function ask({ question, automatic = false } = {}) {
     await load();
     if (isAbandoned()) return;
     setBusy("run");
-    if (!automatic) showFrom("answer");
+    if (!automatic) {
+      placeAnswer(true);
+      showFrom("answer");
+    }
     await (questions.generates(model.task) ? generate(query, automatic) : answerAtOnce(query, automatic));
   }, automatic);
 }
@@ -483,7 +511,9 @@ function keepTurn(messages, asked) {
 function showAnswer(elements, figures, query, used) {
   const notes = [ENDS[figures.finish_reason], figures.chunks > 1 && readInParts(figures)].filter(Boolean);
   replaceAnswer(query, ...elements, ...notes.map((note) => make("p", { className: "muted small" }, note)));
-  find("figures").replaceChildren(...terms(inWords(figures, used)));
+  const rows = terms(inWords(figures, used));
+  find("main-figures").replaceChildren(...rows.slice(0, 2));
+  find("more-figures").replaceChildren(...rows.slice(2));
   find("figures").hidden = false;
   last = { ...query, link: { model: model.name, engine: choices.variant(chosen), ...query.texts, ...inLink(used) } };
   find("keep").hidden = false;
@@ -495,7 +525,7 @@ function replaceAnswer(query, ...elements) {
   clearAnswer();
   find("question").textContent = query.texts.question ?? [query.shown, query.more].filter(Boolean).join(" / ");
   find("question").hidden = ["text-generation", "conversation", "token-classification", "fill-mask"].includes(model.task);
-  find("result").classList.remove("stale");
+  find("answer").classList.remove("stale");
   find("result").replaceChildren(...elements);
 }
 
@@ -524,19 +554,51 @@ const ENDS = {
   cancelled: "Stopped by you.",
 };
 
-/** The figures of a run, as terms and values. */
+/** The figures of a run, as terms and values; the page shows the first two, and the others on demand. */
 function inWords(figures, { seed }) {
-  const rows = [["Time", seconds(figures.seconds)]];
-  if (figures.tokens !== undefined) {
-    rows.unshift(
-      ["Tokens/s", figures.tokens_per_second ? figures.tokens_per_second.toFixed(1) : "–"],
-      ["First token", seconds(figures.first_token_seconds ?? 0)],
-      ["Tokens", String(figures.tokens)]);
+  const time = ["Time", seconds(figures.seconds)];
+  const input = ["Input", `${figures.prompt_tokens} tokens`];
+  const memory = figures.memory_bytes ? [["Memory", megabytes(figures.memory_bytes)]] : [];
+  if (figures.tokens === undefined) return [time, ...memory, input];
+  return [
+    ["Speed", figures.tokens_per_second ? `${figures.tokens_per_second.toFixed(1)} tokens/s` : "–"],
+    time,
+    ["First token after", seconds(figures.first_token_seconds ?? 0)],
+    ["Output", `${figures.tokens} ${figures.tokens === 1 ? "token" : "tokens"}`],
+    input,
+    ...memory,
+    ...(seed === undefined ? [] : [["Seed", String(seed)]]),
+  ];
+}
+
+/**
+ * Places the answer above the fields on a narrow screen, where it would otherwise be below the screen; beside or below them
+ * otherwise. It is moved in the document, so that the order of the keyboard and of screen readers is that on the screen.
+ * @param {boolean} first
+ */
+function placeAnswer(first) {
+  answerFirst = first;
+  const [before, after] = first && NARROW.matches ? ["answer", "ask"] : ["ask", "answer"];
+  if (find(before).nextElementSibling !== find(after)) find(after).before(find(before));
+}
+
+/** Dims an answer that does not belong to the fields and settings, and says so. */
+function showWhetherCurrent() {
+  if (busy === "run") return;
+  const earlier = last !== null && !belongsToFields(last);
+  find("answer").classList.toggle("stale", earlier);
+  find("activity").textContent = earlier ? "For an earlier input" : "";
+}
+
+/** Whether the fields and settings contain a question. A conversation belongs to all of its messages. */
+function belongsToFields({ texts, settings: used }) {
+  if (model.task === "conversation") return true;
+  try {
+    const now = fromFields();
+    return JSON.stringify([now.texts, now.settings]) === JSON.stringify([texts, used]);
+  } catch {
+    return false; // a field is empty or invalid
   }
-  rows.push(["Input", `${figures.prompt_tokens} tokens`]);
-  if (figures.memory_bytes) rows.push(["Memory", megabytes(figures.memory_bytes)]);
-  if (seed !== undefined) rows.push(["Seed", String(seed)]);
-  return rows;
 }
 
 /** Scrolls to an element unless its start is visible: on a phone, the answer is below the screen. */
@@ -549,6 +611,7 @@ function clearAnswer() {
   last = null;
   find("result").replaceChildren(make("p", { className: "muted" }, "The answer appears here."));
   for (const id of ["question", "keep", "figures"]) find(id).hidden = true;
+  find("answer").classList.remove("stale");
   find("spoken").textContent = "";
   showStatus("");
 }
@@ -614,8 +677,11 @@ function offerStop(offered) {
 /** @param {"load" | "run" | null} activity */
 function setBusy(activity) {
   busy = activity;
-  find("activity").textContent = activity === "run" ? "Working…" : "";
-  find("result").classList.toggle("stale", activity === "run");
+  if (activity === "run") {
+    find("activity").textContent = "Working…";
+    find("answer").classList.add("stale"); // until the next answer begins
+  } else showWhetherCurrent();
+  find("halt").hidden = activity !== "run";
   find("result").setAttribute("aria-busy", String(activity === "run"));
   document.querySelector(".writing")?.classList.remove("writing");
   find("load").hidden = Boolean(activity) || loaded === chosen;

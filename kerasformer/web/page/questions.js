@@ -6,6 +6,7 @@ import { FieldError } from "./failures.js";
 import { menus } from "./languages.js";
 
 const MOST_EXAMPLES = 3;
+let offered = []; // the examples that are shown, each an object of texts by the names of the fields
 const TEXT = { name: "text", label: "Text" };
 const TEXT_TO_TEXT = { generates: true, fields: [TEXT] };
 const QUERY = { name: "query", label: "Query", short: true };
@@ -13,20 +14,22 @@ const LINES = { name: "documents", lines: true };
 
 /**
  * Tasks by their Hugging Face names.
- * `description` is the line under the model's name; `fields` are the input fields, see `field`; `choices(model)` are further fields
+ * `title` is the name of the task; `description` is the line under the model's name, unless its card says more; `fields` are the input fields, see `field`; `choices(model)` are further fields
  * with a choice; `generates` marks tasks whose text is streamed; `inParts` marks tasks that read a text that is longer than the
  * model in overlapping parts; `limited` is the field whose text must not be too long, by default the first one; `request(values)`
  * returns what `readFields` returns, where this is not the text with `options`.
  */
 const TASKS = {
-  "text-classification": { description: "Classifies a text.", fields: [TEXT], options: { top_k: null }, inParts: true },
+  "text-classification": { title: "Text classification", description: "Classifies a text.", fields: [TEXT], options: { top_k: null }, inParts: true },
   "token-classification": {
+    title: "Named entities",
     description: "Finds names and other entities in a text.",
     fields: [TEXT],
     options: { aggregation_strategy: "simple" },
     inParts: true,
   },
   "zero-shot-classification": {
+    title: "Classification by named classes",
     description: "Classifies a text by classes that you name.",
     fields: [
       TEXT,
@@ -41,6 +44,7 @@ const TASKS = {
     inParts: true,
   },
   "text-ranking": {
+    title: "Ranking",
     description: "Ranks texts by their relevance to a query.",
     fields: [QUERY, { ...LINES, label: "Texts to rank, one in each line" }],
     choices: ({ labels }) => (labels.length < 2 ? [] : [{ name: "label", label: "Class that ranks", choices: labels.map((label) => [label, label]) }]),
@@ -48,6 +52,7 @@ const TASKS = {
     inParts: true,
   },
   "sentence-similarity": {
+    title: "Similarity of texts",
     description: "Searches a few texts for those that are closest in meaning, or computes the vector of a text.",
     fields: [{ ...QUERY, label: "Text or query" }, { ...LINES, label: "Texts to search or compare with, one in each line (optional)", optional: true }],
     choices: ({ embedding }) => (Object.keys(embedding.prompts).length ? [{ name: "purpose", label: "Purpose", choices: PURPOSES }] : []),
@@ -55,14 +60,16 @@ const TASKS = {
     inParts: true,
   },
   "question-answering": {
+    title: "Answers in a text",
     description: "Finds the answer to a question in a text.",
     fields: [{ name: "question", label: "Question", short: true }, { name: "context", label: "Text to search" }],
     options: { top_k: 3 },
     request: ({ question, context }) => ({ inputs: { question, context }, shown: context }),
     inParts: true,
   },
-  "fill-mask": { description: "Fills the gap in a text.", fields: [{ ...TEXT, gap: true, refuses: gapProblem }], options: { top_k: 5 } },
+  "fill-mask": { title: "Filling a gap", description: "Fills the gap in a text.", fields: [{ ...TEXT, gap: true, refuses: gapProblem }], options: { top_k: 5 } },
   "feature-extraction": {
+    title: "Text vectors",
     description: "Computes a vector for a text, and the similarity of two texts.",
     fields: [{ ...TEXT, short: true }, { name: "other", label: "Text to compare with (optional)", optional: true, short: true }],
     options: { pooling: "mean", normalize: true },
@@ -70,6 +77,7 @@ const TASKS = {
     inParts: true,
   },
   conversation: {
+    title: "Conversation",
     description: "Answers messages, and remembers the conversation.",
     fields: [{ name: "system", label: "How to answer (optional)", short: true, optional: true }, { name: "text", label: "Message" }],
     request: ({ system, text }) => ({ inputs: nextTurn(system, text), shown: text }),
@@ -77,14 +85,15 @@ const TASKS = {
     generates: true,
   },
   "text-generation": {
+    title: "Text generation",
     description: "Continues a text.",
     fields: [{ ...TEXT, label: "Start of the text" }],
     options: { return_full_text: false },
     generates: true,
   },
-  summarization: { ...TEXT_TO_TEXT, description: "Summarizes a text." },
-  translation: { ...TEXT_TO_TEXT, description: "Translates a text." },
-  "text2text-generation": { ...TEXT_TO_TEXT, description: "Generates a text from another text." },
+  summarization: { ...TEXT_TO_TEXT, title: "Summarization", description: "Summarizes a text." },
+  translation: { ...TEXT_TO_TEXT, title: "Translation", description: "Translates a text." },
+  "text2text-generation": { ...TEXT_TO_TEXT, title: "Text to text", description: "Turns a text into another one." },
 };
 
 /** Whether the page supports a task. @param {string} task */
@@ -92,9 +101,14 @@ export function supports(task) {
   return task in TASKS;
 }
 
-/** What a task does, in a sentence. @param {string} task */
-export function description(task) {
-  return TASKS[task].description;
+/** The name of a task. @param {string} task */
+export function title(task) {
+  return TASKS[task].title;
+}
+
+/** What a model is for, in a sentence: that of its card, or what its task does. @param {any} model An entry of site.json. */
+export function purpose(model) {
+  return model.purpose || TASKS[model.task].description;
 }
 
 /** Whether the text of a task is streamed token by token. @param {string} task */
@@ -114,12 +128,13 @@ export function inParts(task) {
  */
 export function show(model, onExample) {
   find("fields").replaceChildren(...fieldsOf(model).map((each) => field(each, model)));
-  const offered = model.examples.inputs.slice(0, MOST_EXAMPLES).map((example) => {
+  offered = model.examples.inputs.slice(0, MOST_EXAMPLES).map((example) => {
     return Object.fromEntries(Object.entries(example).map(([name, text]) => [name, [text].flat().join("\n").replace("{gap}", model.mask_token)]));
   });
   find("examples-field").hidden = !offered.length;
   find("examples").replaceChildren(...offered.map((example) => make("button", {
     type: "button",
+    aria: { pressed: "false" },
     onclick: () => {
       fill(model, example);
       onExample();
@@ -141,6 +156,23 @@ export function fill(model, texts) {
     if (input.matches("textarea")) input.onfocus = () => input.select();
     clearError(`field-${name}`);
   }
+  markExample(model);
+}
+
+/** Marks the example that the fields contain, if any. @param {any} model An entry of site.json. */
+export function markExample(model) {
+  offered.forEach((example, index) => {
+    find("examples").children[index].setAttribute("aria-pressed", String(isInFields(model, example)));
+  });
+}
+
+function isInFields(model, example) {
+  return fieldsOf(model).every(({ name, box, choices }) => {
+    const { value, checked } = find(`field-${name}`);
+    const expected = example[name] ?? "";
+    if (box) return checked === Boolean(expected);
+    return value === expected || (choices && !choices.some(([known]) => known === expected));
+  });
 }
 
 /** Id of the field whose text may be too long. @param {any} model An entry of site.json. */

@@ -4,7 +4,7 @@ import { find, make, options } from "./elements.js";
 import { FieldError } from "./failures.js";
 import { clearError, errorElement } from "./questions.js";
 
-/** Controls in their order; those with `only` apply only in that mode. */
+/** Controls in their order; those with `only` apply only in that mode. `show` limits the number of tokens to what the model holds. */
 const CONTROLS = [
   { name: "num_beams", label: "Beams", kind: "number", min: 2, max: 16, step: 1, start: 4, only: "beams", help: "The text appears at the end" },
   { name: "temperature", label: "Temperature", kind: "range", min: 0.1, max: 2, step: 0.05, start: 0.8, only: "sample" },
@@ -22,11 +22,16 @@ const MODES = [
   { value: "sample", label: "Sampling" },
 ];
 
+let offered = CONTROLS; // with the limits of the model
+
 /**
  * Shows the controls, with the values that the bundle sets.
  * @param {Object<string, any>} generation The settings of the model, as in generation_config.json.
+ * @param {number | null} most The most new tokens that the model's cache holds, if it is known.
  */
-export function show(generation) {
+export function show(generation, most) {
+  const limits = most ? { max: most, help: `The model holds at most ${most}` } : {};
+  offered = CONTROLS.map((control) => (control.name === "max_new_tokens" ? { ...control, ...limits } : control));
   const searches = generation.num_beams > 1;
   const stored = { ...generation, num_beams: searches ? generation.num_beams : null };
   const defaultMode = generation.do_sample ? "sample" : searches ? "beams" : "greedy";
@@ -34,7 +39,7 @@ export function show(generation) {
     make("fieldset", { className: "wide plain" },
       make("legend", {}, "Method"),
       make("div", { className: "options" }, ...options("mode", MODES, defaultMode))),
-    ...CONTROLS.map((control) => (control.kind === "range" ? slider : field)(control, stored[control.name] ?? control.start)));
+    ...offered.map((control) => (control.kind === "range" ? slider : field)(control, held(control, stored[control.name] ?? control.start))));
   find("settings-fields").oninput = refresh;
   refresh();
 }
@@ -46,7 +51,7 @@ export function show(generation) {
  */
 export function settings() {
   const values = { do_sample: mode() === "sample", num_beams: 1 };
-  for (const control of CONTROLS.filter(applies)) {
+  for (const control of offered.filter(applies)) {
     const input = find(`set-${control.name}`);
     if (!input.checkValidity()) {
       throw new FieldError(input.id, `Enter a number from ${control.min} to ${control.max}.${input.value && ` Received: ${input.value}.`}`);
@@ -65,7 +70,7 @@ export function settings() {
  */
 export function inLink(used) {
   const usedMode = used.do_sample ? "sample" : used.num_beams > 1 ? "beams" : "greedy";
-  const controls = CONTROLS.filter(({ name, only = usedMode }) => used[name] !== undefined && only === usedMode);
+  const controls = offered.filter(({ name, only = usedMode }) => used[name] !== undefined && only === usedMode);
   return { mode: usedMode, ...Object.fromEntries(controls.map(({ name }) => [name, String(used[name])])) };
 }
 
@@ -73,8 +78,13 @@ export function inLink(used) {
 export function fill(values) {
   const radio = [...document.getElementsByName("mode")].find((each) => /** @type {any} */ (each).value === values.mode);
   if (radio) /** @type {any} */ (radio).checked = true;
-  for (const { name } of CONTROLS) if (name in values) find(`set-${name}`).value = values[name];
+  for (const control of offered) if (control.name in values) find(`set-${control.name}`).value = held(control, values[control.name]);
   refresh();
+}
+
+/** A value of a control, with no more tokens than the model holds: that of a model or of a link may be for another capacity. */
+function held({ name, max }, value) {
+  return name === "max_new_tokens" && Number(value) > max ? max : value;
 }
 
 /** A random seed, short enough to type. */
@@ -84,7 +94,7 @@ export function freshSeed() {
 
 /** Hides controls that do not apply, and shows a summary of the settings beside their heading. */
 function refresh() {
-  for (const control of CONTROLS) {
+  for (const control of offered) {
     const input = find(`set-${control.name}`);
     input.closest(".field").hidden = !applies(control);
     const shown = find(`shown-${control.name}`);
