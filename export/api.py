@@ -60,6 +60,7 @@ from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.weight_table import release_weights
+from kerasformer.process import hidden_native_logs
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel, load
 
@@ -172,7 +173,7 @@ def export(
         if check_texts and any(example.label is not None for example in check_texts):
             report("measure Keras", 0, 0)
             quality = keras_quality(job.model, job.info, check_texts)
-        with bundle.staging(destination) as folder, merged_lora(job.model), zero_adapter(job):
+        with bundle.staging(destination) as folder, merged_lora(job.model), zero_adapter(job), hidden_native_logs():
             if job.cache_dtype == INT8_CACHES:
                 job = _with_cache_scales(job, calibration_texts, report)
             builder = BundleBuilder(job, runtime, name, folder, report)

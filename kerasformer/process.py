@@ -1,16 +1,20 @@
 """Process-wide settings, for applications, and the return of freed memory.
 
-Opening or running a bundle never changes the settings. The command line applies them; a script or a server may do the
-same.
+Opening or running a bundle never changes the settings, and an export restores what it changes. The command line applies
+them; a script or a server may do the same.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import re
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from typing import BinaryIO
 
 _MEGABYTE = 1 << 20
 _MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1  # M_MMAP_THRESHOLD and M_TRIM_THRESHOLD of glibc's malloc.h
@@ -40,6 +44,100 @@ def silence_native_logs() -> None:
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 2)
     os.close(null)
+
+
+_LOG_LINE = re.compile(
+    rb"[IW]\d{4} [\d:.]+ +\d+ \w+\.(cc|h):\d+\] |(VERBOSE|INFO|WARNING): \[\w+\.cc:\d+\] "
+    rb"|INFO: Created TensorFlow Lite |WARNING: All log messages before absl::InitializeLog"
+)
+"""Beginnings of the lines below errors that TensorFlow and LiteRT log."""
+_INTERVAL = 0.2
+_hidden = threading.Lock()
+_blocks, _hiding = 0, ExitStack()
+
+
+@contextmanager
+def hidden_native_logs() -> Iterator[None]:
+    """Discards the lines below errors that TensorFlow and LiteRT log to standard error within the block.
+
+    LiteRT has no setting for it, and TensorFlow reads its own only when it is imported. Within the block, file
+    descriptor 2 is a temporary file. All other lines that are written to it reach standard error with a delay of up to
+    0.2 seconds, and Python's `sys.stderr` without one. Lines of native code just before a crash are lost. Blocks of
+    several threads may overlap; after the last of them, everything is as before.
+    """
+    global _blocks
+    with _hidden:
+        if _blocks == 0:
+            _hiding.enter_context(_redirected())
+        _blocks += 1
+    try:
+        yield
+    finally:
+        with _hidden:
+            _blocks -= 1
+            if _blocks == 0:
+                _hiding.close()
+
+
+@contextmanager
+def _redirected() -> Iterator[None]:
+    """Redirects descriptor 2 to a file from which a thread copies all lines except logs to the standard error."""
+    try:
+        original = os.dup(2) if hasattr(os, "pread") else None  # Windows has no `pread`
+    except OSError:  # the process has no standard error
+        original = None
+    if original is None:
+        yield
+        return
+    python, ended = sys.stderr, threading.Event()
+    with tempfile.TemporaryFile(buffering=0) as log:
+
+        def forward() -> None:
+            position = 0
+            while not ended.wait(_INTERVAL):
+                position = _copy_lines(log, position, original, whole=True)
+            _copy_lines(log, position, original, whole=False)
+
+        if python is not None and _descriptor(python) == 2:
+            python.flush()
+            encoding, errors = python.encoding, python.errors
+            sys.stderr = open(original, "w", buffering=1, encoding=encoding, errors=errors, closefd=False)
+        own = sys.stderr
+        thread = threading.Thread(target=forward, daemon=True)
+        thread.start()
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            if python is not None:
+                python.flush()
+            os.dup2(original, 2)
+            if sys.stderr is own:
+                sys.stderr = python
+            ended.set()
+            thread.join()
+            if own is not python and own is not None:
+                own.flush()
+            os.close(original)
+
+
+def _copy_lines(log: BinaryIO, position: int, target: int, whole: bool) -> int:
+    """Copies the lines of a file from a position, except logs; returns the position after them.
+
+    Args:
+        log: The file, to whose end other code writes.
+        position: Number of bytes that were copied before.
+        target: Descriptor of the output.
+        whole: Whether to leave a last line without its end for the next call.
+    """
+    content = os.pread(log.fileno(), os.fstat(log.fileno()).st_size - position, position)
+    if whole:
+        content = content[: content.rfind(b"\n") + 1]
+    kept = b"".join(line for line in content.splitlines(keepends=True) if not _LOG_LINE.match(line))
+    with suppress(OSError):  # nobody reads standard error any more
+        while kept:
+            kept = kept[os.write(target, kept) :]
+    return position + len(content)
 
 
 def _descriptor(stream: object) -> int | None:

@@ -91,6 +91,7 @@ folder = Path(sys.argv[1])
 kf.export.export(encoder, folder / "encoder", "tflite", lengths=(8,), progress=False)
 kf.export.export(encoder, folder / "saved-model", "saved-model", progress=False)
 kf.export.export(decoder, folder / "decoder", "onnx", capacity=16, progress=False)
+print("<exported>", file=sys.stderr, flush=True)
 ids = np.ones((1, 4), "int32")
 for path in folder.iterdir():
     engine = runtime.open_engine(path)
@@ -121,6 +122,8 @@ def test_bundles_of_all_formats_do_not_change_the_process(tmp_path: Path) -> Non
     marks = lines["marks"].strip().replace("> <", ">\n<").splitlines()
     assert len(marks) > 100
     assert [mark for mark in marks if done.stderr.count(mark) != 2] == []
+    of_exports = done.stderr.split("<exported>")[0]
+    assert not [line for line in of_exports.splitlines() if "INFO: [" in line or "XNNPACK" in line]
     assert "last words of Python" in done.stderr and "last words of native code" in done.stderr
 
 

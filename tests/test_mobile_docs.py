@@ -88,7 +88,8 @@ def test_the_translator_is_that_of_its_model_card(page, translator):
     program = {ANDROID: in_kotlin, IOS: in_swift}[page].program(translator)
     assert program is not None and code(page, "class TextToTextGenerator") in program.source
     _, text = parts(page)
-    assert set(re.findall(r"(?:[Aa]t most|<=|count[:=] ?) ?(\d+)\b", text.replace("= 40", ""))) == {"128"}
+    told = re.findall(r"(?:[Aa]t most |1 to |\b1\.\.\.?|limit: |count[:=] ?)(\d+)\b", text.replace("= 40", ""))
+    assert set(told) == {"128"}
     table = re.findall(r"^\| (`\w+`)? ?\| (.+?) \| (\w+) \| `\[([\d, ]+)\]` \|$", text, re.MULTILINE)
     signature, seen = "", set()
     for named, tensors, dtype, shape in table:
@@ -167,7 +168,7 @@ def test_texts_are_prepared_as_on_the_model_card(page, folder):
 @PAGES
 def test_the_capacity(page, folder):
     capacity = bundle.read(folder / "story").capacity
-    told = re.findall(r"(?:[Aa]t most|<=|position <) (\d+)\b", parts(page)[0])
+    told = re.findall(r"(?:[Aa]t most |position < |1 to |\b1\.\.\.?|limit: )(\d+)\b", parts(page)[0])
     assert [int(number) for number in told] == [capacity] * 4
 
 

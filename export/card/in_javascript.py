@@ -10,6 +10,7 @@ from kerasformer.export.card.program import ProgramFile
 from kerasformer.export.card.quoting import code
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.targets import TARGETS, Target
+from kerasformer.tokenization.tokenizer import TARGET_FILE
 
 _TARGETS = {"tflite": "litert-web", "onnx": "transformers.js"}
 
@@ -33,6 +34,8 @@ def program(manifest: Manifest, target: Target, folder: Path) -> ProgramFile | N
 
 
 def _page(manifest: Manifest, target: Target, folder: Path) -> str:
+    if (folder / TARGET_FILE).is_file():
+        return ""  # its programs read and write texts with one vocabulary
     name, info = _TARGETS.get(manifest.format, ""), manifest.info
     if name in ("", target.name) or not tested.runtimes()[name].covers(info.task, info.model_type):
         return ""

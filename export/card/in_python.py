@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Manifest
 from kerasformer.export.card.program import (
     Program,
@@ -16,6 +18,7 @@ from kerasformer.export.card.program import (
     values,
 )
 from kerasformer.export.card.quoting import python
+from kerasformer.tokenization.tokenizer import TARGET_FILE
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
 
@@ -47,7 +50,7 @@ print({call})
 """
 
 
-def program(manifest: Manifest) -> ProgramFile | None:
+def program(manifest: Manifest, folder: Path) -> ProgramFile | None:
     """Returns a program that calls the runtime directly, without this package."""
     template = _PROGRAMS.get((manifest.format, kind(manifest)))
     if template is None:
@@ -63,6 +66,7 @@ def program(manifest: Manifest) -> ProgramFile | None:
         prefills=prefills(manifest, '"{name}": {length}'),
         inputs=inputs(manifest, _INPUTS[manifest.format], python, "    "),
         text=text,
+        writer=_WRITER if (folder / TARGET_FILE).is_file() else "tokenizer",
         shown=shown,
     )
     further = [f", `{name}`" for name in ("config.json", "tokenizer_config.json") if f"/{name}" in source]
@@ -113,6 +117,9 @@ try:
 finally:
     os.dup2(stderr, 2)
 """
+
+_WRITER = f'Tokenizer.from_file(f"{{folder}}/{TARGET_FILE}")'
+"""The tokenizer of a vocabulary that only the decoder has."""
 
 _CHECKED_TEXT = """if not 1 <= len(text) <= @limit:
     raise ValueError(f"A text can have 1 to @limit tokens. Received: {len(text)}")
@@ -189,7 +196,7 @@ while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
     if token in [@ends]:
         break
     tokens.append(token)
-print(tokenizer.decode(tokens))"""
+print(@writer.decode(tokens))"""
 
 _ONNX_DECODER = """@{imports}import numpy as np
 import onnxruntime
@@ -219,7 +226,7 @@ while len(tokens) - len(prompt) < 40 and len(tokens) <= @capacity:
     if new[0] in [@ends]:
         break
     tokens += new
-print(tokenizer.decode(tokens))"""
+print(@writer.decode(tokens))"""
 
 _FORBIDDEN = """    scores[[@ids]] = -np.inf  # never generated
 """
@@ -261,7 +268,7 @@ while len(tokens) <= min(40, @capacity):
 @{first}    if token in [@ends]:
         break
     tokens.append(token)
-print(tokenizer.decode(tokens))"""
+print(@writer.decode(tokens))"""
 
 _ONNX_ENCODER_DECODER = """@{imports}import numpy as np
 import onnxruntime
@@ -290,7 +297,7 @@ while len(tokens) <= min(40, @capacity):
 @{first}    if token in [@ends]:
         break
     tokens.append(token)
-print(tokenizer.decode(tokens))"""
+print(@writer.decode(tokens))"""
 
 _PROGRAMS: dict[tuple[str, str | None], str] = {
     ("tflite", "encoder"): _LITERT_ENCODER,

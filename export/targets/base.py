@@ -13,6 +13,7 @@ from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import INT8_CACHES, ExportJob, ExportOptions
+from kerasformer.tokenization.tokenizer import TARGET_FILE
 
 TOKENIZED = ("input_ids", "attention_mask", "token_type_ids")
 """Arrays that the tokenizers of Hugging Face return."""
@@ -45,7 +46,7 @@ class Target:
     tokenizes: bool = False
     lengths: Sequence[int] = ENCODER_LENGTHS
     rolling_caches: bool = True
-    app_files: Sequence[str] = ("tokenizer.json",)
+    app_files: Sequence[str] = ("tokenizer.json", TARGET_FILE)
 
     def with_requirements(self, options: ExportOptions) -> ExportOptions:
         """Returns the options with the values that this runtime requires.

@@ -494,3 +494,12 @@ def test_programs_always_have_the_task_prefix(model, task, tmp_path):
         "translation": 'pipe("A text.", prefix="to German: ", max_new_tokens=40)',
     }
     assert calls[task] in text
+
+
+@pytest.mark.parametrize("model", [encoder_decoder, onnx_encoder_decoder])
+def test_a_vocabulary_of_the_decoder(model, tmp_path):
+    """Programs of Python write with it; those of a browser, which have one tokenizer, are left out."""
+    tmp_path.joinpath("target_tokenizer.json").write_text("{}")
+    assert "| `target_tokenizer.json` | 2 |" in written(tmp_path, model())
+    assert 'print(Tokenizer.from_file(f"{folder}/target_tokenizer.json").decode(tokens))' in block(tmp_path, "Python")
+    assert not (tmp_path / "programs" / "javascript.md").exists()
