@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import flatbuffers
 import numpy as np
 import pytest
+from ai_edge_litert import schema_py_generated as schema
 
 from kerasformer.bundle import Manifest, Signature, TensorInfo
 from kerasformer.decoding.protocols import Forward, Step
@@ -125,6 +127,29 @@ def test_updating_in_place_equals_separate_buffers(bundles: Bundles) -> None:
         separate = {name: results[name] for name in names}
         assert np.array_equal(in_place, results["logits"])
     assert all(np.array_equal(held[n].read(), separate[n]) for n in names)
+
+
+# LiteRT refuses one when the interpreter prepares it, the other when the compiled model runs it.
+@pytest.mark.parametrize(("operator", "matrix"), [("FULLY_CONNECTED", 1), ("GATHER", 0)])
+def test_an_operator_that_does_not_match_its_matrix_is_an_error_of_the_bundle(
+    bundles: Bundles, operator: str, matrix: int, tmp_path: Path
+) -> None:
+    content = (bundles.paths["decoder"] / "model.tflite").read_bytes()
+    model = schema.ModelT.InitFromObj(schema.Model.GetRootAs(content, 0))
+    codes = [code.builtinCode for code in model.operatorCodes]
+    for graph in model.subgraphs:
+        code = getattr(schema.BuiltinOperator, operator)
+        inputs = next(op.inputs for op in graph.operators if codes[op.opcodeIndex] == code)
+        rows, columns = graph.tensors[inputs[matrix]].shape
+        graph.tensors[inputs[matrix]].shape = [rows * columns, 1]  # as many values, so that the file is still valid
+    builder = flatbuffers.Builder()
+    builder.Finish(model.Pack(builder), b"TFL3")
+    path = tmp_path / "model.tflite"
+    path.write_bytes(builder.Output())
+    engine = open_engine(path, 1)
+    infos = bundles.manifests["decoder"].signatures["decode"].inputs
+    with pytest.raises(BundleError, match="cannot run the signature 'decode'.*model.tflite"):
+        engine.run("decode", {name: np.zeros(info.shape, info.dtype) for name, info in infos.items()})
 
 
 def test_the_interpreter_gives_equal_results(bundles: Bundles, step: LiteRTStep, monkeypatch: Any) -> None:

@@ -62,6 +62,9 @@ class Engine(Protocol):
 
         Returns:
             Outputs that are not in `held`, by name.
+
+        Raises:
+            BundleError: LiteRT cannot run the signature, for example because an operator does not match its tensors.
         """
         ...
 
@@ -109,6 +112,14 @@ def _unloadable(path: Path, reason: str) -> BundleError:
     return BundleError(f"LiteRT cannot load this file. Expected: a TFLite model. Received: {path}. {reason}")
 
 
+def _failed(path: Path, signature: str, error: RuntimeError) -> BundleError:
+    """Returns the error for a file that LiteRT loads, but cannot run: kernels check shapes only when they prepare."""
+    return BundleError(
+        f"LiteRT cannot run the signature {signature!r} of this file. Expected: a model whose operators match their "
+        f"tensors. Received: {path}. {error}. Export the model again"
+    )
+
+
 def _verify(path: Path) -> None:
     """Checks that the offsets in a file are within it: an invalid offset makes the compiled model crash the process.
 
@@ -150,6 +161,7 @@ class CompiledEngine:
     def __init__(
         self, path: Path, num_threads: int, cache_file: Path | None = None, accelerator: str | None = None
     ) -> None:
+        self._path = path
         options = require("ai_edge_litert.options", "litert")
         # Without a weight cache, the kernels pack the weights once per signature; ":memory" shares them between
         # signatures, but needs anonymous files, which only Linux has.
@@ -173,7 +185,10 @@ class CompiledEngine:
 
     def hold(self, signature: str, name: str) -> _Tensor:
         """Returns a tensor of zeros."""
-        tensor = self._new_tensor(signature, "input" if name in self._inputs[signature] else "output", name)
+        try:
+            tensor = self._new_tensor(signature, "input" if name in self._inputs[signature] else "output", name)
+        except RuntimeError as error:
+            raise _failed(self._path, signature, error) from error
         tensor.clear()
         return tensor
 
@@ -206,13 +221,16 @@ class CompiledEngine:
     ) -> dict[str, np.ndarray]:
         """See `Engine.run`. The same mapping in the next run saves preparing the call."""
         call = self._calls.get(signature)
-        if call is None or call.held is not held:
-            call = self._call(signature, held)
-            if self._in_place:
-                self._calls[signature] = call
-        for name, tensor in call.inputs.items():
-            tensor.write(inputs[name])
-        self._model.run_by_index(call.index, call.sources, call.results)
+        try:
+            if call is None or call.held is not held:
+                call = self._call(signature, held)
+                if self._in_place:
+                    self._calls[signature] = call
+            for name, tensor in call.inputs.items():
+                tensor.write(inputs[name])
+            self._model.run_by_index(call.index, call.sources, call.results)
+        except RuntimeError as error:
+            raise _failed(self._path, signature, error) from error
         for tensor, target in call.replaced:
             tensor.swap(target)
         return {name: tensor.read() for name, tensor in call.outputs.items()}
@@ -366,6 +384,7 @@ class InterpreterEngine:
     """
 
     def __init__(self, path: Path, num_threads: int) -> None:
+        self._path = path
         interpreter = require("ai_edge_litert.interpreter", "litert")
         self._interpreter = interpreter.Interpreter(str(path), num_threads=num_threads)
         self._runners = {n: self._interpreter.get_signature_runner(n) for n in self._interpreter.get_signature_list()}
@@ -398,7 +417,11 @@ class InterpreterEngine:
         """See `Engine.run`."""
         held = held or {}
         runner = self._runners[signature]
-        results = runner(**{name: held[name] if name in held else inputs[name] for name in runner.get_input_details()})
+        arguments = {name: held[name] if name in held else inputs[name] for name in runner.get_input_details()}
+        try:
+            results = runner(**arguments)
+        except RuntimeError as error:
+            raise _failed(self._path, signature, error) from error
         for name in results.keys() & held.keys():
             np.copyto(held[name], results[name])
         return {name: value for name, value in results.items() if name not in held}

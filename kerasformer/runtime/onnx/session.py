@@ -57,7 +57,7 @@ class OnnxSession:
                 f"providers must be among those of the installed ONNX Runtime: {', '.join(available)}. "
                 f"Received: {', '.join(absent)}. Install a build of onnxruntime that has them"
             )
-        path = Path(folder) / self.signature.file
+        self._path = path = Path(folder) / self.signature.file
         try:
             self._session = onnxruntime.InferenceSession(str(path), _options(num_threads), providers=requested)
         except Exception as error:  # ONNX Runtime's errors have no common base class
@@ -84,8 +84,15 @@ class OnnxSession:
         return binding
 
     def run(self, binding: Any) -> None:
-        """Computes the bound outputs."""
-        self._session.run_with_iobinding(binding)
+        """Computes the bound outputs.
+
+        Raises:
+            BundleError: ONNX Runtime cannot run the file, for example because an operator does not match its tensors.
+        """
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:  # ONNX Runtime's errors have no common base class
+            raise BundleError(f"ONNX Runtime cannot run {self._path}: {error}. Export the model again") from error
 
     def call(self, inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
         """Computes the named outputs.
