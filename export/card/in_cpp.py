@@ -47,13 +47,13 @@ _INPUTS = {
         Kind.SEGMENTS: "LITERT_RETURN_IF_ERROR(\n"
         '      AddInput(model, signature, "@name", Padded(segments, length, 0), inputs));',
         Kind.OTHER: "LITERT_RETURN_IF_ERROR(\n"
-        '      AddInput(model, signature, "@name", Padded({}, length, 0), inputs));',
+        '      AddInput(model, signature, "@name", Padded({}, length, @default), inputs));',
     },
     "onnx": {
         Kind.IDS: 'binding.BindInput("@name", Tensor(ids));',
         Kind.MASK: 'binding.BindInput("@name", Tensor(mask));',
         Kind.SEGMENTS: 'segments.resize(ids.size());\n  binding.BindInput("@name", Tensor(segments));',
-        Kind.OTHER: 'Ids @name(ids.size(), 0);\n  binding.BindInput("@name", Tensor(@name));',
+        Kind.OTHER: 'Ids @name(ids.size(), @default);\n  binding.BindInput("@name", Tensor(@name));',
     },
 }
 

@@ -38,7 +38,7 @@ _INPUTS = {
     Kind.IDS: '"@name" to IntArray(length) { ids.getOrElse(it) { @pad } },',
     Kind.MASK: '"@name" to IntArray(length) { if (it < ids.size) 1 else 0 },',
     Kind.SEGMENTS: '"@name" to IntArray(length) { segments.getOrElse(it) { 0 } },',
-    Kind.OTHER: '"@name" to IntArray(length), // 0',
+    Kind.OTHER: '"@name" to IntArray(length) { @default },',
 }
 
 _ENCODER = """import android.content.Context

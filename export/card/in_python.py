@@ -99,13 +99,13 @@ _INPUTS = {
         Kind.IDS: "@name=np.array([text.ids + [pad] * padding], np.int32),",
         Kind.MASK: "@name=np.array([text.attention_mask + [0] * padding], np.int32),",
         Kind.SEGMENTS: "@name=np.array([text.type_ids + [0] * padding], np.int32),",
-        Kind.OTHER: "@name=np.zeros((1, length), np.int32),",
+        Kind.OTHER: "@name=np.full((1, length), @default, np.int32),",
     },
     "onnx": {
         Kind.IDS: '"@name": np.array([text.ids]),',
         Kind.MASK: '"@name": np.array([text.attention_mask]),',
         Kind.SEGMENTS: '"@name": np.array([text.type_ids]),',
-        Kind.OTHER: '"@name": np.zeros((1, len(text)), np.int64),',
+        Kind.OTHER: '"@name": np.full((1, len(text)), @default, np.int64),',
     },
 }
 

@@ -40,7 +40,7 @@ _INPUTS = {
     Kind.IDS: 'try forward.inputs["@name"]!.write(padded(ids, with: @pad))',
     Kind.MASK: 'try forward.inputs["@name"]!.write(padded(ids.map { _ in 1 }, with: 0))',
     Kind.SEGMENTS: 'try forward.inputs["@name"]!.write(padded(segments, with: 0))',
-    Kind.OTHER: 'try forward.inputs["@name"]!.write(padded([], with: 0))',
+    Kind.OTHER: 'try forward.inputs["@name"]!.write(padded([], with: @default))',
 }
 
 _SIGNATURE = """import Foundation

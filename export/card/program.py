@@ -215,13 +215,13 @@ def inputs(manifest: Manifest, lines: Mapping[Kind, str], quote: Quote, indent: 
     Args:
         manifest: Manifest of the bundle.
         lines: Code for an input of each kind, with `@name` for its name and `@pad` for the padding token. Inputs of
-            the kind `OTHER`, such as the language of each token, are filled with 0.
+            the kind `OTHER`, such as the language of each token, are filled with `@default`.
         quote: Quoting function of the language.
         indent: Indentation of all lines but the first.
     """
     pad, tensors = manifest.info.input_padding, _reader(manifest).inputs.items()
     code = (
-        Program(lines[Kind(info.kind)]).substitute(name=quote(name)[1:-1], pad=pad)
+        Program(lines[Kind(info.kind)]).substitute(name=quote(name)[1:-1], pad=pad, default=info.default or 0)
         for name, info in tensors
         if info.kind is not None and info.kind in lines
     )

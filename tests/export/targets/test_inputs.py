@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,9 @@ def test_texts_of_a_language(multilingual: Any, format: str, tmp_path: Path) -> 
     card = card_texts(folder)
     assert not (folder / "tokenizer.json").exists() and "AutoTokenizer.from_pretrained(" in card
     assert "Tokenizer.from_file" not in card
+    if format != "saved-model":  # the programs choose no language either
+        code = [line for line in card.splitlines() if re.search(r'"?langs"?( to |=|!\.|": | ids|", P|\()', line)]
+        assert code and all("-1" in line for line in code)
 
 
 @pytest.mark.parametrize("target", ["litert-web", "transformers.js"])
