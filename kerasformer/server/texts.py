@@ -156,7 +156,10 @@ class Texts:
                     yield shown
                 if all(text.is_stopped for text in texts):
                     break
-        reasons = run.finish_reasons or ["stop"] * len(texts)
+        reasons, constraint = run.finish_reasons or ["stop"] * len(texts), prepared.request.constraint
+        if constraint is not None:  # it completes a text within the maximum length
+            whole = [constraint.is_complete(np.array(text.ids, np.int32)) for text in texts]
+            reasons = ["stop" if is_whole else each for each, is_whole in zip(reasons, whole, strict=True)]
         yield [text.end(reason) for text, reason in zip(texts, reasons, strict=True)]
 
     def _prepared(self, prompt: Any, job: Job) -> Prompt:
@@ -171,8 +174,10 @@ class Texts:
         if not limits or room < 1:
             return prepared
         # A text that fills the cache ends there, without a warning for each request.
-        config = request.config.replace(max_new_tokens=min(*limits, room))
-        return dataclasses.replace(prepared, request=dataclasses.replace(request, config=config))
+        budget = min(*limits, room)
+        if request.constraint is not None:
+            request.constraint.check_length(budget)
+        return dataclasses.replace(prepared, request=request.with_max_new_tokens(budget))
 
     def _has_stop(self, tokens: np.ndarray) -> bool:
         """Whether the new tokens of a text contain a stop sequence. One that begins in the prompt does not count."""
@@ -201,6 +206,7 @@ class _Text:
         length: Number of decoded characters.
         sent: Number of characters that were passed on.
         tokens: Tokens that were not passed on yet.
+        ids: Token ids of the whole text.
     """
 
     index: int
@@ -210,6 +216,7 @@ class _Text:
     length: int = 0
     sent: int = 0
     tokens: list[Token] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
 
     @property
     def is_stopped(self) -> bool:
@@ -220,6 +227,7 @@ class _Text:
         """Adds a token; returns the piece that can be passed on, if there is one."""
         if self.is_stopped:
             return None
+        self.ids.append(token)
         if node is not None and self.num_candidates is not None:
             best = zip(node.choice.tokens.tolist(), node.choice.log_probabilities.tolist(), strict=True)
             candidates = tuple(best)[: self.num_candidates]

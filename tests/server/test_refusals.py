@@ -115,6 +115,14 @@ def test_wrong_conversations(server, change, param):
     assert (refusal.value.code == "context_length_exceeded") == (param is None)
 
 
+def test_constrained_texts_are_whole_within_the_limit_of_the_server(server):
+    """Which is below the length that an answer has by default."""
+    form = {"type": "json_schema", "json_schema": {"name": "late", "schema": {"type": "string", "minLength": 190}}}
+    asked = {"model": "m", "messages": CHAT["messages"], "response_format": form}
+    answer = server.client().chat.completions.create(**asked, seed=1, temperature=1)
+    assert len(json.loads(answer.choices[0].message.content)) >= 190 and answer.choices[0].finish_reason == "stop"
+
+
 def test_a_model_without_a_chat_template(server, monkeypatch):
     monkeypatch.setattr(server.models["m"].pipe.tokenizer, "chat_template", None)
     with pytest.raises(openai.BadRequestError, match="no chat template.*Use /v1/completions"):

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import openai
+import pydantic
 import pytest
 
 import kerasformer as kf
@@ -72,6 +73,20 @@ def test_a_json_schema(server, engine):
         assert answer.choices[0].finish_reason == "stop"
     anything = server.client().chat.completions.create(**{**asked, "response_format": {"type": "json_object"}})
     assert isinstance(json.loads(anything.choices[0].message.content), dict)
+
+
+def test_a_json_schema_that_the_budget_closes(server):
+    """The text is whole, which clients learn from the reason; a budget for no text at all is refused at once."""
+
+    class Answer(pydantic.BaseModel):
+        why: str
+
+    asked = {"model": "onnx", "messages": MESSAGES, "response_format": Answer, "seed": 1}
+    answer = server.client().chat.completions.parse(**asked, max_tokens=20)
+    assert answer.choices[0].message.parsed.why and answer.choices[0].finish_reason == "stop"
+    assert answer.usage.completion_tokens == 20
+    with pytest.raises(openai.BadRequestError, match=r"at least \d+ new tokens. Received: max_tokens=3"):
+        server.client().chat.completions.parse(**asked, max_tokens=3)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
