@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.server import Limits
+from kerasformer.server import Limits, serve
 from kerasformer.server.served_model import name_of, open_models
 from tests.chat_templates.chat_model import shared_chat
 from tests.server.servers import running, wait_until
@@ -231,6 +231,24 @@ def test_a_key():
             assert refusal.value.code == "invalid_api_key"
         assert httpx.get(f"{server.url}/metrics").status_code == 401
         assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+
+
+def test_pages_of_other_origins(server):
+    """A browser asks first, without the key; other origins, and servers without the option, allow nothing."""
+    asked = {"Origin": "https://alice.example", "Access-Control-Request-Method": "POST",
+             "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os"}  # fmt: skip
+    allowed = "access-control-allow-origin"
+    with running([f"m={shared_chat('onnx')}"], api_key="secret", cors_origins=["https://alice.example"]) as open_server:
+        url = f"{open_server.url}/v1/models"
+        answer = httpx.options(url, headers=asked)
+        assert answer.status_code == 200 and answer.headers[allowed] == "https://alice.example"
+        assert "x-stainless-os" in answer.headers["access-control-allow-headers"]
+        refusal = httpx.get(url, headers={"Origin": "https://alice.example"})
+        assert refusal.status_code == 401 and refusal.headers[allowed] == "https://alice.example"
+        assert allowed not in httpx.options(url, headers={**asked, "Origin": "https://other.example"}).headers
+    assert allowed not in httpx.options(f"{server.url}/v1/models", headers=asked).headers
+    with pytest.raises(InputError, match="and no path.*Received: example.com/"):
+        serve([], cors_origins=["example.com/"])
 
 
 def test_more_requests_than_the_server_takes(server):
