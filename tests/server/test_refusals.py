@@ -57,7 +57,7 @@ def post(server, content, path="completions", kind="application/json", **headers
         ({**TEXT, "temperature": 2.1}, "temperature", "from 0 to 2"),
         ({**TEXT, "temperature": "hot"}, "temperature", "a number"),
         ({**TEXT, "n": 5}, "n", "at most 4 texts"),
-        ({**TEXT, "n": 2, "temperature": 0}, None, "Received: n=2"),
+        ({**TEXT, "max_tokens": 0, "echo": False, "logprobs": 1}, "max_tokens", "at least 1"),
         ({**TEXT, "stop": ["a", "b", "c", "d", "e"]}, "stop", "1 to 4 strings"),
         ({**TEXT, "stop": ""}, "stop", "none of them empty"),
         ({**TEXT, "logit_bias": {"late": 1}}, "logit_bias", "maps token ids from 0 to"),
