@@ -37,6 +37,15 @@ def serve(
     prefix_cache: Annotated[
         bool, typer.Option(help="Whether a text that begins like an earlier one continues its caches.")
     ] = True,
+    cors_origin: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORIGIN",
+            help="Origin of web pages that may use the server from a browser, such as https://example.com; * for all. "
+            "Can be repeated.",
+            rich_help_panel=_ADDRESS,
+        ),
+    ] = None,
     max_running: Annotated[
         int, typer.Option(help="Requests of a model that are computed at once.", rich_help_panel=_LIMITS)
     ] = 8,
@@ -75,6 +84,7 @@ def serve(
         api_key=api_key,
         num_threads=threads,
         prefix_cache=prefix_cache,
+        cors_origins=cors_origin or (),
         limits=limits,
         ready=ready,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -29,20 +29,41 @@ def log_probabilities(step: Step, state: State, first: np.ndarray, targets: Sequ
         CapacityError: the targets do not fit into the cache.
         GenerationError: logits are not finite.
     """
-    count = max(map(len, targets))
     # Short rows are padded on the right, where padding does not affect the tokens before it.
+    count = max(map(len, targets))
     padded = np.stack([np.pad(row, (0, count - len(row))) for row in targets]).astype(np.int32)
-    inputs = np.concatenate([first[:, None], padded[:, :-1]], axis=1).astype(np.int32)
     logs = np.zeros(padded.shape, np.float32)
-    start = 0
+    for columns, distributions in next_distributions(step, state, first, padded):
+        logs[:, columns] = np.take_along_axis(distributions, padded[:, columns, None], axis=2)[..., 0]
+    return [row[: len(target)] for row, target in zip(logs, targets, strict=True)]
+
+
+def next_distributions(
+    step: Step, state: State, first: np.ndarray, targets: np.ndarray
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yields the distributions from which target tokens come, for several tokens at a time.
+
+    Args:
+        step: The engine; several tokens are read at once if it supports that.
+        state: State before the first target; unusable afterwards.
+        first: `(B,)` int32, the token that is read before the first target.
+        targets: `(B, N)` int32 token ids.
+
+    Yields:
+        Columns of `targets`, and the log-probabilities of all tokens of the vocabulary there, `(B, T, V)` float32.
+    Raises:
+        CapacityError: the targets do not fit into the cache.
+        GenerationError: logits are not finite.
+    """
+    inputs = np.concatenate([first[:, None], targets[:, :-1]], axis=1).astype(np.int32)
+    start, count = 0, targets.shape[1]
     while start < count:
         limit = min(count - start, _MAX_STEP_LENGTH)
         length = max(length for length in step.step_lengths if length <= limit)
         columns = slice(start, start + length)
         logits, state = step.step(inputs[:, columns], state)
-        logs[:, columns] = np.take_along_axis(_log_softmax(logits), padded[:, columns, None], axis=2)[..., 0]
+        yield columns, _log_softmax(logits)
         start += length
-    return [row[: len(target)] for row, target in zip(logs, targets, strict=True)]
 
 
 def next_log_probabilities(step: Step, inputs: np.ndarray, mask: np.ndarray, first: np.ndarray) -> np.ndarray:

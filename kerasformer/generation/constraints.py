@@ -17,7 +17,7 @@ import numpy as np
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.history import History
-from kerasformer.errors import GenerationError, TokenizerError
+from kerasformer.errors import GenerationError, TokenizerError, argument
 from kerasformer.generation import choices
 from kerasformer.generation.constraint_state import ConstraintState, EndedState
 from kerasformer.generation.grammars import GRAMMARS, wrapped
@@ -99,6 +99,12 @@ class Constraint:
         other._capacity = capacity
         return other
 
+    def with_max_new_tokens(self, count: int) -> Constraint:
+        """Returns the same constraint for texts of at most `count` tokens."""
+        other = copy.copy(self)
+        other._config = self._config.replace(max_new_tokens=count)
+        return other
+
     @property
     def ends_by_token(self) -> bool:
         """Whether an end token ends texts; otherwise, use `is_over` as a stopping function."""
@@ -112,6 +118,31 @@ class Constraint:
         """
         state = self._state(tokens)
         return not isinstance(state, EndedState) and state.complete and not state.allowed.any()
+
+    def is_complete(self, tokens: np.ndarray) -> bool:
+        """Whether a text may end here, because it is a whole text of the constraint.
+
+        Args:
+            tokens: `(N,)` new tokens of a row.
+        """
+        forced = self._config.forced_bos_token_id
+        state = self._state(tokens[1:] if forced is not None and tokens[:1] == forced else tokens)
+        return state.valid if isinstance(state, EndedState) else state.complete
+
+    def check_length(self, max_new_tokens: int) -> None:
+        """Checks that a text of the constraint fits into a number of new tokens, if a short one is known.
+
+        Raises:
+            GenerationError: the shortest known text is longer.
+        """
+        root = self._states[b""]
+        shortest = [] if isinstance(root, EndedState) else root.ending or []
+        if len(shortest) > max_new_tokens:
+            raise GenerationError(
+                f"No text of this {self._name} fits into the maximum length. Expected: at least {len(shortest)} new "
+                f"tokens. Received: {argument('max_new_tokens', max_new_tokens)}. Allow more, or shorten the prompt if "
+                "it fills the cache."
+            )
 
     def __call__(self, history: History, logits: np.ndarray) -> np.ndarray:
         """Forbids tokens that violate the constraint; see `kerasformer.decoding.rules`."""

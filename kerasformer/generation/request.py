@@ -43,6 +43,19 @@ class Request:
     tokenizer: Tokenizer | None
     result: str = "texts"
 
+    @property
+    def constraint(self) -> Constraint | None:
+        """The constraint of the new text, if there is one."""
+        return next((rule for rule in self.controls.rules if isinstance(rule, Constraint)), None)
+
+    def with_max_new_tokens(self, count: int) -> Request:
+        """Returns the request for texts of at most `count` tokens, within which its constraint completes them."""
+        rules = tuple(
+            rule.with_max_new_tokens(count) if isinstance(rule, Constraint) else rule for rule in self.controls.rules
+        )
+        controls = dataclasses.replace(self.controls, rules=rules)
+        return dataclasses.replace(self, config=self.config.replace(max_new_tokens=count), controls=controls)
+
     def split(self, sizes: Sequence[int]) -> list[Request]:
         """Splits the request into batches, together with its negative prompts.
 

@@ -105,31 +105,19 @@ class ChatAnswer(_Form):
         ]
         return {"content": content, "refusal": None}
 
-    def _entry(self, token: int, log: float) -> dict[str, Any]:
+    def _entry(self, token: int, log: float | None) -> dict[str, Any]:
         content = self._model.bytes_of(token)
-        return {"token": content.decode(errors="replace"), "logprob": max(log, _LOWEST), "bytes": [*content]}
+        return {"token": content.decode(errors="replace"), "logprob": _finite(log), "bytes": [*content]}
 
 
 class CompletionAnswer(_Form):
-    """Continuation of a prompt.
-
-    Args:
-        model: The model.
-        log_probabilities: Whether they are requested.
-        echoed: Texts that precede the continuations, by their indices.
-    """
+    """Continuation of a prompt."""
 
     prefix, whole_kind, piece_kind = "cmpl", "text_completion", "text_completion"
 
-    def __init__(self, model: ServedModel, log_probabilities: bool, echoed: Sequence[str] = ()) -> None:
-        super().__init__(model, log_probabilities)
-        self._echoed = echoed
-
     def opening(self, index: int) -> dict[str, Any] | None:
-        """Returns the choice that repeats the prompt, if this is requested."""
-        if not self._echoed:
-            return None
-        return {"index": index, "text": self._echoed[index], "logprobs": None, "finish_reason": None}
+        """Returns nothing: the first choice of a stream is a piece."""
+        return None
 
     def delta(self, piece: Piece) -> dict[str, Any]:
         """Returns the choice of a piece."""
@@ -138,11 +126,10 @@ class CompletionAnswer(_Form):
 
     def choice(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         """Returns the choice of a text."""
-        index = pieces[0].index
         tokens = [token for piece in pieces for token in piece.tokens]
         return {
-            "index": index,
-            "text": (self._echoed[index] if self._echoed else "") + "".join(piece.text for piece in pieces),
+            "index": pieces[0].index,
+            "text": "".join(piece.text for piece in pieces),
             "logprobs": self._logs(tokens) if self._log_probabilities else None,
             "finish_reason": pieces[-1].finish_reason,
         }
@@ -150,10 +137,13 @@ class CompletionAnswer(_Form):
     def _logs(self, tokens: Sequence[Token]) -> dict[str, Any]:
         return {
             "tokens": [self._name(token.id) for token in tokens],
-            "token_logprobs": [max(token.log_probability, _LOWEST) for token in tokens],
+            "token_logprobs": [_finite(token.log_probability) for token in tokens],
             # The best last, so that it is kept if several tokens have the same name.
             "top_logprobs": [
-                {self._name(other): max(log, _LOWEST) for other, log in token.candidates[::-1]} for token in tokens
+                None
+                if token.log_probability is None
+                else {self._name(other): _finite(log) for other, log in token.candidates[::-1]}
+                for token in tokens
             ],
             "text_offset": [token.start for token in tokens],
         }
@@ -165,3 +155,8 @@ class CompletionAnswer(_Form):
             return content.decode()
         except UnicodeDecodeError:
             return "bytes:" + "".join(f"\\x{byte:02x}" for byte in content)
+
+
+def _finite(log: float | None) -> float | None:
+    """Returns a log-probability as JSON can have it."""
+    return None if log is None else max(log, _LOWEST)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -37,6 +38,7 @@ def application(
     api_key: str | None = None,
     hosts: frozenset[str] | None = None,
     reuse: bool = True,
+    cors_origins: Sequence[str] = (),
 ) -> ASGIApp:
     """Returns the application.
 
@@ -47,6 +49,7 @@ def application(
         api_key: Key that requests must have, or `None`.
         hosts: Names by which clients may call the server; `None` for any.
         reuse: Whether to continue the caches of earlier texts that begin with the same tokens.
+        cors_origins: Origins of web pages that may use the server from a browser; `"*"` for all.
     """
 
     async def chat(request: Request) -> Response:
@@ -91,7 +94,11 @@ def application(
     ]
     handlers: Any = {HTTPException: _http_error}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
-    return _Guard(app, limits, measurements, api_key, hosts, {route.path for route in routes})
+    guard = _Guard(app, limits, measurements, api_key, hosts, {route.path for route in routes})
+    if not cors_origins:
+        return guard
+    # Outside the guard: a browser asks without the key whether it may send a request, and refusals are for pages, too.
+    return CORSMiddleware(guard, cors_origins, allow_methods=("GET", "POST"), allow_headers=("*",))
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]

@@ -36,6 +36,7 @@ def read_completion(body: Mapping[str, Any], models: ServedModels, limits: Limit
         options = {name: fields.read(name, TEXT) for name in ("prefix", "src_lang", "tgt_lang")}
         if not all(isinstance(prompt, str) for prompt in prompts):
             raise ApiError(400, f"A prompt of {model.name} must be a string. Received: token ids", param="prompt")
+    echo = fields.read("echo", BOOLEAN, False)
     sampling = read_sampling(
         fields,
         limits,
@@ -43,20 +44,18 @@ def read_completion(body: Mapping[str, Any], models: ServedModels, limits: Limit
         vocab_size=model.pipe.model.vocab_size,
         default_tokens=_DEFAULT_TOKENS,
         lengths=("max_tokens",),
+        least_tokens=0 if echo else 1,
     )
     num_candidates = fields.read("logprobs", top_candidates(_MAX_CANDIDATES))
-    echo = fields.read("echo", BOOLEAN, False)
-    if echo and num_candidates is not None:
-        raise ApiError(400, "echo with logprobs is not supported. Expected: one of them", param="echo")
+    if echo and num_candidates is not None and model.pipe.task != "text-generation":
+        raise ApiError(
+            400,
+            f"{model.name} does not write its prompts, which have no logprobs. Remove echo or logprobs",
+            param="echo",
+        )
     fields.refuse_others({"best_of": (1, sampling.n), "suffix": ("",)})
-    writer = model.pipe.tokenizer
-    echoed = [
-        prompt if isinstance(prompt, str) else writer.decode(prompt, skip_special_tokens=True)
-        for prompt in (prompts if echo else ())
-        for _ in range(sampling.n)
-    ]
-    answer = CompletionAnswer(model, num_candidates is not None, echoed)
-    return TextRequest(model, prompts, options, sampling, num_candidates, answer)
+    answer = CompletionAnswer(model, num_candidates is not None)
+    return TextRequest(model, prompts, options, sampling, num_candidates, answer, echo)
 
 
 def _prompts_of(vocab_size: int) -> Kind:

@@ -56,7 +56,8 @@ def read_embeddings(body: Mapping[str, Any], models: ServedModels, limits: Limit
         raise ApiError(
             400, f"{model.name} is for {model.pipe.task}, not for embeddings. Use another model", param="model"
         )
-    texts = fields.required("input", _INPUT)
+    inputs = fields.required("input", _input_of(model.pipe.tokenizer.vocab_size))
+    texts = tuple(each if isinstance(each, str) else _text_of(model, each) for each in inputs)
     if len(texts) > limits.max_inputs:
         raise ApiError(400, f"input must have at most {limits.max_inputs} texts. Received: {len(texts)}", param="input")
     options: dict[str, Any] = {}
@@ -120,11 +121,43 @@ def _encoded(vector: np.ndarray, encoding: str) -> Any:
     return vector.tolist()
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    texts = (value,) if isinstance(value, str) else sequence(TEXT, least=1).convert(value)
-    if not all(texts):
-        raise ValueError
-    return tuple(TEXT.convert(text) for text in texts)
+def _text_of(model: ServedModel, ids: tuple[int, ...]) -> str:
+    """Returns the text of token ids.
+
+    Raises:
+        ApiError: they are not the tokens of a text, with or without special tokens, such as those of another tokenizer.
+    """
+    tokenizer, inner = model.pipe.tokenizer, list(ids)
+    around = tokenizer.encode("")
+    for before in range(len(around) + 1):
+        end = len(ids) - len(around) + before
+        if around and before <= end and inner[:before] == around[:before] and inner[end:] == around[before:]:
+            inner = inner[before:end]
+            break
+    text: str = tokenizer.decode(inner)  # with the names of unknown tokens, which are then read as such
+    if not inner or tokenizer.encode(text, add_special_tokens=False) != inner:
+        raise ApiError(
+            400,
+            f"input must have the token ids of a text as the tokenizer of {model.name} returns them. Received: other "
+            "token ids. Send the text",
+            param="input",
+        )
+    return text
 
 
-_INPUT = Kind("a string or a list of strings, none of them empty; token ids are not supported", _texts)
+def _input_of(vocab_size: int) -> Kind:
+    """Returns the kind of value that is converted to inputs, each a text or token ids."""
+    text, tokens = (
+        Kind("a text", lambda value: TEXT.convert(value or None)),
+        sequence(integer(0, vocab_size - 1), least=1),
+    )
+    one = Kind("an input", lambda value: (tokens if isinstance(value, list) else text).convert(value))
+
+    def convert(value: Any) -> tuple[Any, ...]:
+        if isinstance(value, list) and not isinstance(next(iter(value), None), int):
+            inputs: tuple[Any, ...] = sequence(one, least=1).convert(value)
+            return inputs
+        return (one.convert(value),)
+
+    ids = f"token ids from 0 to {vocab_size - 1}"
+    return Kind(f"a string, a list of strings, {ids}, or a list of lists of token ids, none of them empty", convert)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import socket
 import threading
@@ -15,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kerasformer.arguments import check, integer
+from kerasformer.arguments import TEXT, check, integer, sequence
 from kerasformer.errors import InputError
 from kerasformer.server.application import application
 from kerasformer.server.limits import Limits
@@ -36,6 +37,7 @@ def serve(
     api_key: str | None = None,
     num_threads: int | None = None,
     prefix_cache: bool = True,
+    cors_origins: Sequence[str] = (),
     limits: Limits | None = None,
     ready: Callable[[str, list[str]], object] = lambda address, names: None,
 ) -> None:
@@ -48,24 +50,41 @@ def serve(
         api_key: Key that requests must have in `Authorization: Bearer KEY`; `None` for none.
         num_threads: Number of CPU threads of each bundle; the runtime's default if `None`.
         prefix_cache: Whether a text that begins like an earlier one continues its caches.
+        cors_origins: Origins of web pages that may use the server from a browser, such as `"https://example.com"`;
+            `"*"` for all.
         limits: Limits of the server.
         ready: Called with the address of the API and the names of the models before the first request.
     Raises:
-        InputError: the address is unavailable, the key is empty, or a model cannot be served.
+        InputError: the address is unavailable, the key is empty, an origin is not one, or a model cannot be served.
     """
     limits, measurements = limits or Limits(), Measurements()
     if api_key is not None and (not api_key.strip() or not api_key.isascii()):
         raise InputError("An API key must have at least one character, all of them ASCII. Received: another key")
+    origins = _checked_origins(cors_origins)
     # Before models are loaded, which can take minutes.
     listening = listen(host, check("port", port, integer(0, 65_535)))
     with listening:
         opened = open_models(models, limits, measurements, num_threads)
         # Without a key, a web page whose name leads to this machine could use the server.
         hosts = LOOPBACK if api_key is None and host in ("127.0.0.1", "localhost", "::1") else None
-        app = application(opened, limits, measurements, api_key=api_key, hosts=hosts, reuse=prefix_cache)
+        app = application(
+            opened, limits, measurements, api_key=api_key, hosts=hosts, reuse=prefix_cache, cors_origins=origins
+        )
         ready(_address(listening), [model.name for model in opened])
         with _signals_end_quietly():
             uvicorn.Server(settings(app, limits)).run([listening])
+
+
+def _checked_origins(origins: Sequence[str]) -> tuple[str, ...]:
+    """Returns origins as browsers send them."""
+    checked: tuple[str, ...] = check("cors_origins", origins, sequence(TEXT))
+    for origin in checked:
+        if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#@]+", origin):
+            raise InputError(
+                "An origin is a scheme and a host, with a port if it is not the usual one, and no path. Expected: "
+                f"such as https://example.com or http://localhost:3000, or * for all. Received: {origin}"
+            )
+    return checked
 
 
 def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:

@@ -30,6 +30,7 @@ class Sampling:
         streams: Whether the answer is sent piece by piece.
         includes_usage: Whether a stream ends with the numbers of tokens.
         max_tokens: Largest number of new tokens, whatever the settings of the model say; `None` without a limit.
+        generates: Whether there are new tokens; otherwise, an answer consists of its prompt.
     """
 
     settings: dict[str, Any] = field(default_factory=dict)
@@ -38,6 +39,13 @@ class Sampling:
     streams: bool = False
     includes_usage: bool = False
     max_tokens: int | None = None
+    generates: bool = True
+
+    @property
+    def rows(self) -> int:
+        """Number of texts for each prompt that are generated; `n`, or 1 if all are the same."""
+        rows: int = self.settings["num_return_sequences"]
+        return rows
 
 
 def read_sampling(
@@ -48,6 +56,7 @@ def read_sampling(
     vocab_size: int,
     default_tokens: int | None,
     lengths: tuple[str, ...],
+    least_tokens: int = 1,
 ) -> Sampling:
     """Reads the fields.
 
@@ -58,6 +67,7 @@ def read_sampling(
         vocab_size: Number of tokens of the model.
         default_tokens: Number of new tokens of a request without a limit; by default that of the model.
         lengths: Names of the field for the number of new tokens.
+        least_tokens: Smallest number of new tokens, 1, or 0 if there may be none.
     Raises:
         ApiError: a value of another type, or over the limits.
     """
@@ -80,13 +90,14 @@ def read_sampling(
         raise ApiError(
             400, f"A request may ask for at most {limits.max_choices} texts. Received: {n * num_prompts}", param="n"
         )
-    if n > 1:
-        # The model's own setting may be greedy search, which has one result.
-        settings["do_sample"] = None if settings["temperature"] == 0 else True
-    settings["max_new_tokens"] = _num_tokens(fields, limits, lengths, default_tokens)
+    rows = 1 if settings["temperature"] == 0 else n  # greedy search has one result
+    if rows > 1:
+        settings["do_sample"] = True  # the model's own setting may be greedy search
+    num_tokens = _num_tokens(fields, limits, lengths, default_tokens, least_tokens)
+    settings["max_new_tokens"] = num_tokens or None
     settings = {name: value for name, value in settings.items() if value is not None}
     # Texts are sent as they are generated, and each step is shared with other requests.
-    settings |= {"num_return_sequences": n, "num_beams": 1, "prompt_lookup_num_tokens": 0}
+    settings |= {"num_return_sequences": rows, "num_beams": 1, "prompt_lookup_num_tokens": 0}
     stops = fields.read("stop", _STOPS, ())
     streams = fields.read("stream", BOOLEAN, False)
     options = fields.read("stream_options", _OBJECT, {})
@@ -94,7 +105,7 @@ def read_sampling(
         raise ApiError(400, "stream_options is only allowed when stream is true", param="stream_options")
     includes_usage = Fields(options).read("include_usage", BOOLEAN, False)
     fields.ignore(*_IGNORED)
-    return Sampling(settings, stops, n, streams, includes_usage, limits.max_tokens)
+    return Sampling(settings, stops, n, streams, includes_usage, limits.max_tokens, num_tokens != 0)
 
 
 def top_candidates(count: int | None) -> Kind:
@@ -102,9 +113,9 @@ def top_candidates(count: int | None) -> Kind:
     return integer(0, TOP if count is None else count)
 
 
-def _num_tokens(fields: Fields, limits: Limits, names: tuple[str, ...], default: int | None) -> int | None:
+def _num_tokens(fields: Fields, limits: Limits, names: tuple[str, ...], default: int | None, least: int) -> int | None:
     """Returns the maximum number of new tokens."""
-    given = [(name, value) for name in names if (value := fields.read(name, integer(1))) is not None]
+    given = [(name, value) for name in names if (value := fields.read(name, integer(least))) is not None]
     if not given:
         return default
     name, value = given[0]

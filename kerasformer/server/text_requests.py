@@ -32,6 +32,7 @@ class TextRequest:
         sampling: How the texts are generated.
         num_candidates: Number of candidates of each token; `None` without log-probabilities.
         answer: Form of the answer.
+        echo: Whether texts begin with their prompts.
     """
 
     model: ServedModel
@@ -40,6 +41,7 @@ class TextRequest:
     sampling: Sampling
     num_candidates: int | None
     answer: Answer
+    echo: bool = False
 
 
 async def respond(
@@ -57,8 +59,17 @@ async def respond(
         ApiError: the request is refused.
         ClientDisconnect: the client left before the answer.
     """
-    texts = Texts(asked.model, asked.prompts, asked.options, asked.sampling, asked.num_candidates, reuse, measurements)
-    rows = asked.sampling.n
+    texts = Texts(
+        asked.model,
+        asked.prompts,
+        asked.options,
+        asked.sampling,
+        asked.num_candidates,
+        reuse,
+        measurements,
+        echo=asked.echo,
+    )
+    rows = asked.sampling.rows
     if asked.sampling.streams:
         events = asked.model.jobs.start(texts.pieces, rows).events()
         # Errors of the prompt and the settings are an HTTP status, which is not possible after the first piece.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from kerasformer.decoding import ENDED, Node
+from kerasformer.decoding import ENDED, Node, Step
+from kerasformer.decoding.likelihood import check_capacity, next_distributions
 from kerasformer.decoding.stopping import has_stop_string
 from kerasformer.errors import KerasformerError
 from kerasformer.generation import NewText
@@ -30,13 +31,13 @@ class Token:
     Attributes:
         id: Token id.
         start: Index of the character of the text at which the token begins.
-        log_probability: Log-probability before rules and filters.
+        log_probability: Log-probability before rules and filters; `None` for the first token of a prompt.
         candidates: The most probable tokens and their log-probabilities, best first.
     """
 
     id: int
     start: int
-    log_probability: float
+    log_probability: float | None
     candidates: tuple[tuple[int, float], ...]
 
 
@@ -82,6 +83,10 @@ class Usage:
         }
 
 
+_Score = tuple[float | None, tuple[tuple[int, float], ...]]
+"""Log-probability of a token, and candidates, best first, with theirs."""
+
+
 class Texts:
     """The texts of a request.
 
@@ -93,6 +98,7 @@ class Texts:
         num_candidates: Number of candidates of each token; `None` without log-probabilities.
         reuse: Whether to continue the caches of earlier texts.
         measurements: Figures of the server.
+        echo: Whether texts begin with their prompts.
 
     Attributes:
         usage: Numbers of tokens; complete after the last piece.
@@ -107,8 +113,10 @@ class Texts:
         num_candidates: int | None,
         reuse: bool,
         measurements: Measurements,
+        *,
+        echo: bool = False,
     ) -> None:
-        self.usage = Usage()
+        self.usage, self._echo = Usage(), echo
         self._model, self._prompts, self._options, self._sampling = model, prompts, options, sampling
         self._num_candidates, self._reuse, self._figures = num_candidates, reuse, measurements
 
@@ -130,11 +138,25 @@ class Texts:
         """Yields the pieces of the texts for one prompt, which have the indices from `first`."""
         prepared = self._prepared(prompt, job)
         self._count_prompt(prepared)
-        writer, before = self._model.pipe.tokenizer.writer, prepared.before
+        echoed = [self._echoed(prompt, prepared, first, job)] if self._echo else []
+        if not self._sampling.generates:
+            yield []
+            yield self._copied([dataclasses.replace(piece, finish_reason="length") for piece in echoed])
+            return
+        writer, before, length = self._model.pipe.tokenizer.writer, prepared.before, sum(len(p.text) for p in echoed)
         texts = [
-            _Text(first + row, NewText(writer, before), StopTexts(self._sampling.stops), self._num_candidates)
-            for row in range(self._sampling.n)
+            _Text(
+                first + row,
+                NewText(writer, before),
+                StopTexts(self._sampling.stops),
+                self._num_candidates,
+                shows_end=self._echo,
+                length=length,
+                sent=length,
+            )
+            for row in range(self._sampling.rows)
         ]
+        echoed = [dataclasses.replace(piece, index=text.index) for piece in echoed for text in texts]
         with prepared.run(self._reuse) as run:
             last = None
             for tokens, nodes in run:
@@ -142,6 +164,7 @@ class Texts:
                 if last is None:
                     self._count_first(run.reused, now - job.arrival)
                     yield []
+                    yield self._copied(echoed)
                 else:
                     self._figures.next_token.labels(self._model.name).observe(now - last)
                 last = now
@@ -150,14 +173,58 @@ class Texts:
                     for text, token, node in zip(texts, tokens.tolist(), nodes, strict=True)
                     if token != ENDED
                 ]
-                self.usage.new += len(pieces)
+                self.usage.new += len(pieces) * self._num_copies
                 self._figures.new_tokens.labels(self._model.name).inc(len(pieces))
                 if shown := [piece for piece in pieces if piece is not None]:
-                    yield shown
+                    yield self._copied(shown)
                 if all(text.is_stopped for text in texts):
                     break
-        reasons = run.finish_reasons or ["stop"] * len(texts)
-        yield [text.end(reason) for text, reason in zip(texts, reasons, strict=True)]
+        reasons, constraint = run.finish_reasons or ["stop"] * len(texts), prepared.request.constraint
+        if constraint is not None:  # it completes a text within the maximum length
+            whole = [constraint.is_complete(np.array(text.ids, np.int32)) for text in texts]
+            reasons = ["stop" if is_whole else each for each, is_whole in zip(reasons, whole, strict=True)]
+        yield self._copied([text.end(reason) for text, reason in zip(texts, reasons, strict=True)])
+
+    @property
+    def _num_copies(self) -> int:
+        """Number of answers that have the same text."""
+        return self._sampling.n // self._sampling.rows
+
+    def _copied(self, pieces: Sequence[Piece]) -> list[Piece]:
+        """Returns the pieces for all answers with the same text."""
+        copies = range(self._num_copies)
+        return [dataclasses.replace(piece, index=piece.index + copy) for piece in pieces for copy in copies]
+
+    def _echoed(self, prompt: Any, prepared: Prompt, index: int, job: Job) -> Piece:
+        """Returns the piece that repeats a prompt, with the log-probabilities of its tokens if they are requested."""
+        writer, ids = self._model.pipe.tokenizer.writer, prepared.before
+        text: str = prompt if isinstance(prompt, str) else writer.decode(list(prompt), skip_special_tokens=True)
+        if self._num_candidates is None:
+            return Piece(index, text)
+        check_capacity(prepared.step, len(ids))
+        decoder, start, tokens = NewText(writer, []), 0, []
+        for token, (log, candidates) in zip(
+            ids, self._scores(prepared.step, ids, self._num_candidates, job), strict=False
+        ):
+            tokens.append(Token(token, min(start, len(text)), log, candidates))
+            start += len(decoder.put([token]))
+        return Piece(index, text, tuple(tokens))
+
+    @staticmethod
+    def _scores(step: Step, ids: Sequence[int], count: int, job: Job) -> Iterator[_Score]:
+        """Yields the log-probability of each token of a prompt, and the `count` most probable tokens instead of it."""
+        yield None, ()
+        first, targets = np.array(ids[:1], np.int32), np.array([ids[1:]], np.int32)
+        if not targets.size:
+            return
+        state = step.start(first[None], np.ones_like(first[None]))
+        for columns, logs in next_distributions(step, state, first, targets):
+            if job.is_cancelled():
+                return
+            for token, row in zip(targets[0, columns].tolist(), logs[0], strict=True):
+                best = np.argpartition(row, -count)[-count:] if count else np.zeros(0, int)
+                best = best[np.argsort(-row[best], kind="stable")]
+                yield float(row[token]), tuple(zip(best.tolist(), row[best].tolist(), strict=True))
 
     def _prepared(self, prompt: Any, job: Job) -> Prompt:
         settings = {**self._sampling.settings, "cancelled": job.is_cancelled, "max_time": max(job.remaining, 0.001)}
@@ -171,8 +238,10 @@ class Texts:
         if not limits or room < 1:
             return prepared
         # A text that fills the cache ends there, without a warning for each request.
-        config = request.config.replace(max_new_tokens=min(*limits, room))
-        return dataclasses.replace(prepared, request=dataclasses.replace(request, config=config))
+        budget = min(*limits, room)
+        if request.constraint is not None:
+            request.constraint.check_length(budget)
+        return dataclasses.replace(prepared, request=request.with_max_new_tokens(budget))
 
     def _has_stop(self, tokens: np.ndarray) -> bool:
         """Whether the new tokens of a text contain a stop sequence. One that begins in the prompt does not count."""
@@ -198,18 +267,22 @@ class _Text:
         decoder: Decodes its tokens.
         stops: Ends it before a stop sequence.
         num_candidates: Number of candidates of each token; `None` without log-probabilities.
+        shows_end: Whether an end token is among the tokens of the last piece, although it is no text.
         length: Number of decoded characters.
         sent: Number of characters that were passed on.
         tokens: Tokens that were not passed on yet.
+        ids: Token ids of the whole text.
     """
 
     index: int
     decoder: NewText
     stops: StopTexts
     num_candidates: int | None
+    shows_end: bool = False
     length: int = 0
     sent: int = 0
     tokens: list[Token] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
 
     @property
     def is_stopped(self) -> bool:
@@ -220,6 +293,7 @@ class _Text:
         """Adds a token; returns the piece that can be passed on, if there is one."""
         if self.is_stopped:
             return None
+        self.ids.append(token)
         if node is not None and self.num_candidates is not None:
             best = zip(node.choice.tokens.tolist(), node.choice.log_probabilities.tolist(), strict=True)
             candidates = tuple(best)[: self.num_candidates]
@@ -238,6 +312,7 @@ class _Text:
 
     def _piece(self, text: str, reason: str | None = None) -> Piece:
         self.sent += len(text)
-        shown = tuple(token for token in self.tokens if token.start < self.sent)
+        all_shown = self.shows_end and reason is not None and not self.is_stopped
+        shown = tuple(token for token in self.tokens if all_shown or token.start < self.sent)
         self.tokens = self.tokens[len(shown) :]
         return Piece(self.index, text, shown, reason)

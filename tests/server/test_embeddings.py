@@ -41,12 +41,25 @@ def test_embeddings(server, model):
     np.testing.assert_allclose(few, server.models[model].pipe(TEXTS[0], truncate_dim=5), atol=1e-6)
 
 
+@pytest.mark.parametrize("special", [True, False])
+@pytest.mark.parametrize("model", ["keras", "tflite"])
+def test_token_ids(server, model, special):
+    ids = [server.models[model].pipe.tokenizer.encode(text, add_special_tokens=special) for text in TEXTS]
+    asked = {"model": model, "encoding_format": "float"}
+    expected = server.client().embeddings.create(**asked, input=TEXTS)
+    answer = server.client().embeddings.create(**asked, input=ids)
+    assert answer == expected
+    assert server.client().embeddings.create(**asked, input=ids[0]).data[0] == expected.data[0]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"input": []}, "a list of strings"),
         ({"input": ["a", ""]}, "none of them empty"),
-        ({"input": [[1, 2]]}, "token ids are not supported"),
+        ({"input": [[1, 2], []]}, "none of them empty"),
+        ({"input": [99_999]}, "token ids from 0 to"),
+        ({"input": [1, 2, 1, 1]}, "as the tokenizer of tflite returns them"),
         ({"input": ["a"] * 3000}, "at most 2048 texts"),
         ({"dimensions": 100}, "from 1 to 32"),
         ({"encoding_format": "hex"}, "'float' or 'base64'"),

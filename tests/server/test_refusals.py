@@ -12,7 +12,7 @@ import openai
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.server import Limits
+from kerasformer.server import Limits, serve
 from kerasformer.server.served_model import name_of, open_models
 from tests.chat_templates.chat_model import shared_chat
 from tests.server.servers import running, wait_until
@@ -57,7 +57,7 @@ def post(server, content, path="completions", kind="application/json", **headers
         ({**TEXT, "temperature": 2.1}, "temperature", "from 0 to 2"),
         ({**TEXT, "temperature": "hot"}, "temperature", "a number"),
         ({**TEXT, "n": 5}, "n", "at most 4 texts"),
-        ({**TEXT, "n": 2, "temperature": 0}, None, "Received: n=2"),
+        ({**TEXT, "max_tokens": 0, "echo": False, "logprobs": 1}, "max_tokens", "at least 1"),
         ({**TEXT, "stop": ["a", "b", "c", "d", "e"]}, "stop", "1 to 4 strings"),
         ({**TEXT, "stop": ""}, "stop", "none of them empty"),
         ({**TEXT, "logit_bias": {"late": 1}}, "logit_bias", "maps token ids from 0 to"),
@@ -113,6 +113,14 @@ def test_wrong_conversations(server, change, param):
         server.client().chat.completions.create(**{**CHAT, "stream": True, **change})
     assert refusal.value.param == param
     assert (refusal.value.code == "context_length_exceeded") == (param is None)
+
+
+def test_constrained_texts_are_whole_within_the_limit_of_the_server(server):
+    """Which is below the length that an answer has by default."""
+    form = {"type": "json_schema", "json_schema": {"name": "late", "schema": {"type": "string", "minLength": 190}}}
+    asked = {"model": "m", "messages": CHAT["messages"], "response_format": form}
+    answer = server.client().chat.completions.create(**asked, seed=1, temperature=1)
+    assert len(json.loads(answer.choices[0].message.content)) >= 190 and answer.choices[0].finish_reason == "stop"
 
 
 def test_a_model_without_a_chat_template(server, monkeypatch):
@@ -223,6 +231,24 @@ def test_a_key():
             assert refusal.value.code == "invalid_api_key"
         assert httpx.get(f"{server.url}/metrics").status_code == 401
         assert httpx.get(f"{server.url}/health").json() == {"status": "ok"}
+
+
+def test_pages_of_other_origins(server):
+    """A browser asks first, without the key; other origins, and servers without the option, allow nothing."""
+    asked = {"Origin": "https://alice.example", "Access-Control-Request-Method": "POST",
+             "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os"}  # fmt: skip
+    allowed = "access-control-allow-origin"
+    with running([f"m={shared_chat('onnx')}"], api_key="secret", cors_origins=["https://alice.example"]) as open_server:
+        url = f"{open_server.url}/v1/models"
+        answer = httpx.options(url, headers=asked)
+        assert answer.status_code == 200 and answer.headers[allowed] == "https://alice.example"
+        assert "x-stainless-os" in answer.headers["access-control-allow-headers"]
+        refusal = httpx.get(url, headers={"Origin": "https://alice.example"})
+        assert refusal.status_code == 401 and refusal.headers[allowed] == "https://alice.example"
+        assert allowed not in httpx.options(url, headers={**asked, "Origin": "https://other.example"}).headers
+    assert allowed not in httpx.options(f"{server.url}/v1/models", headers=asked).headers
+    with pytest.raises(InputError, match="and no path.*Received: example.com/"):
+        serve([], cors_origins=["example.com/"])
 
 
 def test_more_requests_than_the_server_takes(server):

@@ -7,6 +7,7 @@ import json
 
 import numpy as np
 import openai
+import pydantic
 import pytest
 
 import kerasformer as kf
@@ -74,6 +75,20 @@ def test_a_json_schema(server, engine):
     assert isinstance(json.loads(anything.choices[0].message.content), dict)
 
 
+def test_a_json_schema_that_the_budget_closes(server):
+    """The text is whole, which clients learn from the reason; a budget for no text at all is refused at once."""
+
+    class Answer(pydantic.BaseModel):
+        why: str
+
+    asked = {"model": "onnx", "messages": MESSAGES, "response_format": Answer, "seed": 1}
+    answer = server.client().chat.completions.parse(**asked, max_tokens=20)
+    assert answer.choices[0].message.parsed.why and answer.choices[0].finish_reason == "stop"
+    assert answer.usage.completion_tokens == 20
+    with pytest.raises(openai.BadRequestError, match=r"at least \d+ new tokens. Received: max_tokens=3"):
+        server.client().chat.completions.parse(**asked, max_tokens=3)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_log_probabilities_are_those_of_the_model(server, pipes, engine):
     output = pipes[engine](PROMPT, max_new_tokens=5, do_sample=False, output_logits=True)
@@ -115,6 +130,51 @@ def test_several_texts_with_a_seed(server, pipes, engine):
     for chunk in server.client().completions.create(**asked, stream=True):
         texts[chunk.choices[0].index] = texts.get(chunk.choices[0].index, "") + chunk.choices[0].text
     assert [texts[index] for index in range(3)] == expected
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_log_probabilities_of_a_prompt(server, pipes, engine):
+    """As harnesses for evaluation ask for them: tokens of the prompt first, without a value for the first one."""
+    ids = pipes[engine].tokenizer(PROMPT * 6).input_ids[0].tolist()
+    asked = {"model": engine, "prompt": ids, "temperature": 0, "logprobs": 1, "echo": True}
+    one, none = (server.client().completions.create(**asked, max_tokens=count).choices[0] for count in (1, 0))
+    logs = one.logprobs
+    assert len(logs.tokens) == len(logs.top_logprobs) == len(logs.text_offset) == len(ids) + 1
+    assert logs.token_logprobs[0] is logs.top_logprobs[0] is None
+    expected = kf.sequence_logprob(pipes[engine], ids)
+    assert sum(logs.token_logprobs[1:-1]) == pytest.approx(expected, abs=1e-3)
+    best = [next(iter(top.values())) for top in logs.top_logprobs[1:]]
+    assert all(log <= top for log, top in zip(logs.token_logprobs[1:], best, strict=True))
+    assert logs.token_logprobs[-1] == best[-1]  # the new token is the most probable one
+    assert "".join(logs.tokens[:-1]) == PROMPT * 6
+    assert [(PROMPT * 6).startswith(token, start) for token, start in zip(logs.tokens, logs.text_offset, strict=True)][
+        :-1
+    ] == [True] * len(ids)
+    assert none.text == PROMPT * 6 and none.finish_reason == "length"
+    assert none.logprobs.token_logprobs == logs.token_logprobs[:-1]
+    parts = [chunk.choices[0] for chunk in server.client().completions.create(**asked, max_tokens=1, stream=True)]
+    assert "".join(part.text for part in parts) == one.text
+    assert [log for part in parts if part.logprobs for log in part.logprobs.token_logprobs] == logs.token_logprobs
+
+
+def test_an_end_token_has_its_log_probability_after_a_prompt(server):
+    """Harnesses drop the last value, which must be that of the new token."""
+    asked = {"model": "onnx", "prompt": PROMPT, "max_tokens": 4, "logprobs": 1, "echo": True, "temperature": 0}
+    answer = server.client().completions.create(**asked, logit_bias={"1": 100})
+    assert answer.choices[0].finish_reason == "stop" and answer.choices[0].text == PROMPT
+    logs = answer.choices[0].logprobs
+    assert logs.tokens[-1] == "</s>" and len(logs.tokens) == answer.usage.total_tokens
+
+
+def test_several_greedy_texts_are_the_same(server):
+    asked = {"model": "onnx", "prompt": [PROMPT, "late"], "max_tokens": 4, "temperature": 0}
+    texts = [choice.text for choice in server.client().completions.create(**asked).choices]
+    answer = server.client().completions.create(**asked, n=2)
+    assert [choice.text for choice in answer.choices] == [text for text in texts for _ in range(2)]
+    streamed = ["", "", "", ""]
+    for chunk in server.client().completions.create(**asked, n=2, stream=True):
+        streamed[chunk.choices[0].index] += chunk.choices[0].text
+    assert streamed == [text for text in texts for _ in range(2)]
 
 
 def test_several_prompts_texts_and_tokens(server, pipes):
