@@ -43,6 +43,8 @@ MODELS = [
     if task != "sentence-similarity" or model_type in ("bert", "gpt2")
 ]
 POSITIONS = {"positions": np.array([[0, 1, 2], [2, 5, 3]], "int32")}
+MASK = np.array([[1, 1, 1], [1, 1, 0]], "int32")
+WAYS = ["by default", "and padding", "by masks", "by a visibility"]
 IDS = {"ids": np.array([[4, 8, 1], [2, 0, 0]], "int32")}
 ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
     "sinusoidal positions": (layers.SinusoidalPositions(9, 12), POSITIONS),
@@ -57,6 +59,25 @@ ALONE: dict[str, tuple[keras.layers.Layer, Arrays]] = {
     ),
 }
 """Layers that are not in a row of `CASES`."""
+
+
+def causal_decoders() -> dict[str, tuple[keras.Model, Arrays]]:
+    """Returns functional models of a decoder and of texts of any length, by the way in which it is causal."""
+    x, mask = keras.Input((None, 12), name="x"), keras.Input((None,), dtype="int32", name="mask")
+    ways: dict[str, dict[str, Any]] = {
+        "by default": {"return_attention": True},
+        "and padding": {"attention_mask": mask},
+        "by masks": {"attention_mask": keras.ops.logical_and(layers.causal_mask(x), layers.padding_mask(mask))},
+        "by a visibility": {"visibility": layers.Visibility(causal=True, positions=np.array([[0, 1, 4]], "int32"))},
+    }
+    models = {}
+    for name, arguments in ways.items():
+        attention = layers.MultiHeadAttention(3, 12, rotary=layers.Rotary(dim=4))
+        decoder = layers.Decoder([layers.DecoderLayer(attention, layers.FeedForward(12, 20))])
+        used = {"x": x, "mask": mask} if "attention_mask" in arguments else {"x": x}
+        arrays = {"x": np.random.default_rng(1).normal(size=(2, 3, 12)).astype("float32"), "mask": MASK}
+        models[name] = keras.Model(used, decoder(x, **arguments)), {name: arrays[name] for name in used}
+    return models
 
 
 def adapted() -> keras.layers.Layer:
@@ -137,6 +158,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         model = zoo_model(model_type, task)
         inputs = {name: IDS["ids"] for name in ("input_ids", "decoder_input_ids") if name in model.input_names}
         save(model, inputs, folder / f"{model_type} {task}.keras")
+    for way, (model, inputs) in causal_decoders().items():
+        save(model, inputs, folder / f"causal {way}.keras")
     model = zoo_model("bert", "text-classification")
     backbone = type(model.backbone).from_config(model.backbone.get_config())
     save(functional(backbone, IDS), IDS, folder / "backbone.keras")
@@ -172,6 +195,11 @@ def test_models_with_tokenizer_and_settings(opened: dict[str, Any], model_type: 
 @pytest.mark.parametrize("part", ["backbone", "whole"])
 def test_a_zoo_model_inside_a_user_model(opened: dict[str, Any], part: str) -> None:
     assert opened[part] == 0.0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_functional_causal_decoders(opened: dict[str, Any], way: str) -> None:
+    assert opened[f"causal {way}"] == 0.0
 
 
 def test_every_public_layer_is_covered() -> None:

@@ -62,7 +62,7 @@ class Bloom(CausalDecoder):
     """BLOOM without head."""
 
     config_type = BloomConfig
-    inputs = (INPUT_IDS, ATTENTION_MASK)
+    input_arrays = (INPUT_IDS, ATTENTION_MASK)
     has_embedding_norm = True
     names = Names("transformer.", mark="word_embeddings_layernorm.weight", tokens="word_embeddings.weight")
 

@@ -34,6 +34,7 @@ class Gemma3TextConfig(LayerRotaryConfig):
     """
 
     model_type = "gemma3_text"
+    counterparts = {"score_scale": "head_dim"}
     # The reference ignores the soft limit of attention scores; embedding models attend to later tokens, too.
     required = {"attn_logit_softcapping": (None,), "use_bidirectional_attention": (False, None)}
     bases = {"full_attention": ("rope_theta", 1e6), _LOCAL: ("rope_local_base_freq", 1e4)}

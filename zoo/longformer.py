@@ -7,10 +7,13 @@ Reference: `transformers.models.longformer`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kerasformer.layers import GlobalMultiHeadAttention
+from keras import ops
+
+from kerasformer.layers import GlobalMultiHeadAttention, Visibility
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
@@ -48,13 +51,22 @@ class Longformer(OffsetEncoder):
 
     config_type = LongformerConfig
     attention_type = GlobalMultiHeadAttention
-    inputs = (*OffsetEncoder.inputs, GLOBAL_ATTENTION_MASK)
+    input_arrays = (*OffsetEncoder.input_arrays, GLOBAL_ATTENTION_MASK)
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
     names = Names(
         "longformer.",
         (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
         mark="encoder.layer.0.attention.self.query_global.weight",
     )
+
+    def arguments(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of the call; global tokens are part of the visibility."""
+        arguments = super().arguments(arrays)
+        mask, real = arguments.pop(GLOBAL_ATTENTION_MASK.argument, None), arrays.get("attention_mask")
+        if mask is not None:
+            mask = mask if real is None else ops.cast(mask, "int32") * ops.cast(real, "int32")
+            arguments["visibility"] = Visibility(key_mask=real, global_mask=mask)
+        return arguments
 
     def attention_options(self, index: int) -> dict[str, Any]:
         """Returns the size of the layer's window on each side of a token."""

@@ -74,7 +74,7 @@ class ModernBert(BidirectionalEncoder):
     """ModernBERT without head."""
 
     config_type = ModernBertConfig
-    inputs = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
+    input_arrays = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
     names = Names("model.", (r"decoder\.weight",), mark="layers.0.attn.Wqkv.weight")  # the tied copy of the token table
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:

@@ -55,7 +55,7 @@ class MPNet(BidirectionalEncoder):
     """MPNet without head."""
 
     config_type = MPNetConfig
-    inputs = (INPUT_IDS, ATTENTION_MASK, OFFSET_POSITION_IDS)
+    input_arrays = (INPUT_IDS, ATTENTION_MASK, OFFSET_POSITION_IDS)
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
     names = Names(
         "mpnet.",

@@ -22,6 +22,7 @@ class Qwen2Config(LayerWindowConfig):
     """Configuration of Qwen2; the defaults are those of the reference class."""
 
     model_type = "qwen2"
+    counterparts = {"num_key_value_heads": "num_heads"}
     required = {"use_mrope": (False, None)}
 
     vocab_size: Size = hf("vocab_size", 151936)

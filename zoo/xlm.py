@@ -76,7 +76,7 @@ class Xlm(BidirectionalEncoder):
 
     config_type = XlmConfig
     architecture_prefix = "XLM"
-    inputs = (INPUT_IDS, ATTENTION_MASK, TextInput("langs", "langs", "num_languages", default=-1), POSITION_IDS)
+    input_arrays = (INPUT_IDS, ATTENTION_MASK, TextInput("langs", "langs", "num_languages", default=-1), POSITION_IDS)
     layer_type = layers.MaskedEncoderLayer
     zero_padding = True
     # Ignored: the tied copy of the token table, and a buffer.

@@ -63,4 +63,4 @@ def forward(model: PretrainedModel, name: str, batch: int | str, length: int | s
         key: TensorInfo(tuple(sizes[axis] if dim is None else dim for axis, dim in enumerate(shape)), "float32")
         for key, shape in KerasForward(model).output_shapes().items()
     }
-    return Function(name, inputs, outputs, model.outputs)
+    return Function(name, inputs, outputs, model.named_outputs)

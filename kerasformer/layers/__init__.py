@@ -33,6 +33,7 @@ from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.heads import ClassificationHead, FeedForwardHead, LMHead, MaskedLMHead
 from kerasformer.layers.losses import SmoothedCrossentropy
+from kerasformer.layers.metrics import MaskedAccuracy
 from kerasformer.layers.norms import ElementwiseAffine, LayerNormalization, RMSNormalization, normalization
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias, sinusoids
 from kerasformer.layers.random_blocks import SparseBlocks
@@ -65,6 +66,7 @@ __all__ = [
     "LMHead",
     "LayerCache",
     "LayerNormalization",
+    "MaskedAccuracy",
     "MaskedEncoderLayer",
     "MaskedLMHead",
     "MultiHeadAttention",

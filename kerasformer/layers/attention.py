@@ -252,6 +252,8 @@ class MultiHeadAttention(Composite):
         if visibility is None and self.spec.window is not None:
             visibility = Visibility.of_text(ops.shape(query)[1])
         visibility = visibility_of(visibility, attention_mask, bias, query, keys)
+        if visibility.causal:
+            visibility = visibility.with_slots(ops.shape(query)[1], [cache])
         visibility = visibility.with_bias(self.position_bias(visibility))
         projected: tuple[Tensor | None, Tensor | None] = (None, None)
         if cache is None or not cache.complete:

@@ -126,7 +126,7 @@ def multi_head_attention(
     if not attends_within_window(spec, visibility) or spec.window is None:
         raise InputError(
             "Banded attention requires a window on both sides. Expected: a window and no causal mask. "
-            f"Received: window={spec.window}, causal={visibility.causal}"
+            f"Received: window={spec.window}, causal={bool(visibility.causal)}"
         )
     dtype = backend.standardize_dtype(query.dtype)
     visibility = visibility.rendered("keys", lambda: with_key_mask(visibility))

@@ -74,7 +74,7 @@ def multi_head_attention(
     if spec.blocks is None or visibility.causal:
         raise InputError(
             "Block-sparse attention requires blocks and no causal mask. "
-            f"Received: blocks={spec.blocks}, causal={visibility.causal}"
+            f"Received: blocks={spec.blocks}, causal={bool(visibility.causal)}"
         )
     blocks, length, dense_spec = spec.blocks, key.shape[1], replace(spec, blocks=None)
     visibility = visibility.rendered("keys", lambda: with_key_mask(visibility))

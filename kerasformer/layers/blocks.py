@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
+from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
@@ -14,7 +15,7 @@ from kerasformer.layers.core import PACKAGE, Composite, Dropout, build_once, pac
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.tensor import Tensor, Tokens, zero_padding
-from kerasformer.layers.visibility import Visibility
+from kerasformer.layers.visibility import Visibility, visibility_of
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -270,7 +271,7 @@ class DecoderLayer(EncoderLayer):
     """Transformer decoder layer: an `EncoderLayer` with optional cross attention to a memory, the encoded text.
 
     Args:
-        attention: The self attention, made causal by the mask or visibility that the caller passes.
+        attention: The self attention. It is causal unless the mask or the visibility of a call specifies otherwise.
         feed_forward: The feed-forward network.
         cross_attention: Attention to the memory; `None` in a decoder-only model.
         kwargs: Arguments of `EncoderLayer`.
@@ -278,10 +279,11 @@ class DecoderLayer(EncoderLayer):
     Call arguments:
         x: `(B, T, E)`.
         memory: `(B, M, E)`; `None` without cross attention, or if its cache is complete.
-        attention_mask: `True` attends: `(B, T, S)` or `(B, H, T, S)`, where axes may have size 1.
+        attention_mask: `True` or 1 attends: `(B, S)` for padding, or another mask with a row for all queries, is
+            combined with the causal mask; `(B, T, S)` or `(B, H, T, S)` with a row for each query replaces it.
         bias: Added to the scores of the self attention, float, broadcastable to `(B, H, T, S)`; optional.
         memory_mask: `True` or 1 attends: `(B, M)` for padding, `(B, T, M)` or `(B, H, T, M)`.
-        visibility: `Visibility` of the self attention, optional.
+        visibility: `Visibility` of the self attention, causal unless it has `causal=False`; optional.
         memory_visibility: `Visibility` of the cross attention, optional.
         cache: `LayerCache` of the self attention, optional.
         cross_cache: `LayerCache` of the cross attention, optional.
@@ -294,8 +296,7 @@ class DecoderLayer(EncoderLayer):
         `(B, T, E)`, or the dictionary.
 
     Raises:
-        InputError: a memory without cross attention, cross attention without a memory, or an attention mask `(B, S)` of
-            padding alone, which is not causal.
+        InputError: a memory without cross attention, or cross attention without a memory.
 
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.1.
     """
@@ -337,20 +338,12 @@ class DecoderLayer(EncoderLayer):
         return_cache: bool = False,
     ) -> Any:
         """Applies the layer."""
-        check_causal(attention_mask)
         check_memory(self.name, self.cross_attention is not None, memory, cross_cache)
         flags = {"training": training, "return_attention": return_attention, "return_cache": return_cache}
         query = self._normed(x, self.attention_norm)
+        visibility = decoder_visibility(visibility, attention_mask, bias, x, [cache])
         y, states = split_output(
-            self.attention(
-                query,
-                attention_mask=attention_mask,
-                bias=bias,
-                visibility=visibility,
-                cache=cache,
-                **(attention_inputs or {}),
-                **flags,
-            )
+            self.attention(query, visibility=visibility, cache=cache, **(attention_inputs or {}), **flags)
         )
         if self.cross_attention is not None:
             x = self._attend(x, y, training)
@@ -382,14 +375,25 @@ def split_output(result: Any) -> tuple[Tensor, dict[str, Any]]:
     return entries.pop("output"), entries
 
 
-def check_causal(mask: Tensor | None) -> None:
-    """Raises an error for a mask of padding alone, which does not make a decoder causal."""
-    if mask is not None and len(mask.shape) == 2:
-        raise InputError(
-            "A decoder's attention_mask must be (B, T, S) or (B, H, T, S): with padding alone, tokens would attend to "
-            "later ones. Expected: ops.logical_and(layers.causal_mask(T), layers.padding_mask(mask)). "
-            f"Received: shape {tuple(mask.shape)}"
-        )
+def decoder_visibility(
+    visibility: Visibility | None,
+    attention_mask: Tensor | None,
+    bias: Tensor | None,
+    x: Tensor,
+    caches: Sequence[LayerCache | None],
+) -> Visibility:
+    """Combines the arguments of a decoder's call to a `Visibility`, which is causal unless they specify otherwise.
+
+    Args:
+        visibility: A visibility, optional.
+        attention_mask: A mask, optional.
+        bias: Added to the scores, optional.
+        x: `(B, T, E)`.
+        caches: The caches of the self attention, or `None` for each.
+    """
+    cached = any(cache is not None for cache in caches)
+    visibility = visibility_of(visibility, attention_mask, bias, x, None if cached else x.shape[1])
+    return visibility.causal_unless_specified(x.shape[1] or ops.shape(x)[1], caches)
 
 
 def check_memory(name: str, attends: bool, memory: Tensor | None, cache: LayerCache | None) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 from keras import ops
 
+from kerasformer.errors import InputError
 from kerasformer.layers.tensor import Tensor
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
@@ -55,6 +56,16 @@ class LayerCache(Protocol):
     def key_slots(self, length: Any) -> Tensor | None:
         """Returns the slots `(S,)` of the keys that new tokens attend to; `None` for those of the visibility."""
 
+    def slots(self, length: Any) -> tuple[Tensor, Tensor | None]:
+        """Returns the slots of new tokens and of all keys, for a visibility without slots.
+
+        Args:
+            length: Number `T` of new tokens.
+
+        Returns:
+            `(slots of the tokens (T,) or (B, T), slots of the keys (S,))`; `None` for keys whose slots are `key_slots`.
+        """
+
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
     ) -> tuple[Tensor, Tensor | None, LayerCache]:
@@ -79,6 +90,10 @@ class _BatchCache(ABC):
     def key_slots(self, length: Any) -> Tensor | None:
         """Returns `None`: the slots are those of the visibility."""
         return None
+
+    @abstractmethod
+    def slots(self, length: Any) -> tuple[Tensor, Tensor | None]:
+        """See `LayerCache.slots`."""
 
     @abstractmethod
     def update(self, key: Any, value: Any) -> tuple[Tensor, Tensor, Any]:
@@ -113,6 +128,11 @@ class StaticCache(_BatchCache):
     visible_length: int | None = None
     scales: CacheScales | None = None
 
+    def slots(self, length: Any) -> tuple[Tensor, Tensor]:
+        """See `LayerCache.slots`."""
+        count = self.key.shape[2] if self.visible_length is None else self.visible_length
+        return self.position + ops.arange(length, dtype="int32"), ops.arange(count, dtype="int32")
+
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, StaticCache]:
         """Overwrites `T` slots; the caller must mask the slots after them, whose content is undefined."""
         zero = ops.zeros_like(self.position)
@@ -143,6 +163,11 @@ class GrowingCache(_BatchCache):
     complete: bool = False
     causal: bool = False
     scales: CacheScales | None = None
+
+    def slots(self, length: Any) -> tuple[Tensor, Tensor]:
+        """See `LayerCache.slots`."""
+        keys = ops.arange(ops.shape(self.key)[2] + length, dtype="int32")
+        return keys[-length:], keys
 
     def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, GrowingCache]:
         """Appends keys and values."""
@@ -186,6 +211,10 @@ class RollingCache(_BatchCache):
             return self._stored(self.position)
         new = self.position + ops.arange(length, dtype="int32")
         return ops.concatenate([self._stored(self.position - 1), new], axis=0)
+
+    def slots(self, length: Any) -> tuple[Tensor, None]:
+        """See `LayerCache.slots`."""
+        return self.position + ops.arange(length, dtype="int32"), None
 
     def _stored(self, last: Tensor) -> Tensor:
         """Returns the slots of the text in the cache, `(S,)`, if `last` is the newest."""
@@ -247,6 +276,10 @@ class FixedCache(_BatchCache):
     complete: bool = True
     scales: CacheScales | None = None
 
+    def slots(self, length: Any) -> tuple[Tensor, None]:
+        """Raises an error: no tokens are added."""
+        raise InputError("Causal attention requires a cache to which tokens are added. Received: a FixedCache")
+
     def update(self, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, FixedCache]:
         """Ignores the arguments, since the cache is complete."""
         return self.key, self.value, self
@@ -275,6 +308,11 @@ class RowCaches:
         """Returns the slots `(B, S)` of the keys of each row; `None` for those of the visibility."""
         slots = [row.key_slots(length) for row in self.rows]
         return None if slots[0] is None else ops.stack(slots)
+
+    def slots(self, length: Any) -> tuple[Tensor, Tensor | None]:
+        """See `LayerCache.slots`."""
+        queries, keys = zip(*(row.slots(length) for row in self.rows), strict=True)
+        return ops.stack(queries), keys[0]
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None

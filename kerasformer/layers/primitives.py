@@ -199,7 +199,9 @@ class Primitives:
         if softcap is not None:
             scores = softcap * ops.tanh(scores / softcap)
         if bias is not None:
-            scores = scores + ops.cast(bias, scores.dtype)
+            # The same sum by a subtraction: TensorFlow replaces a product, a scale and the sum with a constant, such as
+            # a causal mask, by a single operation of oneDNN, which takes many times as long on CPUs.
+            scores = scores - (-ops.cast(bias, scores.dtype))
         scores = ops.cast(scores, "float32")
         # A single key has weight 1; Keras warns about a softmax over an axis of size 1.
         weights = ops.exp(scores - scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from kerasformer.errors import InputError
-from kerasformer.layers.blocks import check_causal, check_memory, split_output
+from kerasformer.layers.blocks import check_memory, decoder_visibility, split_output
 from kerasformer.layers.cache import LayerCache, RollingCache
 from kerasformer.layers.core import PACKAGE, OptionalOutputs, build_once, packed, serialize_part
 from kerasformer.layers.tensor import Tensor
@@ -143,6 +143,8 @@ class Encoder(_Stack):
 class Decoder(_Stack):
     """A stack of decoder layers, or of encoder layers if there is no memory to attend to.
 
+    It is causal, unless the mask or the visibility of a call specifies otherwise.
+
     Args:
         layers: The layers; they may differ, also in the shapes of their caches.
         final_norm: Norm of the output of the last layer, for layers with `norm_first`; optional.
@@ -152,11 +154,11 @@ class Decoder(_Stack):
     Call arguments:
         x: `(B, T, E)`.
         memory: `(B, M, E)` for cross attention, optional.
-        attention_mask: `True` attends: `(B, T, S)` or `(B, H, T, S)`, where axes may have size 1. It must be causal,
-            see `causal_mask`.
+        attention_mask: `True` or 1 attends: `(B, S)` for padding, or another mask with a row for all queries, is
+            combined with the causal mask; `(B, T, S)` or `(B, H, T, S)` with a row for each query replaces it.
         bias: Added to the scores of all self attention, float, broadcastable to `(B, H, T, S)`; optional.
         memory_mask: `True` or 1 attends: `(B, M)` for padding, `(B, T, M)` or `(B, H, T, M)`.
-        visibility: `Visibility` of the self attention, optional.
+        visibility: `Visibility` of the self attention, causal unless it has `causal=False`; optional.
         caches: One `LayerCache` of the self attention for each entry of the schedule, optional.
         cross_caches: One `LayerCache` of the cross attention for each entry of the schedule, optional.
         attention_inputs: Further keyword arguments of each self attention's call, optional.
@@ -188,7 +190,6 @@ class Decoder(_Stack):
         return_cache: bool = False,
     ) -> Any:
         """Applies all layers."""
-        check_causal(attention_mask)
         none = [None] * len(self.schedule)
         own, cross = caches or none, cross_caches or none
         if not len(own) == len(cross) == len(none):
@@ -204,7 +205,7 @@ class Decoder(_Stack):
             {"cache": cache, **({**memory_inputs, "cross_cache": cross_cache} if has_cross_attention else {})}
             for cache, cross_cache, has_cross_attention in zip(own, cross, attends, strict=True)
         ]
-        visibility = visibility_of(visibility, attention_mask, bias, x, None)
+        visibility = decoder_visibility(visibility, attention_mask, bias, x, own)
         flags = (return_hidden_states, return_attention, return_cache)
         shared: dict[str, Any] = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
         return self._run(x, arguments, *flags, **shared)

@@ -8,24 +8,29 @@ Shape letters: `B` batch, `T` query length, `S` key length, `H` heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
+import keras
 from keras import backend, ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers.attention_spec import Rotary
+from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.tensor import Tensor, Tokens
 
 
+@keras.saving.register_keras_serializable("kerasformer")
 @dataclass(frozen=True, kw_only=True)
 class Visibility:
     """Description of the keys that each query attends to. Every field restricts them, except `global_mask`.
 
     Attributes:
-        causal: Whether a query attends only to keys up to its slot; requires `query_slots` and `key_slots`.
-        query_slots: Slots of the queries, int32 `(T,)` or `(B, T)`.
+        causal: Whether a query attends only to keys up to its slot. `None` leaves it to the layer: decoders are causal,
+            unless `mask` has a row for each query, and other layers are not.
+        query_slots: Slots of the queries, int32 `(T,)` or `(B, T)`; layers that are causal number the tokens by
+            default, after those in the cache.
         key_slots: Slots of the keys, int32 `(S,)` or `(B, S)`; negative for a key that does not exist yet.
         positions: Positions of the queries in their texts, int32 `(B, T)` or `(1, T)`; the slots by default.
         key_mask: 1 for real keys, 0 for padding, `(B, S)`.
@@ -37,9 +42,12 @@ class Visibility:
             linearly with the length of the text.
         mask: Further restriction, boolean, broadcastable to `(B, H, T, S)`.
         position_bias: Added to the scores, such as the biases of T5 or ALiBi, float, broadcastable to `(B, H, T, S)`.
+
+    Raises:
+        InputError: a symbolic tensor of a functional model, which Keras finds only among the arguments of a layer.
     """
 
-    causal: bool = False
+    causal: bool | None = None
     query_slots: Tensor | None = None
     key_slots: Tensor | None = None
     positions: Tensor | None = None
@@ -53,13 +61,33 @@ class Visibility:
     position_bias: Tensor | None = None
     _rendered: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __post_init__(self) -> None:
+        """Refuses symbolic tensors."""
+        if symbolic := [name for name, value in self._values().items() if isinstance(value, keras.KerasTensor)]:
+            raise InputError(
+                "A Visibility cannot contain symbolic tensors of a functional model. Expected: attention_mask= and "
+                f"bias= of the layer. Received: symbolic {', '.join(symbolic)}"
+            )
+
+    def _values(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.init}
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor, for files of functional models."""
+        return {name: value for name, value in self._values().items() if value is not None}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Creates a visibility from the result of `get_config`."""
+        return cls(**{name: keras.saving.deserialize_keras_object(value) for name, value in config.items()})
+
     @classmethod
     def of_text(
         cls,
         length: Any,
         key_mask: Tensor | None = None,
         *,
-        causal: bool = False,
+        causal: bool | None = None,
         key_length: Any = None,
         positions: Tensor | None = None,
         global_mask: Tensor | None = None,
@@ -70,7 +98,7 @@ class Visibility:
         Args:
             length: Number `T` of queries.
             key_mask: 1 for real tokens, `(B, S)`.
-            causal: Whether tokens attend only to themselves and earlier tokens.
+            causal: Whether tokens attend only to themselves and earlier tokens, as in `Visibility`.
             key_length: Number `S` of keys, `T` by default; the last query has the slot of the last key.
             positions: Positions of the queries, as in `Visibility`.
             global_mask: As in `Visibility`.
@@ -88,6 +116,37 @@ class Visibility:
             global_mask=global_mask,
             max_global_tokens=max_global_tokens,
         )
+
+    def causal_unless_specified(self, length: Any, caches: Sequence[LayerCache | None] = ()) -> Visibility:
+        """Returns the visibility of a decoder: causal, unless it specifies otherwise.
+
+        Args:
+            length: Number `T` of queries.
+            caches: The caches of the layers.
+        """
+        if self.causal is not None:
+            return self.with_slots(length, caches) if self.causal else self
+        # A mask without a row for each query is that of padding.
+        if self.mask is None or (self.mask.shape[-2] == 1 and not (isinstance(length, int) and length == 1)):
+            return replace(self, causal=True).with_slots(length, caches)
+        return self
+
+    def with_slots(self, length: Any, caches: Sequence[LayerCache | None] = ()) -> Visibility:
+        """Returns the visibility of self attention with the slots of queries and keys, unless it has slots.
+
+        Args:
+            length: Number `T` of queries, which follow the tokens in the caches.
+            caches: The caches of the layers.
+        """
+        if self.query_slots is not None:
+            return self
+        placed = [cache.slots(length) for cache in caches if cache is not None]
+        if not placed:
+            slots = ops.arange(length, dtype="int32")
+            placed = [(slots, slots)]
+        # A rolling cache determines the slots of the keys itself, other caches agree on them.
+        keys = next((keys for _, keys in placed if keys is not None), None)
+        return replace(self, query_slots=placed[0][0], key_slots=keys if self.key_slots is None else self.key_slots)
 
     def with_bias(self, bias: Tensor | None) -> Visibility:
         """Returns the visibility with `bias` added to `position_bias`."""
@@ -231,19 +290,53 @@ def visibility_of(
     return visibility.narrowed(mask).with_bias(bias)
 
 
+@keras.saving.register_keras_serializable("kerasformer")
+class CausalMask(keras.Operation):
+    """The operation of `causal_mask` in functional models, whose lengths are known when they run."""
+
+    def call(self, query: Tensor, key: Tensor | None = None) -> Tensor:
+        """Computes the mask for tensors `(B, T, …)` and `(B, S, …)`."""
+        return causal_mask(query, key)
+
+    def compute_output_spec(self, query: Tensor, key: Tensor | None = None) -> keras.KerasTensor:
+        """Returns the shape of the mask."""
+        return keras.KerasTensor((1, 1, query.shape[1], (query if key is None else key).shape[1]), "bool")
+
+
 def causal_mask(query_length: Any, key_length: Any = None) -> Tensor:
     """Returns the causal mask, boolean `(1, 1, T, S)`; the last query has the slot of the last key.
 
     For `T = 2` and `S = 3` (one token is in the cache) the rows are `1 1 0` and `1 1 1`.
+
+    Args:
+        query_length: Length `T`, a number or a scalar tensor; or a tensor `(B, T, …)` that has it, which may be
+            symbolic in a functional model.
+        key_length: Length `S`, likewise; `T` by default.
+
+    Raises:
+        InputError: `None`, the length of a symbolic tensor, or a tensor with one axis.
     """
-    mask = Visibility.of_text(query_length, causal=True, key_length=key_length).boolean()
+    if any(isinstance(length, keras.KerasTensor) for length in (query_length, key_length)):
+        return CausalMask()(query_length, *(() if key_length is None else (key_length,)))
+    keys = None if key_length is None else _length(key_length)
+    mask = Visibility.of_text(_length(query_length), causal=True, key_length=keys).boolean()
     return mask
+
+
+def _length(of: Any) -> Any:
+    """Returns the length of axis 1 of a tensor, or the length itself."""
+    axes = len(getattr(of, "shape", ()))
+    if of is None or axes == 1:
+        raise InputError(
+            "A causal mask requires a length. Expected: a number, or a tensor (B, T, …) whose second axis has the "
+            f"length, such as a keras.Input. Received: {'None' if of is None else f'shape {tuple(of.shape)}'}"
+        )
+    return ops.shape(of)[1] if axes else of
 
 
 def padding_mask(attention_mask: Tensor) -> Tensor:
     """Converts a mask `(B, S)`, 1 for real tokens, to boolean `(B, 1, 1, S)`."""
-    shape = ops.shape(attention_mask)
-    return ops.reshape(ops.cast(attention_mask, "int32"), (shape[0], 1, 1, shape[1])) > 0
+    return ops.expand_dims(ops.cast(attention_mask, "int32"), (1, 2)) > 0
 
 
 def head_mask(mask: Tensor, batch: int | None = None, keys: int | None = None) -> Tensor:

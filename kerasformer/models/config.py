@@ -71,6 +71,8 @@ class Config:
         ignored: Keys of `config.json` that do not affect the outputs of this architecture.
         required: Supported values of keys that have no field.
         same_as: Fields that take the value of another field if they are `None`.
+        counterparts: Fields that `create` sets to the value of another field if only that one is passed, such as the
+            sizes of a decoder. Files are not affected: a missing key has the default of the reference class.
         positions_follow_padding: Whether the positions of a text start after `pad_token_id`, which must not change.
         score_activation: Function of PyTorch for the scores of a cross-encoder of sentence-transformers.
     """
@@ -79,6 +81,11 @@ class Config:
     ignored: ClassVar[frozenset[str]] = frozenset()
     required: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
     same_as: ClassVar[Mapping[str, str]] = {}
+    counterparts: ClassVar[Mapping[str, str]] = {
+        "num_decoder_layers": "num_layers",
+        "decoder_num_heads": "num_heads",
+        "decoder_intermediate_dim": "intermediate_dim",
+    }
     positions_follow_padding: ClassVar[bool] = False
 
     id2label: dict[int, str] = hf("id2label", {0: "LABEL_0", 1: "LABEL_1"})
@@ -231,7 +238,7 @@ class Config:
 
     @classmethod
     def create(cls, **values: Any) -> Self:
-        """Creates a configuration from values by field name.
+        """Creates a configuration from values by field name; see also `counterparts`.
 
         Raises:
             UnsupportedConfigError: the configuration has no field of that name, or a value is invalid.
@@ -248,7 +255,8 @@ class Config:
             raise UnsupportedConfigError(
                 f"Unknown setting of {cls.model_type}. Expected some of {known}. Received: {name!r}.{hint}"
             )
-        return cls(**values)
+        paired = {name: values[other] for name, other in cls.counterparts.items() if name in names and other in values}
+        return cls(**{**paired, **values})
 
 
 def _fields(cls: type[Config]) -> list[dataclasses.Field[Any]]:

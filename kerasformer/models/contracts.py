@@ -60,13 +60,13 @@ class TextModel(PretrainedModel):
         return with_states(self.answer(states, arrays, training), states)
 
     def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
-        """Returns the arguments of the backbone's call, except the ids.
+        """Returns the arguments of the backbone's call, except the ids; by default all inputs that the caller passed.
 
         Args:
             arrays: The inputs by name.
             every_token: Whether the states of all tokens are requested, even if the head uses only some.
         """
-        raise NotImplementedError
+        return self.backbone.arguments(arrays)
 
     def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Any:
         """Returns the output of the head for the states that the backbone returned."""
@@ -95,8 +95,7 @@ class EncoderModel(TextModel):
 
     def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
         """Returns all inputs that the caller passed, as arguments of the backbone."""
-        passed = [each for each in self.backbone.text_inputs if each.name in arrays and each.name != "input_ids"]
-        arguments: dict[str, Any] = {each.argument: arrays[each.name] for each in passed}
+        arguments = super().backbone_arguments(arrays, every_token)
         if self.count is not None and not every_token:
             arguments["count"] = self.count
         return arguments | ({"return_pooled": True} if self.pooled else {})
@@ -166,7 +165,7 @@ class _GenerativeModel(PretrainedModel):
         """Generates texts or tokens.
 
         Args:
-            inputs: A text, a list of texts, or ids `(B, P)`.
+            inputs: A text, a list of texts, ids `(B, P)`, or the tokenizer's result, `input_ids` and `attention_mask`.
             attention_mask: 1 for real tokens, `(B, P)`, if `inputs` are ids; optional.
             settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`;
                 further arguments of `kerasformer.generation.request` (`stop`, `negative_prompt`, `assistant`, …);
@@ -196,14 +195,6 @@ class _GenerativeModel(PretrainedModel):
 
 class CausalModel(TextModel):
     """Decoder-only model with a head, for one text."""
-
-    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
-        """Returns the causal visibility of a text."""
-        length, mask = ops.shape(arrays["input_ids"])[1], arrays.get("attention_mask")
-        positions = arrays.get("position_ids")
-        if positions is None and mask is not None and self.backbone.positions_from_mask:
-            positions = ops.maximum(ops.cumsum(mask, axis=1) - 1, 0)
-        return {"visibility": Visibility.of_text(length, mask, causal=True, positions=positions)}
 
 
 class CausalLM(CausalModel, _GenerativeModel):

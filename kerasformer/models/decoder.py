@@ -56,7 +56,10 @@ class CausalDecoder(Backbone):
 
     Call arguments:
         ids: `(B, T)` int32.
-        visibility: Slots and positions of the tokens; by default each token attends to itself and earlier tokens.
+        attention_mask: 1 for real tokens, `(B, T)`; optional.
+        positions: Positions of the tokens in their texts, `(B, T)`; optional.
+        visibility: Slots and positions of the tokens, instead of `attention_mask` and `positions`; by default each
+            token attends to itself and earlier tokens.
         caches: One `LayerCache` for each layer, optional.
         flags: `return_hidden_states`, `return_attention` and `return_cache` of `Decoder`.
 
@@ -208,13 +211,17 @@ class CausalDecoder(Backbone):
         ids: Tensor,
         visibility: Visibility | None = None,
         caches: Sequence[LayerCache] | None = None,
+        attention_mask: Tensor | None = None,
+        positions: Tensor | None = None,
         training: bool = False,
         **flags: bool,
     ) -> Any:
         """Applies the backbone."""
         ids = as_ids(ids)
         if visibility is None:
-            visibility = Visibility.of_text(ops.shape(ids)[1], causal=True)
+            if positions is None and attention_mask is not None and self.positions_from_mask:
+                positions = ops.maximum(ops.cumsum(ops.cast(attention_mask, "int32"), axis=1) - 1, 0)
+            visibility = Visibility.of_text(ops.shape(ids)[1], attention_mask, causal=True, positions=positions)
         x = self.embed(ids, visibility, training)
         visibility = visibility.with_bias(self.position_bias(visibility))
         states = self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)

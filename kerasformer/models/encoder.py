@@ -102,7 +102,7 @@ class BidirectionalEncoder(Backbone):
         return_hidden_states: Returns a dictionary of `output` and `hidden_states`: the embeddings and the output of
             each layer, `(B, T, E)` each.
         return_attention: Returns a dictionary of `output` and `attentions`, `(B, H, T, T)` for each layer.
-        arrays: Further arrays of `inputs` for the embeddings, `(B, T)` int32, by the names of their arguments.
+        arrays: Further arrays of `input_arrays` for the embeddings, `(B, T)` int32, by the names of their arguments.
 
     Returns:
         `(B, T, E)`, or the dictionary.
@@ -111,7 +111,7 @@ class BidirectionalEncoder(Backbone):
         InputError: `return_pooled` without a pooler.
     """
 
-    inputs: ClassVar[tuple[TextInput, ...]] = (*TEXT, POSITION_IDS)
+    input_arrays: ClassVar[tuple[TextInput, ...]] = (*TEXT, POSITION_IDS)
     attention_type: ClassVar[type[MultiHeadAttention]] = MultiHeadAttention
     layer_type: ClassVar[type[EncoderLayer]] = EncoderLayer
     pooler_activation: ClassVar[str] = "tanh"

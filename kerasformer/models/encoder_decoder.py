@@ -70,7 +70,7 @@ class EncoderDecoder(Backbone):
         Hidden states of the encoder, `(B, M, E)`, or the dictionary of `Encoder`.
     """
 
-    inputs = (INPUT_IDS, ATTENTION_MASK)
+    input_arrays = (INPUT_IDS, ATTENTION_MASK)
     norm: ClassVar[str] = "layer_norm"
     learned_positions: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0

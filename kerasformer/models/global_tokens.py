@@ -71,8 +71,7 @@ class GlobalTokenModel(EncoderModel):
                     f"or set max_global_tokens in the config. Expected: at most {limit}. Received: {count}"
                 )
         visibility = Visibility(key_mask=arrays.get("attention_mask"), global_mask=mask, max_global_tokens=limit)
-        arguments = super().backbone_arguments(arrays, every_token) | {"visibility": visibility}
-        return {name: value for name, value in arguments.items() if name != GLOBAL_ATTENTION_MASK.argument}
+        return super().backbone_arguments(arrays, every_token) | {"visibility": visibility}
 
     def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Any:
         """Returns the output of the head; in a graph, NaN for texts with too many global tokens."""

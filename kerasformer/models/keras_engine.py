@@ -49,13 +49,13 @@ class KerasForward:
 
     Args:
         model: A model with `generates = False`.
-        function: Function from the inputs, as keyword arguments, to outputs by name; by default `model.outputs`.
+        function: Function from the inputs, as keyword arguments, to outputs by name; by default `model.named_outputs`.
     """
 
     def __init__(self, model: PretrainedModel, function: Callable[..., dict[str, Any]] | None = None) -> None:
         self.model = model
         self._key = "outputs", lora_change(model)
-        own = None if function is None or function == model.outputs else _of_named_inputs(function, model)
+        own = None if function is None or function == model.named_outputs else _of_named_inputs(function, model)
         self._function = own
 
     @property
@@ -66,7 +66,7 @@ class KerasForward:
         return cast("Callable[..., Any]", _stored(self.model, self._key, self._compiled))
 
     def _compiled(self) -> Callable[..., Any]:
-        return _of_named_inputs(self.model.outputs, self.model)
+        return _of_named_inputs(self.model.named_outputs, self.model)
 
     def set_adapter(self, adapter: Adapter | None) -> None:
         """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""
@@ -78,7 +78,7 @@ class KerasForward:
         if isinstance(call := self._call, _Graphs):  # the graph that will be run
             outputs = call.graph({name: ops.zeros((1, 1), "int32") for name in names}).structured_outputs
         else:
-            outputs = self.model.outputs(**{name: keras.KerasTensor((None, None), "int32") for name in names})
+            outputs = self.model.named_outputs(**{name: keras.KerasTensor((None, None), "int32") for name in names})
         return {name: tuple(output.shape) for name, output in outputs.items()}
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -495,6 +495,8 @@ def compiled(
 
 def generate(model: CausalLM | Seq2SeqLM, inputs: Any, attention_mask: Any, settings: Mapping[str, Any]) -> Any:
     """Implements `model.generate`."""
+    if isinstance(inputs, Mapping):
+        inputs, attention_mask = _of_mapping(inputs, attention_mask)
     texts, single = ([inputs], True) if isinstance(inputs, str) else (inputs, False)
     if not (isinstance(texts, Sequence) and texts and isinstance(texts[0], str)):
         ids = _ids(inputs)
@@ -556,6 +558,18 @@ def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Toke
     if not getattr(source, "generates", False):
         raise InputError(f"A model that generates was expected. Received: {source!r}")
     return KerasStep(source, jit_compile=jit_compile), source.tokenizer
+
+
+def _of_mapping(inputs: Mapping[str, Any], attention_mask: Any) -> tuple[Any, Any]:
+    """Returns the ids and the attention mask of an encoding or another mapping."""
+    arrays = dict(inputs)
+    ids, mask = arrays.pop("input_ids", None), arrays.pop("attention_mask", None)
+    if ids is None or arrays or (mask is not None and attention_mask is not None):
+        raise InputError(
+            "Prompts in a dictionary must be input_ids (batch, length) and optionally attention_mask. Received: "
+            f"{', '.join([*inputs, *(['attention_mask='] if attention_mask is not None else [])]) or 'nothing'}"
+        )
+    return ids, attention_mask if mask is None else mask
 
 
 def _ids(inputs: Any) -> np.ndarray:

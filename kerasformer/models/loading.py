@@ -79,7 +79,8 @@ def build(
         task: A task of the architecture; by default generation or masked language modelling, if supported.
         dtype: Keras dtype policy, such as `"mixed_bfloat16"`.
         sentence: For sentence-similarity, how embeddings are computed; by default, their mean.
-        settings: Fields of the configuration, such as `num_layers=4`.
+        settings: Fields of the configuration, such as `num_layers=4`, which also sets the number of layers of a
+            decoder unless `num_decoder_layers` is passed.
 
     Raises:
         UnsupportedConfigError: an unknown architecture or setting.

@@ -54,7 +54,7 @@ class OffsetEncoder(BidirectionalEncoder):
     Padding has the position `pad_token_id`, and the tokens of a text have `pad_token_id + 1` and the following.
     """
 
-    inputs: ClassVar[tuple[TextInput, ...]] = (*TEXT, OFFSET_POSITION_IDS)
+    input_arrays: ClassVar[tuple[TextInput, ...]] = (*TEXT, OFFSET_POSITION_IDS)
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
         """Creates the embeddings, see `BidirectionalEncoder.make_embeddings`."""

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn
 import keras
 import numpy as np
 from keras import ops
+from keras.src.tree.tree_api import register_tree_node_class
 
 import kerasformer
 from kerasformer.arguments import BOOLEAN, check, shown
@@ -31,10 +32,19 @@ from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested
 from kerasformer.publishing import MANIFEST, move_files, staging
 from kerasformer.tasks import FEATURE_EXTRACTION
 from kerasformer.tensor_files import TensorFile, save_tensors
-from kerasformer.tokenization import has_tokenizer, load_tokenizer
+from kerasformer.tokenization import Encoding, has_tokenizer, load_tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
 
 Inputs = Mapping[str, Any]
+
+# So that every Keras model takes an encoding as it takes a dictionary of arrays.
+register_tree_node_class(Encoding)
+if keras.backend.backend() == "jax":
+    import jax
+
+    jax.tree_util.register_pytree_node(
+        Encoding, lambda encoding: (encoding.tree_flatten()[0], tuple(sorted(encoding))), Encoding.tree_unflatten
+    )
 
 
 class PretrainedModel(Adaptable):
@@ -251,7 +261,7 @@ class PretrainedModel(Adaptable):
         """Returns the output of `call` by Hugging Face's names, as bundles return it to pipelines."""
         return {self.output_name: output}
 
-    def outputs(self, **inputs: Any) -> dict[str, Tensor]:
+    def named_outputs(self, **inputs: Any) -> dict[str, Tensor]:
         """Computes the outputs by Hugging Face's names, without dropout."""
         return self.named(self(inputs, training=False))
 
@@ -501,12 +511,11 @@ def is_concrete(value: Any) -> bool:
 
 def check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:
     """Validates shapes, for which errors of the backends would be unclear; unknown dimensions are accepted."""
-    for name, array in arrays.items():
-        shape = tuple(array.shape)
+    shapes = {name: _known_shape(array) for name, array in arrays.items()}
+    for name, shape in shapes.items():
         if len(shape) != 2 or 0 in shape:
             raise InputError(f"{name} must be (batch, length) with at least one token. Received: shape {shape}")
-        ids = arrays.get("decoder_input_ids" if name.startswith("decoder_") else "input_ids")
-        expected = shape if ids is None else tuple(ids.shape)
+        expected = shapes.get("decoder_input_ids" if name.startswith("decoder_") else "input_ids", shape)
         if any(a not in (None, 1, b) and b is not None for a, b in zip(shape, expected, strict=False)):
             raise InputError(f"{name} must have the shape of its ids, {expected}. Received: shape {shape}")
         if max_length is not None and (shape[1] or 0) > max_length:
@@ -514,6 +523,11 @@ def check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:
                 f"A text is longer than the model. Expected at most {max_length} tokens. Received: {shape[1]}. "
                 "Truncate it, or read it in windows."
             )
+
+
+def _known_shape(array: Tensor) -> tuple[int | None, ...]:
+    """Returns the shape of an array; dimensions that are symbolic, as those of JAX, are `None`."""
+    return tuple(size if isinstance(size, int) else None for size in array.shape)
 
 
 def normal(deviation: float) -> dict[str, Any]:
@@ -557,13 +571,13 @@ class Backbone(Composite):
         config_type: Class of the configuration.
         names: Names of the tensors in checkpoints.
         architecture_prefix: Prefix of the model classes in `transformers`; the name of the backbone's class by default.
-        inputs: Input arrays of the model, in the order in which bundles declare them.
+        input_arrays: Input arrays of the model, in the order in which bundles declare them.
     """
 
     config_type: ClassVar[type[Config]]
     names: ClassVar[Names] = Names()
     architecture_prefix: ClassVar[str] = ""
-    inputs: ClassVar[tuple[TextInput, ...]] = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
+    input_arrays: ClassVar[tuple[TextInput, ...]] = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Registers the class, so that Keras finds it by name when it opens a `.keras` file."""
@@ -578,8 +592,29 @@ class Backbone(Composite):
 
     @property
     def text_inputs(self) -> tuple[TextInput, ...]:
-        """The arrays of `inputs` that apply to this configuration."""
-        return tuple(each for each in self.inputs if each.count(self.config) != 0)
+        """The arrays of `input_arrays` that apply to this configuration."""
+        return tuple(each for each in self.input_arrays if each.count(self.config) != 0)
+
+    def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras; also accepts an `Encoding` of the tokenizer, or another mapping of input arrays.
+
+        Raises:
+            InputError: a mapping with an unknown name or without `input_ids`.
+        """
+        if isinstance(ids, Mapping):
+            arrays = ids
+            known = [each.name for each in self.text_inputs]
+            if "input_ids" not in arrays or set(arrays) - set(known):
+                raise InputError(
+                    f"{type(self).__name__} expects {', '.join(known)}. Received: {', '.join(arrays) or 'nothing'}"
+                )
+            ids, kwargs = arrays["input_ids"], {**self.arguments(arrays), **kwargs}
+        return super().__call__(ids, *args, **kwargs)
+
+    def arguments(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the arguments of the call for input arrays by name, except the ids."""
+        passed = (each for each in self.text_inputs if each.name != "input_ids")
+        return {each.argument: arrays[each.name] for each in passed if arrays.get(each.name) is not None}
 
     def checkpoint_names(self) -> Names:
         """Returns the names of the tensors in checkpoints."""

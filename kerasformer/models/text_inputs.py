@@ -10,8 +10,8 @@ from typing import Any
 class TextInput:
     """Description of an input array of integers `(B, T)`, one for each token.
 
-    `Backbone.inputs` lists the arrays of a backbone, for validation, exports and pipelines. An array that the caller
-    does not pass has the default of the backbone; in bundles it has `default` (1 for `attention_mask`).
+    `Backbone.input_arrays` lists the arrays of a backbone, for validation, exports and pipelines. An array that the
+    caller does not pass has the default of the backbone; in bundles it has `default` (1 for `attention_mask`).
 
     Attributes:
         name: Hugging Face's name, the key in the dictionary of inputs.

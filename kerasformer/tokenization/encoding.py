@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import tokenizers
@@ -45,61 +45,60 @@ TENSORS = {
 _ATTRIBUTES = {"offset_mapping": "offsets"}
 
 
-class Encoding(Mapping[str, Any]):
+class Encoding(dict[str, Any]):
     """A tokenized batch of `B` rows of `T` tokens.
 
-    It is a mapping from the names of the model's inputs to arrays, so that `model(encoding)`, `encoding["input_ids"]`
-    and `function(**encoding)` work as with a dictionary. Attributes provide these and more arrays; less common ones are
-    computed when they are first used. All are of type int32: NumPy arrays, or tensors of the framework that
-    `return_tensors` named.
+    It is a dictionary from the names of the model's inputs to arrays, so that `model(encoding)`,
+    `model.fit(encoding, labels)`, `encoding["input_ids"]` and `function(**encoding)` work. Attributes provide these and
+    more arrays; less common ones are computed when they are first used. All are of type int32: NumPy arrays, or tensors
+    of the framework that `return_tensors` named.
 
     Attributes:
         input_ids: `(B, T)` token ids.
         attention_mask: `(B, T)`, 1 for tokens and 0 for padding.
     """
 
-    __hash__ = object.__hash__
+    __hash__ = object.__hash__  # type: ignore[assignment]
 
     def __init__(
         self,
-        rows: Sequence[EncodedRow],
+        rows: Sequence[EncodedRow] | Iterable[tuple[str, Any]] = (),
         *,
-        width: int,
-        padding_side: Side,
-        pad_id: int,
-        model_inputs: tuple[str, ...],
+        width: int | None = None,
+        padding_side: Side = "right",
+        pad_id: int = 0,
+        model_inputs: tuple[str, ...] = (),
         constants: Mapping[str, int] | None = None,
         extra_names: tuple[str, ...] = (),
         tensors: str = "np",
     ) -> None:
-        self._rows = rows
+        super().__init__()
+        if width is None:  # as Keras and TensorFlow create a dictionary of the same type for converted arrays
+            self.update(rows)
+            return
+        self._rows = cast("Sequence[EncodedRow]", rows)
         self._width = width
         self._padding_side = padding_side
         self._model_inputs = model_inputs
         self._constants = dict(constants or {})
-        self._names = (*model_inputs, *self._constants, *extra_names)
         self._tensors = tensors
         self.input_ids = self._gather(lambda tokens: tokens.ids, pad_id)
         self.attention_mask = self._gather(lambda tokens: tokens.attention_mask, 0)
+        for name in (*model_inputs, *self._constants, *extra_names):
+            self[name] = self._array(name)
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._names:
-            raise KeyError(f"expected one of {', '.join(self._names)}. Received: {name!r}")
-        return self._array(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"expected one of {', '.join(self)}. Received: {name!r}")
 
     def __eq__(self, other: object) -> bool:
         return self is other  # the comparison of arrays has no truth value
 
     def __repr__(self) -> str:
+        if not hasattr(self, "_rows"):
+            return super().__repr__()
         texts = {
             name: np.array2string(np.asarray(array), threshold=200, prefix=" " * (len(name) + 4))
-            for name, array in ((name, self._array(name)) for name in self._names)
+            for name, array in self.items()
         }
         arrays = "".join(f"\n  {name}: {text}" for name, text in texts.items())
         return f"Encoding of {len(self._rows)} x {self._width} tokens{arrays}"
@@ -107,9 +106,30 @@ class Encoding(Mapping[str, Any]):
     def with_array(self, name: str, array: np.ndarray) -> Encoding:
         """Returns a copy that also has this array, in the mapping and as an attribute."""
         other = copy.copy(self)
-        other._names = (*self._names, name)
-        setattr(other, name, _tensor(array, self._tensors))
+        other[name] = _tensor(array, self._tensors)
+        setattr(other, name, other[name])
         return other
+
+    # Functions by which Keras takes a structure of arrays apart and creates it with converted arrays (`keras.tree`).
+
+    def tree_flatten(self) -> tuple[list[Any], list[str], list[str]]:
+        """Returns the arrays, and their names as metadata and as keys."""
+        names = sorted(self)
+        return [self[name] for name in names], names, names
+
+    @classmethod
+    def tree_unflatten(cls, names: Iterable[str], arrays: Iterable[Any]) -> Encoding:
+        """Returns a dictionary of this type, without the attributes."""
+        return cls(zip(names, arrays, strict=True))
+
+    def torchtree_flatten(self) -> tuple[list[Any], list[str]]:
+        """As `tree_flatten`, for the PyTorch backend of Keras."""
+        return self.tree_flatten()[:2]
+
+    @classmethod
+    def torchtree_unflatten(cls, arrays: Iterable[Any], names: Iterable[str]) -> Encoding:
+        """As `tree_unflatten`, for the PyTorch backend of Keras."""
+        return cls.tree_unflatten(names, arrays)
 
     @property
     def inputs(self) -> dict[str, np.ndarray]:

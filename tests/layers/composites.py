@@ -138,8 +138,8 @@ class T5Layer(keras.layers.Layer):
 
     def call(self, x: Any, memory: Any = None) -> Any:
         slots = ops.arange(ops.shape(x)[1], dtype="int32")
-        mask = layers.causal_mask(ops.shape(x)[1]) if self.is_decoder else None
-        return self.layer(x, memory=memory, attention_mask=mask, bias=self.positions(slots, slots))
+        visibility = layers.Visibility(causal=None if self.is_decoder else False)
+        return self.layer(x, memory=memory, visibility=visibility, bias=self.positions(slots, slots))
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "is_decoder": self.is_decoder}

@@ -141,6 +141,31 @@ def test_slots_of_a_cache_select_columns_of_masks_and_biases(slots) -> None:
         np.testing.assert_allclose(received[row, ..., column], expected, rtol=1e-5)
 
 
+@pytest.mark.jax
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+@pytest.mark.parametrize("kind", ["static", "growing", "rolling", "rows", "rolling and static"])
+def test_a_decoder_is_causal_after_the_tokens_of_its_cache(kind, chunks) -> None:
+    """Without mask and visibility: the caches determine the slots."""
+    windows = {"rolling": (WINDOW, WINDOW), "rolling and static": (WINDOW, None)}.get(kind, (None, None))
+    attentions = [layers.MultiHeadAttention(3, E, window=window) for window in windows]
+    decoder = layers.Decoder([layers.DecoderLayer(attention, layers.FeedForward(E, 20)) for attention in attentions])
+    kinds = [name if kind == "rolling and static" else kind for name in ("rolling", "static")]
+    caches = [_rows() if name == "rows" else empty(name, 3, 4) for name in kinds]
+    x, start = numbers(B, 6, E), 0
+    whole = decoder(x)
+    for length in chunks:
+        part = slice(start, start + length)
+        step = decoder(x[:, part], caches=caches, return_cache=True)
+        assert_close(step["output"], whole[:, part])
+        caches, start = step["caches"], start + length
+
+
+def _rows() -> layers.RowCaches:
+    whole = empty("static", 3, 4)
+    rows = (replace(whole, key=whole.key[row : row + 1], value=whole.value[row : row + 1]) for row in range(B))
+    return layers.RowCaches(tuple(rows))
+
+
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
 @pytest.mark.parametrize("kind", ["static", "growing"])
 def test_decoder_over_a_memory(kind, chunks, monkeypatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from kerasformer import layers
 from kerasformer.errors import InputError
@@ -36,16 +37,73 @@ def test_a_padding_mask_may_have_two_axes(make) -> None:
         layer(x, attention_mask=real[0])
 
 
+@pytest.mark.jax
 @pytest.mark.parametrize("stacked", [False, True], ids=["layer", "stack"])
-def test_a_decoder_requires_a_causal_mask_and_a_memory(stacked) -> None:
+def test_a_decoder_is_causal_and_requires_a_memory(stacked) -> None:
     layer = layers.Decoder([decoder_layer()()]) if stacked else decoder_layer()()
     mask = {"attention_mask": causal[None]}
     expected = layer(x, memory=memory, memory_mask=layers.padding_mask(memory_real), **mask)
+    assert_close(layer(x, memory=memory, memory_mask=memory_real), expected)
     assert_close(layer(x, memory=memory, memory_mask=memory_real, **mask), expected)
-    with pytest.raises(InputError, match=r"Expected: ops.logical_and\(layers.causal_mask\(T\).*shape \(3, 5\)"):
-        layer(x, memory=memory, attention_mask=real)
     with pytest.raises(InputError, match="has cross attention. Expected: memory="):
         layer(x, **mask)
+
+
+DECODERS = {
+    "layer": lambda: layers.DecoderLayer(layers.MultiHeadAttention(3, 12), layers.FeedForward(12, 20)),
+    "stack": lambda: layers.Decoder([DECODERS["layer"](), DECODERS["layer"]()]),
+    "stack of encoder layers": lambda: layers.Decoder([encoder_layer(name=f"layer_{i}")() for i in range(2)]),
+}
+prefix = causal | (np.arange(5) < 2)
+MASKS = {
+    "none": ({}, causal),
+    "padding": ({"attention_mask": real}, causal & (real[:, None] > 0)),
+    "padding of three axes": ({"attention_mask": real[:, None]}, causal & (real[:, None] > 0)),
+    "padding of four axes": ({"attention_mask": layers.padding_mask(real)}, causal & (real[:, None] > 0)),
+    "a row for each query": ({"attention_mask": prefix[None]}, prefix[None]),
+    "positions": ({"visibility": layers.Visibility(positions=np.arange(5, dtype="int32")[None])}, causal),
+    "key mask": ({"visibility": layers.Visibility(key_mask=real)}, causal & (real[:, None] > 0)),
+    "causal": ({"visibility": layers.Visibility(causal=True)}, causal),
+    "not causal": ({"visibility": layers.Visibility(causal=False)}, np.ones((5, 5), bool)),
+}
+"""Arguments of a decoder's call, and the keys that each query attends to."""
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize(("arguments", "expected"), MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("make", DECODERS.values(), ids=DECODERS)
+def test_a_decoder_is_causal_unless_its_arguments_specify_otherwise(make, arguments, expected) -> None:
+    layer = make()
+    visibility = layers.Visibility(causal=False, mask=np.broadcast_to(expected, (3, 5, 5))[:, None])
+    assert_close(layer(x, **arguments), layer(x, visibility=visibility))
+
+
+def test_a_decoder_does_not_take_a_causal_mask_for_padding() -> None:
+    with pytest.raises(InputError, match=r"\(B, S\).*Expected: \(3, 5\). Received: shape \(5, 5\)"):
+        DECODERS["stack"]()(x, attention_mask=causal)
+
+
+@pytest.mark.jax
+def test_a_causal_decoder_in_a_functional_model_of_any_length() -> None:
+    inputs = {"x": keras.Input((None, 12), name="x"), "mask": keras.Input((None,), dtype="int32", name="mask")}
+    decoder, mask = DECODERS["stack"](), np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [1, 0, 1, 1, 1]], "int32")
+    expected = as_numpy(decoder(x, attention_mask=mask))
+    both = ops.logical_and(layers.causal_mask(inputs["x"]), layers.padding_mask(inputs["mask"]))
+    for arguments in (
+        {"attention_mask": inputs["mask"]},
+        {"attention_mask": both},
+        {"attention_mask": layers.padding_mask(inputs["mask"]), "visibility": layers.Visibility(causal=True)},
+    ):
+        model = keras.Model(inputs, decoder(inputs["x"], **arguments))
+        assert model.output_shape == (None, None, 12)
+        assert_close(model({"x": x, "mask": mask}), expected)
+        assert_close(model({"x": x[:, :3], "mask": mask[:, :3]}), expected[:, :3])
+    with pytest.raises(InputError, match="Expected: a number, or a tensor .* Received: None"):
+        layers.causal_mask(inputs["x"].shape[1])
+    with pytest.raises(
+        InputError, match="Expected: attention_mask= and bias= of the layer. Received: symbolic key_mask"
+    ):
+        layers.Visibility(key_mask=inputs["mask"])
 
 
 @pytest.mark.jax

@@ -54,3 +54,26 @@ def test_it_comes_back_from_its_config():
 def test_a_share_that_cannot_be(share):
     with pytest.raises(InputError, match="label_smoothing must be from 0 to 1. Received: label_smoothing="):
         layers.SmoothedCrossentropy(share)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("weights", [None, np.array([1.0, 2.0, 0.0], "float32"), RANDOM.random((3, 5))])
+def test_accuracy_omits_ignored_labels(weights):
+    metric = layers.MaskedAccuracy()
+    metric.update_state(LABELS, LOGITS, sample_weight=weights)
+    counts = (LABELS != -100) * (1.0 if weights is None else weights if weights.ndim == 2 else weights[:, None])
+    expected = ((LOGITS.argmax(-1) == LABELS) * counts).sum() / counts.sum()
+    assert float(metric.result()) == pytest.approx(expected, rel=1e-5)
+    restored = layers.MaskedAccuracy.from_config(layers.MaskedAccuracy(3, name="a").get_config())
+    assert (restored.ignore_class, restored.name) == (3, "a")
+
+
+@pytest.mark.jax
+def test_accuracy_of_a_model_that_is_right_where_labels_count():
+    ids = keras.Input((5,), dtype="int32")
+    model = keras.Model(ids, keras.layers.Embedding(11, 11, embeddings_initializer="identity")(ids))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)
+    model.compile("sgd", loss, metrics=[layers.MaskedAccuracy(), keras.metrics.SparseCategoricalAccuracy(name="plain")])
+    inputs = np.where(LABELS == -100, 0, LABELS)
+    results = model.evaluate(inputs, LABELS, verbose=0, return_dict=True)
+    assert results["accuracy"] == 1.0 and results["plain"] < 1.0

@@ -35,7 +35,8 @@ def blocks() -> list[tuple[str, str, int, str]]:
 
 
 @pytest.mark.jax
-def test_the_page_runs_and_both_sides_agree() -> None:
+def test_the_page_runs_and_both_sides_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}
     compared = []
     for title, kind, line, code in blocks():

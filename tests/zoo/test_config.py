@@ -16,8 +16,9 @@ from kerasformer.models.config import ConfigWarning
 from tests.zoo.cases import CASES, FIRST, Case
 
 
-def config_type(case: Case) -> Any:
-    return next(iter(zoo.architecture(case.model_type).MODELS.values())).backbone_type.config_type
+def config_type(case: Case | str) -> Any:
+    model_type = case if isinstance(case, str) else case.model_type
+    return next(iter(zoo.architecture(model_type).MODELS.values())).backbone_type.config_type
 
 
 @pytest.mark.parametrize("case", FIRST, ids=str)
@@ -174,6 +175,36 @@ def test_a_config_from_our_names():
         zoo.build("gpt2", num_layer=1)
     with pytest.raises(UnsupportedConfigError, match="Expected one of albert, bart, bert.*Received: 'gpt9'"):
         zoo.build("gpt9")
+
+
+OF_DECODERS_ALONE = {"decoder_start_token_id", "decoder_max_length", "decoder_vocab_size"}
+
+
+@pytest.mark.parametrize("model_type", zoo.architectures())
+def test_sizes_of_both_stacks_change_together(model_type):
+    create, default = config_type(model_type).create, config_type(model_type)()
+    names = {field.name for field in dataclasses.fields(default)}
+    for name in {name for name in names if "decoder" in name} - OF_DECODERS_ALONE:
+        other = name.replace("decoder_", "")
+        assert getattr(create(**{other: 2}), name) == 2
+        changed = create(**{name: 3})
+        assert (getattr(changed, name), getattr(changed, other)) == (3, getattr(default, other))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name", "other"),
+    [
+        ("gemma3_text", "score_scale", "head_dim"),
+        ("qwen2", "num_key_value_heads", "num_heads"),
+        ("qwen3", "num_key_value_heads", "num_heads"),
+    ],
+)
+def test_a_field_whose_default_is_that_of_another_changes_with_it(model_type, name, other):
+    ours = config_type(model_type)
+    assert getattr(ours(), name) == getattr(ours(), other)
+    assert getattr(ours.create(**{other: 64}), name) == 64
+    content = ours.create(**{other: 64}).to_hf()
+    assert ours.from_hf(content) == ours.create(**{other: 64})
 
 
 def test_models_lists_every_file_and_its_tasks():

@@ -66,11 +66,11 @@ def test_outputs_are_those_of_the_original(name: str, tmp_path: Path) -> None:
     assert pruned.parameters_after < pruned.parameters_before == model.count_params()
     again = zoo.load(small.save_pretrained(tmp_path), model.task)
     texts = list(TEXTS)
-    before = {key: np.asarray(value) for key, value in model.outputs(**arrays(model, texts)).items()}
+    before = {key: np.asarray(value) for key, value in model.named_outputs(**arrays(model, texts)).items()}
     for each in (small, again):
         inputs = arrays(each, texts)
         assert pruned.ids[inputs["input_ids"]].tolist() == arrays(model, texts)["input_ids"].tolist()
-        for key, value in each.outputs(**inputs).items():
+        for key, value in each.named_outputs(**inputs).items():
             expected = before[key]
             if expected.shape[-1] == size:
                 expected = expected[..., pruned.ids]
@@ -80,7 +80,7 @@ def test_outputs_are_those_of_the_original(name: str, tmp_path: Path) -> None:
         theirs = getattr(transformers, small.architecture).from_pretrained(tmp_path).eval()
         alone = arrays(small, texts[:1])  # there, the answer of MobileBERT depends on padding
         received = run_reference(theirs, alone).logits.numpy()
-        expected = np.asarray(small.outputs(**alone)["logits"])
+        expected = np.asarray(small.named_outputs(**alone)["logits"])
         np.testing.assert_allclose(received, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
