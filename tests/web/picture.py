@@ -47,7 +47,7 @@ def photograph(page: Browser, url: str, folder: Path) -> list[Image.Image]:
     page.ready()
     page("click", at="#examples button:nth-child(2)")
     page.answered()
-    page("run", script="scrollTo({top: document.getElementById('examples-field').offsetTop - 20, behavior: 'instant'})")
+    page("run", script="scrollTo({top: 0, behavior: 'instant'})")
     page("picture", path=str(folder / "phone.png"), whole=False)
     return [Image.open(folder / f"{name}.png").convert("RGB") for name in ("desktop", "phone")]
 
