@@ -20,7 +20,7 @@ LANGUAGES = 4
 class MultilingualBert(Bert):
     """BERT with language embeddings."""
 
-    inputs = (*Bert.inputs, TextInput("langs", "languages", LANGUAGES))
+    input_arrays = (*Bert.input_arrays, TextInput("langs", "languages", LANGUAGES))
 
     def make_embeddings(self, **options):
         return super().make_embeddings(tables={"languages": LANGUAGES}, **options)
