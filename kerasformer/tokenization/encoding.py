@@ -73,7 +73,7 @@ class Encoding(dict[str, Any]):
     ) -> None:
         super().__init__()
         if width is None:  # as Keras and TensorFlow create a dictionary of the same type for converted arrays
-            self.update(rows)
+            self.update(cast("Iterable[tuple[str, Any]]", rows))
             return
         self._rows = cast("Sequence[EncodedRow]", rows)
         self._width = width
