@@ -93,7 +93,8 @@ class ChatAnswer(_Form):
 
     def delta(self, piece: Piece) -> dict[str, Any]:
         """Returns the choice of a piece."""
-        text, reason, calls = piece.text, piece.finish_reason, []
+        text, reason = piece.text, piece.finish_reason
+        calls: list[dict[str, Any]] = []
         if self._tools is not None:
             text, calls = self._streams[piece.index].put(text, is_last=reason is not None)
         delta: dict[str, Any] = {"content": text} if text else {}
