@@ -139,7 +139,7 @@ class Constraint:
         shortest = [] if isinstance(root, EndedState) else root.ending or []
         if len(shortest) > max_new_tokens:
             raise GenerationError(
-                f"No text of this {self._name} fits into the maximum length. Expected: at least {len(shortest)} new "
+                f"No text of the constraint fits into the maximum length. Expected: at least {len(shortest)} new "
                 f"tokens. Received: {argument('max_new_tokens', max_new_tokens)}. Allow more, or shorten the prompt if "
                 "it fills the cache."
             )

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 import kerasformer
 from kerasformer.server.served_model import ServedModel
+from kerasformer.server.stop_texts import StopTexts
 from kerasformer.server.texts import Piece, Token
+from kerasformer.server.tools import Tools
 
 _LOWEST = -9999.0
 """Log-probability of an impossible token, as in OpenAI's API, since JSON has no infinity."""
@@ -69,9 +72,19 @@ class _Form:
 
 
 class ChatAnswer(_Form):
-    """Answer to a conversation."""
+    """Answer to a conversation.
+
+    Args:
+        model: The model.
+        log_probabilities: Whether they are requested.
+        tools: Functions that the answer may call, if there are any.
+    """
 
     prefix, whole_kind, piece_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, model: ServedModel, log_probabilities: bool, tools: Tools | None = None) -> None:
+        super().__init__(model, log_probabilities)
+        self._tools, self._streams = tools, defaultdict[int, _Held](lambda: _Held(tools))
 
     def opening(self, index: int) -> dict[str, Any] | None:
         """Returns the choice that names the role."""
@@ -80,18 +93,31 @@ class ChatAnswer(_Form):
 
     def delta(self, piece: Piece) -> dict[str, Any]:
         """Returns the choice of a piece."""
-        delta = {"content": piece.text} if piece.text else {}
+        text, reason = piece.text, piece.finish_reason
+        calls: list[dict[str, Any]] = []
+        if self._tools is not None:
+            text, calls = self._streams[piece.index].put(text, is_last=reason is not None)
+        delta: dict[str, Any] = {"content": text} if text else {}
+        if calls:
+            delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
+            reason = "tool_calls"
         logs = self._logs([piece]) if piece.tokens else None
-        return {"index": piece.index, "delta": delta, "logprobs": logs, "finish_reason": piece.finish_reason}
+        return {"index": piece.index, "delta": delta, "logprobs": logs, "finish_reason": reason}
 
     def choice(self, pieces: Sequence[Piece]) -> dict[str, Any]:
         """Returns the choice of a text."""
-        message = {"role": "assistant", "content": "".join(piece.text for piece in pieces), "refusal": None}
+        text, reason = "".join(piece.text for piece in pieces), pieces[-1].finish_reason
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if self._tools is not None:
+            content, calls = self._tools.split(text)
+            if calls:
+                message |= {"content": content or None, "tool_calls": calls}
+                reason = "tool_calls"
         return {
             "index": pieces[0].index,
             "message": message,
             "logprobs": self._logs(pieces) if self._log_probabilities else None,
-            "finish_reason": pieces[-1].finish_reason,
+            "finish_reason": reason,
         }
 
     def _logs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
@@ -108,6 +134,29 @@ class ChatAnswer(_Form):
     def _entry(self, token: int, log: float | None) -> dict[str, Any]:
         content = self._model.bytes_of(token)
         return {"token": content.decode(errors="replace"), "logprob": _finite(log), "bytes": [*content]}
+
+
+class _Held:
+    """The text of a stream that may be a call, which is sent as a whole at its end.
+
+    Args:
+        tools: Functions that the answer may call.
+    """
+
+    def __init__(self, tools: Tools | None) -> None:
+        self._tools, self._text, self._sent = tools, "", 0
+        self._before = StopTexts((tools.marker,) if tools and tools.marker and not tools.forced else ())
+
+    def put(self, text: str, is_last: bool) -> tuple[str, list[dict[str, Any]]]:
+        """Returns the text that can be passed on after another piece, and the calls at the end of the answer."""
+        self._text += text
+        if self._tools is None:
+            return text, []
+        if not is_last:
+            passed = "" if self._tools.forced else self._before.put(text)
+            self._sent += len(passed)
+            return passed, []
+        return self._tools.split(self._text[self._sent :])
 
 
 class CompletionAnswer(_Form):

@@ -15,6 +15,7 @@ from kerasformer.server.replies import ApiError
 from kerasformer.server.sampling import read_sampling, top_candidates
 from kerasformer.server.served_model import ServedModels
 from kerasformer.server.text_requests import TextRequest
+from kerasformer.server.tools import read_tools
 
 _OBJECT = instance("an object", dict)
 _UNSUPPORTED = {
@@ -50,21 +51,24 @@ def read_chat(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> 
             param="model",
         )
     messages = [_message(index, each) for index, each in enumerate(_messages(fields))]
+    tools = read_tools(fields, model)
     options: dict[str, Any] = {
         "continue_final_message": fields.read("continue_final_message", BOOLEAN, False),
         "chat_template_kwargs": fields.read("chat_template_kwargs", _OBJECT),
-        "tools": _tools(fields),
+        "tools": tools and tools.described,
     }
     lengths = ("max_completion_tokens", "max_tokens")
     vocab_size = model.pipe.model.vocab_size
     sampling = read_sampling(fields, limits, num_prompts=1, vocab_size=vocab_size, default_tokens=None, lengths=lengths)
+    if tools is not None and tools.forced:
+        sampling.settings["grammar"] = tools.grammar
     count = fields.read("top_logprobs", top_candidates(None))
     wanted = fields.read("logprobs", BOOLEAN, False)
     if count and not wanted:
         raise ApiError(400, "top_logprobs needs logprobs=true. Received: logprobs=false", param="top_logprobs")
     fields.refuse_others(_UNSUPPORTED)
     num_candidates = (count or 0) if wanted else None
-    return TextRequest(model, [messages], options, sampling, num_candidates, ChatAnswer(model, wanted))
+    return TextRequest(model, [messages], options, sampling, num_candidates, ChatAnswer(model, wanted, tools))
 
 
 def _messages(fields: Fields) -> tuple[dict[str, Any], ...]:
@@ -108,16 +112,3 @@ def _calls(name: str, message: dict[str, Any]) -> dict[str, Any]:
             f"{name}.tool_calls must be a list of calls with a function, whose arguments are JSON",
             param=f"{name}.tool_calls",
         ) from None
-
-
-def _tools(fields: Fields) -> tuple[dict[str, Any], ...] | None:
-    """Returns the tools that the chat template describes to the model."""
-    tools: tuple[dict[str, Any], ...] = fields.read("tools", sequence(_OBJECT), ())
-    choice = fields.read("tool_choice", instance("'none' or 'auto'", str, dict), "auto")
-    if choice == "none" or not tools:
-        return None
-    if choice != "auto":
-        raise ApiError(
-            400, "This server does not force calls of tools. Expected: 'none' or 'auto'", param="tool_choice"
-        )
-    return tools

@@ -16,6 +16,7 @@ _PARAMETERS = {
     "num_return_sequences": "n",
     "sequence_bias": "logit_bias",
     "json_schema": "response_format",
+    "grammar": "tools",
 }
 """Parameters of the API by the names of generation settings."""
 

@@ -15,6 +15,7 @@ from kerasformer.errors import InputError
 from kerasformer.server import Limits, serve
 from kerasformer.server.served_model import name_of, open_models
 from tests.chat_templates.chat_model import shared_chat
+from tests.chat_templates.conversations import TOOL
 from tests.server.servers import running, wait_until
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 2}
@@ -104,7 +105,12 @@ def test_wrong_fields(server, body, param, message):
         ),
         ({"top_logprobs": 2}, "top_logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
-        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tool_choice"),
+        ({"tools": [{"type": "function"}], "tool_choice": "required"}, "tools"),
+        ({"tools": [TOOL]}, "tools"),  # the template of this model knows none
+        ({"tools": [TOOL], "tool_choice": "required"}, "tools"),
+        ({"tools": [TOOL], "tool_choice": "any"}, "tool_choice"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "late"}}}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
         ({"reasoning_effort": "high"}, "reasoning_effort"),
     ],
 )
@@ -117,10 +123,10 @@ def test_wrong_conversations(server, change, param):
 
 def test_constrained_texts_are_whole_within_the_limit_of_the_server(server):
     """Which is below the length that an answer has by default."""
-    form = {"type": "json_schema", "json_schema": {"name": "late", "schema": {"type": "string", "minLength": 190}}}
+    form = {"type": "json_schema", "json_schema": {"name": "late", "schema": {"type": "string", "minLength": 40}}}
     asked = {"model": "m", "messages": CHAT["messages"], "response_format": form}
     answer = server.client().chat.completions.create(**asked, seed=1, temperature=1)
-    assert len(json.loads(answer.choices[0].message.content)) >= 190 and answer.choices[0].finish_reason == "stop"
+    assert len(json.loads(answer.choices[0].message.content)) >= 40 and answer.choices[0].finish_reason == "stop"
 
 
 def test_a_model_without_a_chat_template(server, monkeypatch):

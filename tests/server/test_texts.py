@@ -271,6 +271,61 @@ def test_calls_of_tools_reach_the_template_as_objects():
     assert asked["tool_calls"][0] == {**call, "function": {"name": "f", "arguments": {"city": "Oxford"}}}
 
 
+TOOLS = [
+    {"type": "function", "function": {"name": "answer", "parameters": SCHEMA}},
+    {"type": "function", "function": {"name": "wait"}},
+]
+CALLING = """\
+{% for tool in tools or [] %}{{ tool.function.name }}{% endfor %}\
+{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}\
+{{ message.content or '' }}{% for call in message.tool_calls or [] %}{{ '<call>\\n{"name": "' + call.function.name + \
+'", "arguments": ' }}{{ call.function.arguments | tojson }}{{ '}\\n</call>' }}{% endfor %}{{ '<|im_end|>\\n' }}\
+{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+
+@pytest.mark.parametrize(
+    "choice", ["required", {"type": "function", "function": {"name": "answer"}}], ids=["required", "named"]
+)
+def test_calls_of_tools(server, monkeypatch, choice):
+    monkeypatch.setattr(server.models["onnx"].pipe.tokenizer, "chat_template", CALLING)
+    asked = {"model": "onnx", "messages": MESSAGES[1:], "max_tokens": 90, "seed": 1, "tools": TOOLS}
+    answer = server.client().chat.completions.create(**asked, tool_choice=choice).choices[0]
+    (call,) = answer.message.tool_calls
+    assert answer.finish_reason == "tool_calls" and answer.message.content is None and call.id.startswith("call_")
+    arguments = json.loads(call.function.arguments)
+    assert call.function.name in (("answer", "wait") if choice == "required" else ("answer",))
+    assert arguments.keys() == (SCHEMA["properties"].keys() if call.function.name == "answer" else set())
+    chunks = [*server.client().chat.completions.create(**asked, tool_choice=choice, stream=True)]
+    (delta,) = [chunk.choices[0] for chunk in chunks if chunk.choices[0].delta.tool_calls]
+    assert delta.delta.tool_calls[0].function.model_dump() == call.function.model_dump()
+    assert delta.finish_reason == "tool_calls"
+    assert not any(chunk.choices[0].delta.content for chunk in chunks)
+    text = server.client().chat.completions.create(**asked, tool_choice="none").choices[0]
+    assert not text.message.tool_calls and text.finish_reason != "tool_calls"
+
+
+def test_calls_of_tools_in_an_answer(server, monkeypatch):
+    """With `auto`, the model decides; calls are recognized as the template writes them."""
+    pipe = server.models["onnx"].pipe
+    monkeypatch.setattr(pipe.tokenizer, "chat_template", CALLING)
+    asked = {"model": "onnx", "messages": MESSAGES[1:], "max_tokens": 90, "tools": TOOLS}
+    text = server.client().chat.completions.create(**asked, seed=1).choices[0]
+    assert text.message.content and not text.message.tool_calls
+    chunks = [chunk.choices[0] for chunk in server.client().chat.completions.create(**asked, seed=1, stream=True)]
+    assert "".join(chunk.delta.content or "" for chunk in chunks) == text.message.content
+    calls = '{"name":"wait", "arguments": {}}\n</call>\n<call>{"name": "wait", "arguments": {}}</call>'
+    written = f"Late! <call>\n{calls}"
+    prompt = pipe.prompt
+    # The model of this test has random weights: its answer is given.
+    monkeypatch.setattr(pipe, "prompt", lambda *inputs, **options: prompt(*inputs, **options, choices=[written]))
+    answer = server.client().chat.completions.create(**asked).choices[0]
+    assert answer.message.content == "Late!" and answer.finish_reason == "tool_calls"
+    assert [(call.function.name, call.function.arguments) for call in answer.message.tool_calls] == [("wait", "{}")] * 2
+    chunks = [chunk.choices[0] for chunk in server.client().chat.completions.create(**asked, stream=True)]
+    assert "".join(chunk.delta.content or "" for chunk in chunks) == "Late! "
+    assert len(chunks[-1].delta.tool_calls) == 2 and chunks[-1].finish_reason == "tool_calls"
+
+
 def test_models(server):
     assert [model.id for model in server.client().models.list()] == ENGINES
     assert server.client().models.retrieve("onnx").owned_by == "kerasformer"
