@@ -36,8 +36,8 @@ class QuestionAnsweringPipeline(Pipeline):
 
     def _advice_for_infinite_output(self) -> str:
         return (
-            "A model with global tokens returns NaN for a question with more tokens than its max_global_tokens: shorten "
-            "the question, or export the model with a larger max_global_tokens in its config. Otherwise: "
+            "A model with global tokens returns NaN for a question with more tokens than its max_global_tokens: "
+            "shorten the question, or export the model with a larger max_global_tokens in its config. Otherwise: "
             f"{super()._advice_for_infinite_output()}"
         )
 
