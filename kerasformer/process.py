@@ -47,10 +47,10 @@ def silence_native_logs() -> None:
 
 
 _LOG_LINE = re.compile(
-    rb"[IW]\d{4} [\d:.]+ +\d+ \w+\.(cc|h):\d+\] |(VERBOSE|INFO|WARNING): \[\w+\.cc:\d+\] "
-    rb"|INFO: Created TensorFlow Lite |WARNING: All log messages before absl::InitializeLog"
+    rb"([IW]\d{4} [\d:.]+ +\d+ \w+\.(cc|h):\d+\] |(VERBOSE|INFO|WARNING): \[\w+\.cc:\d+\] "
+    rb"|INFO: Created TensorFlow Lite |WARNING: All log messages before absl::InitializeLog)[^\n]*\n?"
 )
-"""Beginnings of the lines below errors that TensorFlow and LiteRT log."""
+"""What TensorFlow and LiteRT log below errors, to the end of the line; other code may have begun the line."""
 _INTERVAL = 0.2
 _hidden = threading.Lock()
 _blocks, _hiding = 0, ExitStack()
@@ -133,7 +133,7 @@ def _copy_lines(log: BinaryIO, position: int, target: int, whole: bool) -> int:
     content = os.pread(log.fileno(), os.fstat(log.fileno()).st_size - position, position)
     if whole:
         content = content[: content.rfind(b"\n") + 1]
-    kept = b"".join(line for line in content.splitlines(keepends=True) if not _LOG_LINE.match(line))
+    kept = _LOG_LINE.sub(b"", content)
     with suppress(OSError):  # nobody reads standard error any more
         while kept:
             kept = kept[os.write(target, kept) :]
