@@ -459,15 +459,24 @@ def _check_signatures(manifest: Manifest) -> None:
                 where = f"signatures.{name}.{side}.{tensor}"
                 if info.kind in (*CACHES, *CROSS_CACHES):
                     _check_cache(info, where)
-                if side == "inputs" and info.kind == Kind.IDS and len(info.shape) != 2:
-                    _refuse_shape(where, "that of token ids, rows and tokens", info.shape)
-                if info.kind == Kind.LOGITS and not isinstance(next(reversed(info.shape), None), int):
-                    _refuse_shape(where, "that of scores, with their number as its last entry", info.shape)
+                shape = info.shape
+                # The function that computes rows of the output matrix reads a list of ids.
+                if (
+                    side == "inputs"
+                    and info.kind == Kind.IDS
+                    and len(shape) != 2
+                    and signature.role != Role.OUTPUT_ROWS
+                ):
+                    _refuse_shape(where, "that of token ids, rows and tokens", shape)
+                # Only a model that detects replaced tokens has one score for each token.
+                of_tokens = len(shape) == 2 and not is_classifier
+                if info.kind == Kind.LOGITS and not (of_tokens or isinstance(next(reversed(shape), None), int)):
+                    _refuse_shape(where, "that of scores, with their number as its last entry", shape)
         if not is_classifier or signature.role != Role.FORWARD:
             continue
         for scores in (LOGITS, PROBABILITIES):
             shape = signature.outputs[scores].shape if scores in signature.outputs else ()
-            if shape and isinstance(shape[-1], int) and shape[-1] != labels:
+            if shape and isinstance(shape[-1], int) and shape[-1] > labels:
                 raise BundleError(
                     f"{MANIFEST}: info.labels must have a name for each of the {shape[-1]} classes in "
                     f"signatures.{name}.outputs.{scores}. Received: {labels} names. Export the model again"

@@ -525,7 +525,7 @@ def test_the_card_lists_files_signatures_and_tensors(name, format):
             if not [part for part in tensor.replace(".", "_").split("_") if part.isdigit() and part != "0"]:
                 assert f"| `{tensor.removesuffix('_row_0')}` | " in card
     assert f'kf.pipeline("{manifest.info.task}"' in card
-    assert f"on {manifest.fidelity['answers']} answers" in card
+    assert f"% of {manifest.fidelity['answers']} " in card
     code = card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(folder))
     exec(compile(code, "card", "exec"), {})
 

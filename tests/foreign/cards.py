@@ -79,6 +79,5 @@ def _replaced(source: str, texts: Mapping[str, str]) -> str:
 def keras_arrays(model: Any, *texts: str) -> dict[str, np.ndarray]:
     """Returns the outputs of the Keras model for a text, or for a question and its context."""
     encoded = model.tokenizer(*([text] for text in texts))
-    others = np.zeros_like(encoded.input_ids)  # inputs that the program fills with 0
-    inputs = {name: getattr(encoded, name, others) for name in model.input_names}
+    inputs = {name: getattr(encoded, name) for name in model.input_names if hasattr(encoded, name)}
     return {name: np.asarray(value) for name, value in model.named(model(inputs)).items()}

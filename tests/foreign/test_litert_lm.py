@@ -393,7 +393,7 @@ def test_settings_that_a_call_must_pass_are_on_the_card(tmp_path):
     model = GPT2.model()
     model.generation_config = model.generation_config.replace(repetition_penalty=1.1, do_sample=True)
     card = (GPT2.export(tmp_path / "out", model, target=TARGET) / "README.md").read_text()
-    section = card.partition("## LiteRT-LM")[2]
+    section = card.partition("## LiteRT-LM")[2].partition("\n## ")[0]
     assert "`repetition_penalty=1.1`" in section and "`do_sample=True`" not in section
 
 
