@@ -82,7 +82,11 @@ def write_bundle(
     manifest = Manifest(
         format=format,
         info=ModelInfo(task=task, name="BertModel", **known),
-        signatures={"forward_16": Signature(model, {"input_ids": IDS}, {output: TensorInfo((1, 2), "float32")})},
+        signatures={
+            "forward_16": Signature(
+                model, {"input_ids": IDS}, {output: TensorInfo((1, len(known["labels"])), "float32")}
+            )
+        },
         recipe={"name": recipe, "tolerance": 0.1, "min_agreement": 0.9},
         files=bundle.checksums(folder),
         fidelity=FIDELITY,
