@@ -290,6 +290,21 @@ def visibility_of(
     return visibility.narrowed(mask).with_bias(bias)
 
 
+if backend.backend() == "jax":
+    import jax
+
+    class _Same:
+        """Compares a visibility by identity, since arrays have no hash."""
+
+        def __init__(self, visibility: Visibility) -> None:
+            self.visibility = visibility
+
+    # Functional models pass all arguments of a layer to JAX, which must not take a visibility for an array.
+    jax.tree_util.register_pytree_node(
+        Visibility, lambda visibility: ((), _Same(visibility)), lambda same, _: same.visibility
+    )
+
+
 @keras.saving.register_keras_serializable("kerasformer")
 class CausalMask(keras.Operation):
     """The operation of `causal_mask` in functional models, whose lengths are known when they run."""
