@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +52,7 @@ from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import four_bit_kernels
 from kerasformer.export.quantization.recipes import Recipe, recipe_line
 from kerasformer.export.quantization.recipes import recipe as find_recipe
+from kerasformer.export.quantization.rotation import adapted, rotated, rotates
 from kerasformer.export.quantization.sample_inputs import read_texts
 from kerasformer.export.quantization.search import Auto
 from kerasformer.export.references import keras_quality, record
@@ -163,7 +165,7 @@ def export(
         runtime.check_interface(job)
         runtime.check(job, name)
         if calibration_texts is not None and not (
-            _measures_ranges(recipe, job.model) or job.cache_dtype == INT8_CACHES
+            _measures_ranges(recipe, job.model) or _rotates(job, recipe) or job.cache_dtype == INT8_CACHES
         ):
             raise InputError(
                 f"Calibration has no effect on {argument('quantize', name)} for a model that generates text: its "
@@ -204,17 +206,11 @@ def _write_all(
     builder.report("answer with Keras", 0, 0)
     answers = record(job.model, builder.manifest(), texts, builder.functions[0])
     bundle.write_references(folder, answers | quality)
-    notes = {}
-    if _measures_ranges(recipe, job.model):
-        notes = {"calibration": _calibrate(builder, recipe, calibration_texts)}
-    if isinstance(recipe, Auto):
-        recipe_entry, fidelity = _write_within_budget(builder, recipe)
-    else:
-        if job.owned and builder.format.streams_weights:
-            release_weights(job.model)  # each is read again as it is written
-        builder.write(recipe)
-        recipe_entry, fidelity = recipe.to_dict(), builder.verify_decided(recipe)
-    recipe_entry |= notes
+    with ExitStack() as stack:
+        if _rotates(job, recipe):
+            recipe = adapted(cast(Recipe, recipe))
+            stack.enter_context(rotated(cast(CausalLM, job.model)))
+        recipe_entry, fidelity = _write_verified(builder, recipe, calibration_texts)
     signatures = builder.manifest().signatures
     if job.in_graph:
         builder.report("tokenizer", 0, 0)
@@ -225,6 +221,28 @@ def _write_all(
     write_card(folder, manifest, builder.target, Credits.of(job.model.source), added)
     bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
     return manifest
+
+
+def _rotates(job: ExportJob, recipe: Recipe | Auto) -> bool:
+    """Returns whether hidden states are rotated; the matrices of adapters would not fit to rotated ones."""
+    return not isinstance(recipe, Auto) and job.lora_rank is None and rotates(job.model, recipe)
+
+
+def _write_verified(
+    builder: BundleBuilder, recipe: Recipe | Auto, calibration_texts: list[str] | None
+) -> tuple[dict[str, Any], Fidelity]:
+    """Writes and verifies the model files; returns the manifest's entry for the recipe, and the fidelity."""
+    job, notes = builder.job, {}
+    if _measures_ranges(recipe, job.model):
+        notes = {"calibration": _calibrate(builder, recipe, calibration_texts)}
+    if isinstance(recipe, Auto):
+        entry, fidelity = _write_within_budget(builder, recipe)
+    else:
+        if job.owned and builder.format.streams_weights:
+            release_weights(job.model)  # each is read again as it is written
+        builder.write(recipe)
+        entry, fidelity = recipe.to_dict(), builder.verify_decided(recipe)
+    return entry | notes, fidelity
 
 
 def _with_cache_scales(job: ExportJob, texts: list[str] | None, report: StageProgress) -> ExportJob:

@@ -31,6 +31,9 @@ _MOMENT_BYTES = 1 << 30
 _TOKENS = 1024
 """Inputs whose moments are added to the sum at once: few products of large matrices are faster than many."""
 
+_LARGEST_NOISE = 2e-4
+"""Largest `Ranges.noise` for eight bits. That of normally distributed inputs is 5e-5 to 8e-5."""
+
 _SMALLEST_SHARE = 2.0**-10
 """Smallest range of a channel, as a share of the largest one."""
 
@@ -44,13 +47,16 @@ class Ranges:
         output: Smallest and largest value of the result, including the bias.
         channels: Largest magnitude of each channel of `x`, float32 `(K,)`, if `x` is the output of a norm and the
             kernel, of shape `(K, N)`, is not also an embedding table; else `None`.
-        rounded: The kernel in four bits, if its rounding depends on the inputs; else `None`.
+        rounded: The rounded kernel, if its rounding depends on the inputs; else `None`.
+        noise: Share of the energy of `x` that is lost if each token is rounded to 256 levels between its smallest and
+            its largest value: the mean over the tokens of the text where it is largest.
     """
 
     input: tuple[float, float]
     output: tuple[float, float]
     channels: np.ndarray | None = None
     rounded: RoundedKernel | None = None
+    noise: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +89,8 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     Args:
         calibration: Result of `calibrate`.
         recipe: The recipe of the file. Only dynamic activations are scaled, and not those of products with int4
-            kernels: four bits are too coarse for kernels with wider ranges.
+            kernels: four bits are too coarse for kernels with wider ranges. Kernels that were rounded beforehand belong
+            to inputs that are not scaled.
         kernels: Kernels that are multiplied with the same input: the shape of each, by its path.
 
     Returns:
@@ -93,8 +100,9 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     """
     channels = [calibration[path].channels if path in calibration else None for path in kernels]
     found = [values for values in channels if values is not None]
+    rounded = any(calibration[path].rounded for path in kernels if path in calibration)
     storages = {recipe.storage(path, shape) for path, shape in kernels.items()}
-    if recipe.activations != "dynamic" or len(found) < len(channels) or "int4" in storages:
+    if recipe.activations != "dynamic" or len(found) < len(channels) or "int4" in storages or rounded:
         return None
     largest = np.max(found, axis=0)
     # A channel that is almost always 0 would get a scale that overflows for other texts.
@@ -102,6 +110,17 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     if not largest.max() > 0:
         return None
     return np.exp2(np.rint(-np.log2(largest) / 2)).astype(np.float32)
+
+
+def wide_inputs(calibration: Calibration, recipe: Recipe, kernels: Collection[str]) -> frozenset[str]:
+    """Returns those kernels, of given paths, whose inputs lose too much in eight bits and need more.
+
+    They are products of a gate, for example, whose few large values cannot be rotated away without a further product.
+    Only recipes that round kernels to eight bits with calibration texts are as accurate otherwise.
+    """
+    if recipe.activations != "dynamic" or recipe.rounding != "calibrated":
+        return frozenset()
+    return frozenset(path for path in kernels if path in calibration and calibration[path].noise > _LARGEST_NOISE)
 
 
 def calibrate(
@@ -126,7 +145,7 @@ def calibrate(
         ExportError: A product's inputs or outputs are not finite.
     """
     kernels = kernels or {}
-    arrays = passages(model, texts, sampled=bool(kernels))
+    arrays = passages(model, texts, sampled=any(kernel.grid.bits == 4 for kernel in kernels.values()))
     count, tokens = len(arrays["input_ids"]), int(arrays["attention_mask"].sum())
     groups = _same_inputs(model, arrays, kernels) if kernels else []
     # The last layers first: only the first pass computes all products, and each later one fewer layers.
@@ -264,7 +283,7 @@ class _Observer(Primitives):
 
     Attributes:
         inputs: By the kernel's path, the inputs of its products, `(..., K)` each.
-        extents: By the kernel's path, the largest `-x`, `x`, `-y` and `y` of the product `y = x @ kernel + bias`.
+        extents: By the kernel's path, the largest `-x`, `x`, `-y`, `y` and noise of the product `y = x @ kernel + bias`.
         channels: By the kernel's path, the largest magnitude of each channel of those inputs that are outputs of norms.
         tables: Paths of embedding tables.
     """
@@ -283,7 +302,7 @@ class _Observer(Primitives):
         y = super().linear(x, kernel, bias, transposed=transposed)
         if kernel.path in self.kernels:
             self.inputs.setdefault(kernel.path, []).append(x)
-        extent = ops.stack([-ops.min(x), ops.max(x), -ops.min(y), ops.max(y)])
+        extent = ops.stack([-ops.min(x), ops.max(x), -ops.min(y), ops.max(y), _noise(x)])
         self.extents[kernel.path] = ops.maximum(self.extents.get(kernel.path, extent), extent)
         if id(x) in self._normalized and not transposed:
             largest = ops.max(ops.reshape(ops.abs(x), (-1, x.shape[-1])), axis=0)
@@ -314,5 +333,12 @@ def _ranges(path: str, extent: np.ndarray, channels: np.ndarray | None) -> Range
             f"Calibration needs finite values. Received: infinite or NaN inputs or outputs of {path}. Check the "
             "weights of the model"
         )
-    low_input, high_input, low_output, high_output = map(float, extent)
-    return Ranges((-low_input, high_input), (-low_output, high_output), channels)
+    low_input, high_input, low_output, high_output, noise = map(float, extent)
+    return Ranges((-low_input, high_input), (-low_output, high_output), channels, noise=noise)
+
+
+def _noise(x: Tensor) -> Tensor:
+    """Returns `Ranges.noise` of inputs `(..., K)`."""
+    step = (ops.max(x, axis=-1) - ops.min(x, axis=-1)) / 255
+    energy = ops.mean(ops.square(x), axis=-1)
+    return ops.mean(ops.square(step) / 12 / ops.maximum(energy, 1e-30))

@@ -95,8 +95,13 @@ class Recipe:
 
     @property
     def compensates(self) -> bool:
-        """Whether kernels are rounded to four bits with calibration texts."""
-        return self.rounding == "calibrated" and "int4" in {self.weights, *(storage for _, storage in self.layers)}
+        """Whether kernels are rounded with calibration texts."""
+        return self.rounding == "calibrated" and bool(self.integers)
+
+    @property
+    def integers(self) -> set[str]:
+        """The integer storage types of matrices of products."""
+        return {"int8", "int4"} & {self.weights, *(storage for _, storage in self.layers)}
 
     def storage(self, path: str, shape: Sequence[int], table: bool = False) -> Storage:
         """Returns the storage type of a variable.

@@ -17,12 +17,15 @@ from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN, NodeList
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.onnx.weights import Quantized, WeightStore
-from kerasformer.export.quantization.calibration import Calibration, input_scale
+from kerasformer.export.quantization.calibration import Calibration, input_scale, wide_inputs
 from kerasformer.export.quantization.compensation import Grid, RoundedKernel, joined, nearest
-from kerasformer.export.quantization.recipes import Recipe, Storage
+from kerasformer.export.quantization.recipes import BITS, Recipe, Storage
 
 _INT4_OPSET = 21  # the first opset with four-bit types, and with a scale for each block
 _SMALLEST = 1e-30  # lower bound of the range of a row, which avoids a division by zero
+
+_WIDE_BLOCK = 32
+"""Block of products whose inputs have a few large values, which make the rounding of their own block coarse."""
 
 _GELU_ZERO = 32
 """Zero point of outputs of GELU. At 128, half of the levels would be unused."""
@@ -308,17 +311,20 @@ class MatrixNodes:
         return self.store.columns(kernels, output_first, bits, block, self._rounded_kernels(kernels))
 
     def _rounded_kernels(self, kernels: Sequence[str]) -> Callable[[np.ndarray], RoundedKernel] | None:
-        """Returns the function that rounds concatenated kernels to four bits; `None` to round each block by itself."""
-        if self._storage(kernels[0]) != "int4":
-            return None
+        """Returns the function that rounds concatenated kernels; `None` to round each block by itself."""
+        bits = BITS[self._storage(kernels[0])]
         paths = [self.store.variables[kernel].path for kernel in kernels]
         found = [self.plan.calibration[path].rounded for path in paths if path in self.plan.calibration]
-        parts = [kernel for kernel in found if kernel is not None]
+        parts = [kernel for kernel in found if kernel is not None and kernel.bits == bits]
         if len(parts) == len(kernels):
             return lambda _: joined(parts)
-        if self.plan.recipe.channelwise:
+        if self.plan.recipe.channelwise and bits == 4:
             return lambda matrix: nearest(matrix, Grid(None, four_bit_scales))
         return None
+
+    def in_blocks(self, kernel: str) -> bool:
+        """Returns whether a kernel in integers has a scale for each block of a row."""
+        return self._storage(kernel) == "int4" or self.plan.recipe.block is not None
 
     def block(self, kernels: Sequence[str], output_first: bool) -> int:
         """Returns the recipe's block size, or the power of two up to 128 that pads a matrix least, the largest of them.
@@ -327,8 +333,15 @@ class MatrixNodes:
         """
         if self.plan.recipe.block is not None:
             return self.plan.recipe.block
+        if self._wide(kernels):
+            return _WIDE_BLOCK
         _, columns = self.store.size(kernels, output_first)
         return min((128, 64, 32, 16), key=lambda block: (-(-columns // block) * block, -block))
+
+    def _wide(self, kernels: Sequence[str]) -> bool:
+        """Returns whether the inputs of kernels of eight bits need more than eight bits for a whole row."""
+        paths = [self.store.variables[kernel].path for kernel in kernels if self._storage(kernel) == "int8"]
+        return bool(wide_inputs(self.plan.calibration, self.plan.recipe, paths))
 
     def _rows_of_channels(self, table: str, ids: str, rank: int, output: str) -> None:
         """Writes a lookup in a table that is stored for products, as `(E, V)`."""
@@ -376,10 +389,15 @@ class OrtMatrixNodes(MatrixNodes):
             return self._product_of_blocks
         return super()._integer_product(storage)
 
+    def in_blocks(self, kernel: str) -> bool:
+        """See `MatrixNodes.in_blocks`."""
+        dynamic = self.plan.recipe.activations == "dynamic"
+        return super().in_blocks(kernel) or (dynamic and (self.plan.incremental or kernel in self.plan.tied))
+
     def _dynamic_product(
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
     ) -> str:
-        if self.plan.incremental or self.plan.tied.intersection(kernels):
+        if any(map(self.in_blocks, kernels)):
             return self._product_of_blocks(x, kernels, bias, output_first, output)
 
         def products(rows: _RoundedRows, stored: Quantized) -> str:

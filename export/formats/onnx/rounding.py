@@ -68,7 +68,7 @@ def in_blocks(
         matrix: Values `(N, K)`; the last block is padded with zeros if `K` is not a multiple of `block`.
         bits: Bits of a value, 8 or 4.
         block: Number of values that share a scale.
-        rounded: The matrix in four bits, if it was rounded beforehand, in blocks of this size or of a multiple.
+        rounded: The matrix in this number of bits, if it was rounded beforehand, in blocks of this size or of a multiple.
 
     Returns:
         uint8 `(N, blocks, block * bits / 8)`, with the zero point in the middle of the range and the first of two
@@ -114,6 +114,11 @@ def in_columns(
     flat = (levels.T.ravel() - 8) & 0x0F
     flat = np.pad(flat, (0, flat.size % 2))
     return flat[0::2] | flat[1::2] << 4, np.ascontiguousarray(scales.T)
+
+
+def eight_bit_scales(rows: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Returns scales `(M,)` of rows `(M, K)` that share one each; `costs` are those of `four_bit_scales`."""
+    return _rounded(rows, 8)[1].astype(np.float32)
 
 
 def four_bit_scales(rows: np.ndarray, costs: np.ndarray) -> np.ndarray:

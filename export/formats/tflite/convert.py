@@ -28,7 +28,7 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.saving import save_module
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.graph.variable_values import value_of
-from kerasformer.export.quantization.calibration import Calibration, input_scale
+from kerasformer.export.quantization.calibration import Calibration, input_scale, wide_inputs
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
 from kerasformer.layers.tensor import Tensor
@@ -103,9 +103,11 @@ def write_tflite(
     scales = _input_scales(variables, recipe, calibration or {})
     weights = _weights(variables, scales)
     graphs = {} if converted is None else converted
-    key = recipe if recipe.activations == "float" else None, frozenset(scales)  # graphs depend on nothing else
+    wide = wide_inputs(calibration or {}, recipe, [variable.path for variable in variables])
+    wide = frozenset(path for path in wide if recipe.storage(path, (1 << 16, 1 << 16)) == "int8")
+    key = recipe if recipe.activations == "float" else None, frozenset(scales), wide  # graphs depend on nothing else
     if key not in graphs:
-        graphs[key] = _convert(functions, weights, recipe, scales)
+        graphs[key] = _convert(functions, weights, recipe, scales, wide)
     skeleton = Skeleton(graphs[key], {weight.argument: weight for weight in weights})
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
@@ -172,7 +174,11 @@ def _weights(variables: Sequence[keras.Variable], scales: Mapping[str, np.ndarra
 
 
 def _trace(
-    function: Function, weights: Sequence[VariableWeight], recipe: Recipe, scales: Mapping[str, np.ndarray]
+    function: Function,
+    weights: Sequence[VariableWeight],
+    recipe: Recipe,
+    scales: Mapping[str, np.ndarray],
+    wide: frozenset[str],
 ) -> Any:
     """Traces a function as a TensorFlow graph whose arguments are its inputs and all weights."""
     tf = tensorflow()
@@ -187,7 +193,7 @@ def _trace(
             id(variable): tensors[name] if name in function.inputs else tf.zeros(tuple(variable.shape)[::-1])
             for name, variable in function.matrices.items()
         }
-        with scope, lowering(TfliteLowering(recipe, kernels, tables, scales, matrices)):
+        with scope, lowering(TfliteLowering(recipe, kernels, tables, scales, matrices, wide)):
             results = function.call(**{name: tensors[name] for name in function.inputs.keys() - function.matrices})
         if set(results) != set(function.outputs):
             raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")
@@ -216,12 +222,13 @@ def _convert(
     weights: Sequence[VariableWeight],
     recipe: Recipe,
     scales: Mapping[str, np.ndarray],
+    wide: frozenset[str],
 ) -> bytes:
     """Converts all functions to a TFLite model in which every weight is an input."""
     tf = tensorflow()
     module = tf.Module()
     # The module tracks the graphs, so that saving includes the resources that they use.
-    module.graphs = {function.name: _trace(function, weights, recipe, scales) for function in functions}
+    module.graphs = {function.name: _trace(function, weights, recipe, scales, wide) for function in functions}
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
         try:
             save_module(module, folder, module.graphs)

@@ -32,6 +32,7 @@ class TfliteLowering(Primitives):
             them.
         matrices: Transposed matrices of an adapter, inputs of the function, by the `id` of the variable that they
             replace.
+        wide: Paths of kernels whose inputs are rounded to 16 bits instead of eight.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class TfliteLowering(Primitives):
         tables: dict[int, Tensor],
         scales: Mapping[str, np.ndarray],
         matrices: Mapping[int, Tensor] | None = None,
+        wide: frozenset[str] = frozenset(),
     ) -> None:
         self.recipe = recipe
         self.kernels = kernels
         self.tables = tables
         self.scales = scales
         self.matrices = matrices or {}
+        self.wide = wide
         # The first entry of a value keeps the key's object alive, so that its id stays unique.
         self._scaled: dict[tuple[int, bytes], tuple[Tensor, Tensor]] = {}
         self._angles: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
@@ -61,7 +64,7 @@ class TfliteLowering(Primitives):
             x = self._scaled_input(x, self.scales[kernel.path])
         rows = ops.reshape(x, (-1, x.shape[-1]))
         form = form_of(self.recipe, kernel.path, weight.shape, table=transposed)
-        in_halves = form.integer and self.recipe.activations == "float"
+        in_halves = form.integer and (self.recipe.activations == "float" or kernel.path in self.wide)
         y = _product_in_halves(rows, weight) if in_halves else _matmul_transposed(rows, weight)
         if bias is not None:
             y = ops.add(y, ops.convert_to_tensor(bias))

@@ -26,7 +26,7 @@ from kerasformer.export.formats.tflite.graph_skeleton import FileWeight, Skeleto
 from kerasformer.export.formats.tflite.storage import Form
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.compensation import RoundedKernel
-from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export.quantization.recipes import BITS, Recipe
 
 # Versions since which operators support one scale for each row (and four bits in lookups). An older runtime must refuse
 # the file, since it would use the first scale for all rows.
@@ -47,7 +47,7 @@ class StoredMatrix:
     Attributes:
         weight: The weight.
         form: The form.
-        rounded: The weight in four bits, if it was rounded beforehand.
+        rounded: The weight in the bits of the form, if it was rounded beforehand.
     """
 
     weight: FileWeight
@@ -163,8 +163,8 @@ def store_weights(skeleton: Skeleton, recipe: Recipe, calibration: Calibration |
 
 def _matrix(skeleton: Skeleton, name: str, recipe: Recipe, calibration: Calibration) -> StoredMatrix:
     weight, form = skeleton.weights[name], _form(skeleton, name, recipe)
-    rounded = calibration[weight.path].rounded if form.storage == "int4" and weight.path in calibration else None
-    return StoredMatrix(weight, form, rounded)
+    rounded = calibration[weight.path].rounded if weight.path in calibration else None
+    return StoredMatrix(weight, form, rounded if rounded and rounded.bits == BITS[form.storage] else None)
 
 
 def _form(skeleton: Skeleton, name: str, recipe: Recipe) -> Form:
