@@ -175,12 +175,10 @@ def rotated(model: CausalLM) -> Iterator[None]:
 
 
 def _set_final_norm(decoder: Any, norm: keras.layers.Layer) -> None:
-    """Replaces the final norm of a decoder that is built."""
-    if decoder.final_norm is not norm:
-        decoder._tracker.unlock()
-        del decoder.final_norm  # so that its variables are no longer tracked
-        decoder.final_norm = norm
-        decoder._tracker.lock()
+    """Replaces the final norm of a decoder that is built, at the same place among its layers."""
+    layers = decoder._layers
+    layers[next(index for index, layer in enumerate(layers) if layer is decoder.final_norm)] = norm
+    object.__setattr__(decoder, "final_norm", norm)  # Keras would append it to the layers of a decoder that is built
 
 
 def _read(stored: Callable[..., Any], transform: Transform, shape: Any, dtype: str) -> np.ndarray:
