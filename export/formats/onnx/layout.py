@@ -47,7 +47,7 @@ class OnnxLayout:
         block = writer.block([matrix.path], matrix.output_first)
         if storage == "int4":
             return Grid(None if recipe.channelwise else block, four_bit_scales)
-        return Grid(block, eight_bit_scales, 8) if writer.in_blocks(matrix.path) and not matrix.table else None
+        return Grid(block, eight_bit_scales, 8) if writer.in_blocks(matrix.path) else None
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""

@@ -35,7 +35,7 @@ class TfliteLayout:
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """See `Layout.grid`."""
         form = self._form(matrix, recipe)
-        if not form.integer or not matrix.product or (form.storage == "int8" and matrix.table):
+        if not form.integer or not matrix.product:
             return None
         return _grid(form)
 
