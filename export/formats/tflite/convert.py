@@ -182,7 +182,7 @@ def _trace(
         kernels = {id(w.variable): tensors[w.argument] for w in weights if w.transposed}
         scope = keras.StatelessScope()
         # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
-        scope.state_mapping = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
+        scope.state_mapping = tables
         matrices = {
             id(variable): tensors[name] if name in function.inputs else tf.zeros(tuple(variable.shape)[::-1])
             for name, variable in function.matrices.items()
