@@ -8,7 +8,9 @@ together. Kernels are rounded to four bits with the inputs of their products, se
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,6 +29,8 @@ from kerasformer.progress import CountProgress
 
 _MOMENT_BYTES = 1 << 30
 """Memory for the moments of inputs that are summed in one pass over the texts."""
+
+_FACTORING_BYTES = 24  # for each of the moments of a group while its kernels are rounded
 
 _TOKENS = 1024
 """Inputs whose moments are added to the sum at once: few products of large matrices are faster than many."""
@@ -161,8 +165,8 @@ def calibrate(
         sums = {group[0]: _Moments(kernels[group[0]].width, tokens) for group in portion}
         measured = _measured(model, arrays, sums, report, extents=not index)
         ranges = ranges or measured
-        for group in portion:
-            rounded |= _rounded({path: kernels[path] for path in group}, sums.pop(group[0]).total())
+        for group, of_group in zip(portion, _in_threads(kernels, portion, sums), strict=True):
+            rounded |= dict(zip(group, of_group, strict=True))
     return {path: replace(found, rounded=rounded.get(path)) for path, found in ranges.items()}
 
 
@@ -266,13 +270,28 @@ def _measured(
     return {path: _ranges(path, extent, channels.get(path)) for path, extent in found["extents"].items()}
 
 
-def _rounded(kernels: Mapping[str, FourBitKernel], moments: np.ndarray) -> dict[str, RoundedKernel]:
+def _in_threads(
+    kernels: Mapping[str, FourBitKernel], groups: Sequence[tuple[str, ...]], sums: dict[str, _Moments]
+) -> Iterator[list[RoundedKernel]]:
+    """Yields the rounded kernels of each group, whose moments are taken from `sums`.
+
+    Several groups are rounded at once, as NumPy computes without the lock of the interpreter, unless their factored
+    moments would take too much memory.
+    """
+    largest = max((kernels[group[0]].width for group in groups), default=1)
+    count = max(1, min(os.cpu_count() or 1, _MOMENT_BYTES // (_FACTORING_BYTES * largest**2)))
+    with ThreadPoolExecutor(count) as threads:
+        yield from threads.map(
+            lambda group: _rounded([kernels[path] for path in group], sums.pop(group[0]).total()), groups
+        )
+
+
+def _rounded(kernels: Sequence[FourBitKernel], moments: np.ndarray) -> list[RoundedKernel]:
     """Rounds the kernels of a group with the moments of their inputs, which are changed."""
-    first = next(iter(kernels.values()))
+    first = kernels[0]
     if first.table:  # an error of each weight costs as much in a lookup as in the product, on average
         moments[np.diag_indices_from(moments)] += np.trace(moments) / len(moments)
-    values = (kernel.value() for kernel in kernels.values())
-    return dict(zip(kernels, round_kernels(values, moments, first.grid), strict=True))
+    return list(round_kernels((kernel.value() for kernel in kernels), moments, first.grid))
 
 
 class _Observer(Primitives):

@@ -7,6 +7,7 @@ constants, quantized directly from the Keras values and stored once for all sign
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +33,11 @@ from kerasformer.export.quantization.calibration import Calibration, input_scale
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
 from kerasformer.layers.tensor import Tensor
+from kerasformer.process import return_memory
 from kerasformer.progress import CountProgress
+
+_AT_ONCE = 6
+"""Functions that are converted together: more take more memory, fewer more time."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +112,8 @@ def write_tflite(
     wide = frozenset(path for path in wide if recipe.storage(path, (1 << 16, 1 << 16)) == "int8")
     key = recipe if recipe.activations == "float" else None, frozenset(scales), wide  # graphs depend on nothing else
     if key not in graphs:
-        graphs[key] = _convert(functions, weights, recipe, scales, wide)
+        parts = [functions[start : start + _AT_ONCE] for start in range(0, len(functions), _AT_ONCE)]
+        graphs[key] = [_convert(part, weights, recipe, scales, wide) for part in parts]
     skeleton = Skeleton(graphs[key], {weight.argument: weight for weight in weights})
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
@@ -188,7 +194,7 @@ def _trace(
         kernels = {id(w.variable): tensors[w.argument] for w in weights if w.transposed}
         scope = keras.StatelessScope()
         # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
-        scope.state_mapping = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
+        scope.state_mapping = tables
         matrices = {
             id(variable): tensors[name] if name in function.inputs else tf.zeros(tuple(variable.shape)[::-1])
             for name, variable in function.matrices.items()
@@ -224,7 +230,7 @@ def _convert(
     scales: Mapping[str, np.ndarray],
     wide: frozenset[str],
 ) -> bytes:
-    """Converts all functions to a TFLite model in which every weight is an input."""
+    """Converts functions to a TFLite model in which every weight is an input."""
     tf = tensorflow()
     module = tf.Module()
     # The module tracks the graphs, so that saving includes the resources that they use.
@@ -232,7 +238,11 @@ def _convert(
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
         try:
             save_module(module, folder, module.graphs)
-            return _converted(folder, list(module.graphs))
+            signatures = list(module.graphs)
+            del module
+            gc.collect()  # the traced graphs, which refer to each other
+            return_memory()
+            return _converted(folder, signatures)
         except Exception as error:
             raise ExportError(f"TensorFlow's TFLite converter failed: {error}") from error
 
