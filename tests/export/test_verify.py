@@ -192,10 +192,10 @@ def test_one_wrong_kind_of_step_is_an_error(monkeypatch):
         return {key: value + 1 if name == steps[0] else value for key, value in outputs.items()}
 
     used = verification.verify(engine, manifest, bundle.read_references(folder))
-    assert set(used.steps) == set(steps) and not used.failed(1e-4, 1.0)
+    assert set(used.steps) == set(steps) and not used.failed(bundle.Limits(1e-4, 1.0))
     monkeypatch.setattr(engine._engine, "run", wrong)
     found = verification.verify(engine, manifest, bundle.read_references(folder))
-    assert steps[0] in found.failed(1e-4, 1.0)
+    assert steps[0] in found.failed(bundle.Limits(1e-4, 1.0))
 
 
 # Verification of a bundle.
