@@ -28,7 +28,7 @@ def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tu
     try:
         return recipe, builder.verify_decided(recipe), {}
     except ExportMismatchError as error:
-        refused = {recipe.name: error}
+        refused = {recipe.name: error.with_traceback(None)}  # its frames hold the engine
     for other in filter(builder.supports, fallbacks(recipe)):
         builder.report(f"try {other.name}", 0, 0)
         try:
@@ -37,7 +37,7 @@ def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tu
                 return other, builder.verify_decided(other), {FALLBACK: _entry(refused)}
             seen = builder.look(other)
         except ExportMismatchError as error:
-            refused[other.name] = error
+            refused[other.name] = error.with_traceback(None)
         except ExportError:  # the format cannot store the model so
             continue
         else:

@@ -44,16 +44,16 @@ class Rounding:
         recorded = figures.get("rounding")
         if recorded is None:
             return None
-        names = {field.name for field in fields(cls)}
+        names = [field.name for field in fields(cls)]
         if isinstance(recorded, Mapping):
             recorded = {key: value for key, value in recorded.items() if key not in _OF_EARLIER_VERSIONS}
         if (
             not isinstance(recorded, Mapping)
-            or set(recorded) != names
+            or set(recorded) != set(names)
             or any(type(v) not in (int, float) and (v, k) != (None, "divergence") for k, v in recorded.items())
         ):
             raise BundleError(
-                f"fidelity.rounding must have the numbers {', '.join(field.name for field in fields(cls))}. "
+                f"fidelity.rounding must have the numbers {', '.join(names)}. "
                 f"Received: {recorded}. Export the model again"
             )
         return cls(**recorded)
