@@ -93,6 +93,11 @@ def _limits(manifest: Manifest, recipe: Recipe) -> Limits:
 def _look(
     engine: Forward | Step, manifest: Manifest, references: Mapping[str, np.ndarray], recipe: Recipe, limits: Limits
 ) -> Fidelity:
+    """Compares a part of the references.
+
+    Raises:
+        ExportMismatchError: The figures exceed the limits.
+    """
     figures = verification.first_look(engine, manifest, references)
     if not figures.within(limits):
         raise _mismatch(manifest, recipe, limits, figures, ", at a first look at a few texts,")

@@ -142,30 +142,78 @@ def _larger(limit: float | None, other: float | None) -> float | None:
 
 # In float32, only the order of summation differs. The other recipes are judged by their answers; their tolerance only
 # catches a wrong scale. docs/quantization.md has the measurements that the limits of the divergence follow from.
-_SIXTEEN_BITS: dict[str, float] = {"max_divergence": 0.001, "max_divergence_p99": 0.01}
-_EIGHT_BITS: dict[str, float] = {"max_divergence": 0.0075, "max_divergence_p99": 0.05}
-_STATIC: dict[str, float] = {"max_divergence": 0.03, "max_divergence_p99": 0.3}
-_FOUR_BITS: dict[str, float] = {"max_divergence": 0.15, "max_divergence_p99": 1.0}
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("none", "float32", "float32", "float", tolerance=1e-4, min_agreement=1.0, min_cosine=0.9999),
-        Recipe("fp16", "float16", "float16", "float", 0.01, 0.99, min_cosine=0.9999, **_SIXTEEN_BITS),
-        Recipe("int8", "int8", "int8", "dynamic", 0.15, 0.98, min_cosine=0.999, **_EIGHT_BITS),
-        Recipe("int8_weights", "int8", "int8", "float", 0.1, 0.98, min_cosine=0.999, **_EIGHT_BITS),
-        Recipe("int8_static", "int8", "int8", "static", 0.3, 0.95, min_cosine=0.98, **_STATIC),
-        Recipe("int4", "int4", "int8", "dynamic", 0.5, 0.9, min_cosine=0.95, rounding="calibrated", **_FOUR_BITS),
+        Recipe(
+            "fp16",
+            "float16",
+            "float16",
+            "float",
+            tolerance=0.01,
+            min_agreement=0.99,
+            min_cosine=0.9999,
+            max_divergence=0.001,
+            max_divergence_p99=0.01,
+        ),
+        Recipe(
+            "int8",
+            "int8",
+            "int8",
+            "dynamic",
+            tolerance=0.15,
+            min_agreement=0.98,
+            min_cosine=0.999,
+            max_divergence=0.0075,
+            max_divergence_p99=0.05,
+        ),
+        Recipe(
+            "int8_weights",
+            "int8",
+            "int8",
+            "float",
+            tolerance=0.1,
+            min_agreement=0.98,
+            min_cosine=0.999,
+            max_divergence=0.0075,
+            max_divergence_p99=0.05,
+        ),
+        Recipe(
+            "int8_static",
+            "int8",
+            "int8",
+            "static",
+            tolerance=0.3,
+            min_agreement=0.95,
+            min_cosine=0.98,
+            max_divergence=0.03,
+            max_divergence_p99=0.3,
+        ),
+        Recipe(
+            "int4",
+            "int4",
+            "int8",
+            "dynamic",
+            tolerance=0.5,
+            min_agreement=0.9,
+            min_cosine=0.95,
+            max_divergence=0.15,
+            max_divergence_p99=1.0,
+            rounding="calibrated",
+        ),
         Recipe(
             "int4_channel",
             "int4",
             "int8",
             "dynamic",
-            0.5,
-            0.9,
+            tolerance=0.5,
+            min_agreement=0.9,
             min_cosine=0.95,
+            max_divergence=0.15,
+            max_divergence_p99=1.0,
             rounding="calibrated",
             channelwise=True,
-            **_FOUR_BITS,
         ),
     )
 }

@@ -67,7 +67,7 @@ def verify(
     return Verification(fidelity, steps | _generated_in_graph(engine, manifest, references))
 
 
-def first_look(engine: Step, manifest: Manifest, references: Mapping[str, np.ndarray]) -> Fidelity:
+def first_look(engine: Forward | Step, manifest: Manifest, references: Mapping[str, np.ndarray]) -> Fidelity:
     """Compares a bundle that generates with a small part of the recorded answers, which takes seconds.
 
     The figures are to be compared with `Limits.of_sample`.
