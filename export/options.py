@@ -146,7 +146,7 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Checks:
-    """Texts on which an export is compared with the Keras model.
+    """How an export is compared with the Keras model: on which texts, and what to do if it differs too much.
 
     Attributes:
         texts: Texts of the kind that the model is used for; each is a string, a list of words, or
@@ -154,6 +154,9 @@ class Checks:
         labels: Expected result for each text: a class, a list of classes (one for each word, for example), an answer,
             or a text to be generated. With labels, the fidelity includes the task's metrics of the Keras model and of
             the bundle, and the bundle contains the texts.
+        fallback: Whether a recipe whose files exceed its limits is replaced by the smallest more faithful one that
+            does not, such as `"int8_weights"` for `"int8"`. Manifest and card name both. By default, the export fails,
+            and the error names that recipe.
 
     Raises:
         InputError: Labels were given without texts.
@@ -161,10 +164,12 @@ class Checks:
 
     texts: Sequence[Any] | None = None
     labels: Sequence[Any] | None = None
+    fallback: bool = False
 
     def __post_init__(self) -> None:
         if self.texts is None and self.labels is not None:
             raise InputError(f"labels must come with texts. Received: labels without {argument('texts', ...)}")
+        check("fallback", self.fallback, BOOLEAN)
         anything = Kind("anything", lambda label: label)
         object.__setattr__(self, "labels", check("labels", self.labels, optional(sequence(anything))))
 
@@ -212,7 +217,7 @@ _FORMAT_KEYWORDS = (
     "lora_targets",
     "cache_dtype",
 )
-_CHECK_KEYWORDS = ("texts", "labels")
+_CHECK_KEYWORDS = ("texts", "labels", "fallback")
 _LIMIT_KEYWORDS = ("max_size", "max_latency", "min_agreement")
 _CALIBRATION = "calibration"
 KEYWORDS = (*_FORMAT_KEYWORDS, *_CHECK_KEYWORDS, _CALIBRATION, *_LIMIT_KEYWORDS)
@@ -256,7 +261,7 @@ def chosen_format(format: Any, task: Any, keywords: Mapping[str, Any]) -> Export
 
 
 def chosen_checks(checks: Any, keywords: Mapping[str, Any]) -> Checks:
-    """Returns the texts on which the export is compared with Keras.
+    """Returns how the export is compared with Keras.
 
     Raises:
         InputError: An argument has the wrong type, keywords were passed together with a value, or labels without texts.

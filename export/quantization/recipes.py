@@ -20,6 +20,9 @@ BITS: dict[Storage, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 # Smaller matrices (a classifier's output, segment embeddings) keep their precision at hardly any cost in size.
 MIN_QUANTIZED = 4096
 
+ROTATED_SCALE = "rotated_scale"
+"""Name of the matrix of a rotated norm's scale (see `rotation`), whose diagonal would take all levels from the rest."""
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -39,6 +42,7 @@ class Recipe:
         tolerance: Largest permitted error of a logit, as a share of the largest absolute logit of the Keras model.
         min_agreement: Smallest permitted share of answers whose most probable choice is that of the Keras model. If
             fewer answers agree, near ties that rounding alone explains are not counted (see docs/quantization.md).
+            Models that generate are judged by `max_divergence` instead, if it is not `None`.
         block: Number of weights of an output channel that share a scale; `None` for the format's default.
         layers: Exceptions as `(pattern, storage)` pairs: a matrix whose path matches a shell pattern such as
             `"*/layer_0/*"` has that storage type. The first match counts; `weights` and `tables` apply to the rest.
@@ -48,6 +52,10 @@ class Recipe:
             errors of weights compensate each other on calibration texts (GPTQ, see `compensation`). Tables that are not
             tied to the output projection, and storage types of more bits, are rounded to the nearest value.
         channelwise: Whether matrices of four bits have one scale for each output channel instead of blocks.
+        max_divergence: For models that generate, largest permitted mean Kullback-Leibler divergence of the
+            distributions of next tokens from those of the Keras model, in nats, on texts that the model is used with:
+            conversations if it has a chat template.
+        max_divergence_p99: Largest permitted 99th percentile of that divergence.
 
     Raises:
         ExportError: A storage type, `activations`, `block` or `rounding` is invalid.
@@ -64,6 +72,8 @@ class Recipe:
     min_cosine: float = 0.0
     rounding: Rounding = "nearest"
     channelwise: bool = False
+    max_divergence: float | None = None
+    max_divergence_p99: float | None = None
 
     def __post_init__(self) -> None:
         for storage in (self.weights, self.tables, *(storage for _, storage in self.layers)):
@@ -111,7 +121,7 @@ class Recipe:
             shape: Its shape.
             table: Whether it is an embedding table.
         """
-        if len(shape) != 2 or prod(shape) < MIN_QUANTIZED:
+        if len(shape) != 2 or prod(shape) < MIN_QUANTIZED or path.endswith(f"/{ROTATED_SCALE}"):
             return "float32"
         chosen = (storage for pattern, storage in self.layers if fnmatchcase(path, pattern))
         return next(chosen, self.tables if table else self.weights)
@@ -123,6 +133,8 @@ class Recipe:
             tolerance=max(self.tolerance, other.tolerance),
             min_agreement=min(self.min_agreement, other.min_agreement),
             min_cosine=min(self.min_cosine, other.min_cosine),
+            max_divergence=_larger(self.max_divergence, other.max_divergence),
+            max_divergence_p99=_larger(self.max_divergence_p99, other.max_divergence_p99),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,25 +142,84 @@ class Recipe:
         return asdict(self)
 
 
-# In float32, only the order of summation differs. The other recipes are judged by the agreement of their answers; their
-# tolerance only catches a wrong scale.
+def _larger(limit: float | None, other: float | None) -> float | None:
+    """Returns the larger one of two limits, of which `None` is the strictest."""
+    limits = [value for value in (limit, other) if value is not None]
+    return max(limits, default=None)
+
+
+# In float32, only the order of summation differs. The other recipes are judged by their answers; their tolerance only
+# catches a wrong scale. docs/quantization.md has the measurements that the limits of the divergence follow from.
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("none", "float32", "float32", "float", tolerance=1e-4, min_agreement=1.0, min_cosine=0.9999),
-        Recipe("fp16", "float16", "float16", "float", tolerance=0.01, min_agreement=0.99, min_cosine=0.9999),
-        Recipe("int8", "int8", "int8", "dynamic", tolerance=0.15, min_agreement=0.98, min_cosine=0.999),
-        Recipe("int8_weights", "int8", "int8", "float", tolerance=0.1, min_agreement=0.98, min_cosine=0.999),
-        Recipe("int8_static", "int8", "int8", "static", tolerance=0.3, min_agreement=0.95, min_cosine=0.98),
-        Recipe("int4", "int4", "int8", "dynamic", 0.5, min_agreement=0.9, min_cosine=0.95, rounding="calibrated"),
+        Recipe(
+            "fp16",
+            "float16",
+            "float16",
+            "float",
+            tolerance=0.01,
+            min_agreement=0.99,
+            min_cosine=0.9999,
+            max_divergence=0.001,
+            max_divergence_p99=0.01,
+        ),
+        Recipe(
+            "int8",
+            "int8",
+            "int8",
+            "dynamic",
+            tolerance=0.15,
+            min_agreement=0.98,
+            min_cosine=0.999,
+            max_divergence=0.0075,
+            max_divergence_p99=0.05,
+        ),
+        Recipe(
+            "int8_weights",
+            "int8",
+            "int8",
+            "float",
+            tolerance=0.1,
+            min_agreement=0.98,
+            min_cosine=0.999,
+            max_divergence=0.0075,
+            max_divergence_p99=0.05,
+        ),
+        Recipe(
+            "int8_static",
+            "int8",
+            "int8",
+            "static",
+            tolerance=0.3,
+            min_agreement=0.95,
+            min_cosine=0.98,
+            max_divergence=0.03,
+            max_divergence_p99=0.3,
+        ),
+        Recipe(
+            "int4",
+            "int4",
+            "int8",
+            "dynamic",
+            tolerance=0.5,
+            min_agreement=0.9,
+            min_cosine=0.95,
+            max_divergence=0.15,
+            max_divergence_p99=1.0,
+            rounding="calibrated",
+        ),
         Recipe(
             "int4_channel",
             "int4",
             "int8",
             "dynamic",
-            0.5,
-            0.9,
+            tolerance=0.5,
+            min_agreement=0.9,
             min_cosine=0.95,
+            max_divergence=0.15,
+            max_divergence_p99=1.0,
             rounding="calibrated",
             channelwise=True,
         ),
@@ -170,6 +241,21 @@ def recipe(name: str | Recipe | None) -> Recipe:
     except (KeyError, TypeError):
         known = ", ".join((*RECIPES, "auto"))
         raise ExportError(f"Unknown quantization recipe. Expected one of {known}. Received: {shown(name)}") from None
+
+
+def fallbacks(recipe: Recipe) -> list[Recipe]:
+    """Returns the recipes to try if the files of a recipe are not faithful enough, the smallest and fastest first.
+
+    Each of them has more bits than the recipe, or as many bits and finer activations.
+    """
+    others = [other for other in RECIPES.values() if not other.exact and other.activations != "static"]
+    return sorted((other for other in others if _precision(other) > _precision(recipe)), key=_precision)
+
+
+def _precision(recipe: Recipe) -> tuple[int, int]:
+    """Returns the bits of the coarsest matrices, and a number that grows with the precision of activations."""
+    storages = (recipe.weights, recipe.tables, *(storage for _, storage in recipe.layers))
+    return min(map(BITS.__getitem__, storages)), ("static", "dynamic", "float").index(recipe.activations)
 
 
 WHEN = {
@@ -196,3 +282,23 @@ def recipe_line(recipe: Mapping[str, Any], default: bool = False) -> str:
     chosen = f"{name} (the default; int8 takes about a quarter of the size)" if default else name
     stored = "" if recipe["tables"] == recipe["weights"] else f", tables as {recipe['tables']}"
     return f"Recipe {chosen}: matrices as {recipe['weights']}{stored}. {WHEN.get(name, '')}".rstrip()
+
+
+FALLBACK = "fallback"
+"""Name of the entry of a manifest's recipe that tells which recipes were refused."""
+
+
+def fallback_text(recipe: Mapping[str, Any]) -> str:
+    """Returns why a bundle has another recipe than the requested one; empty if it does not.
+
+    Args:
+        recipe: The manifest's entry for the recipe.
+    """
+    entry = recipe.get(FALLBACK)
+    if entry is None:
+        return ""
+    reasons = "; ".join(f"{each['name']}: {each['received']}" for each in entry["refused"])
+    return (
+        f"The recipe {entry['requested']} was requested, but its files exceeded its limits, so the export fell back to "
+        f"{recipe['name']}. Refused: {reasons}."
+    )

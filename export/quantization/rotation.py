@@ -25,16 +25,13 @@ import numpy as np
 from keras import ops
 
 from kerasformer.export.graph.variable_values import value_of
-from kerasformer.export.quantization.recipes import Recipe, Storage
+from kerasformer.export.quantization.recipes import ROTATED_SCALE, Recipe
 from kerasformer.layers import DecoderLayer, FeedForward, MultiHeadAttention, RMSNormalization, primitives
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.weight_table import STORED
-
-FINAL_SCALE: tuple[str, Storage] = ("*/rotated_scale", "float32")
-"""Exception of a recipe: the matrix of the final norm's scale, whose diagonal would take all levels from the rest."""
 
 _LARGEST_FACTOR = 64
 """Size of the factors of the rotation; the product with each is a small part of the whole."""
@@ -124,7 +121,7 @@ def adapted(recipe: Recipe) -> Recipe:
 
     Rounding with calibration texts halves what eight bits cost such a model (docs/quantization.md).
     """
-    return replace(recipe, layers=(FINAL_SCALE, *recipe.layers), rounding="calibrated")
+    return replace(recipe, rounding="calibrated")
 
 
 class _RotatedNorm(keras.layers.Layer):
@@ -133,8 +130,8 @@ class _RotatedNorm(keras.layers.Layer):
     def __init__(self, norm: RMSNormalization, matrix: np.ndarray) -> None:
         super().__init__(name=norm.name)
         self.norm = norm
-        self.rotated_scale = keras.Variable(matrix, trainable=False, name="rotated_scale")
-        self.rotated_scale._path = f"{norm.scale.path.rpartition('/')[0]}/rotated_scale"
+        self.rotated_scale = keras.Variable(matrix, trainable=False, name=ROTATED_SCALE)
+        self.rotated_scale._path = f"{norm.scale.path.rpartition('/')[0]}/{ROTATED_SCALE}"
         self.built = True
 
     def call(self, x: Tensor) -> Tensor:

@@ -1,6 +1,7 @@
 """Exported bundles: the `Bundle` class, the manifest, the reference answers, and safe replacement of folders."""
 
 from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
+from kerasformer.bundle.limits import Limits
 from kerasformer.bundle.manifest import (
     FORMAT_VERSION,
     REFERENCES,
@@ -32,6 +33,7 @@ __all__ = [
     "EmbeddingInfo",
     "LanguageInfo",
     "Kind",
+    "Limits",
     "Manifest",
     "ModelInfo",
     "Role",

@@ -35,6 +35,7 @@ from kerasformer.bundle.interface import (
     described,
     of_role,
 )
+from kerasformer.bundle.limits import Limits
 from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.files import parse_json
 from kerasformer.publishing import MANIFEST, repair
@@ -237,21 +238,16 @@ class Manifest:
     format_version: int = FORMAT_VERSION
 
     @property
-    def promise(self) -> tuple[float, float, float | None]:
-        """Limits of the recipe: maximum error, minimum agreement and, for embeddings, minimum mean cosine.
+    def promise(self) -> Limits:
+        """The limits of the recipe for this model.
 
         Raises:
             BundleError: the manifest does not contain them.
         """
-        limits = [self.recipe.get(name) for name in ("tolerance", "min_agreement", "min_cosine")]
-        tolerance, min_agreement, min_cosine = (
-            float(limit) if isinstance(limit, int | float) and not isinstance(limit, bool) else None for limit in limits
-        )
-        if tolerance is None or min_agreement is None:
-            raise BundleError(
-                f"{MANIFEST}: recipe must have the numbers tolerance and min_agreement. Received: {self.recipe}"
-            )
-        return tolerance, min_agreement, min_cosine if self.info.embedding else None
+        try:
+            return Limits.of(self.recipe, self.info.embedding is not None, generates=self.capacity is not None)
+        except BundleError as error:
+            raise BundleError(f"{MANIFEST}: {error}") from error
 
     def __post_init__(self) -> None:
         """Adds roles and kinds to signatures of version 1."""

@@ -159,6 +159,13 @@ def export(
     min_agreement: Annotated[
         float | None, typer.Option(help="auto: minimum share of answers equal to those of Keras; 0.98 by default.")
     ] = None,
+    fallback: Annotated[
+        bool,
+        typer.Option(
+            "--fallback",
+            help="If the files of the recipe differ too much from Keras, use the smallest more faithful recipe.",
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
     list_targets: Annotated[
         bool,
@@ -185,7 +192,7 @@ def export(
     from kerasformer.export import DecoderSignatures
     from kerasformer.export import export as export_model
     from kerasformer.export.progress_report import write_line
-    from kerasformer.export.quantization.recipes import recipe_line
+    from kerasformer.export.quantization.recipes import fallback_text, recipe_line
 
     sizes = {
         "prefill_lengths": prefill_lengths,
@@ -219,6 +226,7 @@ def export(
         max_size=max_size,
         max_latency=max_latency,
         min_agreement=min_agreement,
+        fallback=fallback or None,
     )
     manifest = written.manifest
     if as_json:
@@ -233,3 +241,5 @@ def export(
     table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])
     say(fidelity_line(written.fidelity))
     say(recipe_line(manifest.recipe, default=quantize == "none"))
+    if note := fallback_text(manifest.recipe):
+        say(note)
