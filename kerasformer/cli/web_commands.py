@@ -14,6 +14,7 @@ from kerasformer.errors import require
 if TYPE_CHECKING:
     from kerasformer.bundle import Bundle
 
+
 def web(
     sources: Annotated[
         list[str],
