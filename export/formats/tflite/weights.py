@@ -167,10 +167,9 @@ def store_weights(skeleton: Skeleton, recipe: Recipe, calibration: Calibration |
         drop_dead(skeleton, graph, "DEQUANTIZE")
 
 
-def _matrix(
-    skeleton: Skeleton, name: str, kinds: set[str], recipe: Recipe, calibration: Calibration
-) -> StoredMatrix:
-    weight, form = skeleton.weights[name], _form(skeleton.weights[name], kinds, recipe)
+def _matrix(skeleton: Skeleton, name: str, kinds: set[str], recipe: Recipe, calibration: Calibration) -> StoredMatrix:
+    weight = skeleton.weights[name]
+    form = _form(weight, kinds, recipe)
     rounded = calibration[weight.path].rounded if form.storage == "int4" and weight.path in calibration else None
     return StoredMatrix(weight, form, rounded)
 
