@@ -302,7 +302,7 @@ class _Observer(Primitives):
 
     Attributes:
         inputs: By the kernel's path, the inputs of its products, `(..., K)` each.
-        extents: By the kernel's path, the largest `-x`, `x`, `-y`, `y` and noise of the product `y = x @ kernel + bias`.
+        extents: By the kernel's path, the largest `-x`, `x`, `-y`, `y` and noise of `x`, with `y = x @ kernel + bias`.
         channels: By the kernel's path, the largest magnitude of each channel of those inputs that are outputs of norms.
         tables: Paths of embedding tables.
     """

@@ -1,4 +1,4 @@
-"""Rounding of kernels to four or eight bits with calibration texts, so that the errors of a row's weights compensate each other.
+"""Rounding of kernels with calibration texts, so that the errors of a row's weights compensate each other.
 
 Weights are rounded one input after the other. Each is first changed by what best makes up for the errors that were
 already made, given how the inputs of the product correlate on the texts. This is GPTQ (Frantar et al. 2022,

@@ -128,10 +128,23 @@ def test_fallbacks_have_more_bits_or_finer_activations():
 # Exports.
 
 
+@pytest.fixture
+def unrotated(monkeypatch):
+    """Exports without rotated hidden states, which would make int8 faithful."""
+    monkeypatch.setattr("kerasformer.export.api._rotates", lambda job, recipe: False)
+
+
+def test_rotated_hidden_states_make_int8_faithful(chat_model, tmp_path):
+    folder = kf.export.export(chat_model, tmp_path / "out", "onnx", "int8", capacity=CAPACITY)
+    assert "fallback" not in bundle.read(folder).recipe
+
+
 @pytest.fixture(scope="module")
 def fallen_back(chat_model, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("fallback") / "out"
-    return kf.export.export(chat_model, folder, "onnx", "int8", capacity=CAPACITY, fallback=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kerasformer.export.api._rotates", lambda job, recipe: False)
+        return kf.export.export(chat_model, folder, "onnx", "int8", capacity=CAPACITY, fallback=True)
 
 
 def test_an_export_falls_back_when_asked(fallen_back, capsys):
@@ -159,7 +172,7 @@ def test_verify_applies_the_limits_of_the_manifest(fallen_back, tmp_path):
     assert main("verify", str(folder)) == 1
 
 
-def test_a_refusal_is_quick_and_names_the_recipe_that_passed(chat_model, tmp_path, monkeypatch):
+def test_a_refusal_is_quick_and_names_the_recipe_that_passed(chat_model, tmp_path, monkeypatch, unrotated):
     monkeypatch.setattr(verification, "verify", None)  # not called: a first look suffices
     with pytest.raises(ExportMismatchError) as caught:
         kf.export.export(chat_model, tmp_path / "out", "onnx", "int8", capacity=CAPACITY)
@@ -171,7 +184,7 @@ def test_a_refusal_is_quick_and_names_the_recipe_that_passed(chat_model, tmp_pat
 
 
 @pytest.mark.grid
-def test_on_litert_weights_in_int8_suffice(chat_model, tmp_path):
+def test_on_litert_weights_in_int8_suffice(chat_model, tmp_path, unrotated):
     folder = kf.export.export(chat_model, tmp_path / "out", "tflite", "int8", capacity=CAPACITY, fallback=True)
     manifest = bundle.read(folder)
     assert (manifest.recipe["name"], manifest.recipe["fallback"]["requested"]) == ("int8_weights", "int8")

@@ -68,7 +68,7 @@ def in_blocks(
         matrix: Values `(N, K)`; the last block is padded with zeros if `K` is not a multiple of `block`.
         bits: Bits of a value, 8 or 4.
         block: Number of values that share a scale.
-        rounded: The matrix in this number of bits, if it was rounded beforehand, in blocks of this size or of a multiple.
+        rounded: The matrix in these bits, if it was rounded beforehand, in blocks of this size or of a multiple.
 
     Returns:
         uint8 `(N, blocks, block * bits / 8)`, with the zero point in the middle of the range and the first of two

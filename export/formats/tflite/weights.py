@@ -168,7 +168,8 @@ def store_weights(skeleton: Skeleton, recipe: Recipe, calibration: Calibration |
 
 
 def _matrix(skeleton: Skeleton, name: str, kinds: set[str], recipe: Recipe, calibration: Calibration) -> StoredMatrix:
-    weight, form = skeleton.weights[name], _form(skeleton.weights[name], kinds, recipe)
+    weight = skeleton.weights[name]
+    form = _form(weight, kinds, recipe)
     rounded = calibration[weight.path].rounded if weight.path in calibration else None
     return StoredMatrix(weight, form, rounded if rounded and rounded.bits == BITS[form.storage] else None)
 
