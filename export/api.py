@@ -106,8 +106,8 @@ def export(
         progress: A function that is called with each stage, or `False` for no progress report. By default a progress
             bar is shown on standard error if it is a terminal.
         keywords: Fields of the values above, as a shorthand: `capacity`, `encoder_capacity`, `lengths`, `profile`,
-            `opset`, `tokenizer`, `signatures`, `shortlist`, `lora_rank`, `lora_targets`, `cache_dtype` of the format;
-            `max_size`, `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of `Calibrated`); `texts`
+            `opset`, `tokenizer`, `signatures`, `shortlist`, `lora_rank`, `lora_targets`, `cache_dtype`, `accelerator` of the
+            format; `max_size`, `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of `Calibrated`); `texts`
             and `labels` of `Checks`.
 
     Returns:
@@ -209,17 +209,25 @@ def _write_all(
         notes = {"calibration": _calibrate(builder, recipe, calibration_texts)}
     if isinstance(recipe, Auto):
         recipe_entry, fidelity = _write_within_budget(builder, recipe)
+        findings = builder.gpu_findings()
     else:
         if job.owned and builder.format.streams_weights:
             release_weights(job.model)  # each is read again as it is written
         builder.write(recipe)
+        findings = builder.gpu_findings()
         recipe_entry, fidelity = recipe.to_dict(), builder.verify_decided(recipe)
     recipe_entry |= notes
     signatures = builder.manifest().signatures
     if job.in_graph:
         builder.report("tokenizer", 0, 0)
         signatures = {**signatures, **builder.format.add_tokenizer(job, folder)}
-    manifest = replace(builder.manifest(), signatures=signatures, recipe=recipe_entry, fidelity=fidelity.to_dict())
+    manifest = replace(
+        builder.manifest(),
+        signatures=signatures,
+        recipe=recipe_entry,
+        fidelity=fidelity.to_dict(),
+        gpu_findings=findings,
+    )
     write_config(job, folder, builder.format.config_entries(manifest, folder))
     added = builder.target.finish(job, manifest, folder)
     write_card(folder, manifest, builder.target, Credits.of(job.model.source), added)

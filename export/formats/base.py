@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import GpuFinding, Manifest, Signature
 from kerasformer.errors import ExportError, InputError, argument, require
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import INT8_CACHES, ExportJob, ExportOptions
+from kerasformer.export.options import GPU, INT8_CACHES, ExportJob, ExportOptions
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
@@ -129,6 +129,13 @@ class Format:
             For each function, by its name, the inputs that may share a buffer with the output that continues them.
         """
         raise NotImplementedError
+
+    def gpu_findings(self, folder: Path) -> tuple[GpuFinding, ...] | None:
+        """Returns what a phone's GPU is known to compute wrongly or to leave to the CPU, of the model files in a folder.
+
+        `None` for a format whose files do not run there.
+        """
+        return None
 
     def config_entries(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
         """Returns entries of `config.json` by which runtimes find the model files that were written to a folder."""
