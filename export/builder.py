@@ -102,8 +102,8 @@ class BundleBuilder:
         if findings and self.job.accelerator == GPU:
             listed = "; ".join(f"{found.example}: {found.what} ({found.source})" for found in findings)
             raise ExportError(
-                f"With {argument('accelerator', GPU)}, the file must have no operator that LiteRT's GPU delegate is known "
-                f"to compute wrongly or to leave to the CPU. Received: {listed}. Export without "
+                f"With {argument('accelerator', GPU)}, the file must have no operator that LiteRT's GPU delegate is "
+                f"known to compute wrongly or to leave to the CPU. Received: {listed}. Export without "
                 f"{argument('accelerator', GPU)}, and run the model on the CPU"
             )
         return findings

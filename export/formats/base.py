@@ -10,7 +10,7 @@ from kerasformer.bundle import GpuFinding, Manifest, Signature
 from kerasformer.errors import ExportError, InputError, argument, require
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import GPU, INT8_CACHES, ExportJob, ExportOptions
+from kerasformer.export.options import INT8_CACHES, ExportJob, ExportOptions
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
@@ -75,6 +75,11 @@ class Format:
                 f"signatures are only for {argument('format', 'tflite')}. Received: "
                 f"{argument('signatures', options.signatures)}, {argument('format', self.name)}"
             )
+        if options.accelerator is not None and not self.static:
+            raise InputError(
+                f"accelerator is only for {argument('format', 'tflite')}. Received: "
+                f"{argument('accelerator', options.accelerator)}, {argument('format', self.name)}"
+            )
         if options.lora_rank is not None and quantize == "auto":
             raise InputError(
                 f"{argument('quantize', 'auto')} searches for the storage of weights, not of adapters. Received: "
@@ -131,9 +136,13 @@ class Format:
         raise NotImplementedError
 
     def gpu_findings(self, folder: Path) -> tuple[GpuFinding, ...] | None:
-        """Returns what a phone's GPU is known to compute wrongly or to leave to the CPU, of the model files in a folder.
+        """Returns what LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU.
 
-        `None` for a format whose files do not run there.
+        Args:
+            folder: Folder with the model files.
+
+        Returns:
+            The findings; `None` for a format whose files do not run there.
         """
         return None
 

@@ -476,9 +476,7 @@ class _Rewriting:
             options = self.skeleton.schema.StridedSliceOptionsT()
             self._emit("STRIDED_SLICE", [before, *corner], [element], 1, options)
             self._zero = self._new(before, (1, 1, 1, 1))
-            self._emit(
-                "MUL", [element, self._constant(0)], [self._zero], 1, self.skeleton.schema.MulOptionsT()
-            )
+            self._emit("MUL", [element, self._constant(0)], [self._zero], 1, self.skeleton.schema.MulOptionsT())
         return self._zero
 
     def _gathered(self, data: int, ids: int, axis: int) -> int:
@@ -507,7 +505,9 @@ _EACH = (
 
 _HANDLERS: dict[str, Callable[[_Rewriting, Any], None]] = {
     **dict.fromkeys(_EACH, _Rewriting._each),
-    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ALL", "REDUCE_ANY"), _Rewriting._reduce),
+    **dict.fromkeys(
+        ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ALL", "REDUCE_ANY"), _Rewriting._reduce
+    ),
     **dict.fromkeys(("RESHAPE", "EXPAND_DIMS", "SQUEEZE"), _Rewriting._reshape),
     **dict.fromkeys(("TILE", "BROADCAST_TO"), _Rewriting._tile),
     **dict.fromkeys(("SELECT", "SELECT_V2"), _Rewriting._select),

@@ -1,8 +1,8 @@
 """What LiteRT's GPU delegate is known to compute wrongly, or to leave to the CPU, as rules about operators.
 
-`look_at` applies the rules to a TFLite model of whatever origin. A rule is as narrow as its source: it describes a graph
-that was seen to fail, or a condition in the delegate's own check. What depends on the values of activations, such as
-sums beyond the range of 16-bit floats, no look at a file can tell.
+`look_at` applies the rules to any TFLite model. A rule is as narrow as its source: it describes a graph that was seen to
+fail, or a condition in the delegate's own check. What depends on the values of activations, such as sums beyond the
+range of 16-bit floats, cannot be seen in a file.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ class Rule:
 
     Attributes:
         name: A short name.
-        effect: `"wrong"`: other results than on the CPU, without an error; `"unsupported"`: left to the CPU, or an error
-            where all of the graph must run on the GPU.
+        effect: `"wrong"`: other results than on the CPU, without an error; `"unsupported"`: left to the CPU, or an
+            error where all of the graph must run on the GPU.
         what: What the delegate does.
         source: Where this is known from: an issue, or the file of LiteRT that refuses the operator.
         applies: Whether an operator is affected.
@@ -183,9 +183,7 @@ def _ids_with_axes(op: Operator) -> bool:
 
 
 def _dropped_axes(op: Operator) -> bool:
-    return op.kind == "STRIDED_SLICE" and any(
-        map(op.option, ("shrinkAxisMask", "newAxisMask", "ellipsisMask"))
-    )
+    return op.kind == "STRIDED_SLICE" and any(map(op.option, ("shrinkAxisMask", "newAxisMask", "ellipsisMask")))
 
 
 def _computed_bounds(op: Operator) -> bool:
@@ -236,8 +234,8 @@ RULES = (
     Rule(
         "rank-3-attention",
         "wrong",
-        "products of two computed tensors with fewer than four axes, as in attention with the heads in the batch, gave "
-        "other results on Mali and Adreno",
+        "products of two computed tensors with fewer than four axes, as in attention with the heads in the batch, "
+        "gave other results on Mali and Adreno",
         "google-ai-edge/LiteRT#8619",
         lambda op: op.kind == "BATCH_MATMUL" and len(op.computed) == 2 and min(o.rank for o in op.computed) < 4,
     ),
@@ -258,8 +256,8 @@ RULES = (
     Rule(
         "constant-of-three-axes",
         "wrong",
-        "the first axis of a constant with three axes is taken for the second one of four, that of a computed tensor is "
-        "not; seen with LiteRT 2.3.0",
+        "the first axis of a constant with three axes is taken for the second one of four, that of a computed tensor "
+        "is not; seen with LiteRT 2.3.0",
         _PARSERS,
         _constant_of_three_axes,
     ),
@@ -409,7 +407,9 @@ RULES = (
         "unsupported",
         "two operands of an operator must be different tensors, except in sums and products",
         _PARSERS,
-        lambda op: op.kind in _ELEMENTWISE - {"ADD", "MUL"} and len(op.computed) == 2 and op.computed[0] is op.computed[1],
+        lambda op: (
+            op.kind in _ELEMENTWISE - {"ADD", "MUL"} and len(op.computed) == 2 and op.computed[0] is op.computed[1]
+        ),
     ),
     Rule(
         "scaled-softmax",
@@ -500,9 +500,10 @@ def _operators(model: Any, graph: Any) -> Iterator[tuple[Operator, str]]:
         kind = codes[op.opcodeIndex]
         if kind == "DEQUANTIZE" and int(op.outputs[0]) in widened:
             continue
-        yield Operator(
-            kind, tuple(map(operand, read)), tuple(operand(int(i)) for i in op.outputs), op.builtinOptions
-        ), layer
+        yield (
+            Operator(kind, tuple(map(operand, read)), tuple(operand(int(i)) for i in op.outputs), op.builtinOptions),
+            layer,
+        )
 
 
 def _has_values(model: Any, tensor: Any) -> bool:
