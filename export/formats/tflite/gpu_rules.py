@@ -1,7 +1,7 @@
 """What LiteRT's GPU delegate is known to compute wrongly, or to leave to the CPU, as rules about operators.
 
-`look_at` applies the rules to any TFLite model. A rule is as narrow as its source: it describes a graph that was seen to
-fail, or a condition in the delegate's own check. What depends on the values of activations, such as sums beyond the
+`look_at` applies the rules to any TFLite model. A rule is as narrow as its source: it describes a graph that was seen
+to fail, or a condition in the delegate's own check. What depends on the values of activations, such as sums beyond the
 range of 16-bit floats, cannot be seen in a file.
 """
 
