@@ -110,9 +110,9 @@ def export(
         progress: A function that is called with each stage, or `False` for no progress report. By default a progress
             bar is shown on standard error if it is a terminal.
         keywords: Fields of the values above, as a shorthand: `capacity`, `encoder_capacity`, `lengths`, `profile`,
-            `opset`, `tokenizer`, `signatures`, `shortlist`, `lora_rank`, `lora_targets`, `cache_dtype` of the format;
-            `max_size`, `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of `Calibrated`);
-            `texts`, `labels` and `fallback` of `Checks`.
+            `opset`, `tokenizer`, `signatures`, `shortlist`, `lora_rank`, `lora_targets`, `cache_dtype`, `accelerator`
+            of the format; `max_size`, `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of
+            `Calibrated`); `texts`, `labels` and `fallback` of `Checks`.
 
     Returns:
         The bundle. It can be passed wherever the path of its folder is accepted.
@@ -217,6 +217,7 @@ def _write_all(
             recipe = adapted(cast(Recipe, recipe))
             stack.enter_context(rotated(cast(CausalLM, job.model)))
         recipe_entry, fidelity = _write(builder, recipe, fallback, calibration_texts)
+    findings = builder.gpu_findings()
     signatures = builder.manifest().signatures
     if job.in_graph:
         builder.report("tokenizer", 0, 0)
@@ -226,6 +227,7 @@ def _write_all(
         signatures=signatures,
         recipe=recipe_entry,
         fidelity=fidelity.to_dict() | _compared_on(answers),
+        gpu_findings=findings,
     )
     write_config(job, folder, builder.format.config_entries(manifest, folder))
     added = builder.target.finish(job, manifest, folder)

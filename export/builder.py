@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from kerasformer import __version__, bundle
-from kerasformer.bundle import Manifest, Signature
-from kerasformer.errors import ExportError
+from kerasformer.bundle import GpuFinding, Manifest, Signature
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.adapters import with_adapters
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.latency import latency
-from kerasformer.export.options import ExportJob
+from kerasformer.export.options import GPU, ExportJob
 from kerasformer.export.progress_report import WRITE_WEIGHTS
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
@@ -98,6 +98,22 @@ class BundleBuilder:
             self.job, files, recipe, self.calibration, self._report_weights, self._converted
         )
         return sum(path.stat().st_size for path in self.format.model_files(self.folder))
+
+    def gpu_findings(self) -> tuple[GpuFinding, ...] | None:
+        """Returns what a phone's GPU is known to compute wrongly or to leave to the CPU, of the files just written.
+
+        Raises:
+            ExportError: There is something, and the files are for a GPU.
+        """
+        findings = self.format.gpu_findings(self.folder)
+        if findings and self.job.accelerator == GPU:
+            listed = "; ".join(f"{found.example}: {found.what} ({found.source})" for found in findings)
+            raise ExportError(
+                f"With {argument('accelerator', GPU)}, the file must have no operator that LiteRT's GPU delegate is "
+                f"known to compute wrongly or to leave to the CPU. Received: {listed}. Export without "
+                f"{argument('accelerator', GPU)}, and run the model on the CPU"
+            )
+        return findings
 
     def latency(self) -> float:
         """Returns the milliseconds that a token, or a text, takes in the runtime."""

@@ -26,6 +26,7 @@ _RUNS_ON = {
     "`com.microsoft`.",
     "saved-model": "It runs on TensorFlow and TensorFlow Serving; weights and arithmetic are in float32.",
 }
+_GPU_EFFECTS = {"wrong": "other results", "unsupported": "left to the CPU, or an error"}
 _ACTIVATIONS = {
     "float": "computes in float32",
     "dynamic": "quantizes activations to int8 at run time",
@@ -104,7 +105,7 @@ def _calibrated_on(manifest: Manifest, calibration: dict[str, Any]) -> str:
     if recipe.get("activations") == "static" or recipe.get("rounding") != "calibrated":
         subjects.append("ranges of activations")
     if recipe.get("rounding") == "calibrated":
-        subjects.append("inputs of products, with which kernels are rounded to four bits,")
+        subjects.append("inputs of products, with which kernels are rounded,")
     if manifest.cache_dtype == "int8":
         subjects = [*(subjects if recipe.get("weights") in ("int8", "int4") else []), "ranges of keys and values"]
     texts = f"{calibration.get('texts')} sentences in English that ship with kerasformer; texts of the kind and in the "
@@ -115,6 +116,33 @@ def _calibrated_on(manifest: Manifest, calibration: dict[str, Any]) -> str:
         texts += f", the first of which begins: {code(first)}" if first else ""
     measured = " and ".join(subjects)
     return f"{measured[:1].upper()}{measured[1:]} were measured on {texts}."
+
+
+def gpu(manifest: Manifest) -> str:
+    """Returns the section on what a phone's GPU is known to compute wrongly or to leave to the CPU."""
+    findings = manifest.gpu_findings
+    if findings is None:
+        return ""
+    if not findings:
+        return """## On a phone's GPU
+
+The file has nothing that LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU. It was compared with
+Keras on the CPU; compare it on the phone, too.
+"""
+    rows = "\n".join(
+        f"| {_GPU_EFFECTS[found.effect]} | {markdown(found.what)} | {found.operators} | {markdown(found.example)} | "
+        f"{markdown(found.source)} |"
+        for found in findings
+    )
+    return f"""## On a phone's GPU
+
+The file was made for the CPU. LiteRT's GPU delegate is known to compute some of its operators wrongly, or to leave them
+to the CPU. For a file without them, export with `accelerator="gpu"`.
+
+| effect | what the delegate does | operators | first of them | source |
+|---|---|--:|---|---|
+{rows}
+"""
 
 
 def _megabytes(size: float) -> str:

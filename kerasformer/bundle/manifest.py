@@ -208,6 +208,28 @@ class ModelInfo:
 
 
 @dataclass(frozen=True)
+class GpuFinding:
+    """Something in a TFLite file that LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU.
+
+    Attributes:
+        rule: Short name of what was found.
+        effect: `"wrong"` for other results than on the CPU, without an error; `"unsupported"` for an operator that is
+            left to the CPU, or is an error where all of the model must run on the GPU.
+        what: What the delegate does.
+        source: Where this is known from: an issue, or a file of LiteRT.
+        operators: Number of operators, in all signatures.
+        example: The first of them, with the weight that was last used before it, and the signature.
+    """
+
+    rule: str
+    effect: Literal["wrong", "unsupported"]
+    what: str
+    source: str
+    operators: int
+    example: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Content of `kerasformer.json`.
 
@@ -222,6 +244,8 @@ class Manifest:
         files: SHA-256 of every other file of the bundle, by its path relative to the folder.
         fidelity: Figures of the comparison with the Keras model.
         versions: Versions of the packages used for the export.
+        gpu_findings: What LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU; `None` for other
+            formats, and for files that were not looked at.
         format_version: Version of the manifest format.
     """
 
@@ -235,6 +259,7 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict)
     fidelity: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    gpu_findings: tuple[GpuFinding, ...] | None = None
     format_version: int = FORMAT_VERSION
 
     @property

@@ -139,6 +139,10 @@ def export(
         str | None,
         typer.Option(help="int8 stores the caches of a decoder in a quarter of the bytes of float32, the default."),
     ] = None,
+    accelerator: Annotated[
+        str | None,
+        typer.Option(help="TFLite: gpu writes a file that LiteRT's GPU delegate runs as the CPU does; cpu by default."),
+    ] = None,
     texts: Annotated[
         Path | None,
         typer.Option(
@@ -221,6 +225,7 @@ def export(
         lora_rank=lora_rank,
         lora_targets=_targets(lora_targets),
         cache_dtype=cache_dtype,
+        accelerator=accelerator,
         texts=lines,
         calibration=calibration,
         max_size=max_size,

@@ -21,6 +21,7 @@ from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES, write
 from kerasformer.export.formats.tflite.fusion import fuse
+from kerasformer.export.formats.tflite.gpu_graph import lower_for_gpu
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 from kerasformer.export.formats.tflite.lowering import TfliteLowering, tensorflow
 from kerasformer.export.formats.tflite.storage import form_of
@@ -84,6 +85,7 @@ def write_tflite(
     calibration: Calibration | None = None,
     progress: CountProgress | None = None,
     converted: dict[Any, Any] | None = None,
+    accelerator: str = "cpu",
 ) -> None:
     """Writes functions and weights as one TFLite file.
 
@@ -96,6 +98,7 @@ def write_tflite(
             products are scaled by them.
         progress: Called with the number of bytes of weights that are written, and the total.
         converted: Cache of converted graphs, for several calls with the same functions.
+        accelerator: `"cpu"`, or `"gpu"` for operators that LiteRT's GPU delegate runs as the CPU does.
 
     Raises:
         ExportError: The file would exceed 2 GB, a tensor has a symbolic dimension or an unsupported dtype, an operation
@@ -117,6 +120,8 @@ def write_tflite(
     skeleton = Skeleton(graphs[key], {weight.argument: weight for weight in weights})
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
+    if accelerator == "gpu":
+        lower_for_gpu(skeleton)
     skeleton.finish()
     skeleton.check({function.name: (function.inputs, function.outputs) for function in functions})
     write(skeleton, path, progress)
