@@ -201,7 +201,7 @@ def test_many_tokens_of_one_call_must_be_numbers(loaded):
         if "final_norm/bias" in variable.path:
             variable.assign(np.full(variable.shape, np.nan, "float32"))
     ids, mask = prompts(it)
-    with pytest.raises(GenerationError, match="finite greatest logit in each row. Received: nan"):
+    with pytest.raises(GenerationError, match="finite greatest logit in each row"):
         model.generate(ids, attention_mask=mask, max_new_tokens=3, jit_compile=False)
 
 
