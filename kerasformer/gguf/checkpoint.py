@@ -53,6 +53,14 @@ class GgufCheckpoint:
             self._container.paths, {own: (entries[name], layout) for own, (name, layout) in names.items()}
         )
 
+    def facts(self) -> dict[str, Any]:
+        """Returns what the file says about licence and origin, by the names of the front matter of a model card."""
+        names = {"license": "license", "license_name": "license.name", "license_link": "license.link"}
+        facts = {name: self._metadata.get(f"general.{key}", str, None) for name, key in names.items()}
+        languages = "general.languages"
+        facts["language"] = self._metadata.strings(languages) if languages in self._container.values else None
+        return {name: value for name, value in facts.items() if value}
+
     @property
     def has_tokenizer(self) -> bool:
         """Whether the file contains a tokenizer."""
