@@ -17,7 +17,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from kerasformer.errors import TokenizerError
+from kerasformer.errors import TokenizerError, tokenizer_errors
 from kerasformer.gguf.architecture import Metadata
 from kerasformer.gguf.splitting import GPT_2, SPLITTINGS, Splitting
 
@@ -74,11 +74,7 @@ class _Vocabulary:
         if len(set(self.tokens)) < len(self.tokens):
             seen: set[str] = set()
             double = next(token for token in self.tokens if token in seen or seen.add(token))  # type: ignore[func-returns-value]
-            raise TokenizerError(f"{_PREFIX}.tokens in {self.path} must be different. Received twice: {double!r:.100}")
-
-    @property
-    def path(self) -> Any:
-        return self.metadata.container.path
+            raise TokenizerError(f"{_PREFIX}.tokens must be different. Received twice: {double!r:.100}")
 
     @property
     def scores(self) -> list[float]:
@@ -89,8 +85,7 @@ class _Vocabulary:
         values = self.metadata.numbers(f"{_PREFIX}.{key}", *([] if given is None else [given]))
         if len(values) != len(self.tokens):
             raise TokenizerError(
-                f"{_PREFIX}.{key} in {self.path} must have a number for each of the {len(self.tokens)} tokens. "
-                f"Received: {len(values)}"
+                f"{_PREFIX}.{key} must have a number for each of the {len(self.tokens)} tokens. Received: {len(values)}"
             )
         return values
 
@@ -118,8 +113,7 @@ class _Vocabulary:
                     continue
             if not 0 <= index < len(self.tokens):
                 raise TokenizerError(
-                    f"{_PREFIX}.{key} in {self.path} must be the id of one of {len(self.tokens)} tokens. "
-                    f"Received: {index}"
+                    f"{_PREFIX}.{key} must be the id of one of {len(self.tokens)} tokens. Received: {index}"
                 )
             special[name] = self.tokens[index]
         return special
@@ -156,18 +150,15 @@ def files(metadata: Metadata, *, max_length: int | None, segments: bool, sentine
             f"{_PREFIX}.model in {metadata.container.path} is a kind of tokenizer that is unsupported. Expected one of "
             f"{', '.join(_KINDS)}. Received: {kind!r:.100}"
         )
-    defaults, vocabulary = _KINDS[kind], _Vocabulary(metadata, sentinels)
-    try:
+    defaults = _KINDS[kind]
+    with tokenizer_errors(f"the tokenizer in {metadata.container.path} cannot be used"):
+        vocabulary = _Vocabulary(metadata, sentinels)
         backend = defaults.build(vocabulary)
         special = vocabulary.special(defaults.ids)
         _add_tokens(backend, vocabulary, set(special.values()))
         begins = defaults.begins or (kind == "gpt2" and _splitting(metadata).begins)
         backend.post_processor = _template(backend, vocabulary, special, begins, defaults.ends, segments)
         content = backend.to_str()
-    except TokenizerError:
-        raise
-    except Exception as error:  # raised by `tokenizers` in various types
-        raise TokenizerError(f"the tokenizer in {metadata.container.path} cannot be used: {error}") from error
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
@@ -226,8 +217,7 @@ def _add_tokens(backend: tokenizers.Tokenizer, vocabulary: _Vocabulary, named: s
         (backend.add_special_tokens if group else backend.add_tokens)([t for t in tokens if t.special is group])
     if backend.get_vocab_size() != len(vocabulary.tokens):
         raise TokenizerError(
-            f"the tokenizer in {vocabulary.path} must have {len(vocabulary.tokens)} tokens. "
-            f"Received: {backend.get_vocab_size()}"
+            f"the tokenizer must have {len(vocabulary.tokens)} tokens. Received: {backend.get_vocab_size()}"
         )
 
 
@@ -278,7 +268,7 @@ def _splitting(metadata: Metadata) -> Splitting:
         return GPT_2
     if name not in SPLITTINGS:
         raise TokenizerError(
-            f"{_PREFIX}.pre in {metadata.container.path} names an unsupported way to split texts. Expected one of "
+            f"{_PREFIX}.pre names an unsupported way to split texts. Expected one of "
             f"{', '.join(sorted(SPLITTINGS))}. Received: {name!r:.100}"
         )
     return SPLITTINGS[name]
@@ -286,16 +276,16 @@ def _splitting(metadata: Metadata) -> Splitting:
 
 def _byte_level(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
     splitting = _splitting(vocabulary.metadata)
-    merges = []
+    ids, merges = vocabulary.ids(), []
     for merge in vocabulary.metadata.strings(f"{_PREFIX}.merges"):
         left, _, right = merge.partition(" ")
-        if not left or not right:
+        if left not in ids or right not in ids or left + right not in ids:
             raise TokenizerError(
-                f"{_PREFIX}.merges in {vocabulary.path} must be pairs of tokens with a space between them. "
-                f"Received: {merge!r:.100}"
+                f"{_PREFIX}.merges must be two tokens with a space between them, which together "
+                f"are a token. Received: {merge!r:.100}"
             )
         merges.append((left, right))
-    backend = tokenizers.Tokenizer(models.BPE(vocabulary.ids(), merges, ignore_merges=splitting.whole_words))
+    backend = tokenizers.Tokenizer(models.BPE(ids, merges, ignore_merges=splitting.whole_words))
     backend.pre_tokenizer = splitting.pre_tokenizer()
     backend.decoder = decoders.ByteLevel()
     return backend

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders
 
 from kerasformer import sources
 from kerasformer.chat_templates import read_templates
-from kerasformer.errors import InputError, TokenizerError
+from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.gguf import GgufCheckpoint, tokenizer_files
 from kerasformer.tokenization import backends, bertweet, ctrl, languages, m2m_100, marian, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
@@ -171,7 +171,7 @@ def _has_sides(folder: Path, settings: Settings) -> bool:
 
 
 def _from_json(path: Path) -> tokenizers.Tokenizer:
-    with backends.tokenizer_errors(f"{path} is not a readable tokenizer"):
+    with tokenizer_errors(f"{path} is not a readable tokenizer"):
         backend = tokenizers.Tokenizer.from_str(sources.inside(path.parent, path.name).read_text(encoding="utf-8"))
         check_rules(backend)
         # A template with undefined tokens fails only when it is used.
@@ -214,7 +214,7 @@ def _build(
     if kind == "bertweet":
         return family, bertweet.lookup(folder, build_settings)
     backend = backends.sentencepiece(paths[0], build_settings)
-    with backends.tokenizer_errors(f"{paths[0]} contains unsupported rules"):
+    with tokenizer_errors(f"{paths[0]} contains unsupported rules"):
         check_rules(backend)
     return family, backend
 

@@ -221,9 +221,9 @@ def vocabulary(size: int) -> dict[str, Any]:
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": [chr(0x100 + index) for index in range(size)],
+        "tokenizer.ggml.tokens": [*(chr(0x100 + index) for index in range(size - 1)), "Āā"],
         "tokenizer.ggml.token_type": [1] * size,
-        "tokenizer.ggml.merges": [f"{chr(0x101)} {chr(0x102)}"],
+        "tokenizer.ggml.merges": ["Ā ā"],
     }
 
 
