@@ -68,6 +68,15 @@ class Metadata:
         """Returns a value by its key without the architecture; see `get`."""
         return self.get(f"{self.architecture}.{key}", kind, default)
 
+    def size_of(self, key: str, default: Any = _REQUIRED) -> int:
+        """Returns a size by its key without the architecture, at least 1; see `get`."""
+        value: int = self.own(key, int, default)
+        if value < 1:
+            raise CheckpointError(
+                f"{self.architecture}.{key} in {self.container.path} must be at least 1. Received: {value}"
+            )
+        return value
+
     def strings(self, key: str) -> list[str]:
         """Returns a list of strings; see `get`."""
         return self._list(key, str, _REQUIRED)

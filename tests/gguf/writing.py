@@ -28,6 +28,7 @@ class Row:
         values: Settings of the file by their keys, from the configuration of the model.
         change: What the converter does to a tensor of this name.
         settings: Settings of the model that differ from those of the case, which llama.cpp takes for granted.
+        tokenizer: Kind of the tokenizer, which shows what an encoder is.
         in_transformers: Whether `transformers` reads the file, and reads it right.
     """
 
@@ -36,6 +37,7 @@ class Row:
     values: Callable[[Any], dict[str, Any]]
     change: Change = lambda name, array, config: array
     settings: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: str = "gpt2"
     in_transformers: bool = True
 
     def __str__(self) -> str:
@@ -136,6 +138,11 @@ def shifted(name: str, array: np.ndarray, config: Any) -> np.ndarray:
     return array + 1 if name.endswith("norm.weight") else array
 
 
+def chopped(name: str, array: np.ndarray, config: Any) -> np.ndarray:
+    """Removes the rows of positions before those of texts."""
+    return array[config.pad_token_id + 1 :] if "position_embeddings" in name else array
+
+
 def gemma(config: Any) -> dict[str, Any]:
     """The settings of Gemma 3."""
     return {**gated(config), "attention.sliding_window": config.sliding_window}
@@ -211,7 +218,9 @@ ROWS = (
     Row("phi2", "phi", _PHI, in_transformers=False),
     Row("t5", "t5", t5, settings=_OF_T5, in_transformers=False),
     Row("t5", "umt5", t5, settings=_OF_T5, in_transformers=False),
-    Row("bert", "bert", encoder, settings={"hidden_act": "gelu"}, in_transformers=False),
+    Row("bert", "bert", encoder, settings={"hidden_act": "gelu"}, tokenizer="bert", in_transformers=False),
+    Row("bert", "roberta", encoder, chopped, in_transformers=False),
+    Row("bert", "xlm-roberta", encoder, chopped, tokenizer="t5", in_transformers=False),
     Row("modern-bert", "modernbert", modernbert, in_transformers=False),
 )  # fmt: skip
 
@@ -305,7 +314,7 @@ def write_model(row: Row, model: Any, path: Path) -> Path:
         values |= {"rope.scaling.type": "linear", "rope.scaling.factor": rope["factor"]}
     ids = {key: getattr(config, f"{name}_token_id", None) for key, name in _IDS.items()}
     own = {key: index for key, index in ids.items() if isinstance(index, int)}
-    tokens = vocabulary(config.vocab_size) | ({"tokenizer.ggml.model": "bert"} if row.architecture == "bert" else {})
+    tokens = {**vocabulary(config.vocab_size), "tokenizer.ggml.model": row.tokenizer}
     return write(path, row.architecture, {**values, **tokens, **own}, tensors)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kerasformer.errors import CheckpointError
 from kerasformer.gguf.architecture import Metadata, Settings
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -25,7 +26,12 @@ def sizes(metadata: Metadata, names: Mapping[str, str] | None = None) -> Setting
         metadata: The file.
         names: Names in `config.json` that differ from the usual ones.
     """
-    own = {(names or {}).get(name, name): metadata.own(key, int) for name, key in _SIZES.items()}
+    own = {(names or {}).get(name, name): metadata.size_of(key) for name, key in _SIZES.items()}
+    if metadata.size_of("block_count") > len(metadata.container.tensors):
+        raise CheckpointError(
+            f"{metadata.architecture}.block_count in {metadata.container.path} must be at most "
+            f"{len(metadata.container.tensors)}, the number of all tensors. Received: {metadata.size_of('block_count')}"
+        )
     # The table may have more rows than the tokenizer has tokens, and the key of its size is new.
     metadata.own("vocab_size", int, 0)
     return {
@@ -37,15 +43,13 @@ def sizes(metadata: Metadata, names: Mapping[str, str] | None = None) -> Setting
 
 def head_size(metadata: Metadata) -> int:
     """Returns the size of a head of queries and keys, which is also that of values."""
-    default = metadata.own("embedding_length", int) // max(metadata.own("attention.head_count", int), 1)
-    size: int = metadata.own("attention.key_length", int, default)
-    return size
+    default = metadata.size_of("embedding_length") // metadata.size_of("attention.head_count")
+    return metadata.size_of("attention.key_length", max(default, 1))
 
 
 def key_value_heads(metadata: Metadata) -> int:
     """Returns the number of heads of keys and values."""
-    heads: int = metadata.own("attention.head_count_kv", int, metadata.own("attention.head_count", int))
-    return heads
+    return metadata.size_of("attention.head_count_kv", metadata.size_of("attention.head_count"))
 
 
 def layer_types(metadata: Metadata, interval: int, *, full_first: bool) -> list[str]:
