@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,9 @@ def rope_parameters(metadata: Metadata, head_dim: int, *, partial: bool = False)
     rope: Settings = {"rope_type": "default", "rope_theta": metadata.own("rope.freq_base", float, _BASE)}
     size = metadata.own("rope.dimension_count", int, head_dim)
     if partial:
-        rope["partial_rotary_factor"] = size / head_dim
+        # The size is the product with the size of a head, rounded down: 30 / 44 * 44 is less than 30.
+        share = size / head_dim
+        rope["partial_rotary_factor"] = share if int(head_dim * share) == size else math.nextafter(share, 1.0)
     elif size != head_dim:
         raise CheckpointError(
             f"{metadata.architecture}.rope.dimension_count in {metadata.container.path} must be the size of a head, "
