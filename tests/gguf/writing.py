@@ -211,7 +211,8 @@ ROWS = (
     Row("qwen2", "qwen2", gated),
     Row("qwen3", "qwen3", gated, in_transformers=False),
     Row("gemma3", "gemma3", gemma, shifted, _OF_GEMMA, in_transformers=False),
-    Row("gpt2", "gpt2", _GPT_2, transposed),
+    # `transformers` takes the default for the number of positions.
+    Row("gpt2", "gpt2", _GPT_2, transposed, {"n_positions": 1024}),
     Row("starcoder", "gpt_bigcode", lambda config: {**_GPT_2(config), **_MULTI_QUERY}, in_transformers=False),
     Row("gptneox", "gpt_neox", _NEOX, separated, in_transformers=False),
     Row("bloom", "bloom", _BLOOM, separated),
