@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import EllipsisType, ModuleType
 from typing import Any
 
@@ -77,6 +78,25 @@ class TokenizerError(KerasformerError, ValueError):
 
 class ChatTemplateError(KerasformerError, ValueError):
     """A chat template that is missing, damaged or exceeds a limit, or a conversation that it refuses."""
+
+
+@contextmanager
+def tokenizer_errors(problem: str) -> Iterator[None]:
+    """Converts errors of the library `tokenizers`, such as for damaged files, to a `TokenizerError`.
+
+    It raises plain `Exception`s or panics with a `BaseException` whose class cannot be imported.
+
+    Args:
+        problem: Start of the error message.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise TokenizerError(f"{problem}: {error}") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"{problem}: {error}") from error
 
 
 class CapacityError(KerasformerError, ValueError):

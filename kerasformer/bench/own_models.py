@@ -26,7 +26,9 @@ _RUNTIMES = {
 
 
 def size_mb(folder: Path) -> float:
-    """Returns the size of the weight files in a folder, in 10^6 bytes."""
+    """Returns the size of the weight files in a folder, or of a GGUF file, in 10^6 bytes."""
+    if sources.is_gguf(folder):
+        return folder.stat().st_size / 1e6
     return sum(path.stat().st_size for path in folder.rglob("*") if path.name.endswith(_WEIGHTS)) / 1e6
 
 
@@ -34,7 +36,7 @@ class Source:
     """A bundle in its runtime, or a checkpoint or preset in Keras; implements `Subject`.
 
     Args:
-        source: Bundle, checkpoint folder, preset or hub id.
+        source: Bundle, checkpoint folder, GGUF file, preset or hub id.
         streams: Whether answers are generated as streams, so that the time of each token is known.
 
     Raises:

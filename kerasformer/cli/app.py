@@ -103,13 +103,15 @@ def info(source: Source, as_json: Json = False) -> None:
     No weights are loaded.
     """
     from kerasformer import bundle, sources
+    from kerasformer.gguf import checkpoint_files
 
     folder = sources.resolve(source)
     if sources.kind(folder) == "bundle":
         manifest = bundle.read(folder)
         content, rows = asdict(manifest), [[*row] for row in bundle.Bundle(folder).rows()]
     else:
-        content = sources.read_json(sources.inside(folder, "config.json"))
+        with checkpoint_files(folder) as files:
+            content = sources.read_json(sources.inside(files, "config.json"))
         rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in content.items()]
     if as_json:
         print_json(content)
@@ -140,10 +142,12 @@ command(
     "tail -f queue.txt | kerasformer run out --jsonl",
     'kerasformer run story-gpt2 "Once upon a time" --stream --top-p 0.9 --seed 1',
     'kerasformer run story-gpt2 "The weather: " --choice fair --choice foul --set do_sample=true',
+    'kerasformer run SmolLM2-135M-Instruct.Q8_0.gguf "The capital of France is"',
     'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
 )(run)
 command(
     "kerasformer chat path/to/chat-model",
+    "kerasformer chat SmolLM2-135M-Instruct.Q8_0.gguf",
     'kerasformer chat out --system "Answer in one sentence." --temperature 0.7 --seed 1',
     "cat questions.txt | kerasformer chat out",
 )(chat)

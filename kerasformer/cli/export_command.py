@@ -61,7 +61,9 @@ def _with_recipes(models: dict[str, list[str]]) -> list[str]:
 
 
 def export(
-    source: Annotated[str, typer.Argument(help="A checkpoint folder, preset or hub id.", autocompletion=preset_names)],
+    source: Annotated[
+        str, typer.Argument(help="A checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
+    ],
     destination: Annotated[Path, typer.Argument(help="Folder to write.")],
     format: Annotated[
         str | None,
