@@ -1,8 +1,9 @@
 """Exports a model to several bundles: `python -P benchmarks/exports.py SOURCE FOLDER [any] < VARIANTS`.
 
-`VARIANTS` is a JSON object that maps names of bundles to arguments of `kerasformer.export.export`. With `any`, quantized
-bundles are written whatever their fidelity is, as it must be with random weights. The script does not
-use other files of this repository, so that any Python can run it with its installed version of kerasformer.
+`VARIANTS` is a JSON object that maps names of bundles to arguments of `kerasformer.export.export`. With `any`, the
+fidelity of quantized bundles has no limits: with random weights, the best logit is hardly larger than the next. The
+script does not use other files of this repository, so that any Python can run it with its installed version of
+kerasformer.
 """
 
 from __future__ import annotations

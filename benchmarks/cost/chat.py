@@ -12,8 +12,8 @@ import numpy as np
 
 import kerasformer as kf
 from benchmarks.cost.bundles import Candidate
-from benchmarks.cost.llama_cpp import LlamaCpp
 from benchmarks.cost.llama_cpp import REFERENCE as LLAMA_CPP_REFERENCE
+from benchmarks.cost.llama_cpp import LlamaCpp
 from kerasformer.decoding import PrefixCache
 
 PROMPTS = Path(__file__).with_name("chat_prompts.json")

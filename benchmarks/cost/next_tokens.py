@@ -16,7 +16,7 @@ import numpy as np
 import kerasformer as kf
 from benchmarks.cost.bundles import Candidate
 
-COLUMNS = ("MB", "KL", "99 % of KL", "same top token", "perplexity")
+COLUMNS = ("KL", "99 % of KL", "same top token", "perplexity")
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,14 @@ class Figures:
     same: float
     perplexity: float
 
-    def cells(self, title: str, megabytes: float, plain: float) -> str:
-        """Returns a row of a table; `plain` is the perplexity in float32."""
-        change = self.perplexity / plain - 1
-        figures = f"{self.divergence:.4f} | {self.percentile:.3f} | {self.same:.1%} | {self.perplexity:.2f}"
-        return f"| {title} | {megabytes:.1f} | {figures} ({change:+.1%}) |"
+    def cells(self, plain: Figures | None = None) -> list[str]:
+        """Returns the cells of a table below `COLUMNS`; `plain` are the figures in float32."""
+        perplexity = f"{self.perplexity:.2f}"
+        if plain is None:
+            return ["", "", "", perplexity]
+        change = self.perplexity / plain.perplexity - 1
+        figures = [f"{self.divergence:.4f}", f"{self.percentile:.3f}", f"{self.same:.1%}"]
+        return [*figures, f"{perplexity} ({change:+.1%})"]
 
 
 def read_text(path: Path, characters: int) -> str:
@@ -88,6 +91,18 @@ def log_probabilities(engine: Any, rows: Sequence[Row]) -> np.ndarray:
     return normalized(np.stack(logits))
 
 
+def pairs(tokenizer: Any, texts: Sequence[tuple[str, str]], start: int) -> list[Row]:
+    """Returns what an encoder-decoder reads for texts and their references.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        texts: Texts and references.
+        start: Id that the decoder reads first.
+    """
+    rows = [[np.array(tokenizer.encode(text), "int32") for text in pair] for pair in texts]
+    return [Row(text, np.append(np.int32(start), target[:-1]), target) for text, target in rows]
+
+
 def normalized(logits: np.ndarray) -> np.ndarray:
     """Returns log-probabilities."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
@@ -102,7 +117,12 @@ class Comparison:
         reference: The bundle in float32.
         rows: What is read.
         threads: Number of CPU threads.
+
+    Attributes:
+        plain: Figures of the bundle in float32.
     """
+
+    columns = COLUMNS
 
     def __init__(self, task: str, reference: Candidate, rows: Sequence[Row], threads: int | None) -> None:
         self._task, self._rows, self._threads = task, rows, threads
@@ -111,9 +131,13 @@ class Comparison:
         self._reference = reference.stored("log-probabilities", inputs, lambda: self._of(reference))
         self.plain = self._figures(self._reference)
 
-    def of(self, candidate: Candidate) -> Figures:
+    def figures(self, candidate: Candidate) -> Figures:
         """Returns the figures of a bundle."""
         return self._figures(self._of(candidate))
+
+    def cells(self, candidate: Candidate) -> list[str]:
+        """Returns the row of a table for a bundle."""
+        return self.figures(candidate).cells(self.plain)
 
     def _of(self, candidate: Candidate) -> np.ndarray:
         pipe = kf.pipeline(self._task, candidate.folder, num_threads=self._threads)
