@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.cost import chat, llama_cpp
-from benchmarks.cost.bundles import RUNTIMES, Settings
+from benchmarks.cost.bundles import NEAREST, RUNTIMES, Settings
 from benchmarks.cost.embeddings import Embeddings
 from benchmarks.cost.llama_cpp import LlamaCpp
 from benchmarks.cost.models import MODELS, Texts
@@ -100,7 +100,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("data", type=Path, help="folder of the texts")
     parser.add_argument("out", type=Path, help="folder of the bundles, which are kept")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="all by default")
-    parser.add_argument("--recipes", nargs="*", choices=RECIPES, default=["int8", "int8_weights", "int4"])
+    rounded = f"{', '.join(RECIPES)}; with {NEAREST} after the name, rounded to the nearest value"
+    parser.add_argument("--recipes", nargs="*", default=["int8", "int8_weights", "int4"], help=rounded)
     parser.add_argument("--formats", nargs="*", choices=RUNTIMES, default=list(RUNTIMES))
     parser.add_argument("--bundles", nargs="*", type=Path, default=[], help="further bundles of the model")
     parser.add_argument("--fresh", action="store_true", help="export the quantized bundles again")

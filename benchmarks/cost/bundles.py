@@ -20,6 +20,9 @@ RUNTIMES = {"tflite": "LiteRT", "onnx": "ONNX Runtime"}
 REFERENCE = "onnx-none"
 """Name of the bundle in float32 that the others are compared with; exports hold it within 1e-4 of the Keras model."""
 
+NEAREST = "-nearest"
+"""Suffix of the name of a recipe whose weights are rounded to the nearest value."""
+
 
 @dataclass(frozen=True)
 class Candidate:
@@ -63,7 +66,7 @@ class Settings:
 
     Attributes:
         out: Folder of the bundles; each model has a folder in it.
-        recipes: Names of recipes.
+        recipes: Names of recipes, with the suffix `NEAREST` or without.
         formats: Names of formats.
         fresh: Whether to export bundles again, except those in float32.
         threads: Number of CPU threads; by default that of the runtimes.
@@ -98,10 +101,12 @@ class Settings:
         script = Path(__file__).parent.with_name("exports.py")
         for name in names:
             folder = self.out / model / name
-            form, recipe = name.split("-")
+            form, recipe = name.split("-", 1)
             if not (folder / MANIFEST).exists() or (self.fresh and recipe != "none"):
                 command = [sys.executable, "-P", str(script), str(source), str(self.out / model), "any"]
-                variants = json.dumps({name: {"format": form, "quantize": recipe, **options}})
+                arguments = {"format": form, "quantize": recipe.removesuffix(NEAREST), **options}
+                arguments |= {"rounding": "nearest"} if recipe.endswith(NEAREST) else {}
+                variants = json.dumps({name: arguments})
                 # In a process of its own, which frees the memory of the export and may fail.
                 done = subprocess.run(command, input=variants, text=True, env=quiet_environment())
                 if done.returncode:
