@@ -34,6 +34,7 @@ from benchmarks.cost.embeddings import Embeddings
 from benchmarks.cost.llama_cpp import LlamaCpp
 from benchmarks.cost.models import MODELS, Texts
 from benchmarks.cost.next_tokens import Comparison
+from kerasformer.errors import InputError
 from kerasformer.export.quantization.recipes import RECIPES
 
 
@@ -60,7 +61,7 @@ def main() -> None:
             continue
         try:
             measurement = model.measurement(reference, texts)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, InputError) as error:
             print(f"\n{name} is left out: {error}", file=sys.stderr)
             continue
         columns = ("MB", *measurement.columns)

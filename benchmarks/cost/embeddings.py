@@ -61,7 +61,7 @@ class Embeddings:
         names = [each.name for each in session.get_inputs()]
 
         def encode(texts: list[str]) -> np.ndarray:
-            encoded: Any = self._tokenizer(texts, truncation=True, max_length=256)
+            encoded: Any = self._tokenizer(texts, truncation=True)
             mask = np.asarray(encoded["attention_mask"], "int64")
             inputs = {name: np.asarray(encoded.get(name, mask * 0), "int64") for name in names}
             states = session.run(None, inputs)[0]

@@ -85,7 +85,10 @@ def _smollm2(reference: Candidate, texts: Texts) -> Measurement:
 def _stories(reference: Candidate, texts: Texts) -> Measurement:
     """Measures windows of the parts of all books that were not used in training."""
     read_books = runpy.run_path(str(PRESETS / "story-gpt2" / "train.py"))["read_books"]
-    _, parts = read_books(texts.data / "books")
+    folder = texts.data / "books"
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no {folder}")
+    _, parts = read_books(folder)
     tokenizer, each = kf.tokenizer(reference.folder), math.ceil(texts.rows / len(parts))
     rows = [row for part in parts for row in next_tokens.windows(tokenizer, part, texts.length, each)]
     return next_tokens.Comparison("text-generation", reference, rows, texts.threads)
