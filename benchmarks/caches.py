@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import kerasformer as kf
-from benchmarks.quality import normalized
+from benchmarks.cost.next_tokens import normalized
 from kerasformer.bundle import Bundle
 from kerasformer.runtime import open_engine
 

@@ -1,7 +1,9 @@
-"""Exports a model to several bundles: `python -P benchmarks/exports.py SOURCE FOLDER [random] < VARIANTS`.
+"""Exports a model to several bundles: `python -P benchmarks/exports.py SOURCE FOLDER [any] < VARIANTS`.
 
-`VARIANTS` is a JSON object that maps names of bundles to arguments of `kerasformer.export.export`. The script does not
-use other files of this repository, so that any Python can run it with its installed version of kerasformer.
+`VARIANTS` is a JSON object that maps names of bundles to arguments of `kerasformer.export.export`, and optionally
+`rounding` of the recipe. With `any`, the fidelity of quantized bundles has no limits: with random weights, the best
+logit is hardly larger than the next. The script does not use other files of this repository, so that any Python can run
+it with its installed version of kerasformer.
 """
 
 from __future__ import annotations
@@ -17,12 +19,13 @@ from kerasformer.export import export, recipe
 
 def main() -> None:
     """Exports all variants of a model."""
-    source, folder, *random = sys.argv[1:]
+    source, folder, *any_fidelity = sys.argv[1:]
     model = zoo.load(source)
     for name, arguments in json.load(sys.stdin).items():
         settings = recipe(arguments.pop("quantize"))
-        if random and not settings.exact:  # with random weights, the best logit is hardly larger than the next
-            settings = dataclasses.replace(settings, min_agreement=0.0, tolerance=10.0)
+        settings = dataclasses.replace(settings, rounding=arguments.pop("rounding", settings.rounding))
+        if any_fidelity and not settings.exact:
+            settings = dataclasses.replace(settings, min_agreement=0.0, min_cosine=0.0, tolerance=10.0)
         print(f"{folder}: export {name}", file=sys.stderr, flush=True)
         export(model, Path(folder) / name, quantize=settings, overwrite=True, progress=False, **arguments)
 

@@ -67,7 +67,7 @@ def export_all(subject: str, options: argparse.Namespace) -> None:
     }
     if variants:
         script = Path(__file__).with_name("exports.py")
-        arguments = [source, folder, "random"] if shape else [subject, folder]
+        arguments = [source, folder, "any"] if shape else [subject, folder]
         command = [options.python, "-P", *map(str, (script, *arguments))]
         subprocess.run(command, input=json.dumps(variants), text=True, check=True, env=installed_package())
 

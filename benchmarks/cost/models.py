@@ -1,0 +1,121 @@
+"""The compared models: where they come from, and what is measured on which texts."""
+
+from __future__ import annotations
+
+import math
+import runpy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+import kerasformer as kf
+from benchmarks.cost import next_tokens
+from benchmarks.cost.bundles import Candidate
+from benchmarks.cost.embeddings import Embeddings
+from benchmarks.cost.labels import Labels
+from benchmarks.cost.text_to_text import TextToText
+from kerasformer.evaluation import Example, read_parallel
+
+PRESETS = Path(__file__).parents[2] / "zoo" / "presets"
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the models read.
+
+    Attributes:
+        data: Folder of the texts.
+        text: Text for `smollm2`; WikiText-2 by default.
+        rows: Number of windows of a text.
+        length: Tokens of a window.
+        limit: Maximum number of texts of the other tasks; all by default.
+        threads: Number of CPU threads.
+    """
+
+    data: Path
+    text: Path | None
+    rows: int
+    length: int
+    limit: int | None
+    threads: int | None
+
+    def read(self) -> str:
+        """Returns the text for `smollm2`."""
+        path = self.text or self.data / "wikitext2_valid_test" / "wiki.test.raw.gz"
+        return next_tokens.read_text(path, 12 * self.length * self.rows)
+
+
+class Measurement(Protocol):
+    """What is measured on the bundles of one model.
+
+    Attributes:
+        columns: Titles of the columns of its table.
+    """
+
+    columns: Sequence[str]
+
+    def cells(self, candidate: Candidate) -> list[str]:
+        """Returns the row of a bundle."""
+        ...
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model.
+
+    Attributes:
+        measurement: Creates the measurement, from the bundle in float32.
+        preset: Whether the model ships with the package.
+        options: Keywords of its export.
+    """
+
+    measurement: Callable[[Candidate, Texts], Measurement]
+    preset: bool = False
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def _smollm2(reference: Candidate, texts: Texts) -> Measurement:
+    rows = next_tokens.windows(kf.tokenizer(reference.folder), texts.read(), texts.length, texts.rows)
+    return next_tokens.Comparison("text-generation", reference, rows, texts.threads)
+
+
+def _stories(reference: Candidate, texts: Texts) -> Measurement:
+    """Measures windows of the parts of all books that were not used in training."""
+    read_books = runpy.run_path(str(PRESETS / "story-gpt2" / "train.py"))["read_books"]
+    folder = texts.data / "books"
+    if not folder.is_dir():
+        raise FileNotFoundError(f"there is no {folder}")
+    _, parts = read_books(folder)
+    tokenizer, each = kf.tokenizer(reference.folder), math.ceil(texts.rows / len(parts))
+    rows = [row for part in parts for row in next_tokens.windows(tokenizer, part, texts.length, each)]
+    return next_tokens.Comparison("text-generation", reference, rows, texts.threads)
+
+
+def _summaries(reference: Candidate, texts: Texts) -> Measurement:
+    """Measures descriptions of packages, chosen as in the training of the preset."""
+    read_pairs = runpy.run_path(str(PRESETS / "summarizer-t5" / "train.py"))["read_pairs"]
+    pairs = read_pairs(texts.data / "debian" / "Translation-en")
+    np.random.default_rng(1).shuffle(pairs)
+    examples = [Example(str(text), [str(summary)]) for text, summary in pairs[: texts.limit or 400]]
+    return TextToText("summarization", "rougeL", reference, examples, texts.threads)
+
+
+def _translations(reference: Candidate, texts: Texts) -> Measurement:
+    source, target = (texts.data / "multi30k" / f"test_2016_flickr.{language}.gz" for language in ("en", "de"))
+    examples = read_parallel(source, [target])[: texts.limit]
+    return TextToText("translation", "bleu", reference, examples, texts.threads)
+
+
+MODELS = {
+    "smollm2": Model(_smollm2),
+    "story-gpt2": Model(_stories, preset=True),
+    "minilm": Model(lambda reference, texts: Embeddings(reference, texts.data, texts.limit, texts.threads)),
+    "sentiment-bert": Model(
+        lambda reference, texts: Labels(reference, texts.data, texts.limit, texts.threads), preset=True
+    ),
+    "summarizer-t5": Model(_summaries, preset=True),
+    "translator": Model(_translations, options={"task": "translation", "capacity": 64}),
+}
