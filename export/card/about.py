@@ -29,6 +29,7 @@ _RUNS_ON = {
 _ACTIVATIONS = {
     "float": "computes in float32",
     "dynamic": "quantizes activations to int8 at run time",
+    "fast": "quantizes activations to int8 in the fastest way of the runtime",
     "static": "quantizes activations to int8 with scales that were measured beforehand",
 }
 

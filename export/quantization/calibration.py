@@ -82,7 +82,7 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
 
     Args:
         calibration: Result of `calibrate`.
-        recipe: The recipe of the file. Only dynamic activations are scaled, and not those of products with int4
+        recipe: The recipe of the file. Static activations are not scaled, and not those of products with int4
             kernels: four bits are too coarse for kernels with wider ranges.
         kernels: Kernels that are multiplied with the same input: the shape of each, by its path.
 
@@ -94,7 +94,7 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     channels = [calibration[path].channels if path in calibration else None for path in kernels]
     found = [values for values in channels if values is not None]
     storages = {recipe.storage(path, shape) for path, shape in kernels.items()}
-    if recipe.activations != "dynamic" or len(found) < len(channels) or "int4" in storages:
+    if recipe.activations not in ("dynamic", "fast") or len(found) < len(channels) or "int4" in storages:
         return None
     largest = np.max(found, axis=0)
     # A channel that is almost always 0 would get a scale that overflows for other texts.
