@@ -30,6 +30,7 @@ _GPU_EFFECTS = {"wrong": "other results", "unsupported": "left to the CPU, or an
 _ACTIVATIONS = {
     "float": "computes in float32",
     "dynamic": "quantizes activations to int8 at run time",
+    "fast": "quantizes activations to int8 in the fastest way of the runtime",
     "static": "quantizes activations to int8 with scales that were measured beforehand",
 }
 

@@ -92,7 +92,7 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
 
     Args:
         calibration: Result of `calibrate`.
-        recipe: The recipe of the file. Only dynamic activations are scaled, and not those of products with int4
+        recipe: The recipe of the file. Static activations are not scaled, and not those of products with int4
             kernels: four bits are too coarse for kernels with wider ranges. Kernels that were rounded beforehand belong
             to inputs that are not scaled.
         kernels: Kernels that are multiplied with the same input: the shape of each, by its path.
@@ -106,7 +106,8 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     found = [values for values in channels if values is not None]
     rounded = any(calibration[path].rounded for path in kernels if path in calibration)
     storages = {recipe.storage(path, shape) for path, shape in kernels.items()}
-    if recipe.activations != "dynamic" or len(found) < len(channels) or "int4" in storages or rounded:
+    scaled = recipe.activations in ("dynamic", "fast")
+    if not scaled or len(found) < len(channels) or "int4" in storages or rounded:
         return None
     largest = np.max(found, axis=0)
     # A channel that is almost always 0 would get a scale that overflows for other texts.
