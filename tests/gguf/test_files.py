@@ -189,7 +189,7 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Path], type[KerasformerError], str]]
         r"shape of model.layers.0.mlp.up_proj.weight: expected \(64, 32\), received \(64, 16\)",
     ),
     "odd rows": (
-        lambda path: llama(path, {"attention.head_count": 3}), CheckpointError, r"q_proj.weight: expected \(30, 32\)",
+        lambda path: llama(path, {"attention.key_length": 6}), CheckpointError, r"q_proj.weight: expected \(24, 32\)",
     ),
     "integers": (
         lambda path: llama(path, changes={"output_norm.weight": np.ones(32, "int32")}), CheckpointError,
