@@ -285,8 +285,8 @@ RULES = (
     Rule(
         "beyond-16-bit-floats",
         "wrong",
-        "a number beyond ±65,504 is infinite in 16-bit floats, in which the delegate computes by default, and NaN times "
-        "0; masks are such numbers",
+        "a number beyond ±65,504 is infinite in 16-bit floats, in which the delegate computes by default, and NaN "
+        "times 0; masks are such numbers",
         "google-ai-edge/LiteRT#9249",
         _beyond_halves,
     ),
