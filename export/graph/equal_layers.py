@@ -5,7 +5,7 @@ Tracing a layer takes far longer than calling a function. Converters inline the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, MutableMapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -122,7 +122,7 @@ class EqualLayers:
         """Returns a key of a value by which unknown objects equal only themselves."""
         if value is None or isinstance(value, bool | int | float | str):
             return type(value), value
-        if is_dataclass(value) and type(value).__hash__ and not isinstance(value, Visibility):
+        if is_dataclass(value) and isinstance(value, Hashable) and not isinstance(value, Visibility):
             try:
                 return type(value), hash(value), value
             except TypeError:

@@ -62,7 +62,9 @@ class Metadata:
                 f"{key} in {self.container.path} must be of type {kind.__name__}. Received: {value!r:.200}"
             )
         # The shortest decimal with the same float32: 1e-05 rather than 9.999999747378752e-06.
-        return float(str(np.float32(value))) if kind is float else value
+        if kind is float:
+            value = float(str(np.float32(value)))
+        return value
 
     def own(self, key: str, kind: type, default: Any = _REQUIRED) -> Any:
         """Returns a value by its key without the architecture; see `get`."""

@@ -217,9 +217,9 @@ class _Rewriting:
             self._emit("RESHAPE", [before], [self._result(result)])
 
     def _transpose(self, op: Any) -> None:
-        order = self._value(int(op.inputs[1]))
-        missing = _RANK - len(order)
-        order = [*range(missing), *(int(axis) + missing for axis in order)]
+        given = self._value(int(op.inputs[1]))
+        missing = _RANK - len(given)
+        order = [*range(missing), *(int(axis) + missing for axis in given)]
         self._append(op, [self._computed(op.inputs[0]), self._constant(order)], [self._result(op.outputs[0])])
 
     def _reduce(self, op: Any) -> None:
