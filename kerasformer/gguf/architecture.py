@@ -63,7 +63,7 @@ class Metadata:
             )
         # The shortest decimal with the same float32: 1e-05 rather than 9.999999747378752e-06.
         if kind is float:
-            value = float(str(np.float32(value)))
+            value = float(str(np.float32(value)))  # type: ignore[arg-type]
         return value
 
     def own(self, key: str, kind: type, default: Any = _REQUIRED) -> Any:
