@@ -50,7 +50,7 @@ from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.auto import choose
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.export.quantization.calibration import calibrate
-from kerasformer.export.quantization.layouts import four_bit_kernels
+from kerasformer.export.quantization.layouts import calibrated_kernels
 from kerasformer.export.quantization.recipes import Recipe, recipe_line
 from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
@@ -287,12 +287,12 @@ def _measures_ranges(recipe: Recipe | Auto, model: PretrainedModel) -> bool:
 
 
 def _calibrate(builder: BundleBuilder, recipe: Recipe | Auto, texts: list[str] | None) -> None:
-    """Measures the ranges of activations and rounds kernels to four bits."""
+    """Measures the ranges of activations and rounds kernels."""
     job = builder.job
     builder.report("calibrate", 0, 0)
     passages = read_texts(texts)
     layout = builder.format.layout(job.profile, job.opset)
-    kernels = {} if isinstance(recipe, Auto) else four_bit_kernels(job.model, recipe, layout)
+    kernels = {} if isinstance(recipe, Auto) else calibrated_kernels(job.model, recipe, layout)
     builder.calibration = calibrate(
         job.model, passages, lambda done, total: builder.report("calibrate", done, total), kernels
     )

@@ -3,7 +3,7 @@
 Static activations are rounded in these ranges. Dynamic ones are rounded in the range of each token, which a few
 channels of a norm's output may make so wide that all others are rounded coarsely. Products of such an input are
 therefore computed as `(x * s) @ (kernel / s)`, with a scale `s` for each channel that brings their ranges closer
-together. Kernels are rounded to four bits with the inputs of their products, see `compensation`.
+together. Kernels are rounded with the inputs of their products, see `compensation`.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Ranges:
 
 
 @dataclass(frozen=True, eq=False)
-class FourBitKernel:
-    """A kernel that is rounded to four bits with the inputs of its products.
+class CalibratedKernel:
+    """A kernel that is rounded with the inputs of its products.
 
     Attributes:
         value: Function that returns the values, float32 `(N, K)`.
@@ -132,7 +132,7 @@ def calibrate(
     model: PretrainedModel,
     texts: Sequence[str],
     progress: CountProgress | None = None,
-    kernels: Mapping[str, FourBitKernel] | None = None,
+    kernels: Mapping[str, CalibratedKernel] | None = None,
 ) -> Calibration:
     """Measures the ranges while the Keras model reads texts and its own continuations of them.
 
@@ -141,7 +141,7 @@ def calibrate(
         texts: Texts of the kind that the model is used for.
         progress: Called with the number of texts read and their total. The model reads the texts several times if the
             moments of the inputs of `kernels` do not fit into memory at once.
-        kernels: Kernels to round to four bits, by path; none by default.
+        kernels: Kernels to round, by path; none by default.
 
     Returns:
         Ranges of every kernel that a product used.
@@ -172,7 +172,7 @@ def calibrate(
 
 
 def _same_inputs(
-    model: PretrainedModel, arrays: Passages, kernels: Mapping[str, FourBitKernel]
+    model: PretrainedModel, arrays: Passages, kernels: Mapping[str, CalibratedKernel]
 ) -> list[tuple[str, ...]]:
     """Returns groups of kernels that are rounded with the same moments to the same grid, in the order of their use.
 
@@ -272,7 +272,7 @@ def _measured(
 
 
 def _in_threads(
-    kernels: Mapping[str, FourBitKernel], groups: Sequence[tuple[str, ...]], sums: dict[str, _Moments]
+    kernels: Mapping[str, CalibratedKernel], groups: Sequence[tuple[str, ...]], sums: dict[str, _Moments]
 ) -> Iterator[list[RoundedKernel]]:
     """Yields the rounded kernels of each group, whose moments are taken from `sums`.
 
@@ -287,7 +287,7 @@ def _in_threads(
         )
 
 
-def _rounded(kernels: Sequence[FourBitKernel], moments: np.ndarray) -> list[RoundedKernel]:
+def _rounded(kernels: Sequence[CalibratedKernel], moments: np.ndarray) -> list[RoundedKernel]:
     """Rounds the kernels of a group with the moments of their inputs, which are changed."""
     first = kernels[0]
     if first.table:  # an error of each weight costs as much in a lookup as in the product, on average

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kerasformer.export.quantization.calibration import FourBitKernel
+from kerasformer.export.quantization.calibration import CalibratedKernel
 from kerasformer.export.quantization.compensation import Grid
 from kerasformer.export.quantization.model_matrices import ModelMatrix, matrices
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe
@@ -35,7 +35,7 @@ class Layout(Protocol):
         ...
 
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
-        """Returns the values of four bits that a kernel is rounded to; `None` without products or four bits."""
+        """Returns the values that a kernel is rounded to with calibration texts; `None` if it is rounded to the nearest."""
         ...
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
@@ -57,8 +57,8 @@ def num_bytes(model: PretrainedModel, parts: Sequence[ModelMatrix], recipe: Reci
     return rest + sum(layout.num_bytes(part, recipe) for part in parts)
 
 
-def four_bit_kernels(model: PretrainedModel, recipe: Recipe, layout: Layout) -> dict[str, FourBitKernel]:
-    """Returns the kernels that a recipe rounds to four bits with calibration texts, by path.
+def calibrated_kernels(model: PretrainedModel, recipe: Recipe, layout: Layout) -> dict[str, CalibratedKernel]:
+    """Returns the kernels that a recipe rounds with calibration texts, by path.
 
     Args:
         model: Any model of the zoo.
@@ -69,5 +69,5 @@ def four_bit_kernels(model: PretrainedModel, recipe: Recipe, layout: Layout) -> 
         return {}
     grids = {part: layout.grid(part, recipe) for part in matrices(model)}
     return {
-        part.path: FourBitKernel(part.value, part.rows[1], grid, part.table) for part, grid in grids.items() if grid
+        part.path: CalibratedKernel(part.value, part.rows[1], grid, part.table) for part, grid in grids.items() if grid
     }

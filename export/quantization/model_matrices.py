@@ -61,7 +61,7 @@ class ModelMatrix:
 
     @property
     def rounded(self) -> RoundedKernel | None:
-        """The kernel in four bits, if it was rounded beforehand."""
+        """The kernel, if it was rounded beforehand."""
         return None if self.ranges is None else self.ranges.rounded
 
     def calibration(self) -> Calibration:

@@ -50,7 +50,7 @@ class Recipe:
             `"*/layer_0/*"` has that storage type. The first match counts; `weights` and `tables` apply to the rest.
         min_cosine: Smallest permitted mean cosine similarity of embeddings with those of the Keras model, which decides
             instead of the agreement for models for sentence-similarity.
-        rounding: How kernels are rounded to four bits. `"nearest"`: each weight for itself. `"calibrated"`: so that the
+        rounding: How kernels are rounded to integers. `"nearest"`: each weight for itself. `"calibrated"`: so that the
             errors of weights compensate each other on calibration texts (GPTQ, see `compensation`). Tables that are not
             tied to the output projection, and storage types of more bits, are rounded to the nearest value.
         channelwise: Whether matrices of four bits have one scale for each output channel instead of blocks.

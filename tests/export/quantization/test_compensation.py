@@ -16,9 +16,9 @@ from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.formats.tflite.storage import Form, best_scales
 from kerasformer.export.quantization import calibration, compensation
-from kerasformer.export.quantization.calibration import FourBitKernel, _Observer, calibrate
+from kerasformer.export.quantization.calibration import CalibratedKernel, _Observer, calibrate
 from kerasformer.export.quantization.compensation import Grid, joined, nearest, round_kernel
-from kerasformer.export.quantization.layouts import four_bit_kernels
+from kerasformer.export.quantization.layouts import calibrated_kernels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
@@ -104,7 +104,7 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
     grid, paths = GRIDS["onnx, blocks"], [v.path for v in model.variables if "/layer_0/" in v.path]
     kernels = {v.path: v for v in model.variables if v.path in paths and v.path.endswith("kernel")}
     values = {path: np.asarray(variable.value).T for path, variable in kernels.items()}
-    given = {path: FourBitKernel(lambda path=path: values[path], values[path].shape[1], grid) for path in kernels}
+    given = {path: CalibratedKernel(lambda path=path: values[path], values[path].shape[1], grid) for path in kernels}
     texts = ["The old man looked at the sea.", "A king and a queen."]
     inputs: dict[str, list[np.ndarray]] = {path: [] for path in kernels}
     for passage in one_by_one(passages(model, texts, sampled=True)):
@@ -120,7 +120,7 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
     for memory, passes in ((1, 4), (1 << 30, 1)):  # q, k and v have the same inputs; the others, their own
         monkeypatch.setattr(calibration, "_MOMENT_BYTES", memory)
         done: list[tuple[int, int]] = []
-        unused = {"another": FourBitKernel(lambda: np.zeros((1, 1)), 1, grid)}
+        unused = {"another": CalibratedKernel(lambda: np.zeros((1, 1)), 1, grid)}
         found = calibrate(model, texts, lambda *counts, done=done: done.append(counts), given | unused)
         assert done == [(count, 2 * passes) for count in range(1, 2 * passes + 1)]
         rounded = {path: ranges.rounded for path, ranges in found.items() if ranges.rounded is not None}
@@ -134,8 +134,8 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
 @pytest.mark.parametrize("layout", [TfliteLayout(), OnnxLayout()], ids=["tflite", "onnx"])
 def test_a_tied_table_of_four_bits_is_rounded_for_both_of_its_uses(layout):
     model = ROWS["gpt2-text-generation"].model()
-    assert not any(kernel.table for kernel in four_bit_kernels(model, RECIPES["int4"], layout).values())
-    kernels = four_bit_kernels(model, replace(RECIPES["int4"], tables="int4"), layout)
+    assert not any(kernel.table for kernel in calibrated_kernels(model, RECIPES["int4"], layout).values())
+    kernels = calibrated_kernels(model, replace(RECIPES["int4"], tables="int4"), layout)
     ((path, kernel),) = ((path, kernel) for path, kernel in kernels.items() if kernel.table)
     texts = ["The old man looked at the sea.", "A king and a queen."]
     tied, product = (
