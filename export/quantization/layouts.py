@@ -35,7 +35,7 @@ class Layout(Protocol):
         ...
 
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
-        """Returns the values that a kernel is rounded to with calibration texts; `None` if it is rounded to the nearest."""
+        """Returns the values that a kernel is rounded to with calibration texts; `None` for rounding to the nearest."""
         ...
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:

@@ -52,7 +52,8 @@ class Recipe:
             instead of the agreement for models for sentence-similarity.
         rounding: How kernels are rounded to integers. `"nearest"`: each weight for itself. `"calibrated"`: so that the
             errors of weights compensate each other on calibration texts (GPTQ, see `compensation`). Tables that are not
-            tied to the output projection, and storage types of more bits, are rounded to the nearest value.
+            tied to the output projection are rounded to the nearest value, and so are kernels of eight bits on ONNX
+            Runtime that do not have a scale for each block.
         channelwise: Whether matrices of four bits have one scale for each output channel instead of blocks.
         max_divergence: For models that generate, largest permitted mean Kullback-Leibler divergence of the
             distributions of next tokens from those of the Keras model, in nats, on texts that the model is used with:
