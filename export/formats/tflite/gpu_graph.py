@@ -19,15 +19,34 @@ from kerasformer.export.formats.tflite.fusion import drop_dead
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 
 _RANK = 4
+_HIDDEN, _HIDDEN_IN_HALVES = -1e9, -3e4
 _EXACT_IN_HALVES = 2048
 """Integers up to this number are exact in 16-bit floats."""
 
 
 def lower_for_gpu(skeleton: Skeleton) -> None:
     """Rewrites all graphs."""
+    _limit_masks(skeleton)
     for graph in skeleton.graphs:
         _Rewriting(skeleton, graph).run()
         drop_dead(skeleton, graph, "RESHAPE", "GATHER", "STRIDED_SLICE")
+
+
+def _limit_masks(skeleton: Skeleton) -> None:
+    """Replaces what masks add to the scores of hidden keys by a number that is finite in 16-bit floats, also twice.
+
+    In float32, it is so large that nothing remains of the scores of a query without visible keys, which then has equal
+    weights as in PyTorch. With the smaller number, such a query, whose output is not used, has other weights.
+    """
+    buffers = skeleton.model.buffers
+    for graph in skeleton.graphs:
+        for tensor in graph.tensors:
+            data = buffers[tensor.buffer].data
+            if tensor.type == skeleton.schema.TensorType.FLOAT32 and data is not None:
+                values = np.frombuffer(bytes(data), np.float32)
+                if values.size and values.min() <= _HIDDEN:
+                    limited = np.where(values <= _HIDDEN, np.float32(_HIDDEN_IN_HALVES), values)
+                    buffers[tensor.buffer].data = np.frombuffer(limited.tobytes(), np.uint8)
 
 
 def four_axes(shape: Sequence[int]) -> tuple[int, ...]:
