@@ -41,7 +41,7 @@ def _limit_masks(skeleton: Skeleton) -> None:
     buffers = skeleton.model.buffers
     for graph in skeleton.graphs:
         for tensor in graph.tensors:
-            data = buffers[tensor.buffer].data
+            data = None if tensor.buffer in skeleton.stored else buffers[tensor.buffer].data
             if tensor.type == skeleton.schema.TensorType.FLOAT32 and data is not None:
                 values = np.frombuffer(bytes(data), np.float32)
                 if values.size and values.min() <= _HIDDEN:
