@@ -169,7 +169,7 @@ def test_many_tokens_of_one_call_are_those_of_steps(loaded, monkeypatch, name):
     it = loaded(next(row.values[0] for row in ROWS if row.values[0][0].name == name))
     ids, mask = prompts(it)
     step = KerasStep(it.model, jit_compile=False)
-    settings = decoding.GenerationConfig(max_new_tokens=50)
+    settings = decoding.GenerationConfig(max_new_tokens=50, decoder_start_token_id=PAD)
     sizes = []
     write, continue_greedily = step.step, step.continue_greedily
     monkeypatch.setattr(step, "step", lambda *arguments: sizes.append(1) or write(*arguments))
