@@ -6,7 +6,8 @@ The destination appears only after every stage has succeeded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,7 @@ from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.model_card import write_card
 from kerasformer.export.child_process import export_in_child
+from kerasformer.export.fallback import write_verified
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.formats.saved_model.convert import check_in_graph
@@ -51,11 +53,13 @@ from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import four_bit_kernels
 from kerasformer.export.quantization.recipes import Recipe, recipe_line
 from kerasformer.export.quantization.recipes import recipe as find_recipe
-from kerasformer.export.quantization.sample_inputs import read_texts
+from kerasformer.export.quantization.rotation import adapted, rotated, rotates
+from kerasformer.export.quantization.sample_inputs import described_texts, read_texts
 from kerasformer.export.quantization.search import Auto
 from kerasformer.export.references import keras_quality, record
 from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.fidelity.figures import Fidelity
+from kerasformer.fidelity.recording import CHATS, DEFAULT_TEXTS
 from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM
@@ -101,14 +105,14 @@ def export(
             `"mediapipe"`. It determines the format. A model or option that it does not support raises an error.
         task: Task that the bundle is meant for, such as `"summarization"`; the model's own task by default.
         overwrite: Whether to replace an existing bundle. The old one is kept until the new one is complete.
-        checks: Texts, with or without labels, on which the bundle is compared with the Keras model; by default,
-            sentences that ship with this package.
+        checks: Texts, with or without labels, on which the bundle is compared with the Keras model (by default, texts
+            that ship with this package), and whether the export falls back to another recipe if it differs too much.
         progress: A function that is called with each stage, or `False` for no progress report. By default a progress
             bar is shown on standard error if it is a terminal.
         keywords: Fields of the values above, as a shorthand: `capacity`, `encoder_capacity`, `lengths`, `profile`,
-            `opset`, `tokenizer`, `signatures`, `shortlist`, `lora_rank`, `lora_targets`, `cache_dtype` of the format;
-            `max_size`, `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of `Calibrated`); `texts`
-            and `labels` of `Checks`.
+            `opset`, `tokenizer`, `signatures`, `shortlist`, `lora_rank`, `lora_targets`, `cache_dtype`, `accelerator`
+            of the format; `max_size`, `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of
+            `Calibrated`); `texts`, `labels` and `fallback` of `Checks`.
 
     Returns:
         The bundle. It can be passed wherever the path of its folder is accepted.
@@ -118,7 +122,7 @@ def export(
         ExportError: The format, target or recipe is unknown; the target cannot run the model, its task or its
             tokenizer; the format lacks an operator; or no mix of storage types satisfies the limits of `Auto`.
         ExportMismatchError: The exported model's answers differ from those of the Keras model by more than the recipe
-            allows.
+            allows. If a more faithful recipe was seen to pass, the message names it.
         InputError: The model does not perform the task; lengths, a capacity or texts are out of range; or an option is
             unknown, passed twice, or would be ignored for this format, model or recipe.
         MissingExtraError: A required converter or runtime is not installed.
@@ -148,7 +152,9 @@ def export(
             model = load(model, options.task)
         if keras.backend.backend() != "tensorflow":
             texts = {"texts": check_texts, "calibration": calibration_texts}
-            return Bundle(export_in_child(model, destination, options, target, recipe, overwrite, texts, report))
+            return Bundle(
+                export_in_child(model, destination, options, target, recipe, overwrite, texts, report, checks.fallback)
+            )
         job = resolve_options(
             model,
             options,
@@ -163,7 +169,7 @@ def export(
         runtime.check_interface(job)
         runtime.check(job, name)
         if calibration_texts is not None and not (
-            _measures_ranges(recipe, job.model) or job.cache_dtype == INT8_CACHES
+            _measures_ranges(recipe, job.model) or _rotates(job, recipe) or job.cache_dtype == INT8_CACHES
         ):
             raise InputError(
                 f"Calibration has no effect on {argument('quantize', name)} for a model that generates text: its "
@@ -177,7 +183,7 @@ def export(
             if job.cache_dtype == INT8_CACHES:
                 job = _with_cache_scales(job, calibration_texts, report)
             builder = BundleBuilder(job, runtime, name, folder, report)
-            manifest = _write_all(builder, recipe, check_texts, quality, calibration_texts)
+            manifest = _write_all(builder, recipe, check_texts, quality, calibration_texts, checks.fallback)
             published = bundle.publish(folder, destination, overwrite)
     logger.info("%s: %s", published, recipe_line(manifest.recipe, quantization == "none"))
     return Bundle(published)
@@ -189,6 +195,7 @@ def _write_all(
     texts: Sequence[Example] | None,
     quality: dict[str, np.ndarray],
     calibration_texts: list[str] | None,
+    fallback: bool,
 ) -> Manifest:
     """Writes all files of a bundle: the verified model files and everything beside them.
 
@@ -198,33 +205,67 @@ def _write_all(
         texts: The caller's texts, on which the bundle is compared with Keras; `None` for the default texts.
         quality: Keras metrics on labelled texts, for the references.
         calibration_texts: The caller's texts, on which ranges of activations are measured; `None` for the default ones.
+        fallback: Whether to fall back to a more faithful recipe.
     """
     job, folder = builder.job, builder.folder
     write_tokenizer(job, folder)
     builder.report("answer with Keras", 0, 0)
     answers = record(job.model, builder.manifest(), texts, builder.functions[0])
     bundle.write_references(folder, answers | quality)
-    notes = {}
-    if _measures_ranges(recipe, job.model):
-        notes = {"calibration": _calibrate(builder, recipe, calibration_texts)}
-    if isinstance(recipe, Auto):
-        recipe_entry, fidelity = _write_within_budget(builder, recipe)
-    else:
-        if job.owned and builder.format.streams_weights:
-            release_weights(job.model)  # each is read again as it is written
-        builder.write(recipe)
-        recipe_entry, fidelity = recipe.to_dict(), builder.verify_decided(recipe)
-    recipe_entry |= notes
+    with ExitStack() as stack:
+        if _rotates(job, recipe):
+            recipe = adapted(cast(Recipe, recipe))
+            stack.enter_context(rotated(cast(CausalLM, job.model)))
+        recipe_entry, fidelity = _write(builder, recipe, fallback, calibration_texts)
+    findings = builder.gpu_findings()
     signatures = builder.manifest().signatures
     if job.in_graph:
         builder.report("tokenizer", 0, 0)
         signatures = {**signatures, **builder.format.add_tokenizer(job, folder)}
-    manifest = replace(builder.manifest(), signatures=signatures, recipe=recipe_entry, fidelity=fidelity.to_dict())
+    manifest = replace(
+        builder.manifest(),
+        signatures=signatures,
+        recipe=recipe_entry,
+        fidelity=fidelity.to_dict() | _compared_on(answers),
+        gpu_findings=findings,
+    )
     write_config(job, folder, builder.format.config_entries(manifest, folder))
     added = builder.target.finish(job, manifest, folder)
     write_card(folder, manifest, builder.target, Credits.of(job.model.source), added)
     bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
     return manifest
+
+
+def _rotates(job: ExportJob, recipe: Recipe | Auto) -> bool:
+    """Returns whether hidden states are rotated; the matrices of adapters would not fit to rotated ones."""
+    return not isinstance(recipe, Auto) and job.lora_rank is None and rotates(job.model, recipe)
+
+
+def _write(
+    builder: BundleBuilder, recipe: Recipe | Auto, fallback: bool, calibration_texts: list[str] | None
+) -> tuple[dict[str, Any], Fidelity]:
+    """Writes and verifies the model files; returns the manifest's entry for the recipe, and the fidelity."""
+    job = builder.job
+    measures = _measures_ranges(recipe, job.model)
+    if measures:
+        _calibrate(builder, recipe, calibration_texts)
+    if isinstance(recipe, Auto):
+        entry, fidelity = _write_within_budget(builder, recipe)
+    else:
+        if job.owned and builder.format.streams_weights:
+            release_weights(job.model)  # each is read again as it is written
+        recipe, fidelity, refused = write_verified(builder, recipe, fallback)
+        entry = recipe.to_dict() | refused
+        measures = _measures_ranges(recipe, job.model)
+    if measures or job.cache_dtype == INT8_CACHES:
+        entry["calibration"] = described_texts(calibration_texts)
+    return entry, fidelity
+
+
+def _compared_on(references: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """Returns the manifest's entry for the texts that a bundle was compared on."""
+    texts = int(np.sum(references.get("made_up", np.zeros(len(references["input.input_ids"]))) == 0))
+    return {"texts": {"count": texts, "given": not references[DEFAULT_TEXTS], "chats": bool(references.get(CHATS, 0))}}
 
 
 def _with_cache_scales(job: ExportJob, texts: list[str] | None, report: StageProgress) -> ExportJob:
@@ -245,8 +286,8 @@ def _measures_ranges(recipe: Recipe | Auto, model: PretrainedModel) -> bool:
     return recipe.activations == "static" or recipe.compensates or (recipe.scales_inputs and not model.generates)
 
 
-def _calibrate(builder: BundleBuilder, recipe: Recipe | Auto, texts: list[str] | None) -> dict[str, Any]:
-    """Measures the ranges of activations and rounds kernels to four bits; returns the manifest's entry for them."""
+def _calibrate(builder: BundleBuilder, recipe: Recipe | Auto, texts: list[str] | None) -> None:
+    """Measures the ranges of activations and rounds kernels to four bits."""
     job = builder.job
     builder.report("calibrate", 0, 0)
     passages = read_texts(texts)
@@ -255,7 +296,6 @@ def _calibrate(builder: BundleBuilder, recipe: Recipe | Auto, texts: list[str] |
     builder.calibration = calibrate(
         job.model, passages, lambda done, total: builder.report("calibrate", done, total), kernels
     )
-    return {"texts": len(passages), "given": texts is not None}
 
 
 def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[dict[str, Any], Fidelity]:

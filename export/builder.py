@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import warnings
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
@@ -11,20 +12,21 @@ from typing import Any
 import numpy as np
 
 from kerasformer import __version__, bundle
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import GpuFinding, Manifest, Signature
+from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.adapters import with_adapters
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.latency import latency
-from kerasformer.export.options import ExportJob
+from kerasformer.export.options import GPU, ExportJob
 from kerasformer.export.progress_report import WRITE_WEIGHTS
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.rounding_noise import measure_rounding
 from kerasformer.export.targets import Target
-from kerasformer.export.verify import verify
-from kerasformer.fidelity.figures import Fidelity
+from kerasformer.export.verify import first_look, verify
+from kerasformer.fidelity.figures import Fidelity, cosine_text
 from kerasformer.fidelity.rounding import Rounding
 from kerasformer.progress import StageProgress
 from kerasformer.runtime import open_engine
@@ -49,12 +51,17 @@ class BundleBuilder:
         self.job, self.target, self.folder, self.report = job, target, folder, report
         self.format = find_format(job.format)
         self._converted: dict[Any, Any] = {}
-        self._files: dict[str, list[Function]] = {}
         self._in_place: dict[str, Collection[str]] = {}
         self.calibration: Calibration | None = None
         self.functions = target.functions(job, self.format.functions(job))
+        self._files = self._files_of(name)
+
+    def _files_of(self, name: str) -> dict[str, list[Function]]:
+        """Returns the functions of each file for a recipe of that name."""
+        files: dict[str, list[Function]] = {}
         for function in map(self._exported, self.functions):
-            self._files.setdefault(self.format.file(function, name), []).append(function)
+            files.setdefault(self.format.file(function, name), []).append(function)
+        return files
 
     def _exported(self, function: Function) -> Function:
         """Returns a function as it is written, with inputs for adapters if there are any."""
@@ -83,6 +90,7 @@ class BundleBuilder:
         # Files are deleted and not overwritten, since a runtime may still have the old ones mapped.
         for path in self.format.model_files(self.folder):
             path.unlink()
+        self._files = self._files_of(recipe.name)
         if not self._converted:
             self.report("trace and convert", 0, 0)
         files = {self.folder / file: functions for file, functions in self._files.items()}
@@ -90,6 +98,22 @@ class BundleBuilder:
             self.job, files, recipe, self.calibration, self._report_weights, self._converted
         )
         return sum(path.stat().st_size for path in self.format.model_files(self.folder))
+
+    def gpu_findings(self) -> tuple[GpuFinding, ...] | None:
+        """Returns what a phone's GPU is known to compute wrongly or to leave to the CPU, of the files just written.
+
+        Raises:
+            ExportError: There is something, and the files are for a GPU.
+        """
+        findings = self.format.gpu_findings(self.folder)
+        if findings and self.job.accelerator == GPU:
+            listed = "; ".join(f"{found.example}: {found.what} ({found.source})" for found in findings)
+            raise ExportError(
+                f"With {argument('accelerator', GPU)}, the file must have no operator that LiteRT's GPU delegate is "
+                f"known to compute wrongly or to leave to the CPU. Received: {listed}. Export without "
+                f"{argument('accelerator', GPU)}, and run the model on the CPU"
+            )
+        return findings
 
     def latency(self) -> float:
         """Returns the milliseconds that a token, or a text, takes in the runtime."""
@@ -111,7 +135,34 @@ class BundleBuilder:
             ExportMismatchError: They are less faithful than the recipe promises, or than its rounding explains.
         """
         self.report("verify", 0, 0)
-        return verify(self.folder, self.manifest(), self._limits(recipe), rounding=partial(self._rounding, recipe))
+        rounding = None if self.job.model.generates else partial(self._rounding, recipe)
+        return verify(self.folder, self.manifest(), self._limits(recipe), rounding=rounding)
+
+    def look(self, recipe: Recipe) -> str:
+        """Checks the files at a first look at a few texts or, if the recipe has none for this model, completely.
+
+        Returns:
+            What was checked and with which result, to follow "passed".
+
+        Raises:
+            ExportMismatchError: They are less faithful than the recipe promises.
+        """
+        self.report("verify", 0, 0)
+        figures = first_look(self.folder, self.manifest(), self._limits(recipe))
+        if figures is None:
+            figures = self.verify_decided(recipe)
+            return f"(agreement {figures.agreement:.4f}{cosine_text(figures)})"
+        return f"a first look at {figures.answers} next tokens (mean KL divergence {figures.divergence:.3g} nats)"
+
+    def supports(self, recipe: Recipe) -> bool:
+        """Returns whether the target runs files of a recipe."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                self.target.check(self.job, recipe.name)
+        except ExportError:
+            return False
+        return True
 
     def _limits(self, recipe: Recipe) -> Recipe:
         """Returns the recipe with the limits that apply to the files: int8 caches round as much as int8 weights."""

@@ -37,6 +37,7 @@ def export_in_child(
     overwrite: bool,
     texts: Mapping[str, Sequence[Any] | None],
     report: StageProgress,
+    fallback: bool = False,
 ) -> Path:
     """Runs an export through the command line; the model is passed as a checkpoint.
 
@@ -49,6 +50,7 @@ def export_in_child(
         overwrite: As for `export`.
         texts: Texts, by the name of the command-line option that they are passed to.
         report: Called with each stage that the child process reports.
+        fallback: As for `Checks`.
 
     Raises:
         ExportError: The recipe is not one of `RECIPES`, or the model could not be passed to the child process.
@@ -60,7 +62,7 @@ def export_in_child(
             "With a custom recipe, Keras must run on its TensorFlow backend (KERAS_BACKEND=tensorflow). "
             f"Received: {recipe}"
         )
-    flags: dict[str, Any] = {**_option_flags(options), "target": target}
+    flags: dict[str, Any] = {**_option_flags(options), "target": target, "fallback": fallback}
     with tempfile.TemporaryDirectory() as name:
         folder, source = Path(name), model
         flags |= _recipe_flags(recipe)

@@ -28,6 +28,9 @@ IN_GRAPH = "in-graph"
 INT8_CACHES = "int8"
 CACHE_DTYPES = ("float32", INT8_CACHES)
 """Data types of the caches of a decoder."""
+GPU = "gpu"
+ACCELERATORS = ("cpu", GPU)
+"""Processors that a TFLite file is written for."""
 
 
 # Options as values, as passed by callers.
@@ -52,6 +55,8 @@ class TFLite:
             linear layers below the head.
         cache_dtype: `"int8"` stores the keys and values of a decoder's cache in a quarter of the bytes of `"float32"`,
             the default, with scales that are measured on the calibration texts.
+        accelerator: `"gpu"` writes a file without anything that LiteRT's GPU delegate is known to compute wrongly or to
+            leave to the CPU; `"cpu"` by default.
     """
 
     name: ClassVar[str] = "tflite"
@@ -63,6 +68,7 @@ class TFLite:
     lora_rank: int | None = None
     lora_targets: str | Sequence[str] | None = None
     cache_dtype: str | None = None
+    accelerator: str | None = None
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -146,7 +152,7 @@ class Calibrated:
 
 @dataclass(frozen=True)
 class Checks:
-    """Texts on which an export is compared with the Keras model.
+    """How an export is compared with the Keras model: on which texts, and what to do if it differs too much.
 
     Attributes:
         texts: Texts of the kind that the model is used for; each is a string, a list of words, or
@@ -154,6 +160,9 @@ class Checks:
         labels: Expected result for each text: a class, a list of classes (one for each word, for example), an answer,
             or a text to be generated. With labels, the fidelity includes the task's metrics of the Keras model and of
             the bundle, and the bundle contains the texts.
+        fallback: Whether a recipe whose files exceed its limits is replaced by the smallest more faithful one that
+            does not, such as `"int8_weights"` for `"int8"`. Manifest and card name both. By default, the export fails,
+            and the error names that recipe.
 
     Raises:
         InputError: Labels were given without texts.
@@ -161,10 +170,12 @@ class Checks:
 
     texts: Sequence[Any] | None = None
     labels: Sequence[Any] | None = None
+    fallback: bool = False
 
     def __post_init__(self) -> None:
         if self.texts is None and self.labels is not None:
             raise InputError(f"labels must come with texts. Received: labels without {argument('texts', ...)}")
+        check("fallback", self.fallback, BOOLEAN)
         anything = Kind("anything", lambda label: label)
         object.__setattr__(self, "labels", check("labels", self.labels, optional(sequence(anything))))
 
@@ -186,6 +197,7 @@ _KINDS = {
     "lora_rank": integer(1),
     "lora_targets": Kind("a regular expression, 'all-linear' or a list of names", _targets),
     "cache_dtype": one_of(*CACHE_DTYPES),
+    "accelerator": one_of(*ACCELERATORS),
     "signatures": instance("DecoderSignatures(…)", DecoderSignatures),
 }
 
@@ -211,8 +223,9 @@ _FORMAT_KEYWORDS = (
     "lora_rank",
     "lora_targets",
     "cache_dtype",
+    "accelerator",
 )
-_CHECK_KEYWORDS = ("texts", "labels")
+_CHECK_KEYWORDS = ("texts", "labels", "fallback")
 _LIMIT_KEYWORDS = ("max_size", "max_latency", "min_agreement")
 _CALIBRATION = "calibration"
 KEYWORDS = (*_FORMAT_KEYWORDS, *_CHECK_KEYWORDS, _CALIBRATION, *_LIMIT_KEYWORDS)
@@ -256,7 +269,7 @@ def chosen_format(format: Any, task: Any, keywords: Mapping[str, Any]) -> Export
 
 
 def chosen_checks(checks: Any, keywords: Mapping[str, Any]) -> Checks:
-    """Returns the texts on which the export is compared with Keras.
+    """Returns how the export is compared with Keras.
 
     Raises:
         InputError: An argument has the wrong type, keywords were passed together with a value, or labels without texts.
@@ -329,6 +342,7 @@ class ExportOptions:
     lora_rank: int | None = None
     lora_targets: str | Sequence[str] | None = None
     cache_dtype: str | None = None
+    accelerator: str | None = None
 
     def __post_init__(self) -> None:
         """Checks each option.
@@ -363,6 +377,7 @@ class ExportJob:
         lora_targets: The modules that they may adapt.
         cache_dtype: Data type of the caches of a decoder.
         cache_scales: Scales of each layer of int8 caches; `None` until they are measured, and for others.
+        accelerator: Processor that a TFLite file is written for.
         owned: Whether the model was loaded for this export and not passed by the caller, so that its weights may be
             released.
     """
@@ -384,6 +399,7 @@ class ExportJob:
     lora_targets: str | tuple[str, ...] = "all-linear"
     cache_dtype: str = "float32"
     cache_scales: tuple[CacheScales, ...] | None = None
+    accelerator: str = "cpu"
 
 
 def resolve_options(
@@ -442,6 +458,7 @@ def resolve_options(
         options.lora_rank,
         "all-linear" if options.lora_targets is None else options.lora_targets,  # type: ignore[arg-type]
         options.cache_dtype or "float32",
+        accelerator=options.accelerator or "cpu",
     )
 
 

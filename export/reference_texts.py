@@ -1,4 +1,4 @@
-"""Default sentences on which a bundle is compared with its Keras model."""
+"""Default texts on which a bundle is compared with its Keras model."""
 
 READING = (
     "The soup was hot, the bread was fresh and the waiter remembered our names.",
@@ -93,3 +93,59 @@ QUESTIONS = (
     "What is flat?",
     "Where does the neighbour grow tomatoes?",
 )
+
+CONVERSATIONS: tuple[tuple[str, ...], ...] = (
+    ("What is the capital of Portugal?",),
+    ("Hello! Who are you?", "I am an assistant. How can I help you today?", "Tell me a short joke."),
+    ("Write one sentence about the sea.",),
+    (
+        "How many days does a week have?",
+        "A week has seven days.",
+        "And how many hours are there in a day?",
+    ),
+    ("Give me three ideas for a cheap dinner.",),
+    (
+        "I would like to learn to draw.",
+        "That is a good plan. Begin with simple shapes such as cubes and cups.",
+        "What do I need to buy?",
+        "A soft pencil and some plain paper are enough.",
+        "How long should I practise every day?",
+    ),
+    ("Explain in simple words why the sky is blue.",),
+    (
+        "Which animal is larger, a horse or a mouse?",
+        "A horse is much larger than a mouse.",
+        "Which of them can run faster?",
+    ),
+    ("Write a polite e-mail that asks for a day off next Monday.",),
+    ("Correct this sentence: She don't like apples.",),
+    (
+        "My laptop is slow. What can I do?",
+        "Close programs that you do not use, and restart it.",
+        "I have done that, and it is still slow.",
+    ),
+    ("What is 12 plus 30?",),
+    ("Write a Python function that returns the larger of two numbers.",),
+    (
+        "Name a famous painter.",
+        "Vincent van Gogh.",
+        "Where was he born?",
+        "He was born in Zundert, in the Netherlands.",
+        "Name one of his paintings.",
+    ),
+    ("Summarize: The shop opens at nine. It is closed on Sundays. Parking is free for customers.",),
+    ("What should I pack for three days in the mountains?",),
+    (
+        "Good morning.",
+        "Good morning! What would you like to talk about?",
+        "Tell me something interesting about bees.",
+    ),
+    ("Is the sentiment of this review positive or negative? I loved every minute of this film.",),
+    ("Translate into Spanish: Where is the station?",),
+    (
+        "I feel nervous before my exam.",
+        "That is normal. Breathe slowly, and remember how much you have prepared.",
+        "Thank you. What should I do on the evening before it?",
+    ),
+)
+"""Messages of a user and of an assistant in turn, for models with a chat template; the model writes the next answer."""

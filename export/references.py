@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, cycle, islice
 
 import numpy as np
 
 from kerasformer.bundle import Manifest, ModelInfo, Role
-from kerasformer.errors import InputError
+from kerasformer.errors import ChatTemplateError, InputError
 from kerasformer.evaluation import Example, check, examples, pipeline_of, record_quality
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.reference_texts import PROMPTS, QUESTIONS, READING
+from kerasformer.export.reference_texts import CONVERSATIONS, PROMPTS, QUESTIONS, READING
 from kerasformer.fidelity.recording import (
+    CHATS,
     DEFAULT_TEXTS,
     Distribution,
     record_forward,
@@ -33,6 +34,8 @@ _TOKENS = 48
 """Longest prompt, and longest default text, in tokens."""
 _BLOCKS, _BLOCK_TOKENS = 8, 32
 """Number of blocks of running text that a decoder reads, and their length in tokens."""
+_CHAT_BLOCK_TOKENS = 64
+"""Maximum length of a conversation that a decoder reads, in tokens."""
 
 _MASK_EVERY, _MASKINGS = 7, 2
 """One token in seven is masked, and each text is read twice with different tokens masked."""
@@ -49,8 +52,8 @@ def record(
     Args:
         model: Any model of the zoo.
         manifest: Manifest of the bundle, for the capacity and the lengths of its signatures.
-        texts: Texts to read or continue. By default, sentences that ship with this package, or random ids for a model
-            without a tokenizer.
+        texts: Texts to read or continue. By default, texts that ship with this package: conversations for a model with
+            a chat template, else sentences; or random ids for a model without a tokenizer.
         function: The exported function of a model that does not generate, which may add operations to the model's
             outputs. By default the model's own outputs are recorded.
     """
@@ -74,8 +77,9 @@ def _record_step(model: PretrainedModel, manifest: Manifest, texts: Sequence[Exa
         rows, made_up = _rows(model, manifest, prefixed, Role.ENCODE, manifest.encoder_capacity)
         start = manifest.info.start_token_id
     else:
+        chats = [] if texts else _conversations(model, capacity - count)
         prompts = (texts or examples(PROMPTS))[:_PROMPTS]
-        rows = [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, prompts)]
+        rows = chats or [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, prompts)]
     inputs = _padded(rows, ("input_ids", "attention_mask"), left=not model.is_encoder_decoder)
     # No longer than needed, since caches of the whole capacity may take gigabytes.
     width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]
@@ -89,9 +93,45 @@ def _record_step(model: PretrainedModel, manifest: Manifest, texts: Sequence[Exa
     if made_up is not None:
         recorded["made_up"] = made_up
     if not model.is_encoder_decoder:
-        blocks = _padded(_blocks(model, manifest, reading), ("input_ids", "attention_mask"))
+        whole = _blocks(
+            _conversations(model, capacity, answered=True) if chats else [], _encoded(model, reading), manifest
+        )
+        blocks = _padded(whole, ("input_ids", "attention_mask"))
         recorded |= record_reading(KerasForward(model), blocks["input_ids"], blocks["attention_mask"])
+        recorded[CHATS] = np.array(int(bool(chats)))
     return recorded
+
+
+def _conversations(model: PretrainedModel, limit: int, answered: bool = False) -> list[TextRow]:
+    """Returns the tokens of conversations in the model's chat template; none if there is no template.
+
+    Turns are omitted from the beginning of a conversation that is longer than the limit.
+
+    Args:
+        model: A decoder.
+        limit: Maximum number of tokens.
+        answered: Whether the conversations end with an answer, instead of the beginning of one.
+    """
+    tokenizer = model.tokenizer
+    if tokenizer is None or tokenizer.chat_template is None:
+        return []
+    rows = []
+    for texts in CONVERSATIONS:
+        messages = [
+            {"role": role, "content": text} for role, text in zip(cycle(("user", "assistant")), texts, strict=False)
+        ]
+        if answered and len(messages) > 1:
+            messages = messages[:-1]
+        for first in range(0, len(messages), 2):
+            try:
+                encoded = tokenizer.apply_chat_template(messages[first:], add_generation_prompt=not answered)
+            except ChatTemplateError:  # a template for other roles
+                return []
+            row = encoded.input_ids[0].tolist()
+            if len(row) <= limit:
+                break
+        rows.append(_cut((row, [0] * len(row), [1] * len(row)), limit))
+    return rows
 
 
 def _record_forward(
@@ -189,13 +229,18 @@ def _masked(tokenizer: Tokenizer, row: TextRow, index: int) -> Iterator[TextRow]
         yield [mask if masked else token for token, masked in zip(ids, compared, strict=True)], types, compared
 
 
-def _blocks(model: PretrainedModel, manifest: Manifest, texts: Sequence[Example]) -> list[TextRow]:
-    """Cuts the concatenated texts into blocks, and adds a block for each prefill length."""
-    ids = list(chain.from_iterable(row[0] for row in _encoded(model, texts)))
+def _blocks(chats: Sequence[TextRow], texts: Iterable[TextRow], manifest: Manifest) -> list[TextRow]:
+    """Returns the beginnings of conversations or, if there are none, the concatenated texts cut into blocks.
+
+    A block for each prefill length is added.
+    """
     capacity = manifest.capacity or 0
-    size = max(2, min(_BLOCK_TOKENS, capacity, len(ids)))
+    ids = list(chain.from_iterable(row[0] for row in chats or texts))
+    size = max(2, min(_CHAT_BLOCK_TOKENS if chats else _BLOCK_TOKENS, capacity, len(ids)))
     starts = range(0, max(len(ids) - size, 0) + 1, size)
-    blocks = [ids[start : start + size] for start in islice(starts, _BLOCKS)]
+    blocks = [row[0][:size] for row in chats[:_BLOCKS]] or [
+        ids[start : start + size] for start in islice(starts, _BLOCKS)
+    ]
     prefills = (signature.tokens or 0 for signature in manifest.of_role(Role.PREFILL).values())
     # All but the last two tokens of a text are prefilled when its last answer is compared.
     blocks += [ids[: n + 2] for n in prefills if size < n + 2 <= min(capacity, len(ids))]

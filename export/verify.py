@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import Limits, Manifest
+from kerasformer.decoding import Forward, Step
 from kerasformer.errors import ExportMismatchError, argument
 from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
 from kerasformer.export.quantization.auto import NAME as AUTO
@@ -45,46 +46,89 @@ def verify(
         ExportMismatchError: The bundle is less faithful than its recipe promises; the message has the figures.
     """
     engine, references = open_engine(folder, manifest, num_threads), bundle.read_references(folder)
-    min_cosine = recipe.min_cosine if manifest.info.embedding else None
-    limits = recipe.tolerance, recipe.min_agreement, min_cosine
+    limits = _limits(manifest, recipe)
+    if limits.max_divergence is not None:
+        _look(engine, manifest, references, recipe, limits.of_sample())
     result = verification.verify(engine, manifest, references)
-    failed = result.failed(*limits)
-    if failed and rounding is not None and not recipe.exact and not result.failed(recipe.tolerance, 0.0, min_cosine):
+    failed = result.failed(limits)
+    if failed and rounding is not None and not recipe.exact and not result.failed(limits._replace(min_agreement=0.0)):
         del engine  # `rounding` needs the memory of another model
         measured = rounding(references)
         engine = open_engine(folder, manifest, num_threads)
         result = verification.verify(engine, manifest, references, measured)
-        failed = result.failed(*limits)
+        failed = result.failed(limits)
     if recipe.exact and manifest.cache_dtype in (None, "float32"):
         all_figures = {"": result.fidelity, **result.steps}
         failed |= {name: figures for name, figures in all_figures.items() if figures.generated not in (None, 1.0)}
     if failed:
-        raise ExportMismatchError(_mismatch_message(manifest, recipe, *next(iter(failed.items()))))
+        step, figures = next(iter(failed.items()))
+        signature = f", with steps of the signature {step!r}," if step else ""
+        raise _mismatch(manifest, recipe, limits.of_sample() if step else limits, figures, signature)
     if QUALITY not in references:
         return result.fidelity
     pipe = pipeline_of(engine, manifest.info, load_tokenizer(folder))
     return replace(result.fidelity, quality=compare_quality(pipe, references))
 
 
-def _mismatch_message(manifest: Manifest, recipe: Recipe, step: str, figures: Fidelity) -> str:
-    """Returns what was expected, what was measured, and what to do."""
-    signature = f", with steps of the signature {step!r}," if step else ""
+def first_look(folder: Path, manifest: Manifest, recipe: Recipe, num_threads: int | None = None) -> Fidelity | None:
+    """Compares a bundle with a small part of the references, which takes seconds; see `verify`.
+
+    Returns:
+        The fidelity; `None` if the recipe does not limit the divergence of this model, so that there is no first look.
+
+    Raises:
+        ExportMismatchError: The mean divergence exceeds the recipe's limit.
+    """
+    limits = _limits(manifest, recipe)
+    if limits.max_divergence is None:
+        return None
+    engine, references = open_engine(folder, manifest, num_threads), bundle.read_references(folder)
+    return _look(engine, manifest, references, recipe, limits._replace(max_divergence_p99=None))
+
+
+def _limits(manifest: Manifest, recipe: Recipe) -> Limits:
+    return replace(manifest, recipe=recipe.to_dict()).promise
+
+
+def _look(
+    engine: Forward | Step, manifest: Manifest, references: Mapping[str, np.ndarray], recipe: Recipe, limits: Limits
+) -> Fidelity:
+    """Compares a part of the references.
+
+    Raises:
+        ExportMismatchError: The figures exceed the limits.
+    """
+    figures = verification.first_look(engine, manifest, references)
+    if not figures.within(limits):
+        raise _mismatch(manifest, recipe, limits, figures, ", at a first look at a few texts,")
+    return figures
+
+
+def _mismatch(
+    manifest: Manifest, recipe: Recipe, limits: Limits, figures: Fidelity, where: str = ""
+) -> ExportMismatchError:
+    """Returns an error with what was expected, what was measured, and what to do."""
+    answers = bundle.compared_answers(figures.to_dict() if manifest.capacity is None else {"generated": 0})
+    received = received_text(figures, answers)
+    error = ExportMismatchError(
+        f"The answers of the {manifest.format} file{where} differ from those of Keras. Expected for "
+        f"{recipe.name}: {limits.text(answers)}{' and equal tokens' if recipe.exact else ''}. "
+        f"Received: {received}. {_advice(recipe, limits, figures)}. Nothing was written"
+    )
+    error.received = received
+    return error
+
+
+def received_text(figures: Fidelity, answers: str) -> str:
+    """Returns the figures that limits may apply to, in one line; `answers` is what the agreement is a share of."""
     tokens = "" if figures.generated is None else f", {figures.generated:.1%} of freely generated tokens"
-    answers = bundle.compared_answers(figures.to_dict())
-    share = f"agreement of at least {recipe.min_agreement:g} of the {answers}"
-    if manifest.info.embedding:
-        share = f"a mean cosine similarity of at least {recipe.min_cosine:g}"
     return (
-        f"The answers of the {manifest.format} file{signature} differ from those of Keras. Expected for "
-        f"{recipe.name}: a largest error of at most {recipe.tolerance:g} of the scale, {share}"
-        f"{' and equal tokens' if recipe.exact else ''}. Received: largest error "
-        f"{figures.max_error:.3g}, agreement {figures.agreement:.4f} of {figures.answers} {answers}"
-        f"{near_ties_text(figures)}{tokens}"
-        f"{cosine_text(figures)}{divergence_text(figures)}. {_advice(recipe, figures)}. Nothing was written"
+        f"largest error {figures.max_error:.3g}, agreement {figures.agreement:.4f} of {figures.answers} {answers}"
+        f"{near_ties_text(figures)}{tokens}{cosine_text(figures)}{divergence_text(figures)}"
     )
 
 
-def _advice(recipe: Recipe, figures: Fidelity) -> str:
+def _advice(recipe: Recipe, limits: Limits, figures: Fidelity) -> str:
     """Returns what to do about a file that is not faithful enough."""
     if recipe.exact:
         return "This is a defect of the export: please report it"
@@ -94,20 +138,21 @@ def _advice(recipe: Recipe, figures: Fidelity) -> str:
             "explains. This is a defect of the export or of the runtime: please report it"
         )
     ways = [
-        "Choose a recipe with more bits",
+        "Choose a recipe with more bits or with activations in float32",
         'store sensitive matrices with more bits (Recipe.layers, such as (("*/layer_0/*", "int8"),), or '
         f"{argument('quantize', 'auto')})",
         f"compare on texts of the kind that the model is used for ({argument('texts', ...)})",
     ]
-    if not figures.max_error <= recipe.tolerance:
-        return f"{', '.join(ways)}, or, if these figures are acceptable, pass a Recipe with a higher tolerance"
-    if figures.cosine is not None:
-        ways.insert(0, f"Keep activations in float32 ({argument('quantize', 'int8_weights')})")
-        ways[1] = "choose a recipe with more bits"
-        return f"{', '.join(ways)}, or, if these figures are acceptable, pass a Recipe with a lower min_cosine"
+    accepted = "if these figures are acceptable, pass"
+    if not figures.max_error <= limits.tolerance:
+        return f"{', '.join(ways)}, or, {accepted} a Recipe with a higher tolerance"
+    if limits.max_divergence is not None:
+        return f"{', '.join(ways)}, or, {accepted} a Recipe with higher limits of the divergence (max_divergence)"
+    if limits.min_cosine is not None:
+        return f"{', '.join(ways)}, or, {accepted} a Recipe with a lower min_cosine"
     lower = (
         f"a Recipe with a lower min_agreement, or {argument('quantize', 'auto')} with {argument('min_agreement', ...)}"
     )
     if recipe.name == AUTO:
         lower = f"a lower {argument('min_agreement', ...)}"
-    return f"{', '.join(ways)}, or, if these figures are acceptable, pass {lower}"
+    return f"{', '.join(ways)}, or, {accepted} {lower}"

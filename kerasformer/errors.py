@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import EllipsisType, ModuleType
 from typing import Any
 
@@ -79,6 +80,25 @@ class ChatTemplateError(KerasformerError, ValueError):
     """A chat template that is missing, damaged or exceeds a limit, or a conversation that it refuses."""
 
 
+@contextmanager
+def tokenizer_errors(problem: str) -> Iterator[None]:
+    """Converts errors of the library `tokenizers`, such as for damaged files, to a `TokenizerError`.
+
+    It raises plain `Exception`s or panics with a `BaseException` whose class cannot be imported.
+
+    Args:
+        problem: Start of the error message.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise TokenizerError(f"{problem}: {error}") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerError(f"{problem}: {error}") from error
+
+
 class CapacityError(KerasformerError, ValueError):
     """More tokens than the model or its cache can hold."""
 
@@ -96,7 +116,13 @@ class ExportError(KerasformerError, RuntimeError):
 
 
 class ExportMismatchError(ExportError):
-    """The exported artifact does not reproduce the Keras model within the recipe's tolerance."""
+    """The exported artifact does not reproduce the Keras model within the recipe's limits.
+
+    Attributes:
+        received: The measured figures in one line; empty if the message has them alone.
+    """
+
+    received: str = ""
 
 
 class MissingExtraError(KerasformerError, ImportError):

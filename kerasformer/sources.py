@@ -1,4 +1,4 @@
-"""Resolution of a source (preset, folder or hub id) to a local folder, and safe access to its files."""
+"""Resolution of a source (preset, folder, GGUF file or hub id) to a local path, and safe access to its files."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ _CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors"]
 _IN_SUBFOLDERS = [f"*/{name}" for name in _CHECKPOINT_FILES]
 """Files that are not downloaded: many repositories have copies for other frameworks in subfolders."""
 _TEMPLATE_FILES = ["chat_template.jinja", "additional_chat_templates/*.jinja"]
+_GGUF = ".gguf"
 _ATTEMPTS = 3
 """Attempts to find a folder that another process may be moving at the moment."""
 _TORCH_FILES = ["pytorch_model*.bin"]
@@ -28,6 +29,8 @@ _MODULE_FILES = [f"[0-9]_*/{name}" for name in ("config.json", "model.safetensor
 
 def resolve(source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None) -> Path:
     """Returns the local folder of a preset, a path or a hub id, tried in this order; a hub id is downloaded once.
+
+    A GGUF file, the format of llama.cpp, takes the place of a checkpoint's folder; it is returned itself.
 
     Args:
         source: Name of a preset, path (`"./name"` if a preset has the same name), or hub id `"owner/name"`. The
@@ -43,8 +46,13 @@ def resolve(source: str | os.PathLike[str], *, revision: str | None = None, toke
         folder = repair(local_path(source))
         if folder.is_dir():
             return folder
+    if is_gguf(folder):
+        return folder
     if folder.exists():
-        raise SourceError(f"a folder with config.json or {MANIFEST} was expected. Received: the file {folder}")
+        raise SourceError(
+            f"a folder with config.json or {MANIFEST}, or a file with the suffix {_GGUF}, was expected. "
+            f"Received: the file {folder}"
+        )
     if not isinstance(source, str) or not _HUB_ID.fullmatch(source):
         raise SourceError(_not_found(str(source), [f"the folder {folder}"]))
     try:
@@ -62,21 +70,30 @@ def presets() -> list[str]:
     return sorted(path.name for path in folder.iterdir() if (path / "config.json").is_file())
 
 
+def is_gguf(path: Path) -> bool:
+    """Whether a path is that of a file in the format of llama.cpp."""
+    return path.suffix.lower() == _GGUF and path.is_file()
+
+
 def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
-    """Returns whether a folder is an exported bundle or a Hugging Face checkpoint.
+    """Returns whether a folder is an exported bundle or a Hugging Face checkpoint; a GGUF file is a checkpoint.
 
     Raises:
         SourceError: the folder is neither.
     """
+    if is_gguf(folder):
+        return "checkpoint"
     for _ in range(_ATTEMPTS):
         if os.path.isfile(folder / MANIFEST):
             return "bundle"
         if os.path.isfile(folder / "config.json"):
             return "checkpoint"
         repair(folder)
+    files = sorted(path.name for path in folder.glob(f"*{_GGUF}")) if folder.is_dir() else []
+    hint = f" Pass one of its GGUF files: {', '.join(files[:5])}" if files else ""
     raise SourceError(
         f"a bundle contains {MANIFEST} and a checkpoint contains config.json; this folder has neither. "
-        f"Received: {folder}"
+        f"Received: {folder}.{hint}"
     )
 
 

@@ -349,7 +349,7 @@ def test_a_failed_move_restores_the_old_bundle(tmp_path, monkeypatch):
 def test_limits_of_the_recipe(tmp_path):
     manifest = write_bundle(tmp_path)
     kept = dataclasses.replace(manifest, recipe={"tolerance": 0.1, "min_agreement": 1})
-    assert kept.promise == (0.1, 1.0, None)
+    assert kept.promise == bundle.Limits(0.1, 1.0)
     for recipe in (
         {},
         {"tolerance": 0.1},

@@ -187,7 +187,7 @@ def test_shell_completion():
 
     assert completed("kerasformer", "mod") == ["models"]
     assert completed("kerasformer", "run", "senti") == ["sentiment-bert"]
-    assert completed("kerasformer", "export", "--quantize", "int8_") == ["int8_weights", "int8_static"]
+    assert completed("kerasformer", "export", "--quantize", "int8_") == ["int8_fast", "int8_weights", "int8_static"]
     assert completed("kerasformer", "run", "--tas") == ["--task"]
 
 

@@ -200,6 +200,7 @@ LIBRARIES = {
 
 OURS = {
     "keras": "kerasformer Keras f32",
+    "keras-whole": "kerasformer Keras f32, whole answers",
     "tflite-none": "kerasformer LiteRT f32",
     "tflite-int8": "kerasformer LiteRT int8",
     "tflite-int4": "kerasformer LiteRT int4",
@@ -207,7 +208,7 @@ OURS = {
     "onnx-int8": "kerasformer ONNX Runtime int8",
     "onnx-int4": "kerasformer ONNX Runtime int4",
 }
-"""Titles of our variants by name: `keras` or `FORMAT-RECIPE`."""
+"""Titles of our variants by name: `keras`, `keras-whole` for answers that are not streams, or `FORMAT-RECIPE`."""
 
 
 def library_of(variant: str) -> str:

@@ -109,8 +109,9 @@ def _prepared(settings: Run, shape: str, name: str) -> list[str]:
     models = settings.folder / shape
     checkpoint, target = models / "checkpoint", models / name
     own = [sys.executable, "-m", "kerasformer.bench.worker"]
-    if name == "keras":
-        return [*own, str(checkpoint), str(settings.threads), settings.clock]
+    if name in ("keras", "keras-whole"):
+        whole = ["--whole"] if name == "keras-whole" else []
+        return [*own, str(checkpoint), str(settings.threads), settings.clock, *whole]
     if name in OURS:
         _export(checkpoint, target, name, SHAPES[shape].long_lengths, settings.fresh)
         return [*own, str(target), str(settings.threads), settings.clock]

@@ -13,7 +13,7 @@ from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.program import LANGUAGE, kind, limit, text_prefix, unapplied_settings
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
-from kerasformer.export.quantization.recipes import WHEN
+from kerasformer.export.quantization.recipes import WHEN, fallback_text
 from kerasformer.fidelity.figures import figure_rows
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
@@ -26,9 +26,11 @@ _RUNS_ON = {
     "`com.microsoft`.",
     "saved-model": "It runs on TensorFlow and TensorFlow Serving; weights and arithmetic are in float32.",
 }
+_GPU_EFFECTS = {"wrong": "other results", "unsupported": "left to the CPU, or an error"}
 _ACTIVATIONS = {
     "float": "computes in float32",
     "dynamic": "quantizes activations to int8 at run time",
+    "fast": "quantizes activations to int8 in the fastest way of the runtime",
     "static": "quantizes activations to int8 with scales that were measured beforehand",
 }
 
@@ -92,9 +94,56 @@ def _storage(manifest: Manifest) -> str:
     when = WHEN.get(recipe.get("name", ""), "")
     lines = [f"It stores matrices as {recipe['weights']}{tables}{mixed}, and {activations}. {when}".strip()]
     if calibration := recipe.get("calibration"):
-        source = "texts of the user" if calibration.get("given") else "default sentences of kerasformer"
-        lines.append(f"It was calibrated on {calibration.get('texts')} {source}.")
+        lines.append(_calibrated_on(manifest, calibration))
+    if reason := fallback_text(recipe):
+        lines.append(markdown(reason))
     return "\n".join(lines)
+
+
+def _calibrated_on(manifest: Manifest, calibration: dict[str, Any]) -> str:
+    """Returns what was measured on which texts."""
+    recipe, subjects = manifest.recipe, []
+    if recipe.get("activations") == "static" or recipe.get("rounding") != "calibrated":
+        subjects.append("ranges of activations")
+    if recipe.get("rounding") == "calibrated":
+        subjects.append("inputs of products, with which kernels are rounded,")
+    if manifest.cache_dtype == "int8":
+        subjects = [*(subjects if recipe.get("weights") in ("int8", "int4") else []), "ranges of keys and values"]
+    texts = f"{calibration.get('texts')} sentences in English that ship with kerasformer; texts of the kind and in the "
+    texts += "language that the model is used with are better (`calibration=`)"
+    if calibration.get("given"):
+        first = calibration.get("first")
+        texts = f"{calibration.get('texts')} texts that were passed to the export"
+        texts += f", the first of which begins: {code(first)}" if first else ""
+    measured = " and ".join(subjects)
+    return f"{measured[:1].upper()}{measured[1:]} were measured on {texts}."
+
+
+def gpu(manifest: Manifest) -> str:
+    """Returns the section on what a phone's GPU is known to compute wrongly or to leave to the CPU."""
+    findings = manifest.gpu_findings
+    if findings is None:
+        return ""
+    if not findings:
+        return """## On a phone's GPU
+
+The file has nothing that LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU. It was compared with
+Keras on the CPU; compare it on the phone, too.
+"""
+    rows = "\n".join(
+        f"| {_GPU_EFFECTS[found.effect]} | {markdown(found.what)} | {found.operators} | {markdown(found.example)} | "
+        f"{markdown(found.source)} |"
+        for found in findings
+    )
+    return f"""## On a phone's GPU
+
+The file was made for the CPU. LiteRT's GPU delegate is known to compute some of its operators wrongly, or to leave them
+to the CPU. For a file without them, export with `accelerator="gpu"`.
+
+| effect | what the delegate does | operators | first of them | source |
+|---|---|--:|---|---|
+{rows}
+"""
 
 
 def _megabytes(size: float) -> str:
@@ -275,9 +324,10 @@ def fidelity(manifest: Manifest) -> str:
     if not figures:
         return ""
     rows = "\n".join(f"| {markdown(name)} | {markdown(value)} |" for name, value in figure_rows(figures))
+    compared = f"these files in their runtime{_compared_on(figures)}: {agreement_text(figures)}"
     return f"""## Fidelity
 
-Compared with the Keras model in float32, with these files in their runtime: {agreement_text(figures)}.
+Compared with the Keras model in float32, with {compared}.
 
 | measure | value |
 |---|---|
@@ -289,16 +339,20 @@ model. `kerasformer verify path/to/this/folder` repeats the comparison on any de
 """
 
 
+def _compared_on(figures: dict[str, Any]) -> str:
+    """Returns on which texts a bundle was compared; empty for bundles of earlier versions."""
+    entry = figures.get("texts")
+    if not entry:
+        return ""
+    if entry["given"]:
+        return f", on {entry['count']} texts that were passed to the export"
+    kind = "conversations in the model's chat template" if entry["chats"] else "texts"
+    return f", on {entry['count']} {kind}, in English, that ship with kerasformer"
+
+
 def measured(manifest: Manifest) -> str:
-    """Returns how the recipe was calibrated or chosen."""
+    """Returns how the recipe was chosen, if a search chose it."""
     parts = []
-    if "calibration" in manifest.recipe:
-        texts, given = manifest.recipe["calibration"]["texts"], manifest.recipe["calibration"]["given"]
-        source = "" if given else " of kerasformer; texts of the kind that the model is used for would be better"
-        measured = (
-            "Inputs of products" if manifest.recipe.get("rounding") == "calibrated" else "The ranges of activations"
-        )
-        parts.append(f"{measured} were measured on {texts} texts{source}.\n")
     if "auto" in manifest.recipe:
         header = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|"
         rows = "\n".join("| " + " | ".join(map(markdown, row)) + " |" for row in search_rows(manifest.recipe["auto"]))

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.export.card.quoting import code, markdown, yaml
+from kerasformer.gguf import GgufCheckpoint
+from kerasformer.sources import is_gguf
 
 CARD = "MODEL_CARD.md"
 """Name of the file with the checkpoint's own card in a bundle."""
@@ -33,15 +35,19 @@ class Credits:
         name: Name by which the checkpoint was loaded; empty for a model that was not loaded from one.
         card: Content of its `README.md`; empty if it has none.
         legal: Contents of its licence and notices, by file name.
+        header: Facts that a checkpoint without a card states in its header, by the names of the front matter of a card.
     """
 
     name: str = ""
     card: str = ""
     legal: dict[str, bytes] = field(default_factory=dict)
+    header: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, source: Path | None, name: str = "") -> Credits:
-        """Reads the credits from a checkpoint's folder, which may contain none or no longer exist."""
+        """Reads the credits from a checkpoint, which may contain none or no longer exist."""
+        if source is not None and is_gguf(source):
+            return cls(name or source.name, header=GgufCheckpoint(source).facts())
         if source is None or not source.is_dir():
             return cls()
         legal = {path.name: content for path in sorted(source.iterdir()) if (content := _content(path, _LEGAL))}
@@ -51,7 +57,7 @@ class Credits:
     @property
     def facts(self) -> dict[str, list[str]]:
         """Entries of the front matter about licence and origin."""
-        content = self._front_matter()
+        content = {**self.header, **self._front_matter()}
         facts = {key: _texts(content.get(key)) for key in _FACTS}
         return {key: texts for key, texts in facts.items() if texts}
 

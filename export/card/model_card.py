@@ -11,6 +11,7 @@ from kerasformer.export.card import token_section as tokens
 from kerasformer.export.card.about import (
     adapters,
     fidelity,
+    gpu,
     languages,
     measured,
     recipe,
@@ -50,7 +51,7 @@ def write_card(
     parts += [target.card(manifest, folder), in_python.with_this_package(manifest)]
     parts += [_table(manifest, programs, bool(pages[TOKENS])), "" if portable else tokens.WITHOUT_FILE]
     parts += [adapters(manifest), languages(manifest), settings(manifest)]
-    parts += [recipe(manifest), fidelity(manifest), measured(manifest), _SEE]
+    parts += [recipe(manifest), fidelity(manifest), measured(manifest), gpu(manifest), _SEE]
     text = credits.front_matter(manifest.info.task) + "\n".join(part for part in parts if part)
     files = {f"{FOLDER}/{program.name}": program.source for program in programs}
     files |= {f"{FOLDER}/{name}": page for name, page in pages.items() if page}

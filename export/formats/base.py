@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle import Manifest, Signature
+from kerasformer.bundle import GpuFinding, Manifest, Signature
 from kerasformer.errors import ExportError, InputError, argument, require
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
@@ -75,6 +75,11 @@ class Format:
                 f"signatures are only for {argument('format', 'tflite')}. Received: "
                 f"{argument('signatures', options.signatures)}, {argument('format', self.name)}"
             )
+        if options.accelerator is not None and not self.static:
+            raise InputError(
+                f"accelerator is only for {argument('format', 'tflite')}. Received: "
+                f"{argument('accelerator', options.accelerator)}, {argument('format', self.name)}"
+            )
         if options.lora_rank is not None and quantize == "auto":
             raise InputError(
                 f"{argument('quantize', 'auto')} searches for the storage of weights, not of adapters. Received: "
@@ -129,6 +134,17 @@ class Format:
             For each function, by its name, the inputs that may share a buffer with the output that continues them.
         """
         raise NotImplementedError
+
+    def gpu_findings(self, folder: Path) -> tuple[GpuFinding, ...] | None:
+        """Returns what LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU.
+
+        Args:
+            folder: Folder with the model files.
+
+        Returns:
+            The findings; `None` for a format whose files do not run there.
+        """
+        return None
 
     def config_entries(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
         """Returns entries of `config.json` by which runtimes find the model files that were written to a folder."""

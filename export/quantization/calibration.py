@@ -8,7 +8,9 @@ together. Kernels are rounded to four bits with the inputs of their products, se
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,8 +30,13 @@ from kerasformer.progress import CountProgress
 _MOMENT_BYTES = 1 << 30
 """Memory for the moments of inputs that are summed in one pass over the texts."""
 
+_FACTORING_BYTES = 24  # for each of the moments of a group while its kernels are rounded
+
 _TOKENS = 1024
 """Inputs whose moments are added to the sum at once: few products of large matrices are faster than many."""
+
+_LARGEST_NOISE = 2e-4
+"""Largest `Ranges.noise` for eight bits. That of normally distributed inputs is 5e-5 to 8e-5."""
 
 _SMALLEST_SHARE = 2.0**-10
 """Smallest range of a channel, as a share of the largest one."""
@@ -44,13 +51,16 @@ class Ranges:
         output: Smallest and largest value of the result, including the bias.
         channels: Largest magnitude of each channel of `x`, float32 `(K,)`, if `x` is the output of a norm and the
             kernel, of shape `(K, N)`, is not also an embedding table; else `None`.
-        rounded: The kernel in four bits, if its rounding depends on the inputs; else `None`.
+        rounded: The rounded kernel, if its rounding depends on the inputs; else `None`.
+        noise: Share of the energy of `x` that is lost if each token is rounded to 256 levels between its smallest and
+            its largest value: the mean over the tokens of the text where it is largest.
     """
 
     input: tuple[float, float]
     output: tuple[float, float]
     channels: np.ndarray | None = None
     rounded: RoundedKernel | None = None
+    noise: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +92,9 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
 
     Args:
         calibration: Result of `calibrate`.
-        recipe: The recipe of the file. Only dynamic activations are scaled, and not those of products with int4
-            kernels: four bits are too coarse for kernels with wider ranges.
+        recipe: The recipe of the file. Static activations are not scaled, and not those of products with int4
+            kernels: four bits are too coarse for kernels with wider ranges. Kernels that were rounded beforehand belong
+            to inputs that are not scaled.
         kernels: Kernels that are multiplied with the same input: the shape of each, by its path.
 
     Returns:
@@ -93,8 +104,10 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     """
     channels = [calibration[path].channels if path in calibration else None for path in kernels]
     found = [values for values in channels if values is not None]
+    rounded = any(calibration[path].rounded for path in kernels if path in calibration)
     storages = {recipe.storage(path, shape) for path, shape in kernels.items()}
-    if recipe.activations != "dynamic" or len(found) < len(channels) or "int4" in storages:
+    scaled = recipe.activations in ("dynamic", "fast")
+    if not scaled or len(found) < len(channels) or "int4" in storages or rounded:
         return None
     largest = np.max(found, axis=0)
     # A channel that is almost always 0 would get a scale that overflows for other texts.
@@ -102,6 +115,17 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     if not largest.max() > 0:
         return None
     return np.exp2(np.rint(-np.log2(largest) / 2)).astype(np.float32)
+
+
+def wide_inputs(calibration: Calibration, recipe: Recipe, kernels: Collection[str]) -> frozenset[str]:
+    """Returns those kernels, of given paths, whose inputs lose too much in eight bits and need more.
+
+    They are products of a gate, for example, whose few large values cannot be rotated away without a further product.
+    Only recipes that round kernels to eight bits with calibration texts are as accurate otherwise.
+    """
+    if recipe.activations != "dynamic" or recipe.rounding != "calibrated":
+        return frozenset()
+    return frozenset(path for path in kernels if path in calibration and calibration[path].noise > _LARGEST_NOISE)
 
 
 def calibrate(
@@ -126,7 +150,7 @@ def calibrate(
         ExportError: A product's inputs or outputs are not finite.
     """
     kernels = kernels or {}
-    arrays = passages(model, texts, sampled=bool(kernels))
+    arrays = passages(model, texts, sampled=any(kernel.grid.bits == 4 for kernel in kernels.values()))
     count, tokens = len(arrays["input_ids"]), int(arrays["attention_mask"].sum())
     groups = _same_inputs(model, arrays, kernels) if kernels else []
     # The last layers first: only the first pass computes all products, and each later one fewer layers.
@@ -142,8 +166,8 @@ def calibrate(
         sums = {group[0]: _Moments(kernels[group[0]].width, tokens) for group in portion}
         measured = _measured(model, arrays, sums, report, extents=not index)
         ranges = ranges or measured
-        for group in portion:
-            rounded |= _rounded({path: kernels[path] for path in group}, sums.pop(group[0]).total())
+        for group, of_group in zip(portion, _in_threads(kernels, portion, sums), strict=True):
+            rounded |= dict(zip(group, of_group, strict=True))
     return {path: replace(found, rounded=rounded.get(path)) for path, found in ranges.items()}
 
 
@@ -247,13 +271,28 @@ def _measured(
     return {path: _ranges(path, extent, channels.get(path)) for path, extent in found["extents"].items()}
 
 
-def _rounded(kernels: Mapping[str, FourBitKernel], moments: np.ndarray) -> dict[str, RoundedKernel]:
+def _in_threads(
+    kernels: Mapping[str, FourBitKernel], groups: Sequence[tuple[str, ...]], sums: dict[str, _Moments]
+) -> Iterator[list[RoundedKernel]]:
+    """Yields the rounded kernels of each group, whose moments are taken from `sums`.
+
+    Several groups are rounded at once, as NumPy computes without the lock of the interpreter, unless their factored
+    moments would take too much memory.
+    """
+    largest = max((kernels[group[0]].width for group in groups), default=1)
+    count = max(1, min(os.cpu_count() or 1, _MOMENT_BYTES // (_FACTORING_BYTES * largest**2)))
+    with ThreadPoolExecutor(count) as threads:
+        yield from threads.map(
+            lambda group: _rounded([kernels[path] for path in group], sums.pop(group[0]).total()), groups
+        )
+
+
+def _rounded(kernels: Sequence[FourBitKernel], moments: np.ndarray) -> list[RoundedKernel]:
     """Rounds the kernels of a group with the moments of their inputs, which are changed."""
-    first = next(iter(kernels.values()))
+    first = kernels[0]
     if first.table:  # an error of each weight costs as much in a lookup as in the product, on average
         moments[np.diag_indices_from(moments)] += np.trace(moments) / len(moments)
-    values = (kernel.value() for kernel in kernels.values())
-    return dict(zip(kernels, round_kernels(values, moments, first.grid), strict=True))
+    return list(round_kernels((kernel.value() for kernel in kernels), moments, first.grid))
 
 
 class _Observer(Primitives):
@@ -264,7 +303,7 @@ class _Observer(Primitives):
 
     Attributes:
         inputs: By the kernel's path, the inputs of its products, `(..., K)` each.
-        extents: By the kernel's path, the largest `-x`, `x`, `-y` and `y` of the product `y = x @ kernel + bias`.
+        extents: By the kernel's path, the largest `-x`, `x`, `-y`, `y` and noise of `x`, with `y = x @ kernel + bias`.
         channels: By the kernel's path, the largest magnitude of each channel of those inputs that are outputs of norms.
         tables: Paths of embedding tables.
     """
@@ -283,7 +322,7 @@ class _Observer(Primitives):
         y = super().linear(x, kernel, bias, transposed=transposed)
         if kernel.path in self.kernels:
             self.inputs.setdefault(kernel.path, []).append(x)
-        extent = ops.stack([-ops.min(x), ops.max(x), -ops.min(y), ops.max(y)])
+        extent = ops.stack([-ops.min(x), ops.max(x), -ops.min(y), ops.max(y), _noise(x)])
         self.extents[kernel.path] = ops.maximum(self.extents.get(kernel.path, extent), extent)
         if id(x) in self._normalized and not transposed:
             largest = ops.max(ops.reshape(ops.abs(x), (-1, x.shape[-1])), axis=0)
@@ -314,5 +353,12 @@ def _ranges(path: str, extent: np.ndarray, channels: np.ndarray | None) -> Range
             f"Calibration needs finite values. Received: infinite or NaN inputs or outputs of {path}. Check the "
             "weights of the model"
         )
-    low_input, high_input, low_output, high_output = map(float, extent)
-    return Ranges((-low_input, high_input), (-low_output, high_output), channels)
+    low_input, high_input, low_output, high_output, noise = map(float, extent)
+    return Ranges((-low_input, high_input), (-low_output, high_output), channels, noise=noise)
+
+
+def _noise(x: Tensor) -> Tensor:
+    """Returns `Ranges.noise` of inputs `(..., K)`."""
+    step = (ops.max(x, axis=-1) - ops.min(x, axis=-1)) / 255
+    energy = ops.mean(ops.square(x), axis=-1)
+    return ops.mean(ops.square(step) / 12 / ops.maximum(energy, 1e-30))

@@ -1,4 +1,4 @@
-"""Rounding of kernels to four bits with calibration texts, so that the errors of a row's weights compensate each other.
+"""Rounding of kernels with calibration texts, so that the errors of a row's weights compensate each other.
 
 Weights are rounded one input after the other. Each is first changed by what best makes up for the errors that were
 already made, given how the inputs of the product correlate on the texts. This is GPTQ (Frantar et al. 2022,
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LOWEST, HIGHEST = -8, 7
-"""Levels of a weight of four bits."""
+LEVELS = {4: (-8, 7), 8: (-127, 127)}
+"""Lowest and highest level of a weight, by its number of bits."""
 
 _DAMPING = 0.01
 """What is added to the second moment of each input, as a share of their mean; few texts determine it poorly."""
@@ -28,31 +28,35 @@ _FEW_INPUTS = 16  # inputs that are rounded before their errors are passed on to
 
 @dataclass(frozen=True)
 class Grid:
-    """The values that a format can store in four bits; equal ones have the same block and function.
+    """The values that a format can store in a number of bits; equal ones have the same block and function.
 
     Attributes:
         block: Number of weights of an output that share a scale; `None` if all of them do.
         scales: Function of rows `(M, block)` and of the costs `(block,)` of their squared errors, which returns a scale
             for each row, float32 `(M,)`, as the format can store it.
+        bits: Number of bits, 4 or 8.
     """
 
     block: int | None
     scales: Callable[[np.ndarray, np.ndarray], np.ndarray]
+    bits: int = 4
 
 
 @dataclass(frozen=True, eq=False)
 class RoundedKernel:
-    """A kernel that was rounded to four bits.
+    """A kernel that was rounded beforehand.
 
     Attributes:
-        levels: int8 `(N, K)`, from `LOWEST` to `HIGHEST`.
+        levels: int8 `(N, K)`, between those of `LEVELS`.
         scales: float32 `(N, blocks)`.
         block: Number of levels that share a scale; the last block of a row may be shorter.
+        bits: Number of bits of a level.
     """
 
     levels: np.ndarray
     scales: np.ndarray
     block: int
+    bits: int = 4
 
     def values(self) -> np.ndarray:
         """Returns the dequantized kernel, float32 `(N, K)`."""
@@ -85,7 +89,7 @@ def round_kernels(kernels: Iterable[np.ndarray], moments: np.ndarray, grid: Grid
             part = slice(start, start + _ROWS)
             rounded, scales[part] = problem.best(np.asarray(kernel[part], np.float32)[:, order])
             levels[part, order] = rounded
-        yield RoundedKernel(levels, scales, grid.block or width)
+        yield RoundedKernel(levels, scales, grid.block or width, grid.bits)
 
 
 def nearest(kernel: np.ndarray, grid: Grid) -> RoundedKernel:
@@ -96,7 +100,7 @@ def nearest(kernel: np.ndarray, grid: Grid) -> RoundedKernel:
 def joined(kernels: Sequence[RoundedKernel]) -> RoundedKernel:
     """Concatenates the outputs of kernels with the same inputs and blocks."""
     levels, scales = ([getattr(kernel, name) for kernel in kernels] for name in ("levels", "scales"))
-    return RoundedKernel(np.concatenate(levels), np.concatenate(scales), kernels[0].block)
+    return RoundedKernel(np.concatenate(levels), np.concatenate(scales), kernels[0].block, kernels[0].bits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +136,7 @@ class _Problem:
     def best(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns levels `(M, K)` and scales `(M, blocks)` of rows `(M, K)`."""
         levels, scales, least = self._rounded(rows)
-        if self.grid.block is not None:
+        if self.grid.block is not None or self.grid.bits == 8:  # a few more levels hardly matter among 255
             return levels, scales
         # Scales were chosen before any weight made up for errors of others, which needs another range.
         for share in _SHARES:
@@ -151,6 +155,7 @@ class _Problem:
         targets, errors, levels = original.copy(), np.empty_like(original), np.empty(original.shape, np.int8)
         scales = np.empty((-(-width // block), len(rows)), np.float32) if given is None else given.T.copy()
         step, least = min(block, _INPUTS), np.zeros(len(rows), np.float32)
+        lowest, highest = LEVELS[self.grid.bits]
         for start in range(0, width, step):
             part, index = slice(start, min(start + step, width)), start // block
             targets[part] += self.feedback[:start, part].T @ errors[:start]
@@ -163,7 +168,7 @@ class _Problem:
                 for i in range(first, few.stop):
                     # No threads of a BLAS, whose waiting for each other costs more than so small a product.
                     target = targets[i] + np.einsum("j,jn->n", self.feedback[first:i, i], errors[first:i])
-                    levels[i] = np.clip(np.rint(target / scales[index]), LOWEST, HIGHEST)
+                    levels[i] = np.clip(np.rint(target / scales[index]), lowest, highest)
                     rounded = levels[i] * scales[index]
                     least += self.costs[i] * np.square(target - rounded)
                     errors[i] = original[i] - rounded

@@ -12,13 +12,16 @@ from kerasformer.arguments import shown
 from kerasformer.errors import ExportError
 
 Storage = Literal["float32", "float16", "int8", "int4"]
-Activations = Literal["float", "dynamic", "static"]
+Activations = Literal["float", "dynamic", "fast", "static"]
 Rounding = Literal["nearest", "calibrated"]
 
 BITS: dict[Storage, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
 # Smaller matrices (a classifier's output, segment embeddings) keep their precision at hardly any cost in size.
 MIN_QUANTIZED = 4096
+
+ROTATED_SCALE = "rotated_scale"
+"""Name of the matrix of a rotated norm's scale (see `rotation`), whose diagonal would take all levels from the rest."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,14 @@ class Recipe:
         tables: Storage type of embedding tables, including one that is tied to the output projection.
         activations: How products with quantized matrices are computed. `"float"`: in float32, with weights that are
             dequantized as they are read. `"dynamic"`: activations are quantized to int8 at run time, with scales from
-            their current values. `"static"`: activations are quantized to int8 with scales that were measured
-            beforehand on calibration texts.
+            their current values. `"fast"`: as `"dynamic"` on LiteRT, whose kernels round each token by itself, and for
+            models that generate; ONNX files of other models have scales that were measured beforehand on calibration
+            texts, except for outputs of GELU. `"static"`: activations are quantized to int8 with scales that were
+            measured beforehand on calibration texts.
         tolerance: Largest permitted error of a logit, as a share of the largest absolute logit of the Keras model.
         min_agreement: Smallest permitted share of answers whose most probable choice is that of the Keras model. If
             fewer answers agree, near ties that rounding alone explains are not counted (see docs/quantization.md).
+            Models that generate are judged by `max_divergence` instead, if it is not `None`.
         block: Number of weights of an output channel that share a scale; `None` for the format's default.
         layers: Exceptions as `(pattern, storage)` pairs: a matrix whose path matches a shell pattern such as
             `"*/layer_0/*"` has that storage type. The first match counts; `weights` and `tables` apply to the rest.
@@ -48,6 +54,10 @@ class Recipe:
             errors of weights compensate each other on calibration texts (GPTQ, see `compensation`). Tables that are not
             tied to the output projection, and storage types of more bits, are rounded to the nearest value.
         channelwise: Whether matrices of four bits have one scale for each output channel instead of blocks.
+        max_divergence: For models that generate, largest permitted mean Kullback-Leibler divergence of the
+            distributions of next tokens from those of the Keras model, in nats, on texts that the model is used with:
+            conversations if it has a chat template.
+        max_divergence_p99: Largest permitted 99th percentile of that divergence.
 
     Raises:
         ExportError: A storage type, `activations`, `block` or `rounding` is invalid.
@@ -64,6 +74,8 @@ class Recipe:
     min_cosine: float = 0.0
     rounding: Rounding = "nearest"
     channelwise: bool = False
+    max_divergence: float | None = None
+    max_divergence_p99: float | None = None
 
     def __post_init__(self) -> None:
         for storage in (self.weights, self.tables, *(storage for _, storage in self.layers)):
@@ -91,12 +103,18 @@ class Recipe:
     @property
     def scales_inputs(self) -> bool:
         """Whether the inputs of some products are scaled by channel; see `calibration.input_scale`."""
-        return self.activations == "dynamic" and "int8" in {self.weights, *(storage for _, storage in self.layers)}
+        storages = {self.weights, *(storage for _, storage in self.layers)}
+        return self.activations in ("dynamic", "fast") and "int8" in storages
 
     @property
     def compensates(self) -> bool:
-        """Whether kernels are rounded to four bits with calibration texts."""
-        return self.rounding == "calibrated" and "int4" in {self.weights, *(storage for _, storage in self.layers)}
+        """Whether kernels are rounded with calibration texts."""
+        return self.rounding == "calibrated" and bool(self.integers)
+
+    @property
+    def integers(self) -> set[str]:
+        """The integer storage types of matrices of products."""
+        return {"int8", "int4"} & {self.weights, *(storage for _, storage in self.layers)}
 
     def storage(self, path: str, shape: Sequence[int], table: bool = False) -> Storage:
         """Returns the storage type of a variable.
@@ -106,7 +124,7 @@ class Recipe:
             shape: Its shape.
             table: Whether it is an embedding table.
         """
-        if len(shape) != 2 or prod(shape) < MIN_QUANTIZED:
+        if len(shape) != 2 or prod(shape) < MIN_QUANTIZED or path.endswith(f"/{ROTATED_SCALE}"):
             return "float32"
         chosen = (storage for pattern, storage in self.layers if fnmatchcase(path, pattern))
         return next(chosen, self.tables if table else self.weights)
@@ -118,6 +136,8 @@ class Recipe:
             tolerance=max(self.tolerance, other.tolerance),
             min_agreement=min(self.min_agreement, other.min_agreement),
             min_cosine=min(self.min_cosine, other.min_cosine),
+            max_divergence=_larger(self.max_divergence, other.max_divergence),
+            max_divergence_p99=_larger(self.max_divergence_p99, other.max_divergence_p99),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,25 +145,85 @@ class Recipe:
         return asdict(self)
 
 
-# In float32, only the order of summation differs. The other recipes are judged by the agreement of their answers; their
-# tolerance only catches a wrong scale.
+def _larger(limit: float | None, other: float | None) -> float | None:
+    """Returns the larger one of two limits, of which `None` is the strictest."""
+    limits = [value for value in (limit, other) if value is not None]
+    return max(limits, default=None)
+
+
+# In float32, only the order of summation differs. The other recipes are judged by their answers; their tolerance only
+# catches a wrong scale. docs/quantization.md has the measurements that the limits of the divergence follow from.
 RECIPES = {
     recipe.name: recipe
     for recipe in (
         Recipe("none", "float32", "float32", "float", tolerance=1e-4, min_agreement=1.0, min_cosine=0.9999),
-        Recipe("fp16", "float16", "float16", "float", tolerance=0.01, min_agreement=0.99, min_cosine=0.9999),
-        Recipe("int8", "int8", "int8", "dynamic", tolerance=0.15, min_agreement=0.98, min_cosine=0.999),
-        Recipe("int8_weights", "int8", "int8", "float", tolerance=0.1, min_agreement=0.98, min_cosine=0.999),
-        Recipe("int8_static", "int8", "int8", "static", tolerance=0.3, min_agreement=0.95, min_cosine=0.98),
-        Recipe("int4", "int4", "int8", "dynamic", 0.5, min_agreement=0.9, min_cosine=0.95, rounding="calibrated"),
+        Recipe(
+            "fp16",
+            "float16",
+            "float16",
+            "float",
+            tolerance=0.01,
+            min_agreement=0.99,
+            min_cosine=0.9999,
+            max_divergence=0.001,
+            max_divergence_p99=0.01,
+        ),
+        Recipe(
+            "int8",
+            "int8",
+            "int8",
+            "dynamic",
+            tolerance=0.15,
+            min_agreement=0.98,
+            min_cosine=0.999,
+            max_divergence=0.0075,
+            max_divergence_p99=0.05,
+        ),
+        Recipe("int8_fast", "int8", "int8", "fast", tolerance=0.3, min_agreement=0.97, min_cosine=0.996),
+        Recipe(
+            "int8_weights",
+            "int8",
+            "int8",
+            "float",
+            tolerance=0.1,
+            min_agreement=0.98,
+            min_cosine=0.999,
+            max_divergence=0.0075,
+            max_divergence_p99=0.05,
+        ),
+        Recipe(
+            "int8_static",
+            "int8",
+            "int8",
+            "static",
+            tolerance=0.3,
+            min_agreement=0.95,
+            min_cosine=0.98,
+            max_divergence=0.03,
+            max_divergence_p99=0.3,
+        ),
+        Recipe(
+            "int4",
+            "int4",
+            "int8",
+            "dynamic",
+            tolerance=0.5,
+            min_agreement=0.9,
+            min_cosine=0.95,
+            max_divergence=0.15,
+            max_divergence_p99=1.0,
+            rounding="calibrated",
+        ),
         Recipe(
             "int4_channel",
             "int4",
             "int8",
             "dynamic",
-            0.5,
-            0.9,
+            tolerance=0.5,
+            min_agreement=0.9,
             min_cosine=0.95,
+            max_divergence=0.15,
+            max_divergence_p99=1.0,
             rounding="calibrated",
             channelwise=True,
         ),
@@ -167,10 +247,27 @@ def recipe(name: str | Recipe | None) -> Recipe:
         raise ExportError(f"Unknown quantization recipe. Expected one of {known}. Received: {shown(name)}") from None
 
 
+def fallbacks(recipe: Recipe) -> list[Recipe]:
+    """Returns the recipes to try if the files of a recipe are not faithful enough, the smallest and fastest first.
+
+    Each of them has more bits than the recipe, or as many bits and finer activations.
+    """
+    others = [other for other in RECIPES.values() if not other.exact and other.activations not in ("static", "fast")]
+    return sorted((other for other in others if _precision(other) > _precision(recipe)), key=_precision)
+
+
+def _precision(recipe: Recipe) -> tuple[int, int]:
+    """Returns the bits of the coarsest matrices, and a number that grows with the precision of activations."""
+    storages = (recipe.weights, recipe.tables, *(storage for _, storage in recipe.layers))
+    return min(map(BITS.__getitem__, storages)), ("static", "fast", "dynamic", "float").index(recipe.activations)
+
+
 WHEN = {
     "none": "Its answers are those of the Keras model. Use it as a baseline, or if size and speed do not matter.",
     "fp16": "Half the size with the same answers; arithmetic is in float32.",
     "int8": "A quarter of the size, and fast on CPUs: the recipe to try first.",
+    "int8_fast": "As `int8`, faster for encoders on ONNX Runtime, and less accurate for texts unlike those of the "
+    "calibration.",
     "int8_weights": "A quarter of the size, with activations in float32: for models that lose too much with `int8`.",
     "int8_static": "For accelerators that support only integers. Calibrate it with your own texts.",
     "int4": "An eighth of the size or slightly more. Compare it on your own texts before you ship it.",
@@ -191,3 +288,23 @@ def recipe_line(recipe: Mapping[str, Any], default: bool = False) -> str:
     chosen = f"{name} (the default; int8 takes about a quarter of the size)" if default else name
     stored = "" if recipe["tables"] == recipe["weights"] else f", tables as {recipe['tables']}"
     return f"Recipe {chosen}: matrices as {recipe['weights']}{stored}. {WHEN.get(name, '')}".rstrip()
+
+
+FALLBACK = "fallback"
+"""Name of the entry of a manifest's recipe that tells which recipes were refused."""
+
+
+def fallback_text(recipe: Mapping[str, Any]) -> str:
+    """Returns why a bundle has another recipe than the requested one; empty if it does not.
+
+    Args:
+        recipe: The manifest's entry for the recipe.
+    """
+    entry = recipe.get(FALLBACK)
+    if entry is None:
+        return ""
+    reasons = "; ".join(f"{each['name']}: {each['received']}" for each in entry["refused"])
+    return (
+        f"The recipe {entry['requested']} was requested, but its files exceeded its limits, so the export fell back to "
+        f"{recipe['name']}. Refused: {reasons}."
+    )

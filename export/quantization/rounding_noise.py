@@ -16,11 +16,9 @@ from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.model_matrices import matrices
 from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.export.quantization.sample_inputs import single_pass_references
 from kerasformer.export.quantization.sensitivity import Simulation
 from kerasformer.fidelity.comparison import record_rounding
 from kerasformer.fidelity.rounding import Rounding
-from kerasformer.fidelity.verification import references_of_steps
 from kerasformer.models.pretrained import PretrainedModel
 
 
@@ -35,15 +33,14 @@ def measure_rounding(
     """Measures the effect of a recipe's rounding on the texts that a bundle is verified on.
 
     Args:
-        model: The exported model.
+        model: The exported model, which does not generate.
         references: Result of `references.record`.
         layout: Layout of the files.
         recipe: Recipe of the files. Static activations are simulated as dynamic ones, whose rounding is finer, so that
             the result is a lower bound for them.
-        function: The exported function of a model that does not generate, as for `references.record`.
+        function: The exported function, as for `references.record`.
         calibration: Calibrated ranges of the products, if the files were written with them.
     """
-    simulation = Simulation(model, matrices(model, calibration), layout, None if model.generates else function)
+    simulation = Simulation(model, matrices(model, calibration), layout, function)
     simulation.store(replace(recipe, activations="float" if recipe.activations == "float" else "dynamic"))
-    steps = single_pass_references(model, references_of_steps(references)) if model.generates else None
-    return record_rounding(simulation, single_pass_references(model, references), steps)
+    return record_rounding(simulation, references)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from kerasformer.models.pretrained import PretrainedModel
 MAX_TEXTS = 128
 """Largest number of texts that are used; more of them hardly change the ranges."""
 
+_FIRST_WORDS = 50  # characters of the first of the caller's texts, by which they are identified
 _LONGEST = 64  # tokens of a text
 _CONTINUATION = 16  # tokens that a generating model adds
 _SAMPLED = 64  # tokens that it adds if they are sampled
@@ -66,6 +68,12 @@ def read_texts(source: Any = None, limit: int = MAX_TEXTS) -> list[str]:
     if not texts:
         raise InputError("calibration needs at least one text that is not blank. Received: none")
     return texts
+
+
+def described_texts(given: Sequence[str] | None) -> dict[str, Any]:
+    """Returns the manifest's entry for calibration texts: their number, and the first words of the caller's texts."""
+    entry: dict[str, Any] = {"texts": len(read_texts(given)), "given": given is not None}
+    return entry if given is None else {**entry, "first": shorten(given[0], _FIRST_WORDS, placeholder=" …")}
 
 
 def _lines(path: Path) -> Iterable[str]:

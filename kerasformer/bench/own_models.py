@@ -26,7 +26,9 @@ _RUNTIMES = {
 
 
 def size_mb(folder: Path) -> float:
-    """Returns the size of the weight files in a folder, in 10^6 bytes."""
+    """Returns the size of the weight files in a folder, or of a GGUF file, in 10^6 bytes."""
+    if sources.is_gguf(folder):
+        return folder.stat().st_size / 1e6
     return sum(path.stat().st_size for path in folder.rglob("*") if path.name.endswith(_WEIGHTS)) / 1e6
 
 
@@ -34,14 +36,15 @@ class Source:
     """A bundle in its runtime, or a checkpoint or preset in Keras; implements `Subject`.
 
     Args:
-        source: Bundle, checkpoint folder, preset or hub id.
+        source: Bundle, checkpoint folder, GGUF file, preset or hub id.
+        streams: Whether answers are generated as streams, so that the time of each token is known.
 
     Raises:
         SourceError: the source was not found.
     """
 
-    def __init__(self, source: str) -> None:
-        self._folder = sources.resolve(source)
+    def __init__(self, source: str, streams: bool = True) -> None:
+        self._folder, self._streams = sources.resolve(source), streams
         self._is_bundle = sources.kind(self._folder) == "bundle"
         self._tokenizer: Tokenizer | None = None
 
@@ -84,7 +87,7 @@ class Source:
             decoder_start_token_id=self._info.start_token_id,
             num_beams=question.beams,
         )
-        if question.beams > 1:
+        if question.beams > 1 or not self._streams:
             rows = generate(self._engine, inputs["input_ids"], mask, config).sequences
             return Tokens(read, len(rows) * question.write)
         written = 0

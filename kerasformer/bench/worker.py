@@ -125,7 +125,7 @@ def _reply(replies: IO[str], content: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS [CLOCK]] [--engine NAME]`."""
+    """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS [CLOCK]] [--engine NAME] [--whole]`."""
     replies = reserve_stdout()
     from kerasformer import sources
     from kerasformer.bench.other_engines import ENGINES
@@ -137,11 +137,12 @@ def main() -> None:
     parser.add_argument("threads", nargs="?", type=int)
     parser.add_argument("clock", nargs="?", default="elapsed", choices=CLOCKS)
     parser.add_argument("--engine", choices=ENGINES)
+    parser.add_argument("--whole", action="store_true", help="answers are not generated as streams")
     options = parser.parse_args()
     clock = clock_of(options.clock)
     subject: Subject
     if options.engine is None:
-        subject = Source(options.source)
+        subject = Source(options.source, streams=not options.whole)
     else:
         subject = ENGINES[options.engine].open(sources.resolve(options.source))
     serve(subject, options.threads, sys.stdin, replies, clock, opening=compact_loading)

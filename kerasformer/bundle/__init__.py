@@ -1,11 +1,13 @@
 """Exported bundles: the `Bundle` class, the manifest, the reference answers, and safe replacement of folders."""
 
 from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
+from kerasformer.bundle.limits import Limits
 from kerasformer.bundle.manifest import (
     FORMAT_VERSION,
     REFERENCES,
     SIMILARITIES,
     EmbeddingInfo,
+    GpuFinding,
     LanguageInfo,
     Manifest,
     ModelInfo,
@@ -30,8 +32,10 @@ __all__ = [
     "SIMILARITIES",
     "Bundle",
     "EmbeddingInfo",
+    "GpuFinding",
     "LanguageInfo",
     "Kind",
+    "Limits",
     "Manifest",
     "ModelInfo",
     "Role",

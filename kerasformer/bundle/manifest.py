@@ -35,6 +35,7 @@ from kerasformer.bundle.interface import (
     described,
     of_role,
 )
+from kerasformer.bundle.limits import Limits
 from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.files import parse_json
 from kerasformer.publishing import MANIFEST, repair
@@ -207,6 +208,28 @@ class ModelInfo:
 
 
 @dataclass(frozen=True)
+class GpuFinding:
+    """Something in a TFLite file that LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU.
+
+    Attributes:
+        rule: Short name of what was found.
+        effect: `"wrong"` for other results than on the CPU, without an error; `"unsupported"` for an operator that is
+            left to the CPU, or is an error where all of the model must run on the GPU.
+        what: What the delegate does.
+        source: Where this is known from: an issue, or a file of LiteRT.
+        operators: Number of operators, in all signatures.
+        example: The first of them, with the weight that was last used before it, and the signature.
+    """
+
+    rule: str
+    effect: Literal["wrong", "unsupported"]
+    what: str
+    source: str
+    operators: int
+    example: str
+
+
+@dataclass(frozen=True)
 class Manifest:
     """Content of `kerasformer.json`.
 
@@ -221,6 +244,8 @@ class Manifest:
         files: SHA-256 of every other file of the bundle, by its path relative to the folder.
         fidelity: Figures of the comparison with the Keras model.
         versions: Versions of the packages used for the export.
+        gpu_findings: What LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU; `None` for other
+            formats, and for files that were not looked at.
         format_version: Version of the manifest format.
     """
 
@@ -234,24 +259,20 @@ class Manifest:
     files: dict[str, str] = field(default_factory=dict)
     fidelity: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    gpu_findings: tuple[GpuFinding, ...] | None = None
     format_version: int = FORMAT_VERSION
 
     @property
-    def promise(self) -> tuple[float, float, float | None]:
-        """Limits of the recipe: maximum error, minimum agreement and, for embeddings, minimum mean cosine.
+    def promise(self) -> Limits:
+        """The limits of the recipe for this model.
 
         Raises:
             BundleError: the manifest does not contain them.
         """
-        limits = [self.recipe.get(name) for name in ("tolerance", "min_agreement", "min_cosine")]
-        tolerance, min_agreement, min_cosine = (
-            float(limit) if isinstance(limit, int | float) and not isinstance(limit, bool) else None for limit in limits
-        )
-        if tolerance is None or min_agreement is None:
-            raise BundleError(
-                f"{MANIFEST}: recipe must have the numbers tolerance and min_agreement. Received: {self.recipe}"
-            )
-        return tolerance, min_agreement, min_cosine if self.info.embedding else None
+        try:
+            return Limits.of(self.recipe, self.info.embedding is not None, generates=self.capacity is not None)
+        except BundleError as error:
+            raise BundleError(f"{MANIFEST}: {error}") from error
 
     def __post_init__(self) -> None:
         """Adds roles and kinds to signatures of version 1."""

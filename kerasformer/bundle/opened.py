@@ -135,7 +135,14 @@ class Bundle(os.PathLike[str]):
 
 def fidelity_line(figures: Mapping[str, Any]) -> str:
     """Returns the most important figures of a comparison in one line."""
-    return f"Against Keras: {agreement_text(figures)}; largest error {figures['max_error']:.2g} of the scale"
+    text = f"Against Keras: {agreement_text(figures)}; largest error {figures['max_error']:.2g} of the scale"
+    if figures.get("divergence") is not None:
+        tail = figures.get("divergence_p99")
+        text += f"; mean KL divergence {figures['divergence']:.2g} nats"
+        text += "" if tail is None else f" (99th percentile {tail:.2g})"
+    if figures.get("perplexity") is not None:
+        text += f"; perplexity {figures['keras_perplexity']:.4g} → {figures['perplexity']:.4g}"
+    return text
 
 
 def compared_answers(figures: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -38,6 +38,9 @@ from kerasformer.cli.shortlist_command import shortlist
 from kerasformer.cli.web_commands import preview, web
 from kerasformer.errors import BundleError, argument, require
 from kerasformer.files import local_path, read_text
+
+if TYPE_CHECKING:
+    from kerasformer.bundle import Limits
 
 app = typer.Typer(
     help="Load Hugging Face checkpoints in Keras, export them to LiteRT and ONNX, and run them.",
@@ -100,13 +103,15 @@ def info(source: Source, as_json: Json = False) -> None:
     No weights are loaded.
     """
     from kerasformer import bundle, sources
+    from kerasformer.gguf import checkpoint_files
 
     folder = sources.resolve(source)
     if sources.kind(folder) == "bundle":
         manifest = bundle.read(folder)
         content, rows = asdict(manifest), [[*row] for row in bundle.Bundle(folder).rows()]
     else:
-        content = sources.read_json(sources.inside(folder, "config.json"))
+        with checkpoint_files(folder) as files:
+            content = sources.read_json(sources.inside(files, "config.json"))
         rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in content.items()]
     if as_json:
         print_json(content)
@@ -137,10 +142,12 @@ command(
     "tail -f queue.txt | kerasformer run out --jsonl",
     'kerasformer run story-gpt2 "Once upon a time" --stream --top-p 0.9 --seed 1',
     'kerasformer run story-gpt2 "The weather: " --choice fair --choice foul --set do_sample=true',
+    'kerasformer run SmolLM2-135M-Instruct.Q8_0.gguf "The capital of France is"',
     'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
 )(run)
 command(
     "kerasformer chat path/to/chat-model",
+    "kerasformer chat SmolLM2-135M-Instruct.Q8_0.gguf",
     'kerasformer chat out --system "Answer in one sentence." --temperature 0.7 --seed 1',
     "cat questions.txt | kerasformer chat out",
 )(chat)
@@ -244,7 +251,7 @@ def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, reference
         pipe = pipeline_of(engine, manifest.info, tokenizer)
         figures = replace(figures, quality=compare_quality(pipe, references))
     promise = manifest.promise
-    failed = verification.failed(*promise)
+    failed = verification.failed(promise)
     if as_json:
         steps = {name: step.to_dict() for name, step in verification.steps.items()}
         print_json({**figures.to_dict(), "steps": steps, "faithful": not failed})
@@ -256,14 +263,12 @@ def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, reference
         raise typer.Exit(1)
 
 
-def _verdict(failed: dict[str, Any], promise: tuple[float, float, float | None], verification: Any) -> str:
+def _verdict(failed: dict[str, Any], promise: Limits, verification: Any) -> str:
     from kerasformer.bundle import compared_answers
     from kerasformer.fidelity.figures import cosine_text, divergence_text, near_ties_text
 
     answers = compared_answers(verification.fidelity.to_dict())
-    expected = f"error of at most {promise[0]:g} of the scale, agreement of at least {promise[1]:g} of the {answers}"
-    if promise[2] is not None:
-        expected = f"error of at most {promise[0]:g} of the scale, mean cosine similarity of at least {promise[2]:g}"
+    expected = promise.text(answers)
     if failed:
         worst = "; ".join(
             f"{name or 'the bundle'}: error {figures.max_error:.3g}, agreement {figures.agreement:.4f}"
@@ -272,7 +277,8 @@ def _verdict(failed: dict[str, Any], promise: tuple[float, float, float | None],
         )
         return f"NOT faithful. Expected by the recipe: {expected}. Received: {worst}"
     steps, figures = list(verification.steps), verification.fidelity
-    if figures.agreement < promise[1] and promise[2] is None:
+    decides = promise.min_cosine is None and promise.max_divergence is None
+    if decides and figures.agreement < promise.min_agreement:
         expected += f" except for near ties ({figures.near_ties} of {figures.answers} {answers})"
     kinds = f"each of the {len(steps)} step signatures" if len(steps) > 1 else f"the signature {''.join(steps)}"
     also = f", also with {kinds}" if steps else ""

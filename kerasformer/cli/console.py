@@ -42,7 +42,7 @@ def task_names(incomplete: str) -> list[str]:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Source = Annotated[
-    str, typer.Argument(help="A bundle, checkpoint folder, preset or hub id.", autocompletion=preset_names)
+    str, typer.Argument(help="A bundle, checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
 ]
 Task = Annotated[
     str | None,

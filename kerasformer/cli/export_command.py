@@ -15,7 +15,7 @@ from kerasformer.process import free_tensors
 
 # Copies of values of `kerasformer.export`, whose import would load Keras.
 FORMATS = ("tflite", "onnx", "saved-model")
-RECIPES = ("none", "fp16", "int8", "int8_weights", "int8_static", "int4", "int4_channel", "auto")
+RECIPES = ("none", "fp16", "int8", "int8_fast", "int8_weights", "int8_static", "int4", "int4_channel", "auto")
 TARGETS = ("mediapipe", "litert-lm", "litert-web", "transformers.js", "optimum", "genai", "saved-model")
 
 
@@ -61,7 +61,9 @@ def _with_recipes(models: dict[str, list[str]]) -> list[str]:
 
 
 def export(
-    source: Annotated[str, typer.Argument(help="A checkpoint folder, preset or hub id.", autocompletion=preset_names)],
+    source: Annotated[
+        str, typer.Argument(help="A checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
+    ],
     destination: Annotated[Path, typer.Argument(help="Folder to write.")],
     format: Annotated[
         str | None,
@@ -139,6 +141,10 @@ def export(
         str | None,
         typer.Option(help="int8 stores the caches of a decoder in a quarter of the bytes of float32, the default."),
     ] = None,
+    accelerator: Annotated[
+        str | None,
+        typer.Option(help="TFLite: gpu writes a file that LiteRT's GPU delegate runs as the CPU does; cpu by default."),
+    ] = None,
     texts: Annotated[
         Path | None,
         typer.Option(
@@ -148,8 +154,8 @@ def export(
     calibration: Annotated[
         Path | None,
         typer.Option(
-            help="int8, int8_static, int4, int4_channel, auto, --cache-dtype int8: file of texts to measure inputs of "
-            "products, or keys and values, on, one per line."
+            help="int8, int8_fast, int8_static, int4, int4_channel, auto, --cache-dtype int8: file of texts to measure "
+            "inputs of products, or keys and values, on, one per line."
         ),
     ] = None,
     max_size: Annotated[float | None, typer.Option(help="auto: maximum size of the model files in MB.")] = None,
@@ -159,6 +165,13 @@ def export(
     min_agreement: Annotated[
         float | None, typer.Option(help="auto: minimum share of answers equal to those of Keras; 0.98 by default.")
     ] = None,
+    fallback: Annotated[
+        bool,
+        typer.Option(
+            "--fallback",
+            help="If the files of the recipe differ too much from Keras, use the smallest more faithful recipe.",
+        ),
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing bundle.")] = False,
     list_targets: Annotated[
         bool,
@@ -185,7 +198,7 @@ def export(
     from kerasformer.export import DecoderSignatures
     from kerasformer.export import export as export_model
     from kerasformer.export.progress_report import write_line
-    from kerasformer.export.quantization.recipes import recipe_line
+    from kerasformer.export.quantization.recipes import fallback_text, recipe_line
 
     sizes = {
         "prefill_lengths": prefill_lengths,
@@ -214,11 +227,13 @@ def export(
         lora_rank=lora_rank,
         lora_targets=_targets(lora_targets),
         cache_dtype=cache_dtype,
+        accelerator=accelerator,
         texts=lines,
         calibration=calibration,
         max_size=max_size,
         max_latency=max_latency,
         min_agreement=min_agreement,
+        fallback=fallback or None,
     )
     manifest = written.manifest
     if as_json:
@@ -233,3 +248,5 @@ def export(
     table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])
     say(fidelity_line(written.fidelity))
     say(recipe_line(manifest.recipe, default=quantize == "none"))
+    if note := fallback_text(manifest.recipe):
+        say(note)

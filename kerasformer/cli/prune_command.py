@@ -12,7 +12,9 @@ from kerasformer.errors import InputError, require
 
 
 def prune(
-    source: Annotated[str, typer.Argument(help="A checkpoint folder, preset or hub id.", autocompletion=preset_names)],
+    source: Annotated[
+        str, typer.Argument(help="A checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
+    ],
     destination: Annotated[Path, typer.Argument(help="Folder to write, which must be empty or not exist.")],
     texts: Annotated[
         list[Path],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +13,6 @@ from kerasformer.errors import require
 
 if TYPE_CHECKING:
     from kerasformer.bundle import Bundle
-
-_RECIPES = ("int8", "fp16")
-"""Recipes for a page in order of preference; the next one is used if a recipe changes too many answers."""
 
 
 def web(
@@ -78,7 +74,8 @@ def _bundle(argument: str, parent: Path) -> str:
     folder = resolve(source)
     if kind(folder) == "bundle":
         return f"{name}={folder}" if name else str(folder)
-    bundle, recipe = _exported(source, parent / (Path(source).name or folder.name), _RECIPES)
+    bundle = _exported(source, parent / (Path(source).name or folder.name))
+    recipe = bundle.manifest.recipe["name"]
     say(
         f"Exported {source} for LiteRT.js as {recipe}. To keep such a bundle: kerasformer export {source} FOLDER "
         f"--target litert-web --quantize {recipe}",
@@ -86,22 +83,17 @@ def _bundle(argument: str, parent: Path) -> str:
     return f"{name}={bundle}" if name else str(bundle)
 
 
-def _exported(source: str, folder: Path, recipes: Sequence[str]) -> tuple[Bundle, str]:
-    """Exports a model with the first recipe that is faithful enough; returns the bundle and the recipe."""
-    from kerasformer.errors import ExportMismatchError
-
+def _exported(source: str, folder: Path) -> Bundle:
+    """Exports a model in int8 or, if too many answers change, with a more faithful recipe."""
     require("keras", "export")
     from kerasformer.export import export
+    from kerasformer.export.quantization.recipes import fallback_text
 
-    recipe, *others = recipes
-    try:
-        with Stages() as stages:
-            return export(source, folder, quantize=recipe, target="litert-web", progress=stages), recipe
-    except ExportMismatchError as error:
-        if not others:
-            raise
-        say(f"{recipe} is not faithful enough: {error}. Trying {others[0]}.")
-    return _exported(source, folder, others)
+    with Stages() as stages:
+        bundle = export(source, folder, quantize="int8", target="litert-web", fallback=True, progress=stages)
+    if note := fallback_text(bundle.manifest.recipe):
+        say(note)
+    return bundle
 
 
 def preview(

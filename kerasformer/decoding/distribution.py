@@ -19,6 +19,12 @@ def check_finite(logits: np.ndarray) -> np.ndarray:
         GenerationError: the greatest logit of a row is not finite.
     """
     greatest = logits.max(axis=1)
+    check_greatest(greatest)
+    return greatest
+
+
+def check_greatest(greatest: np.ndarray) -> None:
+    """Checks the greatest logit of each row, `(R,)`; see `check_finite`."""
     if not all(map(isfinite, greatest.tolist())):
         raise GenerationError(
             "no token can be chosen. Expected a finite greatest logit in each row. "
@@ -26,7 +32,6 @@ def check_finite(logits: np.ndarray) -> np.ndarray:
             "Check that the rules (suppress_tokens, ...) allow at least one token and that the model's weights "
             "contain no NaN."
         )
-    return greatest
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

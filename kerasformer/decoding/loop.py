@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
@@ -12,11 +13,12 @@ import numpy as np
 
 from kerasformer.decoding.beams import beam_search
 from kerasformer.decoding.controls import Controls
+from kerasformer.decoding.distribution import check_greatest
 from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.preparation import GenerationPlan, prepare
-from kerasformer.decoding.protocols import JointStep, State, Step
+from kerasformer.decoding.protocols import GreedyStep, JointStep, State, Step
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
@@ -29,6 +31,9 @@ ENDED = -1
 
 _STEPS_AT_ONCE = 64
 """Number of steps whose random numbers are generated at once."""
+
+_TOKENS_AT_ONCE = 32
+"""Maximum number of tokens that an engine generates in one call, during which a program cannot be interrupted."""
 
 
 def generate(
@@ -54,7 +59,7 @@ def generate(
     run = prepare(step, input_ids, attention_mask, config, controls)
     if run.config.num_beams > 1:
         return beam_search(run)
-    loop = _Loop(run)
+    loop = _Loop(run, _TOKENS_AT_ONCE if run.is_plain and isinstance(run.step, GreedyStep) else 1)
     rows = np.stack(list(loop), axis=1)
     run.warn_about(loop.reasons)
     record = loop.record
@@ -144,6 +149,11 @@ def _filled(run: GenerationPlan) -> Generator[np.ndarray, None, list[str]]:
 class _Loop:
     """Yields the tokens of each step, `(N,)` int32 for `N` output rows, with `ENDED` for rows that have ended.
 
+    Args:
+        run: The run of generation.
+        tokens_at_once: Number of tokens of each row that the engine, a `GreedyStep`, generates before the first of them
+            is yielded; 1 for all other engines.
+
     Attributes:
         reasons: Finish reason of each row.
         record: Candidates of each token, or `None` if they are not recorded.
@@ -151,8 +161,8 @@ class _Loop:
         speculation: Statistics of speculative decoding, or `None` if it is disabled.
     """
 
-    def __init__(self, run: GenerationPlan) -> None:
-        self._run = run
+    def __init__(self, run: GenerationPlan, tokens_at_once: int = 1) -> None:
+        self._run, self._tokens_at_once = run, tokens_at_once
         self._count = len(run.history.ids) * run.config.num_return_sequences
         self._rules = run.rules
         self._choose = sampler_of(run.config)
@@ -222,10 +232,17 @@ class _Loop:
         state = self._start(step, prompts)
         last_tokens = history.ids[:, -1:].copy()
         engine_rows = np.arange(len(outputs))  # of the unfinished outputs
-        for _ in range(run.num_steps):
-            logits, state = step.step(last_tokens, state)
-            logits = logits[:, -1] if len(engine_rows) == len(last_tokens) else logits[engine_rows, -1]
-            tokens = self._next(history, logits, outputs, next(numbers))
+        ahead: deque[tuple[np.ndarray, np.ndarray]] = deque()  # later tokens of the engine, and their logits
+        for index in range(run.num_steps):
+            if self._tokens_at_once > 1:
+                if not ahead:
+                    ahead, state = self._ahead(cast("GreedyStep", step), last_tokens, state, engine_rows, index)
+                tokens, greatest = (column[engine_rows] for column in ahead.popleft())
+                check_greatest(greatest)
+            else:
+                logits, state = step.step(last_tokens, state)
+                logits = logits[:, -1] if len(engine_rows) == len(last_tokens) else logits[engine_rows, -1]
+                tokens = self._next(history, logits, outputs, next(numbers))
             history.append(tokens)
             unfinished = self._unfinished(history, outputs)
             yield self._emitted(outputs, tokens)
@@ -241,9 +258,19 @@ class _Loop:
                 history, outputs, engine_rows = history.take(rows), outputs[rows], engine_rows[rows]
             # Finished rows are dropped late, because a new batch size can cost an engine a compilation.
             most = len(last_tokens) - 1 if isinstance(step, SpeculativeRows) else len(last_tokens) // 2
-            if len(engine_rows) <= most:
+            if len(engine_rows) <= most and not ahead:
                 state, last_tokens = step.reorder(state, engine_rows), last_tokens[engine_rows]
                 engine_rows = np.arange(len(engine_rows))
+
+    def _ahead(
+        self, step: GreedyStep, last_tokens: np.ndarray, state: State, engine_rows: np.ndarray, index: int
+    ) -> tuple[deque[tuple[np.ndarray, np.ndarray]], State]:
+        """Returns the tokens of several steps from `index`, with their logits, `(B,)` each, and the next state."""
+        count = min(self._tokens_at_once, self._run.num_steps - index)
+        ended = np.isin(np.arange(len(last_tokens)), engine_rows, invert=True)
+        ends = np.array(self._run.config.eos_token_id, np.int32)
+        tokens, logits, state = step.continue_greedily(last_tokens, state, count, ended, ends)
+        return deque(zip(tokens.T, logits.T, strict=True)), state
 
     def _start(self, step: Step | SpeculativeRows, prompts: np.ndarray) -> State:
         """Returns the state of rows that continue these prompts; repeated prompts are read once."""

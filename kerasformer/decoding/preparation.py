@@ -73,6 +73,13 @@ class GenerationPlan:
         return rules_of(self.config, self.controls.rules)
 
     @property
+    def is_plain(self) -> bool:
+        """Whether only the most probable token is needed at each step, and only end tokens end a row."""
+        config, controls = self.config, self.controls
+        settings = config.do_sample, config.stop_strings, config.max_time, self.rules, self.drafter
+        return not any((*settings, controls.stop, controls.cancelled, controls.record))
+
+    @property
     def guesses(self) -> int:
         """Maximum number of tokens that are guessed at once."""
         return self.config.num_assistant_tokens if self.controls.assistant else self.config.prompt_lookup_num_tokens

@@ -191,6 +191,32 @@ class AdaptableEngine(Protocol):
 
 
 @runtime_checkable
+class GreedyStep(Step, Protocol):
+    """An engine that can choose the most probable tokens by itself, so that one call generates several."""
+
+    def continue_greedily(
+        self, tokens: np.ndarray, state: State, count: int, ended: np.ndarray, ends: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, State]:
+        """Continues each row with its most probable tokens, those that `step` and the greatest logit give one by one.
+
+        Args:
+            tokens: `(B, 1)` int32, the next token of each row.
+            state: Unusable afterwards, unless an error is raised.
+            count: Maximum number `N` of new tokens, for which the cache must have room.
+            ended: `(B,)` boolean, true for rows whose new tokens are not needed.
+            ends: `(E,)` int32, end tokens. There are fewer than `count` tokens if all rows have ended before.
+
+        Returns:
+            New tokens `(B, N)` int32, their logits `(B, N)` float32, and the next state, which has read all new tokens
+            but the last. Tokens of a row after its end have no meaning.
+
+        Raises:
+            CapacityError: the tokens do not fit into the cache; none of them was read.
+        """
+        ...
+
+
+@runtime_checkable
 class JointStep(Step, Protocol):
     """An engine whose texts have separate positions, so that one step continues texts of different lengths."""
 

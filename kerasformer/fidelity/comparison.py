@@ -72,22 +72,17 @@ def compare(
         ) from error
 
 
-def record_rounding(engine: Forward, references: Arrays, steps: Arrays | None = None) -> Rounding:
+def record_rounding(engine: Forward, references: Arrays) -> Rounding:
     """Measures the effect of rounding on a model's answers.
 
     Args:
         engine: The Keras model with rounded weight matrices and rounded inputs of matrix products.
         references: Arrays from `record_forward` for the Keras model without rounding.
-        steps: References with which each step signature is compared, if there are any.
     """
     scores = _compare_forward(engine, references)
     changes, figures = np.concatenate([score.changes for score in scores]), _fidelity(scores, None)
     noise = float(np.sqrt(np.mean(np.square(changes)))) if changes.size else 0.0
-    rounding = Rounding(noise, figures.mean_error, figures.divergence)
-    if steps is None:
-        return rounding
-    step_figures = _fidelity(_compare_forward(engine, steps), None)
-    return replace(rounding, step_mean_error=step_figures.mean_error, step_divergence=step_figures.divergence)
+    return Rounding(noise, figures.mean_error, figures.divergence)
 
 
 def _compare_forward(engine: Forward, references: Arrays) -> list[Scores]:
@@ -250,6 +245,7 @@ def _fidelity(scores: Sequence[Scores], rounding: Rounding | None) -> Fidelity:
         len(same),
         scale=max(score.scale for score in scores),
         divergence=float(np.concatenate(divergences).mean()) if divergences else None,
+        divergence_p99=float(np.percentile(np.concatenate(divergences), 99)) if divergences else None,
         near_ties=None if decided is None else int((~decided).sum()),
         decided_agreement=agreed,
         rounding=rounding,

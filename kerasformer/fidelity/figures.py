@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kerasformer.bundle import compared_answers
+from kerasformer.bundle import Limits, compared_answers
 from kerasformer.fidelity.rounding import Rounding
 
 
@@ -27,6 +27,7 @@ class Fidelity:
         divergence: Mean Kullback-Leibler divergence of the answers from those of Keras, in nats. Classes that were not
             recorded are treated as one class, so that the value is exact for up to 64 classes and otherwise a lower
             bound. `None` if answers are not probabilities.
+        divergence_p99: 99th percentile of the divergences of single answers.
         perplexity: Perplexity of a running text, or of the Keras model's answers for an encoder-decoder.
         keras_perplexity: Perplexity of the same text under the Keras model.
         quality: Figures on labelled texts by name, such as `{"accuracy": {"keras": 0.91, "bundle": 0.9}}`.
@@ -45,6 +46,7 @@ class Fidelity:
     generated: float | None = None
     scale: float | None = None
     divergence: float | None = None
+    divergence_p99: float | None = None
     perplexity: float | None = None
     keras_perplexity: float | None = None
     quality: dict[str, dict[str, float]] | None = None
@@ -57,26 +59,27 @@ class Fidelity:
         """Returns the fields as a dict, for the manifest."""
         return asdict(self)
 
-    def within(self, tolerance: float, min_agreement: float, min_cosine: float | None = None) -> bool:
+    def within(self, limits: Limits) -> bool:
         """Returns whether the figures are within limits; false for NaN.
 
-        The maximum error must be within the tolerance. The agreement must reach the minimum among all answers or, if
-        the noise of rounding was measured, among answers that are not near ties, with errors that rounding explains.
-
-        Args:
-            tolerance: Limit of `max_error`.
-            min_agreement: Minimum of `agreement` or `decided_agreement`.
-            min_cosine: Minimum of `cosine`, which decides instead of the agreement; `None` for other bundles.
+        The maximum error must be within the tolerance. The divergence decides for models that generate, the cosine
+        similarity for embeddings, and the agreement otherwise: among all answers or, if the noise of rounding was
+        measured, among answers that are not near ties, with errors that rounding explains.
         """
-        if not self.max_error <= tolerance:
+        if not self.max_error <= limits.tolerance:
             return False
-        if self.cosine is not None and min_cosine is not None:
-            return self.cosine >= min_cosine
-        if self.agreement >= min_agreement:
+        if self.divergence is not None and limits.max_divergence is not None:
+            tail = limits.max_divergence_p99
+            return self.divergence <= limits.max_divergence and (
+                tail is None or self.divergence_p99 is None or self.divergence_p99 <= tail
+            )
+        if self.cosine is not None and limits.min_cosine is not None:
+            return self.cosine >= limits.min_cosine
+        if self.agreement >= limits.min_agreement:
             return True
         if self.rounding is None or self.decided_agreement is None:
             return False
-        return self.decided_agreement >= min_agreement and self.rounding.explains(self)
+        return self.decided_agreement >= limits.min_agreement and self.rounding.explains(self)
 
 
 def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
@@ -95,6 +98,8 @@ def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
         rows.append(["mean cosine similarity to the embeddings of Keras", f"{figures['cosine']:.6f}"])
     if figures.get("divergence") is not None:
         rows.append(["mean KL divergence from Keras", f"{figures['divergence']:.3g} nats"])
+    if figures.get("divergence_p99") is not None and generated is not None:
+        rows.append(["99th percentile of the KL divergence", f"{figures['divergence_p99']:.3g} nats"])
     if figures.get("perplexity") is not None:
         before, after = figures["keras_perplexity"], figures["perplexity"]
         rows.append(["perplexity, Keras → bundle", f"{before:.5g} → {after:.5g} ({after / before - 1:+.2%})"])
@@ -134,7 +139,8 @@ def divergence_text(figures: Fidelity) -> str:
         return ""
     by_rounding = None if figures.rounding is None else figures.rounding.divergence
     alone = "" if by_rounding is None else f" ({by_rounding:.3g} by rounding alone)"
-    return f", mean KL divergence {figures.divergence:.3g}{alone}"
+    tail = "" if figures.divergence_p99 is None else f" (99th percentile {figures.divergence_p99:.3g})"
+    return f", mean KL divergence {figures.divergence:.3g} nats{tail}{alone}"
 
 
 def cosine_text(figures: Fidelity) -> str:

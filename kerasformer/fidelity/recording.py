@@ -34,6 +34,8 @@ from kerasformer.fidelity.answers import (
 
 DEFAULT_TEXTS = "default_texts"
 """Name of the array that tells whether all texts are those of this package."""
+CHATS = "chats"
+"""Name of the array that tells whether the prompts of a decoder are conversations in its chat template."""
 
 Distribution = Literal["softmax", "sigmoid", "none"]
 """Meaning of logits: classes that exclude each other (softmax), independent classes (sigmoid), or plain numbers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from kerasformer.errors import BundleError
@@ -16,6 +16,7 @@ _MAX_ERROR_RATIO = 1.4
 docs/quantization.md has measurements of correct and of wrong files."""
 _FLOAT32 = 1e-5
 """Mean error allowed for float32 arithmetic, relative to the largest logit; the square is used for the divergence."""
+_OF_EARLIER_VERSIONS = ("step_mean_error", "step_divergence")
 
 
 @dataclass(frozen=True)
@@ -27,16 +28,11 @@ class Rounding:
             most probable answer and the next one.
         mean_error: Mean absolute difference of the logits, relative to the largest absolute logit.
         divergence: Mean Kullback-Leibler divergence in nats; `None` if answers are not probabilities.
-        step_mean_error: Mean difference for the smaller set of answers with which each step signature is compared;
-            `None` if there is no such set.
-        step_divergence: Mean divergence for that set.
     """
 
     noise: float
     mean_error: float
     divergence: float | None = None
-    step_mean_error: float | None = None
-    step_divergence: float | None = None
 
     @classmethod
     def of(cls, figures: Mapping[str, Any]) -> Rounding | None:
@@ -48,23 +44,19 @@ class Rounding:
         recorded = figures.get("rounding")
         if recorded is None:
             return None
-        optional = {"divergence", "step_mean_error", "step_divergence"}
+        names = [field.name for field in fields(cls)]
+        if isinstance(recorded, Mapping):
+            recorded = {key: value for key, value in recorded.items() if key not in _OF_EARLIER_VERSIONS}
         if (
             not isinstance(recorded, Mapping)
-            or set(recorded) != {field.name for field in fields(cls)}
-            or any(type(v) not in (int, float) and not (v is None and k in optional) for k, v in recorded.items())
+            or set(recorded) != set(names)
+            or any(type(v) not in (int, float) and (v, k) != (None, "divergence") for k, v in recorded.items())
         ):
             raise BundleError(
-                f"fidelity.rounding must have the numbers {', '.join(field.name for field in fields(cls))}. "
+                f"fidelity.rounding must have the numbers {', '.join(names)}. "
                 f"Received: {recorded}. Export the model again"
             )
         return cls(**recorded)
-
-    def of_steps(self) -> Rounding:
-        """Returns the figures for the answers with which each step signature is compared."""
-        if self.step_mean_error is None:
-            return self
-        return replace(self, mean_error=self.step_mean_error, divergence=self.step_divergence)
 
     def explains(self, figures: Fidelity) -> bool:
         """Returns whether differences are no larger than those of rounding, within the spread of such measurements."""

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from kerasformer.bundle import Manifest, Role
+from kerasformer.bundle import Limits, Manifest, Role
 from kerasformer.bundle.interface import GENERATE
 from kerasformer.decoding import Forward, Step
 from kerasformer.fidelity.comparison import ROWS, compare
@@ -18,7 +18,7 @@ from kerasformer.fidelity.rounding import Rounding
 _CACHES = 512 * 1024**2
 """Maximum size in bytes of the caches of all texts that are generated together."""
 _STEP_TEXTS, _STEP_TOKENS = 8, 16
-"""Size of the check of a single signature: enough to detect a wrong one, but quick enough to check all of them."""
+"""Size of the check of a single signature and of the first look: enough to detect a wrong one, and quick."""
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,10 @@ class Verification:
     fidelity: Fidelity
     steps: dict[str, Fidelity] = field(default_factory=dict)
 
-    def failed(self, tolerance: float, min_agreement: float, min_cosine: float | None = None) -> dict[str, Fidelity]:
+    def failed(self, limits: Limits) -> dict[str, Fidelity]:
         """Returns the figures that exceed the limits of the recipe, by signature; `""` is the bundle as a whole."""
-        all_figures = {"": self.fidelity, **self.steps}
-        return {
-            name: figures
-            for name, figures in all_figures.items()
-            if not figures.within(tolerance, min_agreement, min_cosine)
-        }
+        whole = {} if self.fidelity.within(limits) else {"": self.fidelity}
+        return whole | {name: step for name, step in self.steps.items() if not step.within(limits.of_sample())}
 
 
 def verify(
@@ -60,15 +56,28 @@ def verify(
     Raises:
         BundleError: the references do not match the bundle.
     """
-    rows = max(1, min(ROWS, _CACHES // max(manifest.cache_bytes, 1)))
+    rows = _rows(manifest)
     rounding = rounding or Rounding.of(manifest.fidelity)
     fidelity = compare(engine, references, rows, rounding=rounding)
-    subset, of_steps = references_of_steps(references), None if rounding is None else rounding.of_steps()
+    subset = sample_of(references)
     steps = {
-        name: compare(limited, subset, rows, free=False, count=max(limited.step_lengths), rounding=of_steps)
+        name: compare(limited, subset, rows, free=False, count=max(limited.step_lengths), rounding=rounding)
         for name, limited in _limited_engines(engine, manifest)
     }
     return Verification(fidelity, steps | _generated_in_graph(engine, manifest, references))
+
+
+def first_look(engine: Forward | Step, manifest: Manifest, references: Mapping[str, np.ndarray]) -> Fidelity:
+    """Compares a bundle that generates with a small part of the recorded answers, which takes seconds.
+
+    The figures are to be compared with `Limits.of_sample`.
+    """
+    return compare(engine, sample_of(references), _rows(manifest), free=False)
+
+
+def _rows(manifest: Manifest) -> int:
+    """Returns the number of texts that are generated together."""
+    return max(1, min(ROWS, _CACHES // max(manifest.cache_bytes, 1)))
 
 
 def _limited_engines(engine: Forward | Step, manifest: Manifest) -> Iterator[tuple[str, Step]]:
@@ -114,8 +123,8 @@ def _until(row: list[int], ends: tuple[int, ...]) -> list[int]:
     return row[: stops[0] + 1] if stops else row
 
 
-def references_of_steps(references: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Returns the references with which each step signature is compared: the first tokens of the first texts."""
+def sample_of(references: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Returns a part of the references of a model that generates: the first tokens of the first texts."""
     alone = {key: array for key, array in references.items() if key == "alone"}
     return alone | {
         key: array[:_STEP_TEXTS] if key.startswith(("input.", "made_up")) else array[:_STEP_TEXTS, :_STEP_TOKENS]

@@ -42,6 +42,10 @@ class LowRankProduct(NamedTuple):
 class Primitives:
     """The operations in `keras.ops`; the base class of the lowerings of exporters."""
 
+    def layer(self, layer: Callable[..., Any], x: Tensor, arguments: dict[str, Any]) -> Any:
+        """Applies a layer of a stack: `layer(x, **arguments)`."""
+        return layer(x, **arguments)
+
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
         """`x @ kernel + bias`.
 
@@ -252,6 +256,11 @@ def lowering(primitives: Primitives) -> Iterator[None]:
         yield
     finally:
         _active.reset(token)
+
+
+def layer(layer: Callable[..., Any], x: Tensor, arguments: dict[str, Any]) -> Any:
+    """See `Primitives.layer`."""
+    return _active.get().layer(layer, x, arguments)
 
 
 def linear(

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from kerasformer.errors import InputError
+from kerasformer.layers import primitives
 from kerasformer.layers.blocks import check_memory, decoder_visibility, split_output
 from kerasformer.layers.cache import LayerCache, RollingCache
 from kerasformer.layers.core import PACKAGE, OptionalOutputs, build_once, packed, serialize_part
@@ -54,7 +55,7 @@ class _Stack(OptionalOutputs):
         flags = {"return_attention": return_attention, "return_cache": return_cache}
         states, results = [x], []
         for index, layer_arguments in zip(self.schedule, arguments, strict=True):
-            x, result = split_output(self.layers[index](x, **layer_arguments, **shared, **flags))
+            x, result = split_output(primitives.layer(self.layers[index], x, {**layer_arguments, **shared, **flags}))
             results.append(result)
             if return_hidden_states:
                 states.append(x)

@@ -389,13 +389,17 @@ def head_mask(mask: Tensor, batch: int | None = None, keys: int | None = None) -
     return padding_mask(mask)
 
 
+_HIDDEN = -3e4
+"""Bias of the score of a hidden key."""
+
+
 def mask_to_bias(mask: Tensor, dtype: str | None = None) -> Tensor:
     """Converts a boolean mask (`True` attends) to a bias of the scores: 0 or a large negative number.
 
-    The number is finite, so that a query without visible keys has equal weights rather than NaN.
+    The number is finite, so that a query without visible keys has weights rather than NaN. It is so large that hidden
+    keys have the weight 0, and the sum of two such numbers is finite in 16-bit floats, in which GPUs of phones compute.
     """
-    dtype = dtype or backend.floatx()
-    return (1.0 - ops.cast(mask, dtype)) * (-3e4 if dtype == "float16" else -1e9)
+    return (1.0 - ops.cast(mask, dtype or backend.floatx())) * _HIDDEN
 
 
 def grouped_bias(bias: Tensor | None, group_size: int, length: Any) -> Tensor | None:

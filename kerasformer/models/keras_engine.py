@@ -111,11 +111,17 @@ class KerasState:
     memory: tuple[Tensor, list[tuple[Tensor, Tensor]]] | None = None
     steps: int = 0
 
+    @property
+    def context(self) -> tuple[Any, ...]:
+        """The arguments of the compiled functions that steps do not change."""
+        return (self.starts,) if self.memory is None else self.memory
+
 
 class KerasStep:
     """The `Step` protocol for a generative Keras model.
 
-    Each step reads the whole cache. It therefore has 256 slots at first, and four times as many whenever it is full.
+    Each step reads the whole cache. It therefore has 256 slots at first, or 128 in an encoder-decoder, which hold the
+    answer alone, and four times as many whenever it is full.
 
     Args:
         model: A `CausalLM` or a `Seq2SeqLM`.
@@ -178,7 +184,7 @@ class KerasStep:
         caches, read = self._empty(batch, slots), 0
         while read < ids.shape[1]:
             size = next(size for size in _PARTS if size <= ids.shape[1] - read)
-            caches = self._functions(slots)["read"](ids[:, read : read + size], np.int32(read), starts, caches)
+            caches = self._functions(slots)["read"](ids[:, read : read + size], np.int32(read), caches, starts)
             read += size
         return KerasState(caches, slots, read, unused, starts)
 
@@ -191,18 +197,40 @@ class KerasStep:
                 f"{self.step_lengths}. Received: shape {tokens.shape}"
             )
         count = tokens.shape[1]
-        if state.index - state.unused + count > self.capacity:
-            raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
+        self._check_room(state, count)
         state = self._with_room(state, count)
         decode = self._functions(state.slots)["decode"]
-        arguments: list[Any] = [tokens, np.int32(state.index)]
-        if state.memory is None:
-            logits, caches = decode(*arguments, state.starts, state.caches)
-        else:
-            logits, caches = decode(*arguments, state.caches, *state.memory)
-        numbers = ops.convert_to_numpy(logits).astype("float32")
+        logits, caches = decode(tokens, np.int32(state.index), state.caches, *state.context)
+        return ops.convert_to_numpy(logits).astype("float32"), self._after(state, caches, count)
+
+    def continue_greedily(
+        self, tokens: np.ndarray, state: KerasState, count: int, ended: np.ndarray, ends: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, KerasState]:
+        """Generates several tokens in one call of a compiled function; see `GreedyStep.continue_greedily`."""
+        tokens, ended = token_array("tokens", tokens, self.vocab_size), np.array(ended)
+        self._check_room(state, count)
+        parts: list[tuple[np.ndarray, np.ndarray]] = []
+        while count and not ended.all():
+            state = self._with_room(state, 1)
+            room = min(count, state.slots - state.index)
+            write = self._functions(state.slots)["write"]
+            limits = np.int32(state.index), np.int32(room), ended, ends
+            *numbers, size, caches = write(tokens, *limits, state.caches, *state.context)
+            ids, logits = (ops.convert_to_numpy(array)[:, : int(size)] for array in numbers)
+            parts.append((ids, logits))
+            state, tokens = self._after(state, caches, ids.shape[1]), ids[:, -1:]
+            count, ended = count - ids.shape[1], ended | np.isin(ids, ends).any(axis=1)
+        new, greatest = (np.concatenate(arrays, axis=1) for arrays in zip(*parts, strict=True))
+        return new, greatest, state
+
+    def _check_room(self, state: KerasState, count: int) -> None:
+        if state.index - state.unused + count > self.capacity:
+            raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
+
+    def _after(self, state: KerasState, caches: list[tuple[Tensor, Tensor]], count: int) -> KerasState:
+        """Returns the state after `count` more tokens of `step`."""
         steps = min(state.steps + count, self._margin) if self._is_rolling else state.steps + count
-        return numbers, replace(state, caches=caches, index=state.index + count, steps=steps)
+        return replace(state, caches=caches, index=state.index + count, steps=steps)
 
     def reorder(self, state: KerasState, rows: np.ndarray) -> KerasState:
         """Returns the state of the given rows; see `Step.reorder`."""
@@ -239,7 +267,7 @@ class KerasStep:
             # Lengths for which the functions are compiled anyway.
             size = next(size for size in (*_PARTS, *reversed(self.step_lengths)) if size <= len(tokens) - read)
             part = ids[:, read : read + size]
-            arguments = part, np.int32(index + read), state.starts, caches
+            arguments = part, np.int32(index + read), caches, state.starts
             caches = functions["read"](*arguments) if size in _PARTS else functions["decode"](*arguments)[1]
             read += size
         return replace(state, caches=caches, index=index + read, steps=0)
@@ -313,7 +341,7 @@ class KerasStep:
 
     def _sufficient(self, count: int) -> int:
         """Returns the size of caches for `count` slots."""
-        slots = _FIRST_SLOTS
+        slots = _FIRST_SLOTS // 2 if self.is_encoder_decoder else _FIRST_SLOTS  # which hold no prompt
         while slots < min(count, self._slots):
             slots *= _GROWTH
         return min(slots, self._slots)
@@ -391,11 +419,12 @@ def _functions(model: CausalLM | Seq2SeqLM, jit_compile: bool, num_slots: int) -
         decode = _decoder_step(cast("CausalLM", model), num_slots)
         # A prompt needs no logits, which take much time and memory if the vocabulary is large.
         functions = {"decode": decode, "read": lambda *arguments: decode(*arguments)[1]}
+    functions["write"] = _greedy(functions["decode"], num_slots)
     return {name: compiled(function, model, jit_compile) for name, function in functions.items()}
 
 
 def _decoder_step(model: CausalLM, num_slots: int) -> Callable[..., Any]:
-    def decode(tokens: Tensor, index: Tensor, starts: Tensor, caches: Any) -> Any:
+    def decode(tokens: Tensor, index: Tensor, caches: Any, starts: Tensor) -> Any:
         slots = ops.arange(tokens.shape[1], dtype="int32") + index
         positions = ops.maximum(ops.reshape(slots, (1, -1)) - ops.reshape(starts, (-1, 1)), 0)
         keys = ops.arange(num_slots, dtype="int32")
@@ -419,6 +448,37 @@ def _encoder_decoder_steps(model: Seq2SeqLM, num_slots: int) -> dict[str, Callab
         return logits, _tensors(new)
 
     return {"encode": encode, "decode": decode}
+
+
+def _greedy(decode: Callable[..., Any], num_slots: int) -> Callable[..., Any]:
+    """Returns a function that generates up to `count` tokens after the given ones, until all rows have ended.
+
+    One call for many tokens saves the time of a call, and the caches are updated in place, without a copy.
+    """
+
+    def write(
+        tokens: Tensor, index: Tensor, count: Tensor, ended: Tensor, ends: Tensor, caches: Any, *context: Any
+    ) -> Any:
+        def continues(size: Tensor, ended: Tensor, *_: Any) -> Tensor:
+            return ops.logical_and(size < count, ops.logical_not(ops.all(ended)))
+
+        def add(size: Tensor, ended: Tensor, tokens: Tensor, ids: Tensor, logits: Tensor, caches: Any) -> Any:
+            scores, caches = decode(tokens, index + size, caches, *context)
+            scores = ops.cast(scores[:, -1], "float32")
+            tokens = ops.cast(ops.argmax(scores, axis=-1, keepdims=True), "int32")
+            ended = ops.logical_or(ended, ops.any(ops.equal(tokens, ends), axis=-1))
+            ids = ops.slice_update(ids, (0, size), tokens)
+            logits = ops.slice_update(logits, (0, size), ops.max(scores, axis=-1, keepdims=True))
+            return size + 1, ended, tokens, ids, logits, caches
+
+        shape = ops.shape(tokens)[0], num_slots
+        numbers = ops.zeros(shape, "int32"), ops.zeros(shape, "float32")
+        size, _, _, ids, logits, caches = ops.while_loop(
+            continues, add, (ops.zeros((), "int32"), ended, tokens, *numbers, caches)
+        )
+        return ids, logits, size, caches
+
+    return write
 
 
 def _opened(caches: Sequence[tuple[Tensor, Tensor]], index: Tensor, num_slots: int) -> list[LayerCache]:

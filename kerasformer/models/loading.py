@@ -24,6 +24,7 @@ from kerasformer.errors import (
     argument,
 )
 from kerasformer.files import read_json
+from kerasformer.gguf import checkpoint_files, checkpoint_tensors
 from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
 from kerasformer.models.config import Config
 from kerasformer.models.head_request import HeadRequest
@@ -122,8 +123,8 @@ def load(
         zoo.load("bert-base-uncased", "question-answering", new_head=True)
 
     Args:
-        source: A preset, a folder in Hugging Face's format, or a hub id; a task or backbone of KerasHub, or the folder
-            of a KerasHub preset.
+        source: A preset, a folder in Hugging Face's format, or a hub id; a GGUF file of llama.cpp, with the extra
+            `gguf`; a task or backbone of KerasHub, or the folder of a KerasHub preset.
         task: Hugging Face's name of a task; by default the task for which the checkpoint was saved, and
             sentence-similarity for a folder of sentence-transformers.
         num_labels: Number of classes. If that of the checkpoint's head differs, a new, untrained head is created.
@@ -157,46 +158,46 @@ def load(
         from kerasformer.interop.keras_hub.conversion import from_keras_hub
 
         return from_keras_hub(source, task, request=request, dtype=dtype)
-    folder = sources.resolve(source, revision=revision, token=token)
-    if sources.kind(folder) == "bundle":
-        raise SourceError(f"A checkpoint was expected. Received a bundle: {folder}. Open it with kerasformer.pipeline.")
-    content = read_json(sources.inside(folder, "config.json"))
-    if is_preset(content):
-        from kerasformer.interop.keras_hub.conversion import load_preset
+    path = sources.resolve(source, revision=revision, token=token)
+    if sources.kind(path) == "bundle":
+        raise SourceError(f"A checkpoint was expected. Received a bundle: {path}. Open it with kerasformer.pipeline.")
+    with checkpoint_files(path) as folder:
+        content = read_json(sources.inside(folder, "config.json"))
+        if is_preset(content):
+            from kerasformer.interop.keras_hub.conversion import load_preset
 
-        return load_preset(folder, task, request=request, dtype=dtype)
-    file = open_tensors(folder)
-    model_type = model_type or _model_type(content, file)
-    kinds = architecture(model_type).MODELS
-    task = task or (SENTENCE_SIMILARITY if is_sentence_model(folder) else _saved_task(kinds, content, file))
-    kind = model_class(kinds, model_type, task)
-    config = kind.backbone_type.config_type.from_hf({**content, **cross_encoder_entries(folder)})
-    _check_layer_counts(config, file)
-    config = kind.config_for(request.applied(config, kind.task, kind.has_labels), file)
-    name = str(source).rstrip("/").split("/")[-1]
-    options = {**kind.parts(file), **kind.options(task, config, folder, sentence)}
-    model: PretrainedModel = create(kind, config, dtype, build=False, name=name, **options)
-    if subfolders := {row.tensor.rpartition("/")[0] for row in model.head_rows()} - {""}:
-        file = JoinedTensors(
-            {"": file, **{name: open_tensors(folder / name) for name in sorted(subfolders) if (folder / name).is_dir()}}
-        )
-    heads = {row.tensor for other in kinds.values() for row in other.head_table}
-    heads |= {row.tensor for row in model.head_rows()}
-    names = model.backbone.checkpoint_names()
-    try:
-        fresh = load_weights(model, file, names, heads, request.new, keep_dtype=keep_dtype)
-    except MissingHeadError as error:
-        if task not in NEEDS:
-            raise
-        raise MissingHeadError(
-            f"{task} needs {NEEDS[task]}. Received: {source}, which has no head for {model.task}"
-        ) from error
-    start_head(model, fresh, request)
-    model.generation_config = _generation_config(folder, config, content)
-    model.set_tokenizer(_tokenizer(folder, model_type))
+            return load_preset(folder, task, request=request, dtype=dtype)
+        file = checkpoint_tensors(path)
+        model_type = model_type or _model_type(content, file)
+        kinds = architecture(model_type).MODELS
+        task = task or (SENTENCE_SIMILARITY if is_sentence_model(folder) else _saved_task(kinds, content, file))
+        kind = model_class(kinds, model_type, task)
+        config = kind.backbone_type.config_type.from_hf({**content, **cross_encoder_entries(folder)})
+        _check_layer_counts(config, file)
+        config = kind.config_for(request.applied(config, kind.task, kind.has_labels), file)
+        name = str(source).rstrip("/").split("/")[-1]
+        options = {**kind.parts(file), **kind.options(task, config, folder, sentence)}
+        model: PretrainedModel = create(kind, config, dtype, build=False, name=name, **options)
+        if subfolders := {row.tensor.rpartition("/")[0] for row in model.head_rows()} - {""}:
+            further = [name for name in sorted(subfolders) if (folder / name).is_dir()]
+            file = JoinedTensors({"": file, **{name: open_tensors(folder / name) for name in further}})
+        heads = {row.tensor for other in kinds.values() for row in other.head_table}
+        heads |= {row.tensor for row in model.head_rows()}
+        names = model.backbone.checkpoint_names()
+        try:
+            fresh = load_weights(model, file, names, heads, request.new, keep_dtype=keep_dtype)
+        except MissingHeadError as error:
+            if task not in NEEDS:
+                raise
+            raise MissingHeadError(
+                f"{task} needs {NEEDS[task]}. Received: {source}, which has no head for {model.task}"
+            ) from error
+        start_head(model, fresh, request)
+        model.generation_config = _generation_config(folder, config, content)
+    model.set_tokenizer(_tokenizer(path, model_type))
     if problem := vocabulary_warning(model.tokenizer, model.config.vocab_size):
         logger.warning(problem)
-    model.source = folder
+    model.source = path
     return model
 
 
@@ -343,15 +344,15 @@ def _generation_config(folder: Path, config: Config, content: Mapping[str, Any])
     return GenerationConfig.from_dict({}, config.generation_settings(content))
 
 
-def _tokenizer(folder: Path, model_type: str) -> Any:
+def _tokenizer(source: Path, model_type: str) -> Any:
     """Loads the tokenizer of a checkpoint; returns `None` if it has none, or none that can be loaded."""
     from kerasformer.tokenization import has_tokenizer, load_tokenizer
     from kerasformer.tokenization.loading import FILES
 
-    if not has_tokenizer(folder) and not any((folder / name).exists() for name in FILES):
+    if not has_tokenizer(source) and not any((source / name).exists() for name in FILES):
         return None
     try:
-        return load_tokenizer(folder, model_type=model_type)
+        return load_tokenizer(source, model_type=model_type)
     except KerasformerError as error:
         logger.warning("The model has no tokenizer, because that of the checkpoint cannot be used: %s", error)
         return None

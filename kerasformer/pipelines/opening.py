@@ -48,7 +48,7 @@ def open_source(
 
     Args:
         task: Hugging Face task name; the task of the source if `None`.
-        source: Model, checkpoint folder, preset, hub id or bundle.
+        source: Model, checkpoint folder, GGUF file, preset, hub id or bundle.
         tokenizer: Tokenizer, or a source that contains one; defaults to that of `source`.
         options: Options of `runtime.open_engine`, for bundles only: `num_threads`, `cache_dir`, `accelerator`,
             `providers`.

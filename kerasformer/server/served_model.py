@@ -157,7 +157,7 @@ def name_of(model: str | os.PathLike[str]) -> tuple[str, str]:
     if separator and name and "/" not in name and not Path(os.fspath(model)).exists():
         return name, source
     source = os.fspath(model)
-    return (Path(source).resolve().name if Path(source).is_dir() else source), source
+    return (Path(source).resolve().name if Path(source).exists() else source), source
 
 
 def _opened(source: str, num_threads: int | None) -> Any:

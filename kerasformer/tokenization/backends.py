@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from kerasformer import sources
-from kerasformer.errors import SourceError, TokenizerError
+from kerasformer.errors import SourceError, TokenizerError, tokenizer_errors
 from kerasformer.tokenization import byte_level, spiece
 from kerasformer.tokenization.families import (
     ALBERT,
@@ -180,25 +179,6 @@ def inside(folder: Path, name: str) -> Path:
         return sources.inside(folder, name)
     except SourceError as error:
         raise TokenizerError(str(error)) from error
-
-
-@contextmanager
-def tokenizer_errors(problem: str) -> Iterator[None]:
-    """Converts errors of the Rust library, such as for damaged files, to a `TokenizerError`.
-
-    The library raises plain `Exception`s or panics with a `BaseException` whose class cannot be imported.
-
-    Args:
-        problem: Start of the error message.
-    """
-    try:
-        yield
-    except Exception as error:
-        raise TokenizerError(f"{problem}: {error}") from error
-    except BaseException as error:
-        if type(error).__name__ != "PanicException":
-            raise
-        raise TokenizerError(f"{problem}: {error}") from error
 
 
 def read_spiece(file: Path) -> spiece.SentencePieceModel:

@@ -15,7 +15,7 @@ from typing import Any
 import tokenizers
 from tokenizers import models
 
-from kerasformer.errors import InputError, TokenizerError
+from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.pieces import ContinuedPieceTokenizer
 from kerasformer.tokenization.settings import Settings
@@ -71,7 +71,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     vocabulary = backends.read_vocab(path)
     if unknown not in vocabulary:
         raise TokenizerError(f"{path} lacks the token of unknown pieces. Expected: {unknown!r}")
-    with backends.tokenizer_errors(f"{path} is not a vocabulary"):
+    with tokenizer_errors(f"{path} is not a vocabulary"):
         backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=unknown))
     backend.add_special_tokens([unknown])
     return backend

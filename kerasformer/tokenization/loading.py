@@ -13,7 +13,8 @@ from tokenizers import AddedToken, decoders
 
 from kerasformer import sources
 from kerasformer.chat_templates import read_templates
-from kerasformer.errors import InputError, TokenizerError
+from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
+from kerasformer.gguf import GgufCheckpoint, tokenizer_files
 from kerasformer.tokenization import backends, bertweet, ctrl, languages, m2m_100, marian, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
 from kerasformer.tokenization.families import (
@@ -60,7 +61,7 @@ FILES = ("tokenizer.json", *(name for _, names in _VOCABULARIES for name in name
 
 
 def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = None) -> Tokenizer:
-    """Loads the tokenizer of a preset, a folder or a hub id.
+    """Loads the tokenizer of a preset, a folder, a hub id or a GGUF file.
 
     `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece), `vocab.json`
     and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE; BPE of words for the first GPT and CTRL; Moses
@@ -72,14 +73,19 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
     `transformers`.
 
     Args:
-        source: A preset, a folder or a hub id.
+        source: A preset, a folder or a hub id; or a GGUF file of llama.cpp, with the extra `gguf`.
         model_type: Architecture, such as `"bert"`, if `config.json` does not specify it.
 
     Raises:
         SourceError: the source does not exist.
         TokenizerError: the folder contains no tokenizer, or one that is damaged or unsupported.
     """
-    folder = sources.resolve(source)
+    with tokenizer_files(sources.resolve(source)) as folder:
+        return _load(folder, model_type)
+
+
+def _load(folder: Path, model_type: str | None) -> Tokenizer:
+    """Loads the tokenizer of a local folder; see `load_tokenizer`."""
     settings = read_settings(folder, model_type)
     json_path = folder / "tokenizer.json"
     family: Family | None
@@ -139,7 +145,9 @@ def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = N
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a local folder contains files that `load_tokenizer` can load."""
+    """Whether a local folder contains files that `load_tokenizer` can load, or a GGUF file a tokenizer."""
+    if sources.is_gguf(folder):
+        return GgufCheckpoint(folder).has_tokenizer
     if (folder / "tokenizer.json").exists() or any(_present(folder, names) for _, names in _VOCABULARIES):
         return True
     try:
@@ -163,7 +171,7 @@ def _has_sides(folder: Path, settings: Settings) -> bool:
 
 
 def _from_json(path: Path) -> tokenizers.Tokenizer:
-    with backends.tokenizer_errors(f"{path} is not a readable tokenizer"):
+    with tokenizer_errors(f"{path} is not a readable tokenizer"):
         backend = tokenizers.Tokenizer.from_str(sources.inside(path.parent, path.name).read_text(encoding="utf-8"))
         check_rules(backend)
         # A template with undefined tokens fails only when it is used.
@@ -206,7 +214,7 @@ def _build(
     if kind == "bertweet":
         return family, bertweet.lookup(folder, build_settings)
     backend = backends.sentencepiece(paths[0], build_settings)
-    with backends.tokenizer_errors(f"{paths[0]} contains unsupported rules"):
+    with tokenizer_errors(f"{paths[0]} contains unsupported rules"):
         check_rules(backend)
     return family, backend
 

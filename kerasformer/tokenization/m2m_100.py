@@ -18,7 +18,7 @@ from typing import Any, cast
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from kerasformer.errors import TokenizerError
+from kerasformer.errors import TokenizerError, tokenizer_errors
 from kerasformer.tokenization import backends, language_codes, languages, spiece
 from kerasformer.tokenization.families import Family, LanguageScheme
 from kerasformer.tokenization.languages import MultilingualTokenizer, RelabeledEncoding
@@ -120,7 +120,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     normal = [piece for piece in model.pieces if piece.kind in (spiece.NORMAL, spiece.UNUSED)]
     absent = [piece.text for piece in normal if piece.text not in dictionary]
     others = {token: len(dictionary) + index for index, token in enumerate([*marks, *absent])}
-    with backends.tokenizer_errors(f"{file} does not match {path.name}"):
+    with tokenizer_errors(f"{file} does not match {path.name}"):
         merges = backends.merges(normal)
         unknown = build.special_tokens["unk_token"]
         backend = tokenizers.Tokenizer(models.BPE({**dictionary, **others}, merges, unk_token=unknown, fuse_unk=True))

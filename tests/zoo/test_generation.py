@@ -10,7 +10,9 @@ import torch
 
 import kerasformer
 from kerasformer import decoding, zoo
-from kerasformer.errors import CapacityError, InputError
+from kerasformer.decoding import loop
+from kerasformer.errors import CapacityError, GenerationError, InputError
+from kerasformer.models import keras_engine
 from kerasformer.models.keras_engine import KerasStep
 from tests import tiny_text
 from tests.zoo.cases import DISTINCT
@@ -156,6 +158,51 @@ def test_a_full_cache_is_an_error(loaded):
     _, state = step.step(ids[:, -1:], state)
     with pytest.raises(CapacityError, match="full: it holds 7"):
         step.step(ids[:, :1], state)
+
+
+@pytest.mark.jax
+@pytest.mark.parametrize("name", ["gpt_neo", "t5"])
+def test_many_tokens_of_one_call_are_those_of_steps(loaded, monkeypatch, name):
+    """Several calls, caches that grow or wrap within them, and rows that end in different calls and are dropped."""
+    monkeypatch.setattr(keras_engine, "_FIRST_SLOTS", 64)
+    monkeypatch.setattr(loop, "_TOKENS_AT_ONCE", 8)
+    it = loaded(next(row.values[0] for row in ROWS if row.values[0][0].name == name))
+    ids, mask = prompts(it)
+    step = KerasStep(it.model, jit_compile=False)
+    settings = decoding.GenerationConfig(max_new_tokens=50)
+    sizes = []
+    write, continue_greedily = step.step, step.continue_greedily
+    monkeypatch.setattr(step, "step", lambda *arguments: sizes.append(1) or write(*arguments))
+    monkeypatch.setattr(
+        step, "continue_greedily", lambda *arguments: sizes.append(arguments[2]) or continue_greedily(*arguments)
+    )
+
+    def texts(**controls: Any) -> tuple[list[list[int]], list[str]]:
+        output = decoding.generate(step, ids, mask, settings, decoding.Controls(**controls))
+        return [row.tolist() for row in output.sequences], output.finish_reasons
+
+    expected = texts(cancelled=lambda: False)  # needs each token before the next one
+    assert sizes == [1] * 50
+    sizes.clear()
+    assert texts() == expected
+    assert sizes == [8] * 6 + [2]
+    new = [row.index(row[at]) for row, at in zip(expected[0], (3, 20, 40), strict=True)]
+    settings = settings.replace(eos_token_id=[row[at] for row, at in zip(expected[0], new, strict=True)])
+    ended = texts(cancelled=lambda: False)
+    sizes.clear()
+    assert texts() == ended
+    assert len(sizes) == -(-max(map(len, ended[0])) // 8)
+
+
+def test_many_tokens_of_one_call_must_be_numbers(loaded):
+    it = loaded(ROWS[0].values[0])
+    model = zoo.load(it.folder)
+    for variable in model.variables:
+        if "final_norm/bias" in variable.path:
+            variable.assign(np.full(variable.shape, np.nan, "float32"))
+    ids, mask = prompts(it)
+    with pytest.raises(GenerationError, match="finite greatest logit in each row"):
+        model.generate(ids, attention_mask=mask, max_new_tokens=3, jit_compile=False)
 
 
 @pytest.mark.jax

@@ -86,10 +86,13 @@ def write_onnx(
     named = by_path([variable for variable in variables if id(variable) not in matrices])
     writer = WRITERS[profile]
     graphs = {} if converted is None else converted
-    for path, function in files.items():
-        if path not in graphs:
-            graphs[path] = _convert(function, named, writer.lowering, opset)
-    skeletons = {path: graphs[path] if converted is None else graphs[path].copy() for path in files}
+    for function in files.values():
+        if function.name not in graphs:  # the path also depends on the recipe
+            graphs[function.name] = _convert(function, named, writer.lowering, opset)
+    skeletons = {
+        path: graphs[function.name] if converted is None else graphs[function.name].copy()
+        for path, function in files.items()
+    }
     tied = _tied_tables([marker for skeleton in skeletons.values() for marker in skeleton.markers])
     store = WeightStore(named)
     complete, in_place = {}, {}

@@ -118,17 +118,19 @@ def _rotation(query: Tensor, rotary: Rotary | None, visibility: Visibility) -> d
     return {"cosine": cosine, "sine": sine}
 
 
-def merge(graph: onnx.GraphProto, markers: list[Marker]) -> None:
+def merge(graph: onnx.GraphProto, markers: list[Marker], adds_bias: Callable[[str, bool], bool]) -> None:
     """Merges markers of a traced graph that one operator of ONNX Runtime can compute.
 
     Args:
         graph: The graph, whose marker nodes are modified.
         markers: The markers, to which merged ones are added.
+        adds_bias: Returns whether a product, given the name of its kernel and whether it reads the output of a GELU,
+            adds its bias in the same operator.
     """
     merger = _Merger(graph, markers)
     merger.merge_projections()
     merger.merge_sums_with_norms()
-    merger.move_biases()
+    merger.move_biases(adds_bias)
     merger.finish()
 
 
@@ -184,13 +186,16 @@ class _Merger:
             total.output.append(node.output[0])
             self.removed.add(id(node))
 
-    def move_biases(self) -> None:
-        """Moves the bias of a product into the operator that reads the product and can add the bias."""
+    def move_biases(self, adds_bias: Callable[[str, bool], bool]) -> None:
+        """Moves the bias of a product that does not add it into the operator that reads the product and can add it."""
         for node in self._of_kind("gelu", "sum_and_norm"):
             product = self._producer(node.input[-1], "linear")
             if product is None or "bias" not in self._marker(product).weights:
                 continue
             weights = dict(self._marker(product).weights)
+            reads_gelu = self._producer(product.input[0], "gelu", single_use=False) is not None
+            if adds_bias(weights["kernel"], reads_gelu):
+                continue
             bias = weights.pop("bias")
             self._change(product, replace(self._marker(product), weights=weights))
             marker = self._marker(node)
@@ -226,10 +231,11 @@ class FusedWriter(NodeWriter):
 
     lowering = FusedLowering
     matrices = OrtMatrixNodes
+    _matrices: OrtMatrixNodes
 
     def merge(self, graph: onnx.GraphProto, markers: list[Marker]) -> None:
         """See `merge`."""
-        merge(graph, markers)
+        merge(graph, markers, self._matrices.adds_bias)
 
     def residual(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """Writes a sum that was not merged with a norm."""

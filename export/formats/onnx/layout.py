@@ -8,7 +8,7 @@ from onnx import TensorProto
 from kerasformer.export.formats.onnx.convert import OPSET, WRITERS
 from kerasformer.export.formats.onnx.matrix_nodes import MatrixNodes, StoragePlan
 from kerasformer.export.formats.onnx.node_list import NodeList
-from kerasformer.export.formats.onnx.rounding import four_bit_scales
+from kerasformer.export.formats.onnx.rounding import eight_bit_scales, four_bit_scales
 from kerasformer.export.formats.onnx.weights import SCALED, StoredWeight, WeightStore
 from kerasformer.export.quantization.compensation import Grid
 from kerasformer.export.quantization.model_matrices import ModelMatrix
@@ -40,11 +40,14 @@ class OnnxLayout:
 
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """See `Layout.grid`."""
-        if recipe.storage(matrix.path, matrix.rows, matrix.table) != "int4" or not matrix.product:
+        storage = recipe.storage(matrix.path, matrix.rows, matrix.table)
+        if storage not in ("int4", "int8") or not matrix.product:
             return None
         writer, _ = self._writer(matrix, recipe)
-        block = None if recipe.channelwise else writer.block([matrix.path], matrix.output_first)
-        return Grid(block, four_bit_scales)
+        block = writer.block([matrix.path], matrix.output_first)
+        if storage == "int4":
+            return Grid(None if recipe.channelwise else block, four_bit_scales)
+        return Grid(block, eight_bit_scales, 8) if writer.in_blocks(matrix.path) else None
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""

@@ -17,15 +17,20 @@ from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN, NodeList
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.onnx.weights import Quantized, WeightStore
-from kerasformer.export.quantization.calibration import Calibration, input_scale
+from kerasformer.export.quantization.calibration import Calibration, input_scale, wide_inputs
 from kerasformer.export.quantization.compensation import Grid, RoundedKernel, joined, nearest
-from kerasformer.export.quantization.recipes import Recipe, Storage
+from kerasformer.export.quantization.recipes import BITS, Recipe, Storage
 
 _INT4_OPSET = 21  # the first opset with four-bit types, and with a scale for each block
 _SMALLEST = 1e-30  # lower bound of the range of a row, which avoids a division by zero
 
+_WIDE_BLOCK = 32
+"""Block of products whose inputs have a few large values, which make the rounding of their own block coarse."""
+
 _GELU_ZERO = 32
 """Zero point of outputs of GELU. At 128, half of the levels would be unused."""
+_GELU_RANGE = 0.1701 * (255 - _GELU_ZERO) / _GELU_ZERO
+"""Smallest range of outputs of GELU with whose step the levels below the zero point reach its minimum, -0.1701."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ class MatrixNodes:
         (storage,) = storages
         if storage in ("float32", "float16"):
             return self._float_product(x, kernels, bias, rank, output_first, storage, output)
-        return self._integer_product(storage)(x, kernels, bias, output_first, output)
+        return self._integer_product(storage, x, kernels)(x, kernels, bias, output_first, output)
 
     def rows(self, table: str, ids: str, rank: int, output: str) -> None:
         """Writes a lookup of the rows `ids` of a table, `(..., E)`; `rank` is the number of axes of `ids`."""
@@ -129,7 +134,7 @@ class MatrixNodes:
         variable = self.store.variables[weight]
         return self.plan.recipe.storage(variable.path, variable.shape, table or weight in self.plan.tied)
 
-    def _integer_product(self, storage: Storage) -> Callable[..., str]:
+    def _integer_product(self, storage: Storage, x: str, kernels: Sequence[str]) -> Callable[..., str]:
         """Returns the method for an integer storage type."""
         if storage == "int4" or self.plan.recipe.activations == "float":
             return self._widened_product
@@ -139,7 +144,24 @@ class MatrixNodes:
                 f"block={self.plan.recipe.block}, {argument('profile', 'portable')}. Remove block, or use "
                 f"{argument('profile', 'ort')}"
             )
-        return self._static_product if self.plan.recipe.activations == "static" else self._dynamic_product
+        static = self.rounds_whole_tensors(kernels, x in self.mostly_positive)
+        return self._static_product if static else self._dynamic_product
+
+    def rounds_whole_tensors(self, kernels: Sequence[str], mostly_positive: bool) -> bool:
+        """Returns whether the input of a product is rounded with one scale, which was measured beforehand.
+
+        With `"fast"` activations, outputs of GELU have a scale for each row nevertheless: a few of them are so large
+        that all others would be lost.
+
+        Args:
+            kernels: Names of the product's variables.
+            mostly_positive: Whether the input is the output of a GELU.
+        """
+        if self.plan.recipe.activations != "fast":
+            return self.plan.recipe.activations == "static"
+        measured = all(self.store.variables[kernel].path in self.plan.calibration for kernel in kernels)
+        in_whole_texts = not self.plan.incremental and not self.plan.tied.intersection(kernels)
+        return measured and in_whole_texts and not mostly_positive
 
     def _float_product(
         self,
@@ -215,10 +237,7 @@ class MatrixNodes:
             input_scale: Factors of the channels `(K,)`, applied first; optional.
             centered: Whether to subtract the middle of each row's range, which halves the step of a one-sided row.
         """
-        n = self.nodes
-        if input_scale is not None:
-            factors = n.vector(input_scale)
-            x = n.once(f"{x}*{factors}", lambda: n.node("Mul", [x, factors]))
+        n, x = self.nodes, self._scaled(x, input_scale)
         key = (x, "centered") if centered else (x,)
         if key not in self._rounded:
             middle, zero = None, 128
@@ -226,19 +245,25 @@ class MatrixNodes:
                 high, low = self._extreme("ReduceMax", x), self._extreme("ReduceMin", x)
                 middle = n.node("Mul", [n.node("Add", [high, low]), n.number(0.5)])
                 x = n.node("Sub", [x, middle])
-                largest, levels = n.node("Sub", [high, low]), 254.0
+                largest, levels = self._positive(n.node("Sub", [high, low])), 254.0
             elif x in self.mostly_positive:
                 zero = _GELU_ZERO
-                # A negative value needs as large a step as a positive one of this many times its magnitude.
-                weighted = n.node("LeakyRelu", [x], alpha=-(255 - zero) / zero)
-                largest, levels = self._extreme("ReduceMax", weighted), float(255 - zero)
+                largest = n.node("Max", [self._extreme("ReduceMax", x), n.number(_GELU_RANGE)])
+                levels = float(255 - zero)
             else:
-                largest, levels = self._extreme("ReduceMax", n.node("Abs", [x])), 127.0
+                largest, levels = self._positive(self._extreme("ReduceMax", n.node("Abs", [x]))), 127.0
             # The product is divided by this number, so that the scale itself is never computed.
-            inverse_scale = n.node("Div", [n.number(levels), self._positive(largest)])
+            inverse_scale = n.node("Div", [n.number(levels), largest])
             rounded = n.node("QuantizeLinear", [n.node("Mul", [x, inverse_scale]), n.number(1.0), n.byte(zero)])
             self._rounded[key] = _RoundedRows(rounded, inverse_scale, n.byte(zero), middle)
         return self._rounded[key]
+
+    def _scaled(self, x: str, input_scale: np.ndarray | None) -> str:
+        """Multiplies a tensor by the factors of its channels, once for all products."""
+        if input_scale is None:
+            return x
+        factors = self.nodes.vector(input_scale)
+        return self.nodes.once(f"{x}*{factors}", lambda: self.nodes.node("Mul", [x, factors]))
 
     def _positive(self, largest: str) -> str:
         """Returns the ranges of the rows, without zeros."""
@@ -259,16 +284,17 @@ class MatrixNodes:
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
     ) -> str:
         """Writes a product of dequantized tensors, which runtimes with integer arithmetic recognize."""
-        scale, zero = self._input_range(kernels)
+        input_scale = None if output_first else self._input_scale(kernels)
+        scale, zero = self._input_quantization(kernels, input_scale)
         quantization = [self.nodes.number(scale), self.nodes.byte(zero)]
-        levels = self.nodes.node("QuantizeLinear", [x, *quantization])
-        stored = self.store.channels(kernels, output_first, pairs=True)
+        levels = self.nodes.node("QuantizeLinear", [self._scaled(x, input_scale), *quantization])
+        stored = self.store.channels(kernels, output_first, True, input_scale)
         kernel = self.nodes.node("DequantizeLinear", [stored.data, stored.scale], axis=1)
         factors = [self.nodes.node("DequantizeLinear", [levels, *quantization]), kernel]
         return self._with_bias("MatMul", factors, bias, output)
 
-    def _input_range(self, kernels: Sequence[str]) -> tuple[float, int]:
-        """Returns the scale and the zero point of the input of some kernels."""
+    def _input_quantization(self, kernels: Sequence[str], input_scale: np.ndarray | None) -> tuple[float, int]:
+        """Returns the scale and the zero point of the input of some kernels, whose channels may have scales."""
         paths = [self.store.variables[kernel].path for kernel in kernels]
         missing = [path for path in paths if path not in self.plan.calibration]
         if missing:
@@ -276,8 +302,12 @@ class MatrixNodes:
                 "A recipe with static activations needs the activation ranges of every product. Received: none for "
                 f"{', '.join(missing)}. Calibrate on texts for which the model uses all of its products"
             )
-        low = min(0.0, *(self.plan.calibration[path].input[0] for path in paths))
-        high = max(0.0, *(self.plan.calibration[path].input[1] for path in paths))
+        ranges = [self.plan.calibration[path] for path in paths]
+        if input_scale is not None:
+            largest = float(max((found.channels * input_scale).max() for found in ranges if found.channels is not None))
+            return max(largest, _SMALLEST) / 127, 128
+        low = min(0.0, *(found.input[0] for found in ranges))
+        high = max(0.0, *(found.input[1] for found in ranges))
         scale = max(high - low, _SMALLEST) / 255
         return scale, round(-low / scale)
 
@@ -308,17 +338,20 @@ class MatrixNodes:
         return self.store.columns(kernels, output_first, bits, block, self._rounded_kernels(kernels))
 
     def _rounded_kernels(self, kernels: Sequence[str]) -> Callable[[np.ndarray], RoundedKernel] | None:
-        """Returns the function that rounds concatenated kernels to four bits; `None` to round each block by itself."""
-        if self._storage(kernels[0]) != "int4":
-            return None
+        """Returns the function that rounds concatenated kernels; `None` to round each block by itself."""
+        bits = BITS[self._storage(kernels[0])]
         paths = [self.store.variables[kernel].path for kernel in kernels]
         found = [self.plan.calibration[path].rounded for path in paths if path in self.plan.calibration]
-        parts = [kernel for kernel in found if kernel is not None]
+        parts = [kernel for kernel in found if kernel is not None and kernel.bits == bits]
         if len(parts) == len(kernels):
             return lambda _: joined(parts)
-        if self.plan.recipe.channelwise:
+        if self.plan.recipe.channelwise and bits == 4:
             return lambda matrix: nearest(matrix, Grid(None, four_bit_scales))
         return None
+
+    def in_blocks(self, kernel: str) -> bool:
+        """Returns whether a kernel in integers has a scale for each block of a row."""
+        return self._storage(kernel) == "int4" or self.plan.recipe.block is not None
 
     def block(self, kernels: Sequence[str], output_first: bool) -> int:
         """Returns the recipe's block size, or the power of two up to 128 that pads a matrix least, the largest of them.
@@ -327,8 +360,15 @@ class MatrixNodes:
         """
         if self.plan.recipe.block is not None:
             return self.plan.recipe.block
+        if self._wide(kernels):
+            return _WIDE_BLOCK
         _, columns = self.store.size(kernels, output_first)
         return min((128, 64, 32, 16), key=lambda block: (-(-columns // block) * block, -block))
+
+    def _wide(self, kernels: Sequence[str]) -> bool:
+        """Returns whether the inputs of kernels of eight bits need more than eight bits for a whole row."""
+        paths = [self.store.variables[kernel].path for kernel in kernels if self._storage(kernel) == "int8"]
+        return bool(wide_inputs(self.plan.calibration, self.plan.recipe, paths))
 
     def _rows_of_channels(self, table: str, ids: str, rank: int, output: str) -> None:
         """Writes a lookup in a table that is stored for products, as `(E, V)`."""
@@ -369,17 +409,22 @@ class OrtMatrixNodes(MatrixNodes):
     @property
     def _in_blocks(self) -> bool:
         """Whether tied tables are stored in blocks."""
-        return self.plan.recipe.activations == "dynamic" or self.plan.recipe.block is not None
+        return self.plan.recipe.activations in ("dynamic", "fast") or self.plan.recipe.block is not None
 
-    def _integer_product(self, storage: Storage) -> Callable[..., str]:
+    def _integer_product(self, storage: Storage, x: str, kernels: Sequence[str]) -> Callable[..., str]:
         if storage == "int4" or self.plan.recipe.block is not None:
             return self._product_of_blocks
-        return super()._integer_product(storage)
+        return super()._integer_product(storage, x, kernels)
+
+    def in_blocks(self, kernel: str) -> bool:
+        """See `MatrixNodes.in_blocks`."""
+        dynamic = self.plan.recipe.activations == "dynamic"
+        return super().in_blocks(kernel) or (dynamic and (self.plan.incremental or kernel in self.plan.tied))
 
     def _dynamic_product(
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
     ) -> str:
-        if self.plan.incremental or self.plan.tied.intersection(kernels):
+        if any(map(self.in_blocks, kernels)):
             return self._product_of_blocks(x, kernels, bias, output_first, output)
 
         def products(rows: _RoundedRows, stored: Quantized) -> str:
@@ -387,6 +432,11 @@ class OrtMatrixNodes(MatrixNodes):
             return self.nodes.node("MatMulIntegerToFloat", inputs, domain=CONTRIB_DOMAIN)
 
         return self._product_of_rounded(x, kernels, bias, output_first, output, products)
+
+    def adds_bias(self, kernel: str, mostly_positive: bool) -> bool:
+        """Returns whether the operator of a product also adds its bias; see `rounds_whole_tensors`."""
+        integers = self._storage(kernel) == "int8" and self.plan.recipe.block is None
+        return integers and self.rounds_whole_tensors([kernel], mostly_positive)
 
     def _positive(self, largest: str) -> str:
         """Returns the ranges unchanged, which saves an operator for each product.
@@ -399,10 +449,11 @@ class OrtMatrixNodes(MatrixNodes):
     def _static_product(
         self, x: str, kernels: Sequence[str], bias: str | None, output_first: bool, output: str | None
     ) -> str:
-        value, zero = self._input_range(kernels)
-        scale, byte = self.nodes.number(value), self.nodes.byte(zero)
+        input_scale = None if output_first else self._input_scale(kernels)
+        value, zero = self._input_quantization(kernels, input_scale)
+        scale, byte, x = self.nodes.number(value), self.nodes.byte(zero), self._scaled(x, input_scale)
         levels = self.nodes.once(f"{x}/{scale}/{byte}", lambda: self.nodes.node("QuantizeLinear", [x, scale, byte]))
-        stored = self.store.channels(kernels, output_first, pairs=True)
+        stored = self.store.channels(kernels, output_first, True, input_scale)
         inputs = [levels, stored.data, scale, stored.scale, byte] + ([] if bias is None else ["", bias])
         return self.nodes.node("MatMulIntegerToFloat", inputs, output, domain=CONTRIB_DOMAIN)
 

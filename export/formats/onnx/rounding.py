@@ -68,7 +68,7 @@ def in_blocks(
         matrix: Values `(N, K)`; the last block is padded with zeros if `K` is not a multiple of `block`.
         bits: Bits of a value, 8 or 4.
         block: Number of values that share a scale.
-        rounded: The matrix in four bits, if it was rounded beforehand, in blocks of this size or of a multiple.
+        rounded: The matrix in these bits, if it was rounded beforehand, in blocks of this size or of a multiple.
 
     Returns:
         uint8 `(N, blocks, block * bits / 8)`, with the zero point in the middle of the range and the first of two
@@ -116,6 +116,11 @@ def in_columns(
     return flat[0::2] | flat[1::2] << 4, np.ascontiguousarray(scales.T)
 
 
+def eight_bit_scales(rows: np.ndarray, costs: np.ndarray) -> np.ndarray:
+    """Returns scales `(M,)` of rows `(M, K)` that share one each; `costs` are those of `four_bit_scales`."""
+    return _rounded(rows, 8)[1].astype(np.float32)
+
+
 def four_bit_scales(rows: np.ndarray, costs: np.ndarray) -> np.ndarray:
     """Returns scales `(M,)` of rows `(M, K)` that share one each, whose squared errors have the costs `(K,)`."""
     return _rounded(rows, 4, costs)[1].astype(np.float32)
@@ -131,18 +136,19 @@ def _rounded(blocks: np.ndarray, bits: int, costs: np.ndarray | None = None) -> 
         return np.rint(blocks / scales[..., None]), scales
     # The sign of the scale gives the extra level, -8, to the side with the larger magnitude.
     sign = np.where(blocks.max(axis=-1) >= -blocks.min(axis=-1), np.float32(-1), np.float32(1))
-    best, least = np.zeros_like(largest), np.full_like(largest, np.inf)
+    best, most = np.zeros_like(largest), np.full_like(largest, -1)
+    costly = blocks if costs is None else blocks * costs
+    levels, weighted = np.empty_like(blocks), np.empty_like(blocks)
     for share in _SHARES:
-        scale = sign * largest * share / (high + 1)
-        levels = np.clip(np.rint(blocks / scale[..., None]), -high - 1, high)
-        # The least-squares scale for these levels.
-        weighted = levels if costs is None else levels * costs
-        squares = np.einsum("...k,...k->...", weighted, levels)
-        scale = np.einsum("...k,...k->...", blocks, weighted) / np.where(squares > 0, squares, 1)
-        errors = np.square(blocks - levels * scale[..., None])
-        error = errors.sum(axis=-1) if costs is None else np.einsum("...k,k->...", errors, costs)
-        better = error < least
-        best[better], least[better] = scale[better], error[better]
+        np.multiply(blocks, ((high + 1) / (sign * largest * share))[..., None], out=levels)
+        np.clip(np.rint(levels, out=levels), -high - 1, high, out=levels)
+        # The least-squares scale for these levels, and by how much it makes the squared error smaller than no levels.
+        squares = np.einsum("...k,...k->...", levels if costs is None else np.multiply(levels, costs, weighted), levels)
+        product = np.einsum("...k,...k->...", costly, levels)
+        scale = product / np.where(squares > 0, squares, 1)
+        gain = product * scale
+        better = gain > most
+        best[better], most[better] = scale[better], gain[better]
     best = np.where(best == 0, np.float32(1), best)
     return np.clip(np.rint(blocks / best[..., None]), -high - 1, high), best
 

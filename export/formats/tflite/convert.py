@@ -7,6 +7,7 @@ constants, quantized directly from the Keras values and stored once for all sign
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES, write
 from kerasformer.export.formats.tflite.fusion import fuse
+from kerasformer.export.formats.tflite.gpu_graph import lower_for_gpu
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 from kerasformer.export.formats.tflite.lowering import TfliteLowering, tensorflow
 from kerasformer.export.formats.tflite.storage import form_of
@@ -28,11 +30,15 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.saving import save_module
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.graph.variable_values import value_of
-from kerasformer.export.quantization.calibration import Calibration, input_scale
+from kerasformer.export.quantization.calibration import Calibration, input_scale, wide_inputs
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
 from kerasformer.layers.tensor import Tensor
+from kerasformer.process import return_memory
 from kerasformer.progress import CountProgress
+
+_AT_ONCE = 6
+"""Functions that are converted together: more take more memory, fewer more time."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +85,7 @@ def write_tflite(
     calibration: Calibration | None = None,
     progress: CountProgress | None = None,
     converted: dict[Any, Any] | None = None,
+    accelerator: str = "cpu",
 ) -> None:
     """Writes functions and weights as one TFLite file.
 
@@ -91,6 +98,7 @@ def write_tflite(
             products are scaled by them.
         progress: Called with the number of bytes of weights that are written, and the total.
         converted: Cache of converted graphs, for several calls with the same functions.
+        accelerator: `"cpu"`, or `"gpu"` for operators that LiteRT's GPU delegate runs as the CPU does.
 
     Raises:
         ExportError: The file would exceed 2 GB, a tensor has a symbolic dimension or an unsupported dtype, an operation
@@ -103,12 +111,17 @@ def write_tflite(
     scales = _input_scales(variables, recipe, calibration or {})
     weights = _weights(variables, scales)
     graphs = {} if converted is None else converted
-    key = recipe if recipe.activations == "float" else None, frozenset(scales)  # graphs depend on nothing else
+    wide = wide_inputs(calibration or {}, recipe, [variable.path for variable in variables])
+    wide = frozenset(path for path in wide if recipe.storage(path, (1 << 16, 1 << 16)) == "int8")
+    key = recipe if recipe.activations == "float" else None, frozenset(scales), wide  # graphs depend on nothing else
     if key not in graphs:
-        graphs[key] = _convert(functions, weights, recipe, scales)
+        parts = [functions[start : start + _AT_ONCE] for start in range(0, len(functions), _AT_ONCE)]
+        graphs[key] = [_convert(part, weights, recipe, scales, wide) for part in parts]
     skeleton = Skeleton(graphs[key], {weight.argument: weight for weight in weights})
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
+    if accelerator == "gpu":
+        lower_for_gpu(skeleton)
     skeleton.finish()
     skeleton.check({function.name: (function.inputs, function.outputs) for function in functions})
     write(skeleton, path, progress)
@@ -172,7 +185,11 @@ def _weights(variables: Sequence[keras.Variable], scales: Mapping[str, np.ndarra
 
 
 def _trace(
-    function: Function, weights: Sequence[VariableWeight], recipe: Recipe, scales: Mapping[str, np.ndarray]
+    function: Function,
+    weights: Sequence[VariableWeight],
+    recipe: Recipe,
+    scales: Mapping[str, np.ndarray],
+    wide: frozenset[str],
 ) -> Any:
     """Traces a function as a TensorFlow graph whose arguments are its inputs and all weights."""
     tf = tensorflow()
@@ -182,12 +199,12 @@ def _trace(
         kernels = {id(w.variable): tensors[w.argument] for w in weights if w.transposed}
         scope = keras.StatelessScope()
         # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
-        scope.state_mapping = {id(w.variable): tensors[w.argument] for w in weights if not w.transposed}
+        scope.state_mapping = tables
         matrices = {
             id(variable): tensors[name] if name in function.inputs else tf.zeros(tuple(variable.shape)[::-1])
             for name, variable in function.matrices.items()
         }
-        with scope, lowering(TfliteLowering(recipe, kernels, tables, scales, matrices)):
+        with scope, lowering(TfliteLowering(recipe, kernels, tables, scales, matrices, wide)):
             results = function.call(**{name: tensors[name] for name in function.inputs.keys() - function.matrices})
         if set(results) != set(function.outputs):
             raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")
@@ -216,16 +233,21 @@ def _convert(
     weights: Sequence[VariableWeight],
     recipe: Recipe,
     scales: Mapping[str, np.ndarray],
+    wide: frozenset[str],
 ) -> bytes:
-    """Converts all functions to a TFLite model in which every weight is an input."""
+    """Converts functions to a TFLite model in which every weight is an input."""
     tf = tensorflow()
     module = tf.Module()
     # The module tracks the graphs, so that saving includes the resources that they use.
-    module.graphs = {function.name: _trace(function, weights, recipe, scales) for function in functions}
+    module.graphs = {function.name: _trace(function, weights, recipe, scales, wide) for function in functions}
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
         try:
             save_module(module, folder, module.graphs)
-            return _converted(folder, list(module.graphs))
+            signatures = list(module.graphs)
+            del module
+            gc.collect()  # the traced graphs, which refer to each other
+            return_memory()
+            return _converted(folder, signatures)
         except Exception as error:
             raise ExportError(f"TensorFlow's TFLite converter failed: {error}") from error
 

@@ -82,7 +82,7 @@ class Skeleton:
     """A converted model whose weights are no longer inputs.
 
     Args:
-        content: The flatbuffer.
+        contents: The flatbuffers, each with some of the signatures.
         weights: Weights by the name of their input.
 
     Attributes:
@@ -92,9 +92,9 @@ class Skeleton:
         stored: Content of the buffers of weights, by their index in the model.
     """
 
-    def __init__(self, content: bytes, weights: Mapping[str, FileWeight]) -> None:
+    def __init__(self, contents: Sequence[bytes], weights: Mapping[str, FileWeight]) -> None:
         self.schema = schema()
-        self.model = self.schema.ModelT.InitFromPackedBuf(bytearray(content), 0)
+        self.model = self._joined(contents)
         self.weights = weights
         self.weight_tensors: dict[str, list[tuple[Any, int]]] = defaultdict(list)
         self.stored: dict[int, Stored] = {}
@@ -103,6 +103,23 @@ class Skeleton:
         self._codes = {id(op): codes[op.opcodeIndex] for _, op in self._operators()}
         for signature in self.model.signatureDefs:
             self._take_inputs(signature)
+
+    def _joined(self, contents: Sequence[bytes]) -> Any:
+        """Returns one model with the graphs of all; equal buffers and operator codes are merged in `finish`."""
+        joined, *others = (self.schema.ModelT.InitFromPackedBuf(bytearray(content), 0) for content in contents)
+        for model in others:
+            for signature in model.signatureDefs:
+                signature.subgraphIndex += len(joined.subgraphs)
+            for graph in model.subgraphs:
+                for tensor in graph.tensors:
+                    tensor.buffer += len(joined.buffers)
+                for op in graph.operators:
+                    op.opcodeIndex += len(joined.operatorCodes)
+            joined.signatureDefs += model.signatureDefs
+            joined.subgraphs += model.subgraphs
+            joined.buffers += model.buffers
+            joined.operatorCodes += model.operatorCodes
+        return joined
 
     @property
     def graphs(self) -> list[Any]:

@@ -9,13 +9,13 @@ import numpy as np
 from kerasformer.export.formats.tflite.storage import Form, as_stored, best_scales, form_of
 from kerasformer.export.quantization.compensation import Grid
 from kerasformer.export.quantization.model_matrices import ModelMatrix
-from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export.quantization.recipes import BITS, Recipe
 
 
 @cache
 def _grid(form: Form) -> Grid:
     """Returns the same grid for matrices of the same form, which may share the moments of their inputs."""
-    return Grid(form.block, lambda rows, costs: best_scales(rows, form, costs))
+    return Grid(form.block, lambda rows, costs: best_scales(rows, form, costs), BITS[form.storage])
 
 
 class TfliteLayout:
@@ -25,7 +25,7 @@ class TfliteLayout:
 
     def as_stored(self, matrix: ModelMatrix, recipe: Recipe) -> np.ndarray:
         """See `Layout.as_stored`."""
-        if matrix.rounded is not None and self._form(matrix, recipe).storage == "int4":
+        if matrix.rounded is not None and matrix.rounded.bits == BITS[self._form(matrix, recipe).storage]:
             return matrix.rounded.values()
         scale = matrix.input_scale(recipe)
         if scale is None:
@@ -35,7 +35,7 @@ class TfliteLayout:
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """See `Layout.grid`."""
         form = self._form(matrix, recipe)
-        if form.storage != "int4" or not matrix.product:
+        if not form.integer or not matrix.product:
             return None
         return _grid(form)
 

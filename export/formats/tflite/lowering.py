@@ -10,6 +10,7 @@ import numpy as np
 
 from kerasformer.errors import ExportError, require
 from kerasformer.export.formats.tflite.storage import form_of
+from kerasformer.export.graph.equal_layers import EqualLayers
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.primitives import LowRankProduct, Primitives
@@ -32,6 +33,7 @@ class TfliteLowering(Primitives):
             them.
         matrices: Transposed matrices of an adapter, inputs of the function, by the `id` of the variable that they
             replace.
+        wide: Paths of kernels whose inputs are rounded to 16 bits instead of eight.
     """
 
     def __init__(
@@ -40,16 +42,30 @@ class TfliteLowering(Primitives):
         kernels: dict[int, Tensor],
         tables: dict[int, Tensor],
         scales: Mapping[str, np.ndarray],
-        matrices: Mapping[int, Tensor] | None = None,
+        matrices: dict[int, Tensor] | None = None,
+        wide: frozenset[str] = frozenset(),
     ) -> None:
         self.recipe = recipe
         self.kernels = kernels
         self.tables = tables
         self.scales = scales
-        self.matrices = matrices or {}
+        self.matrices = {} if matrices is None else matrices
+        self.wide = wide
         # The first entry of a value keeps the key's object alive, so that its id stays unique.
         self._scaled: dict[tuple[int, bytes], tuple[Tensor, Tensor]] = {}
         self._angles: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
+        self._layers = EqualLayers([self.kernels, self.tables, self.matrices], self._storage)
+
+    def layer(self, layer: Any, x: Tensor, arguments: dict[str, Any]) -> Any:
+        """Applies a layer, which is traced once for all equal ones."""
+        return self._layers.call(layer, x, arguments)
+
+    def _storage(self, variable: keras.Variable) -> Any:
+        """Returns what the operations of a product depend on beside the variable's shape."""
+        forms = [form_of(self.recipe, variable.path, variable.shape, table) for table in (False, True)]
+        scale = self.scales.get(variable.path)
+        integers = tuple(form.integer for form in forms)
+        return integers, None if scale is None else scale.tobytes(), variable.path in self.wide
 
     def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
         """Computes the product with an output-first weight, which becomes FULLY_CONNECTED."""
@@ -61,7 +77,7 @@ class TfliteLowering(Primitives):
             x = self._scaled_input(x, self.scales[kernel.path])
         rows = ops.reshape(x, (-1, x.shape[-1]))
         form = form_of(self.recipe, kernel.path, weight.shape, table=transposed)
-        in_halves = form.integer and self.recipe.activations == "float"
+        in_halves = form.integer and (self.recipe.activations == "float" or kernel.path in self.wide)
         y = _product_in_halves(rows, weight) if in_halves else _matmul_transposed(rows, weight)
         if bias is not None:
             y = ops.add(y, ops.convert_to_tensor(bias))

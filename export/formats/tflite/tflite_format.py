@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle import Signature
+from kerasformer.bundle import GpuFinding, Signature
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.saved_model import tf_text
@@ -59,10 +59,18 @@ class TfliteFormat(Format):
         from kerasformer.export.formats.tflite.convert import write_tflite
 
         for path, functions in files.items():
-            write_tflite(functions, job.model.variables, recipe, path, calibration, progress, converted)
+            write_tflite(
+                functions, job.model.variables, recipe, path, calibration, progress, converted, job.accelerator
+            )
         # LiteRT's kernels on the CPU may write to the buffers that they read.
         written = [function for functions in files.values() for function in functions]
         return {function.name: function.signature().continued().keys() for function in written}
+
+    def gpu_findings(self, folder: Path) -> tuple[GpuFinding, ...]:
+        """See `Format.gpu_findings`."""
+        from kerasformer.export.formats.tflite.gpu_rules import look_at_file
+
+        return look_at_file(folder / self.model_paths[0])
 
     def layout(self, profile: str | None, opset: int | None) -> Layout:
         """See `Format.layout`."""

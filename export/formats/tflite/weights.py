@@ -12,6 +12,7 @@ All readers of a weight, in all signatures, share one buffer.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +27,7 @@ from kerasformer.export.formats.tflite.graph_skeleton import FileWeight, Skeleto
 from kerasformer.export.formats.tflite.storage import Form
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.compensation import RoundedKernel
-from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export.quantization.recipes import BITS, Recipe
 
 # Versions since which operators support one scale for each row (and four bits in lookups). An older runtime must refuse
 # the file, since it would use the first scale for all rows.
@@ -47,7 +48,7 @@ class StoredMatrix:
     Attributes:
         weight: The weight.
         form: The form.
-        rounded: The weight in four bits, if it was rounded beforehand.
+        rounded: The weight in the bits of the form, if it was rounded beforehand.
     """
 
     weight: FileWeight
@@ -152,7 +153,12 @@ def store_weights(skeleton: Skeleton, recipe: Recipe, calibration: Calibration |
         ExportError: The ranges of a product with static activations are missing.
     """
     calibration = calibration or {}
-    matrices = {name: _matrix(skeleton, name, recipe, calibration) for name in skeleton.weight_tensors}
+    uses = {id(graph): _uses(skeleton, graph) for graph in skeleton.graphs}
+    kinds = {
+        name: set().union(*(uses[id(graph)][index] for graph, index in tensors))
+        for name, tensors in skeleton.weight_tensors.items()
+    }
+    matrices = {name: _matrix(skeleton, name, kinds[name], recipe, calibration) for name in skeleton.weight_tensors}
     writer = _Writer(skeleton, recipe, matrices, calibration)
     for name in skeleton.weight_tensors:
         writer.store(name)
@@ -161,32 +167,34 @@ def store_weights(skeleton: Skeleton, recipe: Recipe, calibration: Calibration |
         drop_dead(skeleton, graph, "DEQUANTIZE")
 
 
-def _matrix(skeleton: Skeleton, name: str, recipe: Recipe, calibration: Calibration) -> StoredMatrix:
-    weight, form = skeleton.weights[name], _form(skeleton, name, recipe)
-    rounded = calibration[weight.path].rounded if form.storage == "int4" and weight.path in calibration else None
-    return StoredMatrix(weight, form, rounded)
-
-
-def _form(skeleton: Skeleton, name: str, recipe: Recipe) -> Form:
-    """Returns the form that the recipe specifies, or float32 if an operator that reads the weight requires it."""
+def _matrix(skeleton: Skeleton, name: str, kinds: set[str], recipe: Recipe, calibration: Calibration) -> StoredMatrix:
     weight = skeleton.weights[name]
-    kinds = {kind for graph, index in skeleton.weight_tensors[name] for kind in _uses(skeleton, graph, index)}
+    form = _form(weight, kinds, recipe)
+    rounded = calibration[weight.path].rounded if weight.path in calibration else None
+    return StoredMatrix(weight, form, rounded if rounded and rounded.bits == BITS[form.storage] else None)
+
+
+def _form(weight: FileWeight, kinds: set[str], recipe: Recipe) -> Form:
+    """Returns the form that the recipe specifies, or float32 if an operator that reads the weight requires it."""
     if kinds - {"product", "lookup"}:
         return Form("float32")
     return tflite_storage.form_of(recipe, weight.path, weight.shape, table="lookup" in kinds)
 
 
-def _uses(skeleton: Skeleton, graph: Any, index: int) -> Iterator[str]:
-    """Yields how each operator uses a tensor: `"product"`, `"lookup"` or `"other"`."""
+def _uses(skeleton: Skeleton, graph: Any) -> dict[int, set[str]]:
+    """Returns how operators use each tensor: `"product"`, `"lookup"` or `"other"`."""
+    uses: dict[int, set[str]] = defaultdict(set)
     for op in graph.operators:
-        for position in (position for position, i in enumerate(op.inputs) if int(i) == index):
-            kind = skeleton.kind(op)
+        kind = skeleton.kind(op)
+        for position, index in enumerate(op.inputs):
             if kind == "FULLY_CONNECTED" and position == 1:
-                yield "product"
+                use = "product"
             elif kind == "GATHER" and position == 0 and _is_lookup(graph, op):
-                yield "lookup"
+                use = "lookup"
             else:
-                yield "other"
+                use = "other"
+            uses[int(index)].add(use)
+    return uses
 
 
 def _is_lookup(graph: Any, op: Any) -> bool:

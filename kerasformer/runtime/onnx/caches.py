@@ -14,8 +14,8 @@ import numpy as np
 
 from kerasformer.runtime.onnx.session import OnnxSession, tensor
 
-_MIN_SLOTS = 256
-"""Smallest size of shared caches. Slots that were never written take no physical memory."""
+_MIN_SLOTS = 64
+"""Smallest size of shared caches. Also slots that were never written take memory, since NumPy asks for large pages."""
 Scores = tuple[str, np.ndarray]
 
 

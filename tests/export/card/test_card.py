@@ -169,7 +169,23 @@ def test_own_recipes_and_calibration(tmp_path):
     own = replace(RECIPES["int8_static"], name="mine", layers=(("*/head/*", "float32"),)).to_dict()
     text = written(tmp_path, decoder(recipe={**own, "calibration": {"texts": 12, "given": False}}))
     assert "with exceptions for some matrices" in text
-    assert "calibrated on 12 default sentences of kerasformer" in text
+    assert "Ranges of activations were measured on 12 sentences in English that ship with kerasformer" in text
+    given = {"texts": 3, "given": True, "first": "Die Suppe war heiß …"}
+    text = written(tmp_path, decoder(recipe={**own, "calibration": given}))
+    assert (
+        "measured on 3 texts that were passed to the export, the first of which begins: `Die Suppe war heiß …`" in text
+    )
+    text = written(
+        tmp_path, decoder(recipe={**RECIPES["int4"].to_dict(), "calibration": {"texts": 12, "given": False}})
+    )
+    assert "Inputs of products, with which kernels are rounded to four bits, were measured on 12 sentences" in text
+
+
+def test_a_fallback_is_explained(tmp_path):
+    entry = {"requested": "int8", "refused": [{"name": "int8", "received": "mean KL divergence 0.5 nats"}]}
+    text = written(tmp_path, decoder(recipe={**RECIPES["int8_weights"].to_dict(), "fallback": entry}))
+    assert "The recipe int8 was requested, but its files exceeded its limits" in text.replace("\\", "")
+    assert "fell back to int8_weights. Refused: int8: mean KL divergence 0.5 nats." in text.replace("\\", "")
 
 
 def test_fidelity_in_words(tmp_path):
@@ -181,17 +197,21 @@ def test_fidelity_in_words(tmp_path):
         generated=0.75,
         scale=15.0,
         divergence=0.00012,
+        divergence_p99=0.0034,
         perplexity=22.0,
         keras_perplexity=20.0,
         quality={"accuracy": {"keras": 0.91, "bundle": 0.905}, "rougeL": {"keras": 0.3, "bundle": 0.31}},
     )
-    text = written(tmp_path, decoder(fidelity=figures.to_dict()))
+    compared = {"texts": {"count": 20, "given": False, "chats": True}}
+    text = written(tmp_path, decoder(fidelity=figures.to_dict() | compared))
     for row in (
+        "runtime, on 20 conversations in the model's chat template, in English, that ship with kerasformer: 98.76% of",
         "98.76% of 1,289 next tokens of given texts are the same, 75.0% of freely generated tokens",
         "| next tokens of given texts equal to those of Keras | 98.76% of 1,289 |",
         "| largest difference of a logit | 0.3 (2.00%) |",
         "| mean difference of a logit | 0.015 (0.10%) |",
         "| mean KL divergence from Keras | 0.00012 nats |",
+        "| 99th percentile of the KL divergence | 0.0034 nats |",
         "| freely generated tokens equal to those of Keras | 75.00% |",
         "| perplexity, Keras → bundle | 20 → 22 (+10.00%) |",
         "| accuracy, Keras → bundle | 91.00% → 90.50% |",

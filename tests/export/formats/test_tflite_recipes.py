@@ -49,6 +49,7 @@ CASES = {
     "fp16": Case(RECIPES["fp16"], ("float16",), 3e-4, 1e-5),
     # Eight bits for a Gaussian row of a hundred values: the largest, about 2.6 standard deviations, is 127 levels.
     "int8": Case(RECIPES["int8"], ("int8",), 0.008, 0.06),
+    "int8_fast": Case(RECIPES["int8_fast"], ("int8",), 0.008, 0.06),
     "int8_weights": Case(RECIPES["int8_weights"], ("int8",), 0.008, 5e-4),
     "int8_static": Case(RECIPES["int8_static"], ("int8",), 0.008, 0.06),
     "int4": Case(RECIPES["int4"], ("int4", "int8"), 0.1, 0.06),

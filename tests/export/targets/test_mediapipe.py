@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Backend
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.bundle import TensorInfo
+from kerasformer.bundle import Limits, TensorInfo
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.graph_skeleton import schema
@@ -90,14 +90,14 @@ def test_a_second_softmax_is_detected(name, tmp_path):
     references = bundle.read_references(folder)
     engine = kf.runtime.open_engine(folder, bundle.read(folder))
     exact = recipe("none")
-    assert compare(engine, references).within(exact.tolerance, exact.min_agreement)
+    assert compare(engine, references).within(Limits(exact.tolerance, exact.min_agreement))
 
     class Twice:
         def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             powers = np.exp(engine.run(inputs)["probabilities"])
             return {"probabilities": powers / powers.sum(axis=-1, keepdims=True)}
 
-    assert not compare(Twice(), references).within(exact.tolerance, 0)
+    assert not compare(Twice(), references).within(Limits(exact.tolerance, 0))
 
 
 @quiet

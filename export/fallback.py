@@ -1,0 +1,59 @@
+"""What an export does if the files of a recipe are refused: it finds, or falls back to, a more faithful recipe."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from kerasformer.errors import ExportError, ExportMismatchError, argument
+from kerasformer.export.builder import BundleBuilder
+from kerasformer.export.quantization.recipes import FALLBACK, Recipe, fallbacks
+from kerasformer.fidelity.figures import Fidelity
+
+
+def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tuple[Recipe, Fidelity, dict[str, Any]]:
+    """Writes and verifies the files of a recipe or, if they are refused, of the first of its fallbacks that is not.
+
+    Args:
+        builder: Writes and verifies the model files.
+        recipe: The requested recipe.
+        fallback: Whether to fall back. Otherwise the error names the first fallback that was seen to pass.
+
+    Returns:
+        The recipe of the files, their fidelity, and the entries of the manifest's recipe about refused recipes.
+
+    Raises:
+        ExportMismatchError: The files are refused, and no fallback was requested or faithful enough.
+    """
+    builder.write(recipe)
+    try:
+        return recipe, builder.verify_decided(recipe), {}
+    except ExportMismatchError as error:
+        refused = {recipe.name: error.with_traceback(None)}  # its frames hold the engine
+    for other in filter(builder.supports, fallbacks(recipe)):
+        other = replace(other, rounding=recipe.rounding) if other.integers else other  # kernels are rounded already
+        builder.report(f"try {other.name}", 0, 0)
+        try:
+            builder.write(other)
+            if fallback:
+                return other, builder.verify_decided(other), {FALLBACK: _entry(refused)}
+            seen = builder.look(other)
+        except ExportMismatchError as error:
+            refused[other.name] = error.with_traceback(None)
+        except ExportError:  # the format cannot store the model so
+            continue
+        else:
+            raise ExportMismatchError(
+                f"{refused[recipe.name]}. The files of {other.name} passed {seen}: pass "
+                f"{argument('quantize', other.name)}, or {argument('fallback', True)} to fall back to such a recipe"
+            )
+    tried = ", ".join(list(refused)[1:])
+    also = f". The recipes that were tried instead were refused as well: {tried}" if tried else ""
+    raise ExportMismatchError(f"{refused[recipe.name]}{also}")
+
+
+def _entry(refused: dict[str, ExportMismatchError]) -> dict[str, Any]:
+    return {
+        "requested": next(iter(refused)),
+        "refused": [{"name": name, "received": error.received} for name, error in refused.items()],
+    }

@@ -1,0 +1,145 @@
+"""A GGUF file as the folder of a checkpoint in Hugging Face's format: its small files, and its tensors."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kerasformer.errors import CheckpointError
+from kerasformer.gguf import vocabulary
+from kerasformer.gguf.architecture import Metadata, Settings, find, located
+from kerasformer.gguf.blocks import GgufTensors
+from kerasformer.gguf.container import read
+from kerasformer.gguf.tables import ARCHITECTURES
+from kerasformer.sources import is_gguf
+from kerasformer.tensor_files import TensorFile, open_tensors
+
+_POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
+"""Poolings of sentence-transformers by `pooling_type`; 0 is a model without pooling."""
+
+
+class GgufCheckpoint:
+    """A model in a GGUF file.
+
+    Args:
+        path: The file, or the first of several parts.
+
+    Attributes:
+        settings: Content of `config.json`.
+
+    Raises:
+        CheckpointError: the file is damaged, or lacks a value.
+        UnsupportedConfigError: the architecture or a value is unsupported.
+        MissingExtraError: the library gguf is not installed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._container = read(path)
+        self._metadata = Metadata(self._container)
+        self._architecture = find(self._metadata, ARCHITECTURES)
+        own = self._architecture.settings(self._metadata)
+        names = vocabulary.special_ids(self._metadata)
+        self.settings: Settings = {**own, **names, **self._metadata.unread()}
+
+    def tensors(self) -> TensorFile:
+        """Returns the tensors under their names in the checkpoint."""
+        entries = self._container.tensors
+        names = located(list(entries), self._architecture, self.settings)
+        return GgufTensors(
+            self._container.paths, {own: (entries[name], layout) for own, (name, layout) in names.items()}
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """Returns what the file says about licence and origin, by the names of the front matter of a model card."""
+        names = {"license": "license", "license_name": "license.name", "license_link": "license.link"}
+        facts = {name: self._metadata.get(f"general.{key}", str, None) for name, key in names.items()}
+        languages = "general.languages"
+        facts["language"] = self._metadata.strings(languages) if languages in self._container.values else None
+        return {name: value for name, value in facts.items() if value}
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether the file contains a tokenizer."""
+        return vocabulary.has_tokenizer(self._metadata)
+
+    def files(self) -> dict[str, Any]:
+        """Returns the contents of the JSON files of the model by their names."""
+        files = {"config.json": self.settings, "generation_config.json": vocabulary.generation_settings(self._metadata)}
+        pooling = self._metadata.own("pooling_type", int, 0)
+        return {**files, **(_sentence_files(_pooling(self._container.path, pooling)) if pooling else {})}
+
+    def tokenizer_files(self) -> dict[str, Any]:
+        """Returns the contents of the files of the tokenizer by their names.
+
+        Raises:
+            TokenizerError: the tokenizer is unsupported or damaged.
+        """
+        return vocabulary.files(
+            self._metadata,
+            max_length=self._metadata.own("context_length", int, None),
+            segments=bool(self.settings.get("type_vocab_size", 0)) and self.settings["model_type"] == "bert",
+            sentinels=self._architecture.sentinels,
+        )
+
+
+def _pooling(path: Path, number: int) -> str:
+    if number not in _POOLINGS:
+        raise CheckpointError(
+            f"pooling_type in {path} must be one of {', '.join(f'{n} ({x})' for n, x in _POOLINGS.items())}, or 0 for "
+            f"none. Received: {number}"
+        )
+    return _POOLINGS[number]
+
+
+def _sentence_files(pooling: str) -> dict[str, Any]:
+    """Returns the files of sentence-transformers for a pooling; llama.cpp divides embeddings by their length."""
+    types = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [
+        {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for index, (path, kind) in enumerate(types.items())
+    ]
+    return {"modules.json": modules, "1_Pooling/config.json": {"pooling_mode": pooling}}
+
+
+@contextmanager
+def checkpoint_files(source: Path) -> Iterator[Path]:
+    """Context with a folder that has the JSON files of a checkpoint, without its tokenizer.
+
+    Args:
+        source: Folder, which is returned; or a GGUF file, for which a temporary folder is created.
+    """
+    if not is_gguf(source):
+        yield source
+        return
+    with _folder(GgufCheckpoint(source).files()) as folder:
+        yield folder
+
+
+@contextmanager
+def tokenizer_files(source: Path) -> Iterator[Path]:
+    """Context with a folder that has the files of a tokenizer; see `checkpoint_files`."""
+    if not is_gguf(source):
+        yield source
+        return
+    with _folder(GgufCheckpoint(source).tokenizer_files()) as folder:
+        yield folder
+
+
+def checkpoint_tensors(source: Path) -> TensorFile:
+    """Opens the tensors of a checkpoint, a folder or a GGUF file."""
+    return GgufCheckpoint(source).tensors() if is_gguf(source) else open_tensors(source)
+
+
+@contextmanager
+def _folder(files: Mapping[str, Any]) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path, content in files.items():
+            (folder / path).parent.mkdir(exist_ok=True)
+            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            (folder / path).write_text(text, encoding="utf-8")
+        yield folder
