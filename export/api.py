@@ -280,8 +280,7 @@ def _with_cache_scales(job: ExportJob, texts: list[str] | None, report: StagePro
 def _measures_ranges(recipe: Recipe | Auto, model: PretrainedModel) -> bool:
     """Returns whether the files of a model depend on the inputs of its products.
 
-    A model that generates needs no scales of inputs: ONNX Runtime rounds its activations in blocks, so that large
-    channels affect few others.
+    A model that generates has no scales of inputs: its hidden states are rotated instead, if it has RMS norms.
     """
     return recipe.activations == "static" or recipe.compensates or (recipe.scales_inputs and not model.generates)
 
