@@ -303,7 +303,8 @@ def _pieces(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
         vocabulary.ids(), list(_merges(vocabulary)), fuse_unk=True, byte_fallback=True, unk_token=unknown
     )
     backend = tokenizers.Tokenizer(model)
-    backend.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first" if prefix else "never", split=False)
+    marks = normalizers.Replace(" ", "▁")
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), marks]) if prefix else marks
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     backend.decoder = decoders.Sequence([*steps, *([decoders.Strip(" ", 1, 0)] if prefix else [])])
     return backend
