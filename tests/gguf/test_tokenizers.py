@@ -218,7 +218,7 @@ def test_unigram(tmp_path: Path) -> None:
     values, model = pieces_file("unigram")
     charsmap = _charsmap(pieces("unigram"))
     tokenizer = from_file({**values, "ggml.precompiled_charsmap": list(charsmap)}, tmp_path)
-    # `tokenizers`, also for files of Hugging Face, normalizes two marks on a letter and separators of lines differently.
+    # `tokenizers`, also for files of Hugging Face, normalizes two marks on a letter and ends of lines differently.
     texts = [text for text in PLAIN if not {"\0", "\u0323", "\u2028"} & set(text)]
     assert ids(tokenizer, texts) == [model.encode(text) for text in texts]
     assert tokenizer("Alice").input_ids[0].tolist() == [*model.encode("Alice"), model.eos_id()]
