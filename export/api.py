@@ -215,7 +215,7 @@ def _write_all(
     with ExitStack() as stack:
         if _rotates(job, recipe):
             recipe = adapted(cast(Recipe, recipe))
-            stack.enter_context(rotated(cast(CausalLM, job.model)))
+            stack.enter_context(rotated(cast(CausalLM, job.model), keep=not job.owned))
         recipe_entry, fidelity = _write(builder, recipe, fallback, calibration_texts)
     findings = builder.gpu_findings()
     signatures = builder.manifest().signatures

@@ -119,9 +119,10 @@ def _reads_normalized(layer: Any) -> bool:
 def adapted(recipe: Recipe) -> Recipe:
     """Returns a recipe for a model whose hidden states are rotated.
 
-    Rounding with calibration texts halves what eight bits cost such a model (docs/quantization.md).
+    Rounding with calibration texts halves what eight bits cost such a model (docs/quantization.md). Recipes with four
+    bits choose their rounding themselves.
     """
-    return replace(recipe, rounding="calibrated")
+    return recipe if "int4" in recipe.integers else replace(recipe, rounding="calibrated")
 
 
 class _RotatedNorm(keras.layers.Layer):
@@ -140,27 +141,31 @@ class _RotatedNorm(keras.layers.Layer):
 
 
 @contextmanager
-def rotated(model: CausalLM) -> Iterator[None]:
+def rotated(model: CausalLM, keep: bool = True) -> Iterator[None]:
     """Context in which the hidden states of a model are rotated; see `rotates`.
 
-    The values of its variables are replaced, also those that are read again after `release_weights`.
+    Args:
+        model: The model. The values of its variables are replaced, also those that are read again after
+            `release_weights`.
+        keep: Whether the original values stay in memory meanwhile. Otherwise they are read from the files afterwards,
+            as after `release_weights`, where that is possible.
     """
     backbone, norm = model.backbone, model.backbone.decoder.final_norm
     rotation = Rotation(backbone.config.hidden_dim)
+    scale = np.diag(value_of(norm.scale).astype(np.float32))
     originals = []
-    for variable, transform in _transforms(model, rotation).values():
-        stored = getattr(variable, STORED, None)
-        originals.append((variable, variable._value, stored))
-        value = transform(value_of(variable).astype(np.float32))
-        variable._value = None
-        variable._initialize(ops.convert_to_tensor(value, dtype=variable.dtype))
-        if stored is not None:
-            setattr(variable, STORED, partial(_read, stored, transform))
-    if model.shared_table is not None:
-        scale = np.diag(np.asarray(originals[0][1], np.float32))
-        _set_final_norm(backbone.decoder, _RotatedNorm(norm, rotation.of_columns(rotation.of_rows(scale))))
     model.__dict__.pop("_compiled_functions", None)  # they have the original values and norm
     try:
+        for variable, transform in _transforms(model, rotation).values():
+            stored = getattr(variable, STORED, None)
+            value = transform(value_of(variable).astype(np.float32))
+            originals.append((variable, variable._value if keep or stored is None else None, stored))
+            variable._value = None
+            variable._initialize(ops.convert_to_tensor(value, dtype=variable.dtype))
+            if stored is not None:
+                setattr(variable, STORED, partial(_read, stored, transform))
+        if model.shared_table is not None:
+            _set_final_norm(backbone.decoder, _RotatedNorm(norm, rotation.of_columns(rotation.of_rows(scale))))
         yield
     finally:
         _set_final_norm(backbone.decoder, norm)
@@ -168,6 +173,8 @@ def rotated(model: CausalLM) -> Iterator[None]:
             variable._value = value
             if stored is not None:
                 setattr(variable, STORED, stored)
+            if value is None:
+                variable._initializer = stored
         model.__dict__.pop("_compiled_functions", None)
 
 
@@ -184,7 +191,7 @@ def _read(stored: Callable[..., Any], transform: Transform, shape: Any, dtype: s
 
 
 def _transforms(model: CausalLM, rotation: Rotation) -> dict[str, tuple[keras.Variable, Transform]]:
-    """Returns the variables that change, by path, each with the function of its new value; the final scale first."""
+    """Returns the variables that change, by path, each with the function of its new value."""
     backbone, transforms = model.backbone, {}
 
     def add(variable: keras.Variable | None, transform: Transform) -> None:

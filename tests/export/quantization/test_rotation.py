@@ -67,16 +67,18 @@ def test_a_rotated_model_computes_the_same(name):
     assert [variable.path for variable in model.variables] == variables
 
 
-def test_weights_that_are_read_again_are_rotated(tmp_path):
+@pytest.mark.parametrize("keep", [True, False])
+def test_weights_that_are_read_again_are_rotated(keep, tmp_path):
     ROWS["llama-text-generation"].model().save_pretrained(tmp_path)
     model = load(tmp_path)
     before = outputs(model)
-    with rotated(model):
+    with rotated(model, keep):
         values = [np.asarray(value_of(variable)) for variable in model.variables]
         release_weights(model)
         for variable, value in zip(model.variables, values, strict=True):
             np.testing.assert_allclose(value_of(variable), value, atol=1e-6)
         assert np.abs(outputs(model) - before).max() <= 1e-5 * np.abs(before).max()
+    np.testing.assert_array_equal(outputs(model), before)
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
