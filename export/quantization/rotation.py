@@ -169,11 +169,11 @@ def rotated(model: CausalLM, keep: bool = True) -> Iterator[None]:
         yield
     finally:
         _set_final_norm(backbone.decoder, norm)
-        for variable, value, stored in originals:
-            variable._value = value
+        for variable, original, stored in originals:
+            variable._value = original
             if stored is not None:
                 setattr(variable, STORED, stored)
-            if value is None:
+            if original is None:
                 variable._initializer = stored
         model.__dict__.pop("_compiled_functions", None)
 

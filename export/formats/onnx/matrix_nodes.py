@@ -418,7 +418,7 @@ class OrtMatrixNodes(MatrixNodes):
 
     def in_blocks(self, kernel: str) -> bool:
         """See `MatrixNodes.in_blocks`."""
-        dynamic = self.plan.recipe.activations == "dynamic"
+        dynamic = self.plan.recipe.activations in ("dynamic", "fast")
         return super().in_blocks(kernel) or (dynamic and (self.plan.incremental or kernel in self.plan.tied))
 
     def _dynamic_product(

@@ -134,7 +134,8 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
 @pytest.mark.parametrize("layout", [TfliteLayout(), OnnxLayout()], ids=["tflite", "onnx"])
 def test_a_tied_table_of_four_bits_is_rounded_for_both_of_its_uses(layout):
     model = ROWS["gpt2-text-generation"].model()
-    assert not any(kernel.table for kernel in calibrated_kernels(model, RECIPES["int4"], layout).values())
+    kernels = calibrated_kernels(model, RECIPES["int4"], layout)
+    assert [kernel.grid.bits for kernel in kernels.values() if kernel.table] == [8]
     kernels = calibrated_kernels(model, replace(RECIPES["int4"], tables="int4"), layout)
     ((path, kernel),) = ((path, kernel) for path, kernel in kernels.items() if kernel.table)
     texts = ["The old man looked at the sea.", "A king and a queen."]
@@ -169,4 +170,5 @@ def test_recipes_with_invalid_rounding():
     with pytest.raises(ExportError, match="not both. Received: channelwise=True, block=64"):
         replace(RECIPES["int4_channel"], block=64)
     assert RECIPES["int4"].compensates and not replace(RECIPES["int4"], rounding="nearest").compensates
-    assert not Recipe("own", "int8", "int8", "dynamic", 1, 0, rounding="calibrated").compensates
+    assert Recipe("own", "int8", "int8", "dynamic", 1, 0, rounding="calibrated").compensates
+    assert not Recipe("own", "float16", "int8", "dynamic", 1, 0, rounding="calibrated").compensates
