@@ -46,7 +46,7 @@ def models() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "value",
     [
-        TFLite([16, 32], 64, "in-graph", SIGNATURES, True, lora_rank=4, lora_targets=["c_attn"], cache_dtype="int8"),
+        TFLite([16, 32], 64, "in-graph", SIGNATURES, True, 4, ["c_attn"], cache_dtype="int8", accelerator="gpu"),
         Onnx("portable", 21, 64, 32, shortlist=True, lora_rank=4, lora_targets=".*c_attn", cache_dtype="int8"),
         SavedModel(tokenizer="in-graph", capacity=64, encoder_capacity=32),
     ],
