@@ -19,7 +19,8 @@ from kerasformer.export.formats.tflite.fusion import drop_dead
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 
 _RANK = 4
-_HIDDEN, _HIDDEN_IN_HALVES = -1e9, -3e4
+_HIDDEN, _HIDDEN_IN_HALVES = 5e8, 3e4
+"""Smallest magnitude of what masks add to the scores of hidden keys, and what replaces it."""
 _EXACT_IN_HALVES = 2048
 """Integers up to this number are exact in 16-bit floats."""
 
@@ -44,8 +45,9 @@ def _limit_masks(skeleton: Skeleton) -> None:
             data = None if tensor.buffer in skeleton.stored else buffers[tensor.buffer].data
             if tensor.type == skeleton.schema.TensorType.FLOAT32 and data is not None:
                 values = np.frombuffer(bytes(data), np.float32)
-                if values.size and values.min() <= _HIDDEN:
-                    limited = np.where(values <= _HIDDEN, np.float32(_HIDDEN_IN_HALVES), values)
+                hidden = np.abs(values) >= _HIDDEN  # positive where it is subtracted
+                if hidden.any():
+                    limited = np.where(hidden, np.sign(values) * np.float32(_HIDDEN_IN_HALVES), values)
                     buffers[tensor.buffer].data = np.frombuffer(limited.tobytes(), np.uint8)
 
 
