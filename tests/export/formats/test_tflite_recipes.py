@@ -81,10 +81,11 @@ def traced(request: Any) -> Iterator[tuple[Any, list[Function]]]:
     """Yields a model whose graphs are traced once for all recipes with the same activations."""
     convert, seen = to_tflite._convert, {}
 
-    def once(functions: Any, weights: Any, recipe: Recipe, scales: Any) -> bytes:
-        key = tuple(function.name for function in functions), recipe.activations == "float" and recipe.weights
+    def once(functions: Any, weights: Any, recipe: Recipe, scales: Any, wide: Any) -> bytes:
+        activations = recipe.activations == "float" and recipe.weights
+        key = tuple(function.name for function in functions), activations, wide
         if key not in seen:
-            seen[key] = convert(functions, weights, recipe, scales)
+            seen[key] = convert(functions, weights, recipe, scales, wide)
         return seen[key]
 
     with pytest.MonkeyPatch.context() as patch:
