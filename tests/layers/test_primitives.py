@@ -63,7 +63,7 @@ MODELS = {
 
 
 def test_these_are_all_primitives() -> None:
-    assert sorted(name for name in vars(Primitives) if not name.startswith("_")) == sorted([*NAMES, *CASTS])
+    assert sorted(name for name in vars(Primitives) if not name.startswith("_")) == sorted([*NAMES, *CASTS, "layer"])
 
 
 @pytest.mark.jax

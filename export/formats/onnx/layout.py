@@ -41,7 +41,8 @@ class OnnxLayout:
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """See `Layout.grid`."""
         storage = recipe.storage(matrix.path, matrix.rows, matrix.table)
-        if storage not in ("int4", "int8") or not matrix.product:
+        unlike_kernels = matrix.table and storage == "int8" and recipe.weights != "int8"
+        if storage not in ("int4", "int8") or not matrix.product or unlike_kernels:
             return None
         writer, _ = self._writer(matrix, recipe)
         block = writer.block([matrix.path], matrix.output_first)

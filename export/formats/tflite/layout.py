@@ -35,7 +35,8 @@ class TfliteLayout:
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """See `Layout.grid`."""
         form = self._form(matrix, recipe)
-        if not form.integer or not matrix.product:
+        unlike_kernels = matrix.table and form.storage == "int8" and recipe.weights != "int8"
+        if not form.integer or not matrix.product or unlike_kernels:
             return None
         return _grid(form)
 

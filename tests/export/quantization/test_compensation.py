@@ -134,8 +134,7 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
 @pytest.mark.parametrize("layout", [TfliteLayout(), OnnxLayout()], ids=["tflite", "onnx"])
 def test_a_tied_table_of_four_bits_is_rounded_for_both_of_its_uses(layout):
     model = ROWS["gpt2-text-generation"].model()
-    kernels = calibrated_kernels(model, RECIPES["int4"], layout)
-    assert [kernel.grid.bits for kernel in kernels.values() if kernel.table] == [8]
+    assert not any(kernel.table for kernel in calibrated_kernels(model, RECIPES["int4"], layout).values())
     kernels = calibrated_kernels(model, replace(RECIPES["int4"], tables="int4"), layout)
     ((path, kernel),) = ((path, kernel) for path, kernel in kernels.items() if kernel.table)
     texts = ["The old man looked at the sea.", "A king and a queen."]
