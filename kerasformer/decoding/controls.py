@@ -57,3 +57,8 @@ class Controls:
     record: bool = False
     output_scores: bool = False
     output_logits: bool = False
+
+    @property
+    def records(self) -> bool:
+        """Whether anything is recorded beside the tokens."""
+        return self.record or self.output_scores or self.output_logits

@@ -77,7 +77,7 @@ class GenerationPlan:
         """Whether only the most probable token is needed at each step, and only end tokens end a row."""
         config, controls = self.config, self.controls
         settings = config.do_sample, config.stop_strings, config.max_time, self.rules, self.drafter
-        return not any((*settings, controls.stop, controls.cancelled, controls.record))
+        return not any((*settings, controls.stop, controls.cancelled, controls.records))
 
     @property
     def guesses(self) -> int:

@@ -88,7 +88,7 @@ class Record:
     @classmethod
     def for_controls(cls, controls: Controls) -> Record | None:
         """Returns an empty record, or `None` if nothing is to be recorded."""
-        if not (controls.record or controls.output_scores or controls.output_logits):
+        if not controls.records:
             return None
         return cls(controls.output_scores, controls.output_logits)
 
