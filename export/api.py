@@ -213,6 +213,8 @@ def _write_all(
     answers = record(job.model, builder.manifest(), texts, builder.functions[0])
     bundle.write_references(folder, answers | quality)
     with ExitStack() as stack:
+        if isinstance(recipe, Recipe):
+            recipe = recipe.resolved(variable.path for variable in job.model.variables)
         if _rotates(job, recipe):
             recipe = adapted(cast(Recipe, recipe))
             stack.enter_context(rotated(cast(CausalLM, job.model), keep=not job.owned))

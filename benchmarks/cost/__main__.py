@@ -102,7 +102,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("out", type=Path, help="folder of the bundles, which are kept")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS), help="all by default")
     rounded = f"{', '.join(RECIPES)}; with {NEAREST} after the name, rounded to the nearest value"
-    parser.add_argument("--recipes", nargs="*", default=["int8", "int8_weights", "int4"], help=rounded)
+    parser.add_argument("--recipes", nargs="*", default=["int8", "int8_weights", "int4_mixed", "int4"], help=rounded)
     parser.add_argument("--formats", nargs="*", choices=RUNTIMES, default=list(RUNTIMES))
     parser.add_argument("--bundles", nargs="*", type=Path, default=[], help="further bundles of the model")
     parser.add_argument("--fresh", action="store_true", help="export the quantized bundles again")

@@ -91,16 +91,18 @@ def log_probabilities(engine: Any, rows: Sequence[Row]) -> np.ndarray:
     return normalized(np.stack(logits))
 
 
-def pairs(tokenizer: Any, texts: Sequence[tuple[str, str]], start: int) -> list[Row]:
-    """Returns what an encoder-decoder reads for texts and their references.
+def pairs(tokenizer: Any, texts: Sequence[tuple[str, str]], start: int, limit: int | None) -> list[Row]:
+    """Returns what an encoder-decoder reads for texts and their references; longer texts are left out.
 
     Args:
         tokenizer: Tokenizer of the model.
         texts: Texts and references.
         start: Id that the decoder reads first.
+        limit: Maximum number of tokens of a text.
     """
     rows = [[np.array(tokenizer.encode(text), "int32") for text in pair] for pair in texts]
-    return [Row(text, np.append(np.int32(start), target[:-1]), target) for text, target in rows]
+    fitting = [(text, target) for text, target in rows if limit is None or len(text) <= limit]
+    return [Row(text, np.append(np.int32(start), target[:-1]), target) for text, target in fitting]
 
 
 def normalized(logits: np.ndarray) -> np.ndarray:

@@ -35,7 +35,8 @@ class TextToText:
         pipe: Any = kf.pipeline(task, reference.folder)
         prefix = next(iter(pipe.info.prefixes(task).values()), "")
         pairs = [(prefix + example.text, example.label[0]) for example in examples[:SCORED]]
-        rows = next_tokens.pairs(pipe.tokenizer, pairs, pipe.generation_config.decoder_start_token_id)
+        start = pipe.generation_config.decoder_start_token_id
+        rows = next_tokens.pairs(pipe.tokenizer, pairs, start, pipe.info.max_length)
         self._comparison = next_tokens.Comparison(task, reference, rows, threads)
         self.columns = (f"{metric}, greedy", f"{metric}, 4 beams", *next_tokens.COLUMNS)
         self._plain = self._scores(reference)

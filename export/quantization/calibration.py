@@ -121,9 +121,9 @@ def wide_inputs(calibration: Calibration, recipe: Recipe, kernels: Collection[st
     """Returns those kernels, of given paths, whose inputs lose too much in eight bits and need more.
 
     They are products of a gate, for example, whose few large values cannot be rotated away without a further product.
-    Only recipes that round kernels to eight bits with calibration texts are as accurate otherwise.
+    Only recipes that round all kernels to eight bits with calibration texts are as accurate otherwise.
     """
-    if recipe.activations != "dynamic" or recipe.rounding != "calibrated":
+    if recipe.activations != "dynamic" or recipe.rounding != "calibrated" or "int4" in recipe.integers:
         return frozenset()
     return frozenset(path for path in kernels if path in calibration and calibration[path].noise > _LARGEST_NOISE)
 

@@ -17,7 +17,7 @@ from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, Ranges, input_scale
 from kerasformer.export.quantization.compensation import RoundedKernel
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe, Storage
-from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
+from kerasformer.export.quantization.sample_inputs import few_tokens
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import PretrainedModel
@@ -84,7 +84,7 @@ def matrices(model: PretrainedModel, calibration: Calibration | None = None) -> 
         model: Any model of the zoo.
         calibration: Calibrated ranges of its products, if they were measured.
     """
-    inputs = as_inputs(next(one_by_one(passages(model, ["A text."]))))
+    inputs = few_tokens(model)
     usage, encoder_usage = _MatrixUsage(), _MatrixUsage()
     with lowering(usage):
         model(inputs, training=False)

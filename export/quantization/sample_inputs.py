@@ -31,6 +31,7 @@ _FIRST_WORDS = 50  # characters of the first of the caller's texts, by which the
 _LONGEST = 64  # tokens of a text
 _CONTINUATION = 16  # tokens that a generating model adds
 _SAMPLED = 64  # tokens that it adds if they are sampled
+_FEW = 4  # tokens of `few_tokens`
 _ROWS = 32  # texts that are continued as one batch
 
 Passages = dict[str, np.ndarray]
@@ -188,6 +189,14 @@ def as_inputs(passage: Passages) -> Passages:
         return inputs
     ids = passage["input_ids"]
     return {"input_ids": ids[decoder_tokens == 0][None], "decoder_input_ids": ids[decoder_tokens == 1][None]}
+
+
+def few_tokens(model: PretrainedModel) -> Passages:
+    """Returns arguments of the model's `call` with a few tokens, for what does not depend on the tokens."""
+    ids = np.ones((1, _FEW), "int32")
+    if model.is_encoder_decoder and model.generates:
+        return {"input_ids": ids, "decoder_input_ids": ids}
+    return {"input_ids": ids, "attention_mask": ids}
 
 
 def compared(output: np.ndarray, passage: Passages) -> np.ndarray:

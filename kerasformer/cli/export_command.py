@@ -15,7 +15,18 @@ from kerasformer.process import free_tensors
 
 # Copies of values of `kerasformer.export`, whose import would load Keras.
 FORMATS = ("tflite", "onnx", "saved-model")
-RECIPES = ("none", "fp16", "int8", "int8_fast", "int8_weights", "int8_static", "int4", "int4_channel", "auto")
+RECIPES = (
+    "none",
+    "fp16",
+    "int8",
+    "int8_fast",
+    "int8_weights",
+    "int8_static",
+    "int4",
+    "int4_mixed",
+    "int4_channel",
+    "auto",
+)
 TARGETS = ("mediapipe", "litert-lm", "litert-web", "transformers.js", "optimum", "genai", "saved-model")
 
 
@@ -154,8 +165,8 @@ def export(
     calibration: Annotated[
         Path | None,
         typer.Option(
-            help="int8, int8_fast, int8_static, int4, int4_channel, auto, --cache-dtype int8: file of texts to measure "
-            "inputs of products, or keys and values, on, one per line."
+            help="int8, int8_fast, int8_static, int4, int4_mixed, int4_channel, auto, --cache-dtype int8: file of "
+            "texts to measure inputs of products, or keys and values, on, one per line."
         ),
     ] = None,
     max_size: Annotated[float | None, typer.Option(help="auto: maximum size of the model files in MB.")] = None,

@@ -119,7 +119,8 @@ def test_the_effect_of_rounding_in_manifests_of_earlier_versions():
 def test_fallbacks_have_more_bits_or_finer_activations():
     names = {name: [other.name for other in fallbacks(recipe)] for name, recipe in RECIPES.items()}
     assert names["int8"] == ["int8_weights", "fp16"]
-    assert names["int4"] == names["int8_static"] == ["int8", "int8_weights", "fp16"]
+    assert names["int4"] == ["int4_mixed", "int8", "int8_weights", "fp16"]
+    assert names["int4_mixed"] == names["int8_static"] == ["int8", "int8_weights", "fp16"]
     assert names["fp16"] == names["none"] == []
     kept = dataclasses.replace(RECIPES["int8"], name="own", layers=(("*/output/*", "float16"),))
     assert [other.name for other in fallbacks(kept)] == names["int8"]

@@ -239,6 +239,8 @@ def repeats_matrices(name: str, format: str, quantize: str) -> bool:
             ["int4_channel"],
             always={("gpt2-text-generation", "onnx", "int4_channel")},
         ),
+        ("llama-text-generation", "tflite", "int4_mixed"),
+        ("llama-text-generation", "onnx", "int4_mixed"),
         ("bert-sentence-similarity", "tflite", "int8"),
     ],
 )
@@ -665,7 +667,7 @@ def _refuse(*arguments: Any, **options: Any) -> None:
 
 BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("bert-text-classification", {"format": "coreml"}, ExportError, "tflite, onnx, saved-model. Received: 'coreml'"),
-    ("bert-text-classification", {"quantize": "int3"}, ExportError, "int4, int4_channel, auto. Received: 'int3'"),
+    ("bert-text-classification", {"quantize": "int3"}, ExportError, "int4_mixed, int4_channel, auto. Received: 'int3'"),
     ("bert-text-classification", {"task": "fill-mask"}, InputError, "is text-classification. Received: task="),
     ("bert-text-classification", {"capacity": 32}, InputError, "models that generate"),
     ("bert-text-classification", {"lengths": ()}, InputError, "lengths must be a non-empty list"),
