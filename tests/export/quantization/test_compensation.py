@@ -175,19 +175,21 @@ def test_recipes_with_invalid_rounding():
 
 def test_sensitive_matrices_are_values_outputs_of_feed_forward_networks_and_outer_layers():
     def eight_bits(recipe: Recipe, stack: str, part: str) -> list[int]:
-        paths = [f"a_model/{stack}/layer_{index}/{part}/kernel" for index in range(20)]
+        paths = [f"a_model/{stack}/layer_{index}/{part}/kernel" for index in range(30)]
         return [index for index, path in enumerate(paths) if recipe.storage(path, (64, 64)) == "int8"]
 
     parts = "attention/query", "cross_attention/value", "feed_forward/up", "feed_forward/output"
-    paths = [f"a_model/decoder/layer_{index}/{part}/kernel" for index in range(20) for part in parts]
+    paths = [f"a_model/decoder/layer_{index}/{part}/kernel" for index in range(30) for part in parts]
     own = replace(RECIPES["int4_mixed"], layers=(("*/layer_9/feed_forward/*", "int4"),))
     for recipe in (RECIPES["int4_mixed"], own):
         resolved = recipe.resolved(["a_model/tokens/embeddings", *paths])
-        assert eight_bits(resolved, "decoder", "attention/query") == [0, 1, 18, 19]  # a sixteenth of 20 is 1.25
-        assert eight_bits(resolved, "decoder", "feed_forward/up") == [0, 1, 18, 19]
-        assert eight_bits(resolved, "decoder", "cross_attention/value") == list(range(20))
-        every = [index for index in range(20) if recipe is not own or index != 9]
+        assert eight_bits(resolved, "decoder", "attention/query") == [0, 1, 28, 29]  # a sixteenth of 30 is 1.9
+        assert eight_bits(resolved, "decoder", "feed_forward/up") == [0, 1, 28, 29]
+        assert eight_bits(resolved, "decoder", "cross_attention/value") == list(range(30))
+        every = [index for index in range(30) if recipe is not own or index != 9]
         assert eight_bits(resolved, "decoder", "feed_forward/output") == every
         assert eight_bits(resolved, "encoder", "attention/query") == []
+    few = RECIPES["int4_mixed"].resolved(path for path in paths if "layer_1/" in path or "layer_0/" in path)
+    assert eight_bits(few, "decoder", "feed_forward/up") == [], "a sixteenth of two layers is none"
     assert own.resolved([]).layers[0] == own.layers[0], "the caller's exceptions come first"
     assert RECIPES["int4"].resolved(paths) is RECIPES["int4"]
