@@ -57,7 +57,8 @@ class Recipe:
             `"*/layer_0/*"` has that storage type. The first match counts; `weights` and `tables` apply to the rest.
         sensitive: Storage type of the matrices that lose most by rounding, if it is not that of `weights`: those of
             values in attention and of outputs of feed-forward networks, and all matrices in the first and in the last
-            sixteenth of a stack of layers, rounded. They become entries of `layers` when the model is known; see `resolved`.
+            sixteenth of a stack of layers, rounded. They become entries of `layers` when the model is known; see
+            `resolved`.
         min_cosine: Smallest permitted mean cosine similarity of embeddings with those of the Keras model, which decides
             instead of the agreement for models for sentence-similarity.
         rounding: How kernels are rounded to integers. `"nearest"`: each weight for itself. `"calibrated"`: so that the
