@@ -152,7 +152,7 @@ class Recipe:
             if min(index, len(indices) - 1 - index) < round(len(indices) / _OUTER)
         ]
         layers = ((pattern, self.sensitive) for pattern in (*_SENSITIVE, *outer))
-        return replace(self, layers=(*self.layers, *layers), sensitive=None)
+        return replace(self, layers=(*self.layers, *layers))
 
     def storage(self, path: str, shape: Sequence[int], table: bool = False) -> Storage:
         """Returns the storage type of a variable.
@@ -188,6 +188,19 @@ def _larger(limit: float | None, other: float | None) -> float | None:
     limits = [value for value in (limit, other) if value is not None]
     return max(limits, default=None)
 
+
+_INT4 = Recipe(
+    "int4",
+    "int4",
+    "int8",
+    "dynamic",
+    tolerance=0.5,
+    min_agreement=0.9,
+    min_cosine=0.95,
+    max_divergence=0.15,
+    max_divergence_p99=1.0,
+    rounding="calibrated",
+)
 
 # In float32, only the order of summation differs. The other recipes are judged by their answers; their tolerance only
 # catches a wrong scale. docs/quantization.md has the measurements that the limits of the divergence follow from.
@@ -240,44 +253,18 @@ RECIPES = {
             max_divergence=0.03,
             max_divergence_p99=0.3,
         ),
-        Recipe(
-            "int4",
-            "int4",
-            "int8",
-            "dynamic",
-            tolerance=0.5,
-            min_agreement=0.9,
-            min_cosine=0.95,
-            max_divergence=0.15,
-            max_divergence_p99=1.0,
-            rounding="calibrated",
-        ),
-        Recipe(
-            "int4_mixed",
-            "int4",
-            "int8",
-            "dynamic",
+        _INT4,
+        replace(
+            _INT4,
+            name="int4_mixed",
             tolerance=0.4,
             min_agreement=0.93,
             min_cosine=0.97,
             max_divergence=0.1,
             max_divergence_p99=0.75,
-            rounding="calibrated",
             sensitive="int8",
         ),
-        Recipe(
-            "int4_channel",
-            "int4",
-            "int8",
-            "dynamic",
-            tolerance=0.5,
-            min_agreement=0.9,
-            min_cosine=0.95,
-            max_divergence=0.15,
-            max_divergence_p99=1.0,
-            rounding="calibrated",
-            channelwise=True,
-        ),
+        replace(_INT4, name="int4_channel", channelwise=True),
     )
 }
 """When to use which: docs/quantization.md."""
@@ -304,8 +291,7 @@ def fallbacks(recipe: Recipe) -> list[Recipe]:
     Each of them has more bits than the recipe, or as many bits and finer activations.
     """
     others = [other for other in RECIPES.values() if not other.exact and other.activations not in ("static", "fast")]
-    finer = (other for other in others if _precision(other) > _precision(recipe) and other.name != recipe.name)
-    return sorted(finer, key=_precision)
+    return sorted((other for other in others if _precision(other) > _precision(recipe)), key=_precision)
 
 
 def _precision(recipe: Recipe) -> tuple[int, int, int]:

@@ -126,6 +126,8 @@ def test_fallbacks_have_more_bits_or_finer_activations():
     assert names["int8"] == ["int8_weights", "fp16"]
     assert names["int4"] == ["int4_mixed", "int8", "int8_weights", "fp16"]
     assert names["int4_mixed"] == names["int8_static"] == ["int8", "int8_weights", "fp16"]
+    resolved = RECIPES["int4_mixed"].resolved(["a_model/decoder/layer_0/feed_forward/up/kernel"])
+    assert [other.name for other in fallbacks(resolved)] == names["int4_mixed"]
     assert names["fp16"] == names["none"] == []
     kept = dataclasses.replace(RECIPES["int8"], name="own", layers=(("*/output/*", "float16"),))
     assert [other.name for other in fallbacks(kept)] == names["int8"]

@@ -53,7 +53,6 @@ CASES = {
     "int8_weights": Case(RECIPES["int8_weights"], ("int8",), 0.008, 5e-4),
     "int8_static": Case(RECIPES["int8_static"], ("int8",), 0.008, 0.06),
     "int4": Case(RECIPES["int4"], ("int4", "int8"), 0.1, 0.06),
-    "int4_mixed": Case(RECIPES["int4_mixed"], ("int4", "int8"), 0.1, 0.06),
     "int4_channel": Case(RECIPES["int4_channel"], ("int4", "int8"), 0.12, 0.06),
     "int4 in blocks of 128, which do not divide 96": Case(made_of("int4", block=128), ("int4", "int8"), 0.11, 0.06),
     "int4 weights": Case(made_of("int4", activations="float"), ("int4", "int8"), 0.1, 5e-4),
