@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -67,7 +68,7 @@ class Row:
         """Returns the model, with weights that give a clear best answer."""
         tokenizer = self.tokenizer()
         model = zoo.build(self.model_type, self.task, vocab_size=tokenizer.vocab_size, **self.settings)
-        model.tokenizer = tokenizer
+        model.tokenizer = copy.copy(tokenizer)  # a test may set its chat template
         random = np.random.default_rng(self.seed)
         for variable in model.trainable_variables:
             value, wide = keras.ops.convert_to_numpy(variable.value), len(variable.shape) == 2

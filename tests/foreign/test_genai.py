@@ -235,11 +235,11 @@ def test_ids_of_multilingual_texts(case: Case, tokenizer: Callable[[], Tokenizer
 
 @pytest.mark.foreign("genai")
 @cases(tiny("gpt2", "text-generation"))
-def test_conversations(case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversations(case: Case, tmp_path: Path) -> None:
     """Its prompts of conversations are those of this package; its engine for templates lacks the filter `upper`."""
     model = case.model()
     template = CHAT.replace("(message.role | upper)", "message.role")
-    monkeypatch.setattr(model.tokenizer, "chat_template", template)  # tests share the tokenizer
+    model.tokenizer.chat_template = template
     folder = case.export(tmp_path / "bundle", model, target="genai")
     chats = [USER, TURNS, SYSTEM]
     reply = run("genai", "genai_generate.py", {"folder": str(folder), "chats": chats})

@@ -133,11 +133,11 @@ def conversations(folder: Path, system: str | None, chats: list[list[str]]) -> l
 
 
 @pytest.mark.foreign(TARGET)
-def test_conversations(tmp_path, monkeypatch):
+def test_conversations(tmp_path):
     """Prompts and answers of the chat template in the file are those of Keras; both end with its end token."""
     need(TARGET)
     model = text_model(GPT2)
-    monkeypatch.setattr(model.tokenizer, "chat_template", CHAT)  # tests share the tokenizer
+    model.tokenizer.chat_template = CHAT
     folder = GPT2.export(tmp_path / "out", model, target=TARGET, capacity=96)
     chats, system, pipe = [prompt for prompt in PROMPTS if len(prompt) < 60], "Be brief. ", keras_pipeline(model)
     turns = conversations(folder, system, [[text] for text in chats])

@@ -474,10 +474,10 @@ def test_several_texts_at_once(case: Case, exported: Export, both: list[Ask]) ->
 
 @pytest.mark.foreign("transformers.js")
 @cases(tiny("gpt2", "text-generation"))
-def test_conversations(case: Case, home: Path, both: list[Ask], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conversations(case: Case, home: Path, both: list[Ask]) -> None:
     """With the chat template and the end token of the bundle; the answer is added to the messages."""
     model = text_model(case)
-    monkeypatch.setattr(model.tokenizer, "chat_template", CHAT)  # tests share the tokenizer
+    model.tokenizer.chat_template = CHAT
     folder = case.export(home / "conversations", model, target="transformers.js")
     messages = [{"role": "system", "content": "Be brief. "}, {"role": "user", "content": " Who is late?"}]
     pipe, settings = keras_pipeline(model), {"max_new_tokens": NEW, **GREEDY}
