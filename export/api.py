@@ -110,7 +110,7 @@ def export(
         progress: A function that is called with each stage, or `False` for no progress report. By default a progress
             bar is shown on standard error if it is a terminal.
         keywords: Fields of the values above, as a shorthand: `capacity`, `encoder_capacity`, `lengths`, `profile`,
-            `opset`, `tokenizer`, `signatures`, `shortlist`, `lora_rank`, `lora_targets`, `cache_dtype`, `accelerator`
+            `opset`, `tokenizer`, `signatures`, `lora_rank`, `lora_targets`, `cache_dtype`, `accelerator`
             of the format; `max_size`, `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of
             `Calibrated`); `texts`, `labels` and `fallback` of `Checks`.
 

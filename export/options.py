@@ -47,8 +47,6 @@ class TFLite:
         tokenizer: `"in-graph"` also writes an encoder's tokenizer as TF Text operators, to `tokenizer.tflite` with the
             signature `tokenize`.
         signatures: Signatures of a decoder, or of the decoder of an encoder-decoder.
-        shortlist: Whether an encoder-decoder has signatures for vocabulary shortlists, which make steps with one
-            faster.
         lora_rank: Largest rank of the low-rank adapters that the bundle runs, see `pipeline.load_adapter`; by default
             none. The matrices of an adapter are then inputs of the model.
         lora_targets: The modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all
@@ -64,7 +62,6 @@ class TFLite:
     capacity: int | None = None
     tokenizer: str | None = None
     signatures: DecoderSignatures | None = None
-    shortlist: bool | None = None
     lora_rank: int | None = None
     lora_targets: str | Sequence[str] | None = None
     cache_dtype: str | None = None
@@ -85,7 +82,6 @@ class Onnx:
         capacity: Largest number of tokens in a decoder's cache. By default the smaller of the model's limit and 1024.
         encoder_capacity: Longest text that an encoder-decoder reads, in tokens. By default the smaller of the model's
             limit and 512.
-        shortlist: Whether an encoder-decoder has files for vocabulary shortlists, which make steps with one faster.
         lora_rank: Largest rank of the low-rank adapters that the bundle runs, see `pipeline.load_adapter`; by default
             none. The matrices of an adapter are then inputs of the model.
         lora_targets: The modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all
@@ -99,7 +95,6 @@ class Onnx:
     opset: int | None = None
     capacity: int | None = None
     encoder_capacity: int | None = None
-    shortlist: bool | None = None
     lora_rank: int | None = None
     lora_targets: str | Sequence[str] | None = None
     cache_dtype: str | None = None
@@ -193,7 +188,6 @@ _KINDS = {
     "encoder_capacity": integer(1, MAX_CAPACITY),
     "lengths": sequence(integer(1, MAX_CAPACITY), least=1),
     "opset": integer(1),
-    "shortlist": BOOLEAN,
     "lora_rank": integer(1),
     "lora_targets": Kind("a regular expression, 'all-linear' or a list of names", _targets),
     "cache_dtype": one_of(*CACHE_DTYPES),
@@ -219,7 +213,6 @@ _FORMAT_KEYWORDS = (
     "opset",
     "tokenizer",
     "signatures",
-    "shortlist",
     "lora_rank",
     "lora_targets",
     "cache_dtype",
@@ -338,7 +331,6 @@ class ExportOptions:
     opset: int | None = None
     tokenizer: str | None = None
     signatures: DecoderSignatures | None = None
-    shortlist: bool | None = None
     lora_rank: int | None = None
     lora_targets: str | Sequence[str] | None = None
     cache_dtype: str | None = None
@@ -372,7 +364,6 @@ class ExportJob:
         in_graph: Whether the tokenizer is exported in the graph.
         signatures: Signatures of a decoder.
         rolling_caches: Layers with a sliding window may have caches shorter than the capacity.
-        shortlist: The bundle has signatures for vocabulary shortlists.
         lora_rank: Largest rank of the adapters that are inputs; `None` for none.
         lora_targets: The modules that they may adapt.
         cache_dtype: Data type of the caches of a decoder.
@@ -394,7 +385,6 @@ class ExportJob:
     signatures: DecoderSignatures = DecoderSignatures()
     rolling_caches: bool = True
     owned: bool = False
-    shortlist: bool = False
     lora_rank: int | None = None
     lora_targets: str | tuple[str, ...] = "all-linear"
     cache_dtype: str = "float32"
@@ -432,7 +422,6 @@ def resolve_options(
     if options.task is not None and of_model(options.task) != model.task:
         raise InputError(f"The task of this model is {model.task}. Received: {argument('task', options.task)}")
     _refuse_ignored(model, options, static)
-    _check_head(model, options)
     signatures = options.signatures or DecoderSignatures()
     capacity = _capacity(model, options.capacity, signatures)
     resolved_lengths = _lengths(model, options, lengths)
@@ -454,7 +443,6 @@ def resolve_options(
         signatures,
         rolling_caches,
         owned,
-        bool(options.shortlist),
         options.lora_rank,
         "all-linear" if options.lora_targets is None else options.lora_targets,  # type: ignore[arg-type]
         options.cache_dtype or "float32",
@@ -493,20 +481,6 @@ def _refuse_ignored(model: PretrainedModel, options: ExportOptions, static: bool
         refuse("signatures", "signatures are only for models that generate")
     elif options.signatures is not None and options.signatures.prefill_lengths is not None and not decoder:
         refuse("signatures", "prefill_lengths are only for decoders; for an encoder-decoder, set lengths")
-
-
-def _check_head(model: PretrainedModel, options: ExportOptions) -> None:
-    """Refuses a shortlist for a model whose output matrix is not a table of token embeddings."""
-    if not options.shortlist:
-        return
-    head: Any = getattr(model, "head", None)
-    if not model.is_encoder_decoder or not getattr(head, "tied", False) or head.softcap is not None:
-        raise InputError(
-            "shortlist is for encoder-decoders that write with the table of their token embeddings, such as Marian, "
-            f"BART and T5. Received: {argument('shortlist', True)} for {model.task} with "
-            f"{'another output matrix' if model.is_encoder_decoder else 'another architecture'}. A shortlist "
-            "can be passed to generation without it, which then computes all logits"
-        )
 
 
 def _lengths(model: PretrainedModel, options: ExportOptions, defaults: Sequence[int]) -> tuple[int, ...]:

@@ -20,7 +20,6 @@ from tokenizers.processors import TemplateProcessing
 
 import kerasformer as kf
 from kerasformer import cli
-from kerasformer.generation import Shortlist
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.export.text_models import shared_bundle
@@ -484,37 +483,6 @@ def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
         (("run", bundle, "text", "--glossary", "x.tsv"), "x.tsv is missing"),
         (("run", bundle, "--task", "translation", "text", "--tgt-lang", "ron"), "--tgt-lang must be a language"),
         (("run", bundle, "--task", "translation", "Rain. " * 40), "--split sentences reads it in parts"),
-    ):
-        assert main(*arguments) == 1
-        assert message in " ".join(capsys.readouterr().err.split())
-
-
-def test_shortlist_writes_a_file_for_run(writer, tmp_path, capsys):
-    bundle, file = str(shared_bundle("m2m_100-text2text-generation", "tflite")), str(tmp_path / "vmap.txt")
-    (tmp_path / "pairs.tsv").write_text("text\tlabel\nRain is expected.\tThe ship is late.\nRain.\tLate.\n")
-    (tmp_path / "plain.txt").write_text("Rain.\n")
-    languages = ("--src-lang", "eng_Latn", "--tgt-lang", "ron_Latn")
-    command = ("shortlist", bundle, file, "--task", "translation", "--texts", str(tmp_path / "pairs.tsv"), *languages)
-    assert main(*command, "--max-candidates", "3", "--num-frequent", "2") == 0
-    assert "texts 2" in printed(capsys)
-    pipe = kf.pipeline("translation", bundle, src_lang="eng_Latn", tgt_lang="ron_Latn")
-    options = {"num_beams": 2, "max_new_tokens": 6}
-    expected = pipe("Rain.", shortlist=Shortlist.read(file, pipe.tokenizer), **options)
-    run = ("run", bundle, "Rain.", "--task", "translation", *languages, "--num-beams", "2", "--max-new-tokens", "6")
-    assert main(*run, "--shortlist", file, "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["result"] == expected != pipe("Rain.", **options)
-    assert main(*command, "--overwrite", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["texts"] == 2
-    for arguments, message in (
-        (command, "A new file was expected. Received: "),
-        (
-            (*command, "--overwrite", "--texts", str(tmp_path / "plain.txt")),
-            "Received: 1 of 3 without, such as 'Rain.'",
-        ),
-        ((*command[:2], str(tmp_path / "no" / "file"), *command[3:]), "a file in an existing folder was expected"),
-        (("shortlist", str(writer), f"{file}2", "--texts", str(tmp_path / "plain.txt")), "one text from another"),
-        (("run", str(writer), "text", "--shortlist", file), "--shortlist: not for this task"),
-        ((*run, "--shortlist", str(tmp_path / "pairs.tsv")), "not in the vocabulary of the model"),
     ):
         assert main(*arguments) == 1
         assert message in " ".join(capsys.readouterr().err.split())

@@ -55,11 +55,6 @@ class Target:
             ExportError: The caller passed a different value.
             InputError: The caller requested signatures that only this package calls.
         """
-        if self.name and options.shortlist:
-            raise InputError(
-                "shortlist is for bundles that this package runs on LiteRT or ONNX Runtime. Received: "
-                f"{argument('shortlist', True)}, {argument('target', self.name)}. Remove {argument('shortlist')}"
-            )
         if self.name and options.lora_rank is not None:
             raise InputError(
                 f"{argument('target', self.name)} passes no adapters to a model. Received: "

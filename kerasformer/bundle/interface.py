@@ -35,10 +35,6 @@ class Role(StrEnum):
     """Processes the next tokens of one or more texts; returns logits."""
     VERIFY = "verify"
     """Processes several tokens of one text and returns logits for each, to check guessed tokens."""
-    STATES = "states"
-    """As `DECODE`, but returns the states from which logits are computed, for vocabulary shortlists."""
-    OUTPUT_ROWS = "output_rows"
-    """Looks up rows of the output matrix, by which `STATES` are multiplied."""
     GENERATE = "generate"
     """Generates whole texts in the graph."""
     TOKENIZE = "tokenize"
@@ -82,12 +78,6 @@ class Kind(StrEnum):
     """Matrix `B` of a low-rank adapter, or a part of it, times its scale, `(r, out)`; `(out, r)` in TFLite files."""
     LOGITS = "logits"
     """Scores of the next token, `(B, T, V)`."""
-    OUTPUT_STATES = "output_states"
-    """States that the output matrix is multiplied by, `(B, T, E)`."""
-    OUTPUT_ROW = "output_row"
-    """Rows of the output matrix, `(K, E)`."""
-    OUTPUT_BIAS = "output_bias"
-    """Entries of the bias of the logits, `(K,)`."""
     TEXT = "text"
     """Strings, `(B,)`."""
     OTHER = "other"
@@ -221,7 +211,6 @@ TOKENS, INPUT_POS, ENCODER_MASK = "tokens", "input_pos", "encoder_mask"
 ENCODER_STATES, ENCODER_ATTENTION_MASK, CACHE_LENGTH = "encoder_hidden_states", "encoder_attention_mask", "cache_length"
 LOGITS_START = "logits_start"
 LOGITS, LAST_HIDDEN_STATE, TEXT = "logits", "last_hidden_state", "text"
-OUTPUT_STATES, OUTPUT_ROWS, OUTPUT_BIAS = "output_states", "output_rows", "output_bias"
 PROBABILITIES = "probabilities"
 """Output `(B, C)` after softmax or sigmoid, which is part of the graph and must not be applied again."""
 SENTENCE_EMBEDDING = "sentence_embedding"
@@ -229,9 +218,7 @@ SENTENCE_EMBEDDING = "sentence_embedding"
 
 # Names of signatures, and of ONNX files without their suffix.
 MODEL, ENCODER_MODEL, DECODER_MODEL = "model", "encoder_model", "decoder_model_merged"
-DECODER_STATES = "decoder_states"
 SERVING_DEFAULT, ON_TOKENS = "serving_default", "tokens"
-STATES = "states"
 ENCODE, PREFILL, DECODE, GENERATE, SAMPLE, TOKENIZE = "encode", "prefill", "decode", "generate", "sample", "tokenize"
 
 _KINDS = {
@@ -247,21 +234,16 @@ _KINDS = {
     CACHE_LENGTH: Kind.CACHE_LENGTH,
     LOGITS_START: Kind.LOGITS_START,
     LOGITS: Kind.LOGITS,
-    OUTPUT_STATES: Kind.OUTPUT_STATES,
-    OUTPUT_ROWS: Kind.OUTPUT_ROW,
-    OUTPUT_BIAS: Kind.OUTPUT_BIAS,
     TEXT: Kind.TEXT,
 }
 _ROLES = {
     ENCODER_MODEL: Role.ENCODE,
     DECODER_MODEL: Role.DECODE,
-    DECODER_STATES: Role.STATES,
     SERVING_DEFAULT: Role.FORWARD,
     ON_TOKENS: Role.FORWARD,
     GENERATE: Role.GENERATE,
     SAMPLE: Role.GENERATE,
     TOKENIZE: Role.TOKENIZE,
-    OUTPUT_ROWS: Role.OUTPUT_ROWS,
 }
 _STATIC_CACHE = re.compile(r"(?P<prefix>kv_cache|cross)_(?P<half>[kv])_(?P<layer>\d+)(?:_row_(?P<row>\d+))?")
 _GROWING_CACHE = re.compile(
@@ -269,7 +251,7 @@ _GROWING_CACHE = re.compile(
 )
 _PAST, _PRESENT = "past_key_values", "present"
 _SIZED = re.compile(
-    r"(?P<role>forward|encode|prefill|short_prefill|decode|states|verify)(?:_rows_(?P<rows>\d+))?(?:_(?P<sizes>\d+(?:_\d+)?))?"
+    r"(?P<role>forward|encode|prefill|short_prefill|decode|verify)(?:_rows_(?P<rows>\d+))?(?:_(?P<sizes>\d+(?:_\d+)?))?"
 )
 
 
@@ -291,13 +273,12 @@ def prefill_name(length: int, cache_length: int | None = None) -> str:
     return f"{PREFILL}_{length}" if cache_length is None else f"short_{PREFILL}_{length}_{cache_length}"
 
 
-def step_name(rows: int = 1, tokens: int = 1, cache_length: int | None = None, states: bool = False) -> str:
-    """Returns the name of a TFLite decode or verify signature, or of the one that returns states instead of logits.
+def step_name(rows: int = 1, tokens: int = 1, cache_length: int | None = None) -> str:
+    """Returns the name of a TFLite decode or verify signature.
 
-    Examples: `decode`, `decode_128`, `decode_rows_8`, `decode_rows_8_128`, `verify_4_128`, `states_rows_8_128`.
+    Examples: `decode`, `decode_128`, `decode_rows_8`, `decode_rows_8_128`, `verify_4_128`.
     """
-    role = STATES if states else DECODE
-    name = f"verify_{tokens}" if tokens > 1 else f"{role}_rows_{rows}" if rows > 1 else role
+    name = f"verify_{tokens}" if tokens > 1 else f"{DECODE}_rows_{rows}" if rows > 1 else DECODE
     return name if cache_length is None else f"{name}_{cache_length}"
 
 
@@ -385,9 +366,9 @@ def described(name: str, signature: Signature) -> Signature:
         lengths = [_number(info, 2) for info in (*caches, *others) if info.margin is None]
         longest = max((length for length in lengths if length is not None), default=None)
     match = _SIZED.fullmatch(name)
-    if match is not None and match["role"] in (DECODE, STATES, "verify", Role.SHORT_PREFILL):
+    if match is not None and match["role"] in (DECODE, "verify", Role.SHORT_PREFILL):
         sizes = [int(size) for size in (match["sizes"] or "").split("_") if size]
-        lengths_in_name = sizes if match["role"] in (DECODE, STATES) else sizes[1:]
+        lengths_in_name = sizes if match["role"] == DECODE else sizes[1:]
         longest = lengths_in_name[0] if lengths_in_name else longest
     role = _role(name, signature)
     return replace(signature, role=role, rows=rows, tokens=tokens, cache_length=longest)

@@ -52,6 +52,8 @@ _Loaded = TypeVar("_Loaded")
 
 _CLASSIFIERS = ("text-classification", "token-classification")
 _CACHE_DTYPES = ("float32", "float16", "int8")
+_ROLES_IN_USE = frozenset(Role) - {Role.OTHER}
+"""Roles of the signatures that engines run; those of other roles, also of earlier versions, are ignored."""
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 """Similarities of embeddings, by the names of sentence-transformers."""
@@ -475,19 +477,15 @@ def _check_signatures(manifest: Manifest) -> None:
     """Checks what engines and pipelines rely on: a label for each class, and the shapes of ids, caches and logits."""
     labels, is_classifier = len(manifest.info.labels), tasks.of_model(manifest.info.task) in _CLASSIFIERS
     for name, signature in manifest.signatures.items():
+        if signature.role not in _ROLES_IN_USE:
+            continue
         for side, infos in (("inputs", signature.inputs), ("outputs", signature.outputs)):
             for tensor, info in infos.items():
                 where = f"signatures.{name}.{side}.{tensor}"
                 if info.kind in (*CACHES, *CROSS_CACHES):
                     _check_cache(info, where)
                 shape = info.shape
-                # The function that computes rows of the output matrix reads a list of ids.
-                if (
-                    side == "inputs"
-                    and info.kind == Kind.IDS
-                    and len(shape) != 2
-                    and signature.role != Role.OUTPUT_ROWS
-                ):
+                if side == "inputs" and info.kind == Kind.IDS and len(shape) != 2:
                     _refuse_shape(where, "that of token ids, rows and tokens", shape)
                 # Only a model that detects replaced tokens has one score for each token.
                 of_tokens = len(shape) == 2 and not is_classifier

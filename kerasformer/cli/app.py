@@ -1,4 +1,4 @@
-"""The command line: `kerasformer models | info | prune | shortlist | export | run | chat | verify | eval | …`."""
+"""The command line: `kerasformer models | info | prune | export | run | chat | verify | eval | …`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from kerasformer.cli.models_command import models
 from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
-from kerasformer.cli.shortlist_command import shortlist
 from kerasformer.cli.web_commands import preview, web
 from kerasformer.errors import BundleError, argument, require
 from kerasformer.files import local_path, read_text
@@ -124,11 +123,6 @@ command(
     "kerasformer prune ./nllb small --texts pairs.tsv --languages eng_Latn --languages deu_Latn",
     "kerasformer prune sentiment-bert small --texts reviews.txt --min-count 3 --json | jq .parameters_after",
 )(prune)
-command(
-    "kerasformer shortlist ./opus-mt-en-de vmap.txt --texts pairs.tsv",
-    "kerasformer shortlist out vmap.txt --texts sentences.txt --max-candidates 20 --json",
-    "kerasformer shortlist ./m2m100 vmap.txt --texts pairs.jsonl --src-lang en --tgt-lang de",
-)(shortlist)
 command(
     "kerasformer export sentiment-bert out --quantize int8",
     "kerasformer export story-gpt2 out --format onnx --quantize int4 --capacity 512 --overwrite",

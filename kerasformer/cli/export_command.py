@@ -135,9 +135,6 @@ def export(
     tokenizer: Annotated[
         str | None, typer.Option(help="in-graph adds an encoder's tokenizer to the model, with TF Text operators.")
     ] = None,
-    shortlist: Annotated[
-        bool, typer.Option("--shortlist", help="Make steps with a vocabulary shortlist faster, for encoder-decoders.")
-    ] = False,
     lora_rank: Annotated[
         int | None, typer.Option(help="Largest rank of the low-rank adapters that the bundle can be run with.")
     ] = None,
@@ -234,7 +231,6 @@ def export(
         profile=profile,
         opset=opset,
         tokenizer=tokenizer,
-        shortlist=shortlist or None,
         lora_rank=lora_rank,
         lora_targets=_targets(lora_targets),
         cache_dtype=cache_dtype,

@@ -98,10 +98,6 @@ def run(
             help="File with a term and its translation in each line, separated by a tab, for translation with beams."
         ),
     ] = None,
-    shortlist: Annotated[
-        str | None,
-        typer.Option(help="File of kerasformer shortlist, by which a result contains only candidates for its text."),
-    ] = None,
     split: Annotated[
         str | None,
         typer.Option(
@@ -203,8 +199,6 @@ def run(
         raise InputError(f"--stream is for models that generate. Received: a model for {pipe.task}.")
     if adapter is not None:
         pipe.load_adapter(adapter)
-    if "shortlist" in settings:
-        settings["shortlist"] = _shortlist(settings["shortlist"], pipe)
     if question is not None and "stride" in settings:
         settings["doc_stride"] = settings.pop("stride")
 
@@ -408,13 +402,6 @@ def _glossary(file: str) -> dict[str, str]:
     return {source: target for source, target in lines}
 
 
-def _shortlist(file: str, pipe: Any) -> Any:
-    """Reads a shortlist once for all texts."""
-    from kerasformer.generation import Shortlist
-
-    return Shortlist.read(file, pipe.tokenizer)
-
-
 _SHORTENED = frozenset({"truncation"})
 _IN_CHUNKS = frozenset({"chunk_length", "stride", "truncation"})
 _COMBINED = _IN_CHUNKS | {"combine"}
@@ -430,7 +417,7 @@ _OPTIONS: dict[str, frozenset[str]] = {
     "zero-shot-classification": _COMBINED | {"candidate_labels", "hypothesis_template", "multi_label"},
 }
 """Options of each task that does not generate; those of generation are checked with its settings."""
-_TO_TEXT = frozenset("prefix src_lang tgt_lang shortlist split chunk_length return_scores truncation top_k".split())
+_TO_TEXT = frozenset("prefix src_lang tgt_lang split chunk_length return_scores truncation top_k".split())
 _FROM_TEXT = {
     "summarization": _TO_TEXT,
     "text2text-generation": _TO_TEXT,

@@ -10,7 +10,6 @@ import numpy as np
 
 from kerasformer.decoding.protocols import Step
 from kerasformer.decoding.rules import Rule
-from kerasformer.decoding.shortlisted import CandidateTokens
 from kerasformer.decoding.stopping import Decode, Stop
 
 
@@ -35,7 +34,6 @@ class Controls:
         decode: Converts token ids to text; required for stop strings.
         rules: Custom logits rules, applied after the built-in rules and before the sampling filters.
         required: Tokens that each text must contain; only for beam search.
-        shortlist: The tokens that each text may contain, by its input; only for encoder-decoders.
         cancelled: Called after each token; returning true ends all rows.
         negative_ids: `(B, Q)` or `(1, Q)` token ids of the negative prompt for guidance, padded on either side.
         negative_mask: Mask of the same shape, 1 for real tokens; `None` means that all tokens are real.
@@ -49,7 +47,6 @@ class Controls:
     decode: Decode | None = None
     rules: tuple[Rule, ...] = ()
     required: RequiredTokens | None = None
-    shortlist: CandidateTokens | None = None
     cancelled: Callable[[], bool] | None = None
     negative_ids: np.ndarray | None = None
     negative_mask: np.ndarray | None = None

@@ -16,7 +16,6 @@ from kerasformer.decoding.guidance import Guided, side_by_side
 from kerasformer.decoding.history import History
 from kerasformer.decoding.protocols import Step, input_vocab_size
 from kerasformer.decoding.rules import Rule, rules_of
-from kerasformer.decoding.shortlisted import Shortlisted
 from kerasformer.decoding.speculation import Assistant, Drafter, PromptLookup
 from kerasformer.decoding.stopping import check_stop, finish_reason
 from kerasformer.errors import CapacityError, GenerationError, InputError, argument
@@ -27,7 +26,7 @@ class GenerationPlan:
     """Everything that a run of generation needs.
 
     Attributes:
-        step: The engine, wrapped in `Guided` if guidance is enabled, and in `Shortlisted` if there is a shortlist.
+        step: The engine, wrapped in `Guided` if guidance is enabled.
         inputs: `(B, P)` int32 token ids for `Step.start`.
         mask: `(B, P)` int32, 1 for tokens of the prompt; with guidance, -1 for tokens of the negative prompt.
         history: One row per prompt, before the first new token.
@@ -151,8 +150,6 @@ def prepare(
         longest = int(negative_mask.sum(axis=1).max())
         step = Guided(step, config.guidance_scale, prefix.shape[1], longest)
         inputs, mask = side_by_side(inputs, mask, negative_ids, negative_mask)
-    if controls.shortlist is not None:
-        step = Shortlisted(step, controls.shortlist)
     history = History(prefix, starts, prefix.shape[1], prompts, np.arange(batch))
     _check_forced(step, config)
     maximum, minimum, limit_reason = _lengths(step, prefix.shape[1], config)

@@ -115,11 +115,6 @@ class Glossary:
         self._pattern = re.compile("|".join(f"({_pattern(name)})" for name in names))
         self._names = names
 
-    @property
-    def tokens(self) -> tuple[int, ...]:
-        """The tokens of all target terms."""
-        return tuple(token for term in self._terms.values() for token in term.tokens)
-
     def required(self, texts: Sequence[str]) -> RequiredTerms:
         """Returns the terms that the translations of texts must contain."""
         return RequiredTerms(tuple(map(self._terms_of, texts)), self._tokenizer)

@@ -15,12 +15,10 @@ from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequ
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop, TextCache
 from kerasformer.decoding.rules import Rule
 from kerasformer.decoding.setting_names import ALIASES, unknown_name_message
-from kerasformer.decoding.shortlisted import CandidateTokens
 from kerasformer.errors import GenerationError, InputError, TokenizerError, argument
 from kerasformer.generation.assistants import AssistantLoader, load_assistant
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
 from kerasformer.generation.generated_text import GeneratedText
-from kerasformer.generation.shortlist import shortlist_of
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.generation.token_run import TokenRun
 from kerasformer.tokenization import Tokenizer
@@ -200,8 +198,6 @@ def request(
             `negative_prompt_ids`, `negative_prompt_attention_mask`: negative prompts as arrays `(1 or B, Q)`.
             `assistant`: smaller model for speculative decoding.
             `choices`, `regex`, `json_schema`, `grammar`: constraint of the new text, see `constraint_of`.
-            `shortlist`: tokens that the text may contain, by the tokens of the input: a `Shortlist` or the path of its
-            file, which is then read by each call; for encoder-decoders.
             `return_dict_in_generate`: whether to return the `GenerationOutput`.
             `output_scores`, `output_logits`: whether to return it with the scores or logits of each token.
             `explain`: whether to return an `Explanation` of each text.
@@ -228,7 +224,6 @@ def request(
         stop=_any(stops),
         decode=_tokenizer(writer, "stop_strings").decode if config.stop_strings else None,
         rules=rules,
-        shortlist=_shortlist(arguments.get("shortlist"), tokenizer, config),
         cancelled=check("cancelled", arguments.get("cancelled"), optional(FUNCTION)),
         assistant=load_assistant(arguments.get("assistant"), tokenizer, open_assistant),
         negative_ids=negative_ids,
@@ -241,7 +236,7 @@ def request(
 
 
 _OTHER_ARGUMENTS = frozenset(
-    "stop rules shortlist cancelled negative_prompt negative_prompt_ids negative_prompt_attention_mask assistant "
+    "stop rules cancelled negative_prompt negative_prompt_ids negative_prompt_attention_mask assistant "
     "return_dict_in_generate output_scores output_logits explain".split()
 ).union(CONSTRAINTS)
 """Arguments that are not fields of `GenerationConfig`."""
@@ -271,13 +266,6 @@ def _stops(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Stop, ..
             f"{argument('stop_strings', arguments['stop_strings'])}. Remove one of them."
         )
     return {"stop_strings": stop}, ()
-
-
-def _shortlist(value: Any, tokenizer: Tokenizer | None, config: GenerationConfig) -> CandidateTokens | None:
-    """Returns the shortlist, with the end tokens, without which no text could end."""
-    if value is None:
-        return None
-    return shortlist_of(value, _tokenizer(tokenizer, "shortlist")).with_tokens(config.eos_token_id)
 
 
 def _any(stops: Sequence[Stop]) -> Stop | None:

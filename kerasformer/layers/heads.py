@@ -348,28 +348,6 @@ class LMHead(LowRank):
             scores = primitives.linear(x, self.kernel, self.bias, low_rank=self.low_rank)
         return scores if self.softcap is None else self.softcap * ops.tanh(scores / self.softcap)
 
-    def rows(self, ids: Tensor, embedding: Embedding) -> tuple[Tensor, Tensor]:
-        """Looks up the parts of a tied head that compute the scores of some tokens.
-
-        Args:
-            ids: Token ids `(K,)`.
-            embedding: The token `Embedding`.
-
-        Returns:
-            Matrix `(K, E)` and bias `(K,)`: the scores are `x @ matrix^T + bias`.
-
-        Raises:
-            InputError: the head is not tied, or has a soft cap.
-        """
-        if not self.tied or self.softcap is not None:
-            raise InputError(
-                "Rows of the output matrix need a head that is tied to the token embeddings, without softcap. "
-                f"Received: tied={self.tied}, softcap={self.softcap}"
-            )
-        matrix = embedding(ids) * self.scale
-        bias = ops.zeros_like(matrix[:, 0]) if self.bias is None else ops.take(self.bias, ids, axis=0)
-        return matrix, bias
-
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., E)` to `(..., V)`."""
         return (*input_shape[:-1], self.vocab_size)

@@ -323,10 +323,6 @@ class Seq2SeqLM(_GenerativeModel):
         """Computes logits `(B, T, V)` from the hidden states `(B, T, E)` of the decoder."""
         return self.head(hidden, embedding=self.backbone.output_tokens)
 
-    def output_rows(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Looks up matrix `(K, E)` and bias `(K,)` that compute the logits of the tokens `ids` from hidden states."""
-        return self.head.rows(ids, self.backbone.output_tokens)
-
     def decode(
         self,
         tokens: Tensor,

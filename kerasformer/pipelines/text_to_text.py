@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optional, sequence
+from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optional
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, argument
-from kerasformer.generation import GeneratedText, Request, Shortlist, Stream
+from kerasformer.generation import GeneratedText, Request, Stream
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.generation_base import WHOLE, GenerationPipeline, Prompt
@@ -201,49 +201,6 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         pipe, task_prefix = self._for_call(prefix, src_lang, tgt_lang, settings)
         encoded = pipe._encode([task_prefix + _read(check("inputs", inputs, STRING))], WHOLE)
         return Prompt(pipe._request(settings), encoded.input_ids, encoded.attention_mask, pipe._step())
-
-    def learn_shortlist(
-        self,
-        texts: Sequence[str],
-        results: Sequence[str] | None = None,
-        *,
-        prefix: str | None = None,
-        src_lang: str | None = None,
-        tgt_lang: str | None = None,
-        max_candidates: int = 100,
-        num_frequent: int = 500,
-        **options: Any,
-    ) -> Shortlist:
-        """Learns a vocabulary shortlist: the tokens that each token of a text may be translated to.
-
-        Args:
-            texts: Texts such as those that the model will read.
-            results: Their translations; by default those of the model.
-            prefix: Text put before each input, as in a call.
-            src_lang: As in a call.
-            tgt_lang: As in a call.
-            max_candidates: Maximum number of candidates for a token of the input, its most probable translations.
-            num_frequent: Number of candidates for all texts, the most frequent tokens of the translations.
-            options: Without `results`, further arguments of a call.
-
-        Raises:
-            InputError: there are no texts, or the numbers of texts and translations differ.
-        """
-        texts = check("texts", texts, sequence(STRING, least=1))
-        pipe, task_prefix = self._for_call(prefix, src_lang, tgt_lang, {})
-        if results is None:
-            written = self(list(texts), prefix=prefix, src_lang=src_lang, tgt_lang=tgt_lang, **options)
-            results = [each[self.key] for each in written]
-        elif options:
-            raise InputError(f"{', '.join(options)}: only for results that the model writes. Received: results")
-        targets = check("results", results, sequence(STRING))
-        return Shortlist.learn(
-            pipe.tokenizer,
-            [pipe.tokenizer.encode(task_prefix + text) for text in texts],
-            [pipe.tokenizer.writer.encode(text, add_special_tokens=False) for text in targets],
-            max_candidates=max_candidates,
-            num_frequent=num_frequent,
-        )
 
     def _answers(self, inputs: Inputs[str], generation: Request, options: CallOptions) -> Any:
         """Returns results in the form of the inputs."""

@@ -74,10 +74,8 @@ class TranslationPipeline(Text2TextGenerationPipeline):
     def _write(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> GeneratedText:
         required = None
         if self._glossary is not None:
-            required, shortlist = self._glossary.required(texts), generation.controls.shortlist
-            if shortlist is not None:
-                shortlist = shortlist.with_tokens(self._glossary.tokens)
-            controls = dataclasses.replace(generation.controls, required=required, shortlist=shortlist)
+            required = self._glossary.required(texts)
+            controls = dataclasses.replace(generation.controls, required=required)
             generation = dataclasses.replace(generation, controls=controls)
         generated = super()._write(generation, texts, encoded)
         if required is not None:

@@ -155,7 +155,7 @@ def _opened(argument: str | Path) -> _SiteBundle:
         raise BundleError(
             f"the page needs one of the outputs {', '.join(sorted(_USED_OUTPUTS))}. Received: {folder}, exported for "
             f"another runtime: the outputs of {unreadable[0]} are "
-            f"{', '.join(manifest.signatures[unreadable[0]].outputs)}. Export it without --target and --shortlist"
+            f"{', '.join(manifest.signatures[unreadable[0]].outputs)}. Export it without --target"
         )
     if manifest.format == "tflite" and any(each.named(*ADAPTERS) for each in manifest.signatures.values()):
         raise BundleError(

@@ -17,6 +17,7 @@ import safetensors.numpy
 import kerasformer as kf
 from kerasformer import bundle, decoding, errors
 from kerasformer.architectures import find
+from kerasformer.bundle.manifest import _digest
 from kerasformer.errors import (
     BundleError,
     CapacityError,
@@ -33,6 +34,7 @@ from kerasformer.export.formats.onnx import rounding as onnx_rounding
 from kerasformer.export.formats.tflite import storage as tflite_storage
 from kerasformer.export.options import cache_capacity
 from kerasformer.fidelity.comparison import compare
+from kerasformer.fidelity.verification import verify
 from kerasformer.runtime import ENGINES, open_engine
 from kerasformer.tasks import PRETRAINING
 from kerasformer.tokenization.truncation import TruncationWarning
@@ -514,6 +516,41 @@ def test_a_bundle_is_complete(format):
     assert {"kerasformer", "keras", "tensorflow"} <= set(manifest.versions)
     config = json.loads((folder / "config.json").read_text())
     assert config["architectures"] == [model.architecture] and config["d_kv"] == 24
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("format", FORMATS)
+def test_signatures_of_earlier_versions_are_ignored(format, version, tmp_path):
+    """Bundles for vocabulary shortlists had steps that return states, and a function that reads a list of ids."""
+    original = shared_bundle("t5-text2text-generation", format)
+    folder = shutil.copytree(original, tmp_path / "out")
+    content = json.loads((folder / bundle.MANIFEST).read_text())
+    step = next(each for each in content["signatures"].values() if each["role"] == "decode")
+    caches = {name: info for name, info in step["outputs"].items() if name != "logits"}
+    states = {"shape": [1, 1, 64], "dtype": "float32", "kind": "output_states"}
+    ids = {"shape": [256], "dtype": "int32", "kind": "ids"}
+    rows = {"shape": [256, 64], "dtype": "float32", "kind": "output_row"}
+    lookup = {"inputs": {"input_ids": ids}, "outputs": {"output_rows": rows}, "rows": None, "tokens": None}
+    content["signatures"] |= {
+        "states": {**step, "role": "states", "outputs": {"output_states": states, **caches}},
+        "output_rows": {**step, **lookup, "role": "output_rows"},
+    }
+    if version == 1:
+        for signature in content["signatures"].values():
+            for side in ("inputs", "outputs"):
+                infos = signature[side].items()
+                signature[side] = {name: {key: info[key] for key in ("shape", "dtype")} for name, info in infos}
+            signature["role"] = None
+    content["format_version"] = version
+    del content["manifest_sha256"]
+    content["manifest_sha256"] = _digest(content)
+    (folder / bundle.MANIFEST).write_text(json.dumps(content))
+    bundles = [kf.pipeline(None, each) for each in (original, folder)]
+    expected, actual = (pipe(TEXTS, max_new_tokens=6, num_beams=2) for pipe in bundles)
+    assert actual == expected
+    manifest = bundle.read(folder)
+    found = verify(bundles[1].model, manifest, bundle.read_references(folder))
+    assert not found.failed(manifest.promise)
 
 
 @pytest.mark.parametrize("name", ["bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"])

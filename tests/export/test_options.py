@@ -46,8 +46,8 @@ def models() -> dict[str, Any]:
 @pytest.mark.parametrize(
     "value",
     [
-        TFLite([16, 32], 64, "in-graph", SIGNATURES, True, 4, ["c_attn"], cache_dtype="int8", accelerator="gpu"),
-        Onnx("portable", 21, 64, 32, shortlist=True, lora_rank=4, lora_targets=".*c_attn", cache_dtype="int8"),
+        TFLite([16, 32], 64, "in-graph", SIGNATURES, 4, ["c_attn"], cache_dtype="int8", accelerator="gpu"),
+        Onnx("portable", 21, 64, 32, lora_rank=4, lora_targets=".*c_attn", cache_dtype="int8"),
         SavedModel(tokenizer="in-graph", capacity=64, encoder_capacity=32),
     ],
     ids=lambda value: value.name,
@@ -83,7 +83,7 @@ def test_the_command_line_has_an_option_for_each_keyword():
 
 def test_a_child_process_gets_every_option():
     command = ExportOptions("tflite", "a-task", 64, None, (16, 32), signatures=SIGNATURES)
-    assert list(child_process._arguments({"shortlist": True, "overwrite": False})) == ["--shortlist"]
+    assert list(child_process._arguments({"fallback": True, "overwrite": False})) == ["--fallback"]
     flags = list(child_process._arguments(child_process._option_flags(command)))
     given = [f"{flag}={value}" for flag, value in zip(flags[::2], flags[1::2], strict=True)]
     assert given == [
@@ -124,12 +124,6 @@ def test_a_child_process_gets_every_option():
         ({"signatures": (8,)}, r"signatures must be DecoderSignatures\(…\), or None"),
         ({"format": "onnx", "signatures": SIGNATURES}, "signatures are only for format='tflite'.*format='onnx'"),
         ({"format": "saved-model", "signatures": SIGNATURES}, "signatures are only for format='tflite'"),
-        (
-            {"format": "saved-model", "shortlist": True},
-            "shortlist is for bundles that this package runs on LiteRT or ONN",
-        ),
-        ({"target": "transformers.js", "shortlist": True}, "target='transformers.js'. Remove shortlist"),
-        ({"shortlist": 1}, "shortlist must be True or False, or None"),
         ({"format": "tflite", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx' or 'saved-model'"),
         ({"target": "mediapipe", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx'"),
     ],
@@ -194,7 +188,6 @@ def settled(models, name: str, format: str, **options: Any) -> Any:
             "lengths are only for encoders; for a decoder, set capacity. Received: lengths=",
         ),
         ("gpt2", "onnx", {"lengths": [16]}, "lengths are only for encoders"),
-        ("gpt2", "onnx", {"shortlist": True}, "shortlist is for encoder-decoders that write with the table"),
         ("gpt2", "saved-model", {"encoder_capacity": 16}, "encoder_capacity is only for encoder-decoders"),
         ("t5", "onnx", {"encoder_capacity": 16, "lengths": [16]}, "exclude each other"),
         ("t5", "tflite", {"signatures": SIGNATURES}, "prefill_lengths are only for decoders"),

@@ -35,7 +35,7 @@ class OnnxFormat(Format):
 
     def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""
-        return onnx_functions(job.model, job.shortlist, job.cache_scales)
+        return onnx_functions(job.model, job.cache_scales)
 
     def file(self, function: Function, recipe: str) -> str:
         """See `Format.file`."""

@@ -17,7 +17,6 @@ from kerasformer.bundle.interface import (
     ATTENTION_MASK,
     CACHE_LENGTH,
     DECODER_MODEL,
-    DECODER_STATES,
     ENCODER_ATTENTION_MASK,
     ENCODER_MODEL,
     ENCODER_STATES,
@@ -26,9 +25,6 @@ from kerasformer.bundle.interface import (
     LOGITS,
     LOGITS_START,
     MODEL,
-    OUTPUT_BIAS,
-    OUTPUT_ROWS,
-    OUTPUT_STATES,
     POSITION_IDS,
     growing_caches,
 )
@@ -38,24 +34,18 @@ from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
 
 
-def onnx_functions(
-    model: PretrainedModel, shortlist: bool = False, scales: Sequence[CacheScales] | None = None
-) -> list[Function]:
+def onnx_functions(model: PretrainedModel, scales: Sequence[CacheScales] | None = None) -> list[Function]:
     """Returns the functions of an ONNX folder, one for each file.
 
     Args:
         model: Any model of the zoo.
         scales: Scales of each layer of a decoder whose caches are int8; float32 caches by default.
-        shortlist: Whether an encoder-decoder also has a decoder that returns the states from which logits are computed,
-            and a file that looks up rows of the output matrix.
     """
     if not model.generates:
         return [forward(model, MODEL, "batch_size", "sequence_length", "int64")]
     if not model.is_encoder_decoder:
         return [_growing_step(model, scales)]
-    functions = [_encoder(model), _growing_step_with_memory(model)]
-    # ONNX Runtime computes all outputs of a file, also those that are not requested.
-    return [*functions, _growing_step_with_memory(model, states=True), _output_rows(model)] if shortlist else functions
+    return [_encoder(model), _growing_step_with_memory(model)]
 
 
 def _own_caches(
@@ -138,19 +128,8 @@ def _encoder(model: Seq2SeqLM) -> Function:
     return Function(ENCODER_MODEL, inputs, outputs, call)
 
 
-def _output_rows(model: Seq2SeqLM) -> Function:
-    def call(input_ids: Any) -> dict[str, Any]:
-        return dict(zip((OUTPUT_ROWS, OUTPUT_BIAS), model.output_rows(ops.cast(input_ids, "int32")), strict=True))
-
-    rows = TensorInfo(("num_tokens", model.config.hidden_dim), "float32")
-    outputs = {OUTPUT_ROWS: rows, OUTPUT_BIAS: TensorInfo(("num_tokens",), "float32")}
-    return Function(OUTPUT_ROWS, {INPUT_IDS: TensorInfo(("num_tokens",), "int64")}, outputs, call)
-
-
-def _growing_step_with_memory(model: Seq2SeqLM, states: bool = False) -> Function:
+def _growing_step_with_memory(model: Seq2SeqLM) -> Function:
     """Returns the function by which a decoder that attends to an encoded text reads tokens.
-
-    With `states`, it returns the states from which logits are computed instead of the logits.
 
     A graph without a branch serves all steps: it computes keys and values for those tokens of the encoded text that are
     not in the cross caches, which are all tokens in the first step and none later. `cache_length` may be omitted if the
@@ -165,7 +144,7 @@ def _growing_step_with_memory(model: Seq2SeqLM, states: bool = False) -> Functio
         cross = _past(model, past, causal=False, cross=True)
         count, length = ops.shape(tokens)[1], ops.cast(cache_length, "int32")[0]
         before = ops.where(length < 0, ops.shape(caches[0].key)[2], length)
-        hidden, new, new_cross = model.decode_states(
+        scores, new, new_cross = model.decode(
             tokens,
             Visibility.of_text(count, causal=True, key_length=before + count),
             caches,
@@ -173,8 +152,7 @@ def _growing_step_with_memory(model: Seq2SeqLM, states: bool = False) -> Functio
             cross,
             memory=encoder_hidden_states[:, ops.shape(cross[0].key)[2] :],
         )
-        output = {OUTPUT_STATES: hidden} if states else {LOGITS: model.project(hidden)}
-        return {**output, **_grown(new, False), **_grown(new_cross, True)}
+        return {LOGITS: scores, **_grown(new, False), **_grown(new_cross, True)}
 
     past_lengths = "past_decoder_sequence_length", "past_encoder_sequence_length"
     present_lengths = "present_decoder_sequence_length", "encoder_sequence_length"
@@ -186,11 +164,9 @@ def _growing_step_with_memory(model: Seq2SeqLM, states: bool = False) -> Functio
         **_all_caches(model, *past_lengths, present=False),
         CACHE_LENGTH: TensorInfo((1,), "int64"),
     }
-    width = model.config.hidden_dim if states else model.output_vocab_size
     outputs = {
-        OUTPUT_STATES if states else LOGITS: TensorInfo((*written, width), "float32"),
+        LOGITS: TensorInfo((*written, model.output_vocab_size), "float32"),
         **_all_caches(model, *present_lengths, present=True),
     }
     defaults = {CACHE_LENGTH: np.array([-1])}
-    name = DECODER_STATES if states else DECODER_MODEL
-    return Function(name, inputs, outputs, call, incremental=True, defaults=defaults)
+    return Function(DECODER_MODEL, inputs, outputs, call, incremental=True, defaults=defaults)

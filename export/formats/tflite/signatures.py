@@ -10,7 +10,7 @@ they hold that many slots.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from keras import ops
@@ -23,9 +23,6 @@ from kerasformer.bundle.interface import (
     INPUT_IDS,
     INPUT_POS,
     LOGITS,
-    OUTPUT_BIAS,
-    OUTPUT_ROWS,
-    OUTPUT_STATES,
     TOKENS,
     encode_name,
     forward_name,
@@ -49,7 +46,6 @@ DECODE_ROWS = (8,)
 # A verify step reads several tokens of one text, all except the first of them guesses, for little more than the time of
 # a plain step.
 VERIFY_LENGTHS = (4, 8)
-OUTPUT_ROWS_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -132,18 +128,16 @@ class _Step:
         rows: Number of texts, each with a separate cache.
         count: Number of tokens of each text; several only for a single text.
         cache_length: Number of cache slots that are attended to; all by default.
-        states: Whether it returns the states from which logits are computed, and no logits.
     """
 
     rows: int = 1
     count: int = 1
     cache_length: int | None = None
-    states: bool = False
 
     @property
     def name(self) -> str:
         """Name of the signature."""
-        return step_name(self.rows, self.count, self.cache_length, self.states)
+        return step_name(self.rows, self.count, self.cache_length)
 
 
 def lengths_up_to(limit: int | None, lengths: Sequence[int] = ENCODER_LENGTHS) -> tuple[int, ...]:
@@ -159,7 +153,6 @@ def tflite_functions(
     lengths: Sequence[int],
     signatures: DecoderSignatures = DecoderSignatures(),
     rolling: bool = True,
-    shortlist: bool = False,
     scales: Sequence[CacheScales] | None = None,
 ) -> list[Function]:
     """Returns the functions of a TFLite file, one for each signature.
@@ -172,8 +165,6 @@ def tflite_functions(
         signatures: Signatures of a model that generates.
         rolling: Whether layers with a sliding window may have caches shorter than the capacity; see
             `layers.RollingCache`.
-        shortlist: Whether the decoder of an encoder-decoder also has steps without logits, and a signature that looks
-            up rows of the output matrix.
         scales: Scales of each layer of a decoder whose caches are int8; float32 caches by default.
 
     Raises:
@@ -193,10 +184,7 @@ def tflite_functions(
         raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
     encoders = [_static_encode(model, n, encoder_capacity) for n in lengths]
     steps = _steps(sizes, capacity, max(capacity, encoder_capacity), doubled=signatures.cache_lengths is None)
-    if shortlist:
-        steps = [*(replace(step, states=True) for step in steps if step.count == 1), *steps]
-    functions = [*encoders, *(_static_step_with_memory(model, step, own, encoder_capacity) for step in steps)]
-    return [*functions, _output_rows(model)] if shortlist else functions
+    return [*encoders, *(_static_step_with_memory(model, step, own, encoder_capacity) for step in steps)]
 
 
 def _steps(sizes: Mapping[str, Sequence[int]], capacity: int, longest: int, doubled: bool) -> list[_Step]:
@@ -359,20 +347,7 @@ def _tokens(step: _Step, num_positions: int) -> Infos:
     }
 
 
-def _output_rows(model: Seq2SeqLM) -> Function:
-    """Returns the function that looks up rows of the output matrix, some at a time."""
-
-    def call(input_ids: Any) -> dict[str, Any]:
-        return dict(zip((OUTPUT_ROWS, OUTPUT_BIAS), model.output_rows(input_ids), strict=True))
-
-    rows = TensorInfo((OUTPUT_ROWS_AT_ONCE, model.config.hidden_dim), "float32")
-    outputs = {OUTPUT_ROWS: rows, OUTPUT_BIAS: TensorInfo((OUTPUT_ROWS_AT_ONCE,), "float32")}
-    return Function(OUTPUT_ROWS, {INPUT_IDS: TensorInfo((OUTPUT_ROWS_AT_ONCE,), "int32")}, outputs, call)
-
-
 def _scores(model: CausalLM | Seq2SeqLM, step: _Step) -> Infos:
-    if step.states:
-        return {OUTPUT_STATES: TensorInfo((step.rows, step.count, model.config.hidden_dim), "float32")}
     return {LOGITS: TensorInfo((step.rows, step.count, model.output_vocab_size), "float32")}
 
 
@@ -410,9 +385,8 @@ def _static_step_with_memory(model: Seq2SeqLM, step: _Step, own: _OwnCaches, enc
         caches = _layer_caches(len(own.layers), inputs, step.rows, cache)
         cross = _layer_caches(len(own.layers), inputs, step.rows, memory, cross=True)
         visibility = Visibility(causal=True, query_slots=input_pos, key_slots=ops.arange(reach, dtype="int32"))
-        hidden, new, _ = model.decode_states(tokens, visibility, caches, encoder_mask[:, :other], cross)
-        output = {OUTPUT_STATES: hidden} if step.states else {LOGITS: model.project(hidden)}
-        return {**_named_caches(new), **output}
+        scores, new, _ = model.decode(tokens, visibility, caches, encoder_mask[:, :other], cross)
+        return {**_named_caches(new), LOGITS: scores}
 
     cached = own.infos(step.rows)
     inputs = {

@@ -42,7 +42,6 @@ class TfliteFormat(Format):
             job.lengths,
             job.signatures,
             job.rolling_caches,
-            job.shortlist,
             job.cache_scales,
         )
 

@@ -99,9 +99,9 @@ def smallest(signatures: dict[int, tuple[str, Signature]], length: int, what: st
     raise CapacityError(f"The {what} may have at most {max(signatures)} tokens. Received: {length}. Shorten it")
 
 
-def decode_steps(manifest: Manifest, role: Role = Role.DECODE) -> dict[int, dict[int, str]]:
+def decode_steps(manifest: Manifest) -> dict[int, dict[int, str]]:
     """Returns the names of single-token signatures by number of rows, then by cache length, both ascending."""
-    steps = manifest.of_role(role).items()
+    steps = manifest.of_role(Role.DECODE).items()
     return _by_cache_length((signature.rows or 1, signature, name) for name, signature in steps)
 
 

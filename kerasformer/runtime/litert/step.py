@@ -124,11 +124,6 @@ class LiteRTStep:
         self._encoders = by_length(manifest, Role.ENCODE, needed=self.is_encoder_decoder)
         self._prefills = prefill_steps(manifest)
         self._verifies = verify_steps(manifest)
-        self._output, self._width = Kind.LOGITS, self.vocab_size
-        lookups = manifest.of_role(Role.OUTPUT_ROWS)
-        self.limits_output = bool(lookups)
-        self._lookup = next(iter(lookups), None)
-        self._states_steps = decode_steps(manifest, Role.STATES)
         self.step_lengths = (1, *self._verifies)
         mask = decode.input(Kind.MEMORY_MASK)
         self._encoder_capacity = 0 if mask is None else int(decode.inputs[mask].shape[1])
@@ -149,29 +144,6 @@ class LiteRTStep:
         other._prefills = _named(self._prefills, names)
         other.step_lengths = (1, *other._verifies)
         return other
-
-    def without_logits(self) -> LiteRTStep:
-        """Returns an engine whose steps return states; see `OutputLimitingStep.without_logits`."""
-        other = copy.copy(self)
-        other._steps, other._verifies, other._output = self._states_steps, {}, Kind.OUTPUT_STATES
-        other._decode_name, other.step_lengths = list(self._states_steps[1].values())[-1], (1,)
-        signature = self._all[other._decode_name]
-        other._width = int(signature.outputs[str(signature.output(other._output))].shape[-1])
-        return other
-
-    def output_rows(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Looks up rows of the output matrix; see `OutputLimitingStep.output_rows`."""
-        name = str(self._lookup)
-        signature = self._all[name]
-        size, ids = int(signature.inputs[str(signature.input(Kind.IDS))].shape[0]), np.asarray(tokens, np.int32)
-        padded = np.pad(ids, (0, -len(ids) % size)).reshape(-1, size)
-        with self._lock:
-            parts = [self._run(name, _by_name(signature, {Kind.IDS: part})) for part in padded]
-        rows, bias = (
-            np.concatenate([part[str(signature.output(kind))] for part in parts])[: len(ids)]
-            for kind in (Kind.OUTPUT_ROW, Kind.OUTPUT_BIAS)
-        )
-        return rows, bias
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> LiteRTState:
         """Processes the prompts; see `Step.start`. Padding is skipped, on either side.
@@ -404,10 +376,10 @@ class LiteRTStep:
             row.position += len(part)
 
     def _step_rows(self, rows: list[_Row], tokens: np.ndarray) -> np.ndarray:
-        """Returns logits `(N, 1, V)`, or states, for one token of each row, `(N, 1)`."""
+        """Returns logits `(N, 1, V)` for one token of each row, `(N, 1)`."""
         if len(rows) == 1:
             return self._decode(self._next_step([rows[0].reach()])[1], rows, tokens)
-        logits = np.empty((len(rows), 1, self._width), np.float32)
+        logits = np.empty((len(rows), 1, self.vocab_size), np.float32)
         # A step of an encoder-decoder has one position for all rows; those of separate texts may differ.
         positions = [row.position if self.is_encoder_decoder else 0 for row in rows]
         for position in dict.fromkeys(positions):
@@ -454,7 +426,7 @@ class LiteRTStep:
             held = rows[0].held[name]
         else:
             held = rows[0].held[name] = self._held(name, rows, 1)
-        logits = self._engine.run(name, _by_name(signature, arrays), held)[str(signature.output(self._output))]
+        logits = self._engine.run(name, _by_name(signature, arrays), held)[str(signature.output(Kind.LOGITS))]
         for row in rows:
             row.position += count
         return logits[: len(rows)]

@@ -6,10 +6,8 @@ of them.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,6 @@ from kerasformer.bundle.interface import (
     CACHES,
     CROSS_CACHES,
     DECODER_MODEL,
-    DECODER_STATES,
     ENCODER_ATTENTION_MASK,
     ENCODER_MODEL,
     ENCODER_STATES,
@@ -32,9 +29,6 @@ from kerasformer.bundle.interface import (
     LOGITS,
     LOGITS_START,
     MODEL,
-    OUTPUT_BIAS,
-    OUTPUT_ROWS,
-    OUTPUT_STATES,
     POSITION_IDS,
 )
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
@@ -153,14 +147,10 @@ class OnnxStep:
 
         self.is_encoder_decoder = ENCODER_MODEL in manifest.signatures
         name = DECODER_MODEL if self.is_encoder_decoder else MODEL
-        self._decoder, self._output = session(name), LOGITS
+        self._decoder = session(name)
         self._encoder = None
         if self.is_encoder_decoder:
             self._encoder = session(ENCODER_MODEL)
-        self.limits_output = OUTPUT_ROWS in manifest.signatures
-        # Loaded when they are needed, since they take memory of their own.
-        self._states_decoder = cache(partial(session, DECODER_STATES))
-        self._output_rows = cache(partial(session, OUTPUT_ROWS))
         if manifest.capacity is None:
             raise BundleError(
                 f"The manifest of a model that generates must have a capacity. Received: none in {folder}"
@@ -203,18 +193,6 @@ class OnnxStep:
             return self._process(ids, state)
         logits, state = self._process(ids[np.argsort(cache_rows)], state)
         return logits[cache_rows], state
-
-    def without_logits(self) -> OnnxStep:
-        """Returns an engine whose steps return states; see `OutputLimitingStep.without_logits`."""
-        other = copy.copy(self)
-        other._decoder, other._output = self._states_decoder(), OUTPUT_STATES
-        return other
-
-    def output_rows(self, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Looks up rows of the output matrix; see `OutputLimitingStep.output_rows`."""
-        inputs = {INPUT_IDS: np.asarray(tokens, np.int64)}
-        rows, bias = self._output_rows().call(inputs, [OUTPUT_ROWS, OUTPUT_BIAS])
-        return rows.numpy(), bias.numpy()
 
     def _process(self, ids: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Returns the logits of the next tokens, both in the row order of the caches."""
@@ -369,9 +347,8 @@ class OnnxStep:
         # ONNX Runtime computes all outputs; the logits of one token take the least time.
         if LOGITS_START in expected:
             inputs[LOGITS_START] = np.array([0 if logits else count - 1])
-        width = self._decoder.signature.outputs[self._output].shape[-1]
-        scores = np.empty((*ids.shape, width), np.float32) if logits else np.empty(0, np.float32)
-        caches = state.caches.run(inputs, state.length, count, (self._output, scores) if logits else None)
+        scores = np.empty((*ids.shape, self.vocab_size), np.float32) if logits else np.empty(0, np.float32)
+        caches = state.caches.run(inputs, state.length, count, (LOGITS, scores) if logits else None)
         steps = state.steps + count
         return scores, _State(caches, caches.version, length, state.slots, state.memory, state.cache_rows, steps)
 
