@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kerasformer import architectures as descriptions
 from kerasformer import sources
+from kerasformer.architectures import find
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import (
     CheckpointError,
@@ -40,12 +40,12 @@ logger = logging.getLogger("kerasformer")
 
 def architectures() -> tuple[str, ...]:
     """Returns the `model_type` of all architectures, one for each file of `kerasformer.zoo`."""
-    return tuple(descriptions.architectures())
+    return tuple(models())
 
 
 @cache
-def _modules() -> frozenset[str]:
-    return frozenset(module.name for module in pkgutil.iter_modules([str(sources.zoo_folder())]))
+def _modules() -> tuple[str, ...]:
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(sources.zoo_folder())])))
 
 
 def architecture(model_type: str) -> ModuleType:
@@ -56,13 +56,13 @@ def architecture(model_type: str) -> ModuleType:
     """
     name = model_type.replace("-", "_")
     if name not in _modules():
-        descriptions.find(model_type)
+        find(model_type)
     return importlib.import_module(f"kerasformer.zoo.{name}")
 
 
 def models() -> dict[str, tuple[str, ...]]:
     """Returns the tasks of each architecture, by its `model_type`."""
-    return {_backbone(name).config_type.model_type: tuple(architecture(name).MODELS) for name in architectures()}
+    return {_backbone(name).config_type.model_type: tuple(architecture(name).MODELS) for name in _modules()}
 
 
 def build(
