@@ -56,11 +56,7 @@ class Albert(BidirectionalEncoder):
 
     config_type = AlbertConfig
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names(
-        "albert.",
-        (r"predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
-        mark="encoder.albert_layer_groups.0.albert_layers.0.attention.query.weight",
-    )
+    names = Names("albert.", (r"predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
     @property
     def schedule(self) -> list[int]:

@@ -78,13 +78,7 @@ class Bart(EncoderDecoder):
     embedding_norm = True
     # Ignored: a buffer of older files, and a table that untied models do not use.
     names = Names(
-        "model.",
-        ignored=(r"(encoder|decoder)\.version", r"shared\.weight"),
-        copies=COPIES,
-        mark="decoder.layernorm_embedding.weight",
-        companion="encoder.layers.0.self_attn.q_proj.weight",
-        absent=("encoder.layer_norm.weight",),
-        tokens="shared.weight",
+        "model.", ignored=(r"(encoder|decoder)\.version", r"shared\.weight"), copies=COPIES, tokens="shared.weight"
     )
 
     @property

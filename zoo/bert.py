@@ -47,11 +47,7 @@ class Bert(BidirectionalEncoder):
 
     config_type = BertConfig
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names(
-        "bert.",
-        (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
-        shared_mark="encoder.layer.0.attention.self.query.weight",
-    )
+    names = Names("bert.", (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
 
 class BertPretraining(task_models.Pretraining, backbone=Bert):

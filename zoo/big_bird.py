@@ -60,12 +60,7 @@ class BigBird(BidirectionalEncoder):
     config_type = BigBirdConfig
     attention_type = BlockSparseAttention
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names(
-        "bert.",
-        (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
-        mark="pooler.weight",
-        companion="encoder.layer.0.attention.self.query.weight",
-    )
+    names = Names("bert.", (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
     def make_embeddings(self, **options: Any) -> TransformerEmbeddings:
         """Creates the embeddings."""

@@ -7,7 +7,7 @@ Reference: `transformers.models.bigbird_pegasus`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from kerasformer.layers import BlockSparseAttention, FeedForward, MultiHeadAttention, SparseBlocks
@@ -59,7 +59,6 @@ class BigBirdPegasus(bart.Bart):
     norm_first = True
     final_norm = True
     batch_dependent = True  # the longest text decides where the last block is
-    names = replace(bart.Bart.names, mark="encoder.layers.0.self_attn.self.query.weight", companion=None)
 
     def make_attention(self, stack: Stack, name: str, *, index: int, **options: Any) -> MultiHeadAttention:
         """Creates attention, which is block-sparse in the encoder; the index is the seed of its random blocks."""

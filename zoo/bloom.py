@@ -64,7 +64,7 @@ class Bloom(CausalDecoder):
     config_type = BloomConfig
     input_arrays = (INPUT_IDS, ATTENTION_MASK)
     has_embedding_norm = True
-    names = Names("transformer.", mark="word_embeddings_layernorm.weight", tokens="word_embeddings.weight")
+    names = Names("transformer.", tokens="word_embeddings.weight")
 
     def position_bias(self, visibility: Visibility) -> Tensor:
         """Returns the linear position biases; padding does not change the distances between slots."""

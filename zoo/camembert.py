@@ -7,7 +7,7 @@ Reference: `transformers.models.camembert`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
@@ -28,7 +28,6 @@ class Camembert(roberta.Roberta):
     """CamemBERT without head."""
 
     config_type = CamembertConfig
-    names = replace(roberta.Roberta.names, shared_mark=None)  # its checkpoints have the tensors of RoBERTa
 
 
 class CamembertFeatures(roberta.RobertaFeatures, backbone=Camembert):

@@ -65,12 +65,7 @@ class Ctrl(CausalDecoder):
     hidden_dropout = property(lambda self: self.config.residual_dropout)
     embedding_scale = property(lambda self: math.sqrt(self.config.hidden_dim))
     # Ignored: the sinusoids of older files.
-    names = Names(
-        "transformer.",
-        ("pos_encoding",),
-        mark="h.0.multi_head_attention.Wq.weight",
-        tokens="w.weight",
-    )
+    names = Names("transformer.", ("pos_encoding",), tokens="w.weight")
 
     def make_positions(self) -> SinusoidalPositions:
         """Creates the sinusoids, where all sines precede all cosines."""

@@ -52,11 +52,7 @@ class Deberta(BidirectionalEncoder):
     zero_padding = True
     blind_padding = True
     # Ignored: tied copies, buffers, unused positions.
-    names = Names(
-        "deberta.",
-        (r"cls\.predictions\.decoder\..*", r"embeddings\.position_.*"),
-        mark="encoder.layer.0.attention.self.in_proj.weight",
-    )
+    names = Names("deberta.", (r"cls\.predictions\.decoder\..*", r"embeddings\.position_.*"))
 
     def make_embeddings(self, **options: Any) -> layers.TransformerEmbeddings:
         """Creates embeddings without absolute positions if only the attention uses positions."""

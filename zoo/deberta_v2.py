@@ -43,9 +43,7 @@ class DebertaV2(deberta.Deberta):
     config_type = DebertaV2Config
     # Ignored: tied copies, buffers, the discriminator head of the pretraining of version 3.
     names = Names(
-        "deberta.",
-        (r"(cls\.predictions\.decoder|mask_predictions|encoder\.LayerNorm)\..*", r"embeddings\.position_.*"),
-        mark="encoder.layer.0.attention.self.query_proj.weight",
+        "deberta.", (r"(cls\.predictions\.decoder|mask_predictions|encoder\.LayerNorm)\..*", r"embeddings\.position_.*")
     )
 
     def make_layer(self, index: int, kind: Any = None, **options: Any) -> layers.EncoderLayer:

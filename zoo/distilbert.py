@@ -54,11 +54,7 @@ class DistilBert(BidirectionalEncoder):
 
     config_type = DistilBertConfig
     # Ignored: the tied copy of the token table, and a buffer.
-    names = Names(
-        "distilbert.",
-        (r"vocab_projector\.weight", r"embeddings\.position_ids"),
-        mark="transformer.layer.0.attention.q_lin.weight",
-    )
+    names = Names("distilbert.", (r"vocab_projector\.weight", r"embeddings\.position_ids"))
 
     def rows(self) -> list[Row]:
         """Returns the weight table."""

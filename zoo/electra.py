@@ -40,13 +40,7 @@ class Electra(BidirectionalEncoder):
 
     config_type = ElectraConfig
     # Ignored: the tied copy of the token table, and a buffer.
-    names = Names(
-        "electra.",
-        (r"generator_lm_head\.weight", r"embeddings\.position_ids"),
-        mark="embeddings_project.weight",
-        shared_mark="encoder.layer.0.attention.self.query.weight",
-        absent=("pooler.dense.weight",),
-    )
+    names = Names("electra.", (r"generator_lm_head\.weight", r"embeddings\.position_ids"))
 
     def make_embeddings(self, **options: Any) -> TransformerEmbeddings:
         """Creates embeddings, which are projected if their size is not that of the hidden states."""

@@ -81,7 +81,7 @@ class Gemma3Text(CausalDecoder):
     config_type = Gemma3TextConfig
     norm = "rms_norm"
     has_output_norms = True
-    names = Names("model.", mark="layers.0.pre_feedforward_layernorm.weight", tokens="embed_tokens.weight")
+    names = Names("model.", tokens="embed_tokens.weight")
 
     @property
     def embedding_scale(self) -> float:

@@ -78,13 +78,7 @@ class Gpt2(CausalDecoder):
     architecture_prefix = "GPT2"
     has_positions = True
     # Ignored: the causal masks of older files.
-    names = Names(
-        "transformer.",
-        (r"h\.\d+\.attn\.(bias|masked_bias)",),
-        mark="h.0.attn.c_attn.weight",
-        companion="wpe.weight",
-        tokens="wte.weight",
-    )
+    names = Names("transformer.", (r"h\.\d+\.attn\.(bias|masked_bias)",), tokens="wte.weight")
 
     def attention_options(self, index: int) -> dict[str, Any]:
         """Returns the scale of the scores, which may depend on the layer."""

@@ -93,12 +93,7 @@ class GPTNeo(CausalDecoder):
     config_type = GPTNeoConfig
     has_positions = True
     # Ignored: the causal masks of older files.
-    names = Names(
-        "transformer.",
-        (r"h\.\d+\.attn\.attention\.(bias|masked_bias)",),
-        mark="h.0.attn.attention.q_proj.weight",
-        tokens="wte.weight",
-    )
+    names = Names("transformer.", (r"h\.\d+\.attn\.attention\.(bias|masked_bias)",), tokens="wte.weight")
 
     def attention_options(self, index: int) -> dict[str, Any]:
         """Returns the window, if the layer is local."""

@@ -62,7 +62,6 @@ class GPTNeoX(CausalDecoder):
     names = Names(
         "gpt_neox.",
         (r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)", r"rotary_emb\.inv_freq"),
-        mark="layers.0.attention.query_key_value.weight",
         tokens="embed_in.weight",
     )
 

@@ -73,9 +73,7 @@ class GPTJ(CausalDecoder):
 
     config_type = GPTJConfig
     # Ignored: the causal masks of older files.
-    names = Names(
-        "transformer.", (r"h\.\d+\.attn\.(bias|masked_bias)",), mark="h.0.attn.q_proj.weight", tokens="wte.weight"
-    )
+    names = Names("transformer.", (r"h\.\d+\.attn\.(bias|masked_bias)",), tokens="wte.weight")
 
     def layer_options(self, index: int) -> dict[str, Any]:
         """Returns the arrangement of the layer: in parallel, after the same norm."""

@@ -60,12 +60,7 @@ class LED(bart.Bart):
 
     config_type = LEDConfig
     position_offset = 0
-    names = replace(
-        bart.Bart.names,
-        prefix="led.",
-        mark="encoder.layers.0.self_attn.longformer_self_attn.query.weight",
-        companion=None,
-    )
+    names = replace(bart.Bart.names, prefix="led.")
 
     def make_positions(self, stack: Stack) -> Embedding:
         """Creates the learned positions of a stack."""

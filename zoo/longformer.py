@@ -53,11 +53,7 @@ class Longformer(OffsetEncoder):
     attention_type = GlobalMultiHeadAttention
     input_arrays = (*OffsetEncoder.input_arrays, GLOBAL_ATTENTION_MASK)
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names(
-        "longformer.",
-        (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
-        mark="encoder.layer.0.attention.self.query_global.weight",
-    )
+    names = Names("longformer.", (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
     def arguments(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the arguments of the call; global tokens are part of the visibility."""

@@ -78,12 +78,7 @@ class M2m100(bart.Bart):
     norm_first = True
     final_norm = True
     # Ignored: the sinusoids of older files, besides what BART ignores.
-    names = replace(
-        bart.Bart.names,
-        ignored=(*bart.Bart.names.ignored, r"(encoder|decoder)\.embed_positions\.weights"),
-        mark="encoder.layer_norm.weight",
-        absent=("decoder.layernorm_embedding.weight", "encoder.embed_positions.weight"),
-    )
+    names = replace(bart.Bart.names, ignored=(*bart.Bart.names.ignored, r"(encoder|decoder)\.embed_positions\.weights"))
 
     def make_positions(self, stack: Stack) -> SinusoidalPositions:
         """Creates the sinusoids, see `EncoderDecoder.make_positions`."""

@@ -64,14 +64,7 @@ class Marian(EncoderDecoder):
 
     config_type = MarianConfig
     # Ignored: the shared table of models that share none.
-    names = Names(
-        "model.",
-        ignored=(r"shared\.weight",),
-        copies=COPIES,
-        mark="decoder.layers.0.encoder_attn.k_proj.bias",
-        absent=("encoder.layernorm_embedding.weight", "encoder.layer_norm.weight"),
-        tokens="shared.weight",
-    )
+    names = Names("model.", ignored=(r"shared\.weight",), copies=COPIES, tokens="shared.weight")
 
     @property
     def decoder_vocab_size(self) -> int | None:

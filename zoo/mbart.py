@@ -7,7 +7,7 @@ mBART-50: Tang et al. 2020, arXiv:2008.00401. Reference: `transformers.models.mb
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from keras import ops
 
@@ -36,7 +36,6 @@ class Mbart(bart.Bart):
     architecture_prefix = "MBart"
     norm_first = True
     final_norm = True
-    names = replace(bart.Bart.names, companion="encoder.layer_norm.weight", absent=())
 
     def shift_right(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Returns the texts shifted by one, with their last token at the start; see `EncoderDecoder.shift_right`.

@@ -56,7 +56,6 @@ class MobileBert(BidirectionalEncoder):
             r"(cls\.predictions\.(decoder|dense)|pooler|.*\.bottleneck\.attention)\..*",
             r"embeddings\.(position_ids|embedding_transformation\..*)",
         ),
-        mark="embeddings.embedding_transformation.weight",
     )
 
     @property

@@ -75,7 +75,7 @@ class ModernBert(BidirectionalEncoder):
 
     config_type = ModernBertConfig
     input_arrays = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
-    names = Names("model.", (r"decoder\.weight",), mark="layers.0.attn.Wqkv.weight")  # the tied copy of the token table
+    names = Names("model.", (r"decoder\.weight",))  # the tied copy of the token table
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
         """Creates embeddings without positions."""

@@ -57,11 +57,7 @@ class MPNet(BidirectionalEncoder):
     config_type = MPNetConfig
     input_arrays = (INPUT_IDS, ATTENTION_MASK, OFFSET_POSITION_IDS)
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names(
-        "mpnet.",
-        (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
-        mark="encoder.layer.0.attention.attn.q.weight",
-    )
+    names = Names("mpnet.", (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
         """Creates embeddings whose positions start after the id of the padding token, as in RoBERTa."""

@@ -7,7 +7,7 @@ Reference: `transformers.models.mt5`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from kerasformer.models.config import hf
@@ -40,7 +40,6 @@ class MT5(t5.T5):
     """mT5 without head."""
 
     config_type = MT5Config
-    names = replace(t5.T5.names, mark=None)  # its checkpoints have the tensors of T5
 
 
 class MT5Seq2SeqLM(t5.T5Seq2SeqLM, backbone=MT5):

@@ -67,12 +67,7 @@ class OpenaiGpt(CausalDecoder):
     embedding_dropout = property(lambda self: self.config.embedding_dropout)
     hidden_dropout = property(lambda self: self.config.residual_dropout)
     # Ignored: the causal masks and the positions of older files.
-    names = Names(
-        "transformer.",
-        (r"h\.\d+\.attn\.bias", "position_ids"),
-        mark="positions_embed.weight",
-        tokens="tokens_embed.weight",
-    )
+    names = Names("transformer.", (r"h\.\d+\.attn\.bias", "position_ids"), tokens="tokens_embed.weight")
 
     def rows(self) -> list[Row]:
         """Returns the weight table; weights of `Conv1D` are `(in, out)`, as in Keras."""

@@ -62,7 +62,7 @@ class Opt(CausalDecoder):
     norm_first = property(lambda self: self.config.norm_first)
     has_final_norm = property(lambda self: self.config.norm_first and not self.config.remove_final_norm)
     hidden_dropout = property(lambda self: self.config.hidden_dropout)
-    names = Names("model.", shared_mark="decoder.layers.0.fc1.weight", tokens="decoder.embed_tokens.weight")
+    names = Names("model.", tokens="decoder.embed_tokens.weight")
 
     def attention_options(self, index: int) -> dict[str, Any]:
         """Returns whether the projections have biases."""

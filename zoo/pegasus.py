@@ -7,7 +7,7 @@ arXiv:1912.08777. Reference: `transformers.models.pegasus`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kerasformer.layers import SinusoidalPositions
@@ -50,12 +50,6 @@ class Pegasus(bart.Bart):
     embedding_norm = False
     norm_first = True
     final_norm = True
-    names = replace(
-        bart.Bart.names,
-        mark="encoder.layer_norm.weight",
-        companion="encoder.embed_positions.weight",
-        absent=("encoder.layernorm_embedding.weight",),
-    )
 
     def make_positions(self, stack: Stack) -> SinusoidalPositions:
         """Creates the sinusoids, with all sines before all cosines."""

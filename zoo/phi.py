@@ -57,12 +57,7 @@ class Phi(CausalDecoder):
 
     config_type = PhiConfig
     # Ignored: the rotary frequencies of older files.
-    names = Names(
-        "model.",
-        (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
-        mark="layers.0.self_attn.dense.weight",
-        tokens="embed_tokens.weight",
-    )
+    names = Names("model.", (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",), tokens="embed_tokens.weight")
 
     def layer_options(self, index: int) -> dict[str, Any]:
         """Returns the arrangement of the layer: in parallel, after the same norm."""

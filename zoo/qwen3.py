@@ -6,7 +6,7 @@ Paper: Qwen Team 2025, "Qwen3 Technical Report", arXiv:2505.09388. Reference: `t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kerasformer.models import task_models
@@ -36,13 +36,6 @@ class Qwen3(GatedDecoder):
     """Qwen3 without head."""
 
     config_type = Qwen3Config
-    # Gemma 3 has norms of queries and keys, too.
-    names = replace(
-        GatedDecoder.names,
-        mark="layers.0.self_attn.q_norm.weight",
-        shared_mark=None,
-        absent=("layers.0.pre_feedforward_layernorm.weight",),
-    )
 
     def attention_options(self, index: int) -> dict[str, Any]:
         """Returns the options of LLaMA's attention, and the norm of queries and keys."""

@@ -44,12 +44,7 @@ class Roberta(OffsetEncoder):
 
     config_type = RobertaConfig
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names(
-        "roberta.",
-        (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"),
-        shared_mark="encoder.layer.0.attention.self.query.weight",
-        zero_row=("embeddings.position_embeddings.weight", 1),
-    )
+    names = Names("roberta.", (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
 
 class RobertaFeatures(task_models.PooledFeatures, backbone=Roberta):

@@ -75,8 +75,6 @@ class T5(EncoderDecoder):
     names = Names(
         ignored=(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",),
         copies=COPIES,
-        mark="encoder.block.0.layer.0.SelfAttention.q.weight",
-        absent=("encoder.block.1.layer.0.SelfAttention.relative_attention_bias.weight",),
         tokens="shared.weight",
         other_prefixes=("transformer.",),
     )

@@ -55,13 +55,7 @@ class Transformer(EncoderDecoder):
     """The Transformer without head; the projections of the attention have no biases, as in the paper."""
 
     config_type = TransformerConfig
-    names = Names(
-        "model.",
-        mark="decoder.layers.0.encoder_attn.k_proj.weight",
-        companion="encoder.layers.0.self_attn.k_proj.weight",
-        absent=("decoder.layers.0.encoder_attn.k_proj.bias",),
-        tokens="shared.weight",
-    )
+    names = Names("model.", tokens="shared.weight")
 
     @property
     def embedding_scale(self) -> float:

@@ -7,7 +7,7 @@ Pretraining", arXiv:2304.09151. Reference: `transformers.models.umt5`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from kerasformer.layers import MultiHeadAttention, RelativeAttention
@@ -39,7 +39,6 @@ class UMT5(t5.T5):
     """UMT5 without head."""
 
     config_type = UMT5Config
-    names = replace(t5.T5.names, mark=t5.T5.names.absent[0], absent=())
 
     def make_position_bias(self, stack: Stack) -> None:
         """Creates none that the layers of a stack share."""

@@ -59,7 +59,7 @@ class Xglm(CausalDecoder):
     embedding_dropout = hidden_dropout = property(lambda self: self.config.hidden_dropout)
     embedding_scale = property(lambda self: math.sqrt(self.config.hidden_dim) if self.config.scale_embedding else 1.0)
     # Ignored: the sinusoids of older files.
-    names = Names("model.", (r"embed_positions\.weights",), mark="layers.0.fc1.weight", tokens="embed_tokens.weight")
+    names = Names("model.", (r"embed_positions\.weights",), tokens="embed_tokens.weight")
 
     def make_positions(self) -> SinusoidalPositions:
         """Creates the sinusoids; as in the reference, the row with the number of the padding token is 0."""

@@ -80,7 +80,7 @@ class Xlm(BidirectionalEncoder):
     layer_type = layers.MaskedEncoderLayer
     zero_padding = True
     # Ignored: the tied copy of the token table, and a buffer.
-    names = Names("transformer.", (r"pred_layer\.proj\.weight", "position_ids"), mark="attentions.0.q_lin.weight")
+    names = Names("transformer.", (r"pred_layer\.proj\.weight", "position_ids"))
 
     def make_embeddings(self, **options: Any) -> layers.TransformerEmbeddings:
         """Creates embeddings with a table of languages."""

@@ -7,7 +7,7 @@ Reference: `transformers.models.xlm_roberta`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
@@ -28,7 +28,6 @@ class XLMRoberta(roberta.Roberta):
     """XLM-RoBERTa without head."""
 
     config_type = XLMRobertaConfig
-    names = replace(roberta.Roberta.names, shared_mark=None)  # its checkpoints have the tensors of RoBERTa
 
 
 class XLMRobertaFeatures(roberta.RobertaFeatures, backbone=XLMRoberta):

@@ -42,7 +42,7 @@ def models(
             raise InputError(f"{argument('picture')} draws all architectures. Expected: no name. Received: {name}")
         from kerasformer.viz import draw_family_tree
 
-        draw_family_tree({branch: architectures.lineage(branch) for branch in architectures.BRANCHES}, picture)
+        draw_family_tree(architectures.lineages(known.values()), picture)
         say(str(picture))
     elif name is not None:
         found = architectures.find(name)

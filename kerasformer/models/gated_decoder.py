@@ -103,7 +103,6 @@ class GatedDecoder(CausalDecoder):
     names = Names(
         "model.",
         (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",),
-        shared_mark="layers.0.mlp.gate_proj.weight",
         tokens="embed_tokens.weight",
         other_prefixes=("transformer.",),
     )

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kerasformer import architectures as descriptions
 from kerasformer import sources
+from kerasformer.architectures import find
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import (
     CheckpointError,
@@ -40,12 +40,12 @@ logger = logging.getLogger("kerasformer")
 
 def architectures() -> tuple[str, ...]:
     """Returns the `model_type` of all architectures, one for each file of `kerasformer.zoo`."""
-    return tuple(descriptions.architectures())
+    return tuple(models())
 
 
 @cache
-def _modules() -> frozenset[str]:
-    return frozenset(module.name for module in pkgutil.iter_modules([str(sources.zoo_folder())]))
+def _modules() -> tuple[str, ...]:
+    return tuple(sorted(module.name for module in pkgutil.iter_modules([str(sources.zoo_folder())])))
 
 
 def architecture(model_type: str) -> ModuleType:
@@ -56,13 +56,13 @@ def architecture(model_type: str) -> ModuleType:
     """
     name = model_type.replace("-", "_")
     if name not in _modules():
-        descriptions.find(model_type)
+        find(model_type)
     return importlib.import_module(f"kerasformer.zoo.{name}")
 
 
 def models() -> dict[str, tuple[str, ...]]:
     """Returns the tasks of each architecture, by its `model_type`."""
-    return {_backbone(name).config_type.model_type: tuple(architecture(name).MODELS) for name in architectures()}
+    return {_backbone(name).config_type.model_type: tuple(architecture(name).MODELS) for name in _modules()}
 
 
 def build(
@@ -168,7 +168,7 @@ def load(
 
             return load_preset(folder, task, request=request, dtype=dtype)
         file = checkpoint_tensors(path)
-        model_type = model_type or _model_type(content, file)
+        model_type = model_type or _model_type(content)
         kinds = architecture(model_type).MODELS
         task = task or (SENTENCE_SIMILARITY if is_sentence_model(folder) else _saved_task(kinds, content, file))
         kind = model_class(kinds, model_type, task)
@@ -217,34 +217,21 @@ def start_head(model: PretrainedModel, fresh: Sequence[str], request: HeadReques
         logger.warning("These variables are new and untrained, as requested: %s", ", ".join(fresh))
 
 
-def _model_type(content: Mapping[str, Any], file: TensorFile) -> str:
-    """Returns the architecture that `config.json` names, or the one that its classes or the tensors indicate."""
+def _model_type(content: Mapping[str, Any]) -> str:
+    """Returns the architecture that `config.json` names, by `model_type` or by the class in `architectures`."""
     model_type = content.get("model_type")
     if model_type is not None:
         if not isinstance(model_type, str):
             raise UnsupportedConfigError(f"model_type in config.json must be a string. Received: {model_type!r}")
         return model_type
     saved = _saved_classes(content)
-    if saved:
-        classes = {kind.architecture: name for name in models() for kind in architecture(name).MODELS.values()}
-        candidates = list(dict.fromkeys(classes[each] for each in saved if each in classes))
-    else:
-        evidence = {name: _backbone(name).names.evidence(file) for name in models()}
-        candidates = [name for name, found in evidence.items() if found == max(evidence.values()) > 0]
-    if len(candidates) > 1:
-        described = "classes" if saved else "tensors"
+    classes = {kind.architecture: name for name in models() for kind in architecture(name).MODELS.values()}
+    candidates = list(dict.fromkeys(classes[name] for name in saved if name in classes))
+    if len(candidates) != 1:
         raise UnsupportedConfigError(
-            f"config.json has no model_type, and its {described} are those of several architectures. "
-            f"Pass {argument('model_type', ...)}, one of {', '.join(candidates)}. "
-            f"Received: architectures={saved}, tensors {', '.join(sorted(file)[:3])} …"
-        )
-    if candidates and not saved:
-        logger.warning("config.json has no model_type. Using %s, inferred from the tensors", candidates[0])
-    if not candidates:
-        raise UnsupportedConfigError(
-            "config.json has no model_type, and it cannot be inferred from architectures or from the names of tensors. "
-            f"Pass model_type=, one of {', '.join(architectures())}. "
-            f"Received: architectures={saved}, tensors {', '.join(sorted(file)[:3])} …"
+            "config.json has no model_type, and its architectures do not name one model. Pass model_type to "
+            f"kerasformer.zoo.load, such as model_type={(candidates or ['bert'])[0]!r}, or add it to config.json. "
+            f"Expected one of {', '.join(candidates or architectures())}. Received: architectures={saved}"
         )
     return candidates[0]
 

@@ -305,13 +305,6 @@ class Names:
         ignored: Regular expressions of tensors without separate parameters (tied copies, buffers), or that only some
             tasks use; they match names without the prefix.
         copies: Names of tensors that are copies, with the name of the original; a file may contain either.
-        mark: Name of a tensor that only this architecture has, without the prefix, by which checkpoints without
-            `model_type` are recognized; optional.
-        companion: Name of a second tensor, if only both together identify the architecture; optional.
-        shared_mark: Name of a tensor that other architectures have, too, for checkpoints without `mark`; optional.
-        zero_row: Name of a table, without the prefix, and index of a row that is 0, without which a bare backbone
-            with `shared_mark` belongs to another architecture; optional.
-        absent: Names of tensors that checkpoints with `mark`, and bare backbones with `shared_mark`, do not have.
         tokens: Name of the token embeddings, without the prefix, for models whose output may be tied to them.
         other_prefixes: Prefixes that the backbone's tensors have in checkpoints of some tasks, see
             `PretrainedModel.prefix`.
@@ -320,11 +313,6 @@ class Names:
     prefix: str = ""
     ignored: tuple[str, ...] = ()
     copies: Mapping[str, str] = field(default_factory=dict)
-    mark: str | None = None
-    companion: str | None = None
-    shared_mark: str | None = None
-    zero_row: tuple[str, int] | None = None
-    absent: tuple[str, ...] = ()
     tokens: str = ""
     other_prefixes: tuple[str, ...] = ()
 
@@ -346,35 +334,6 @@ class Names:
             if self.prefix + original in located:
                 located.setdefault(self.prefix + copy, located[self.prefix + original])
         return located
-
-    def evidence(self, file: TensorFile) -> int:
-        """Returns how clearly the tensors of a checkpoint belong to the architecture, with or without head.
-
-        Returns:
-            3 for tensors that only this architecture has; 2 for tensors that others have, too, with the prefix or the
-            row of zeros of this one; 1 for such tensors of a bare backbone, without more; 0 for other tensors.
-        """
-        located = self.located(file.names(), ())
-        own = [name for name in (self.mark, self.companion) if name is not None]
-        foreign = any(self.prefix + name in located for name in self.absent)
-        if own and not foreign and all(self.prefix + name in located for name in own):
-            return 3
-        name = located.get(self.prefix + (self.shared_mark or ""))
-        if self.shared_mark is None or name is None:
-            return 0
-        if name.startswith(self.prefix):
-            return 2
-        if self.zero_row is not None:
-            return 2 if self._is_zero(file, located) else 0
-        return 0 if foreign else 1
-
-    def _is_zero(self, file: TensorFile, located: Mapping[str, str]) -> bool:
-        """Whether `zero_row` of a checkpoint is 0."""
-        if self.zero_row is None:
-            return False
-        table, row = self.zero_row
-        table = located.get(self.prefix + table, "")
-        return table in file and row < file.shape(table)[0] and not file.read(table)[row].any()
 
     def is_ignored(self, name: str) -> bool:
         """Whether a tensor need not be loaded."""

@@ -122,7 +122,7 @@ def test_parity(row, tmp_path):
     reference.save_pretrained(tmp_path)
     saved_labels = {"id2label": reference.config.id2label} if task == "text-classification" else {}
     (tmp_path / "config.json").write_text(json.dumps(content | saved_labels))
-    it = Loaded(case, task, tmp_path, reference, zoo.load(tmp_path))
+    it = Loaded(case, task, tmp_path, reference, zoo.load(tmp_path, model_type=model_type(row)))
     assert type(it.model) is case.kind(task)
     inputs = make_inputs(it)
     assert_same_outputs(inputs, run(it, inputs), run_reference(reference, inputs))

@@ -1,4 +1,4 @@
-"""Marian: forbidden padding, tables of sinusoids, two vocabularies, and checkpoints without `model_type`."""
+"""Marian: forbidden padding, tables of sinusoids, and two vocabularies."""
 
 from __future__ import annotations
 
@@ -91,15 +91,6 @@ def test_tables_of_sinusoids_are_compared(loaded, tmp_path, dtype):
 def test_an_odd_size_is_refused():
     with pytest.raises(InputError, match="hidden_dim must be even.*hidden_dim=15"):
         zoo.build("marian", vocab_size=20, hidden_dim=15, num_heads=3, decoder_num_heads=3)
-
-
-def test_bare_tensors_show_the_architecture(loaded, tmp_path):
-    it = loaded((MARIAN, "feature-extraction"))
-    folder = copy_of(it, tmp_path)
-    content = json.loads((folder / "config.json").read_text())
-    lacking = {key: value for key, value in content.items() if key not in ("model_type", "architectures")}
-    (folder / "config.json").write_text(json.dumps(lacking))
-    assert zoo.load(folder, "feature-extraction").config.model_type == "marian"
 
 
 def two_vocabularies(folder: Path) -> Any:

@@ -1,24 +1,17 @@
-"""RoBERTa, in addition to the cases of all architectures: positions, lengths, recognition of bare checkpoints."""
+"""RoBERTa, in addition to the cases of all architectures: positions and lengths."""
 
 from __future__ import annotations
 
-import json
-import logging
-import shutil
-from pathlib import Path
-
 import numpy as np
 import pytest
-import safetensors.numpy
 
 from kerasformer import zoo
 from kerasformer.errors import CapacityError, UnsupportedConfigError
 from tests.zoo.cases import CASES
-from tests.zoo.harness import assert_close, assert_same_outputs, make_inputs, run, run_reference
+from tests.zoo.harness import assert_same_outputs, make_inputs, run, run_reference
 
 BY_NAME = {case.name: case for case in CASES}
 SIZES = {"vocab_size": 61, "hidden_dim": 12, "num_layers": 1, "num_heads": 3, "intermediate_dim": 20}
-TABLE = "embeddings.position_embeddings.weight"
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -45,31 +38,3 @@ def test_a_table_without_positions_for_texts():
     assert zoo.build("roberta", num_positions=3, **SIZES).max_length == 1
     with pytest.raises(UnsupportedConfigError, match=r"max_position_embeddings=7, pad_token_id=6"):
         zoo.build("roberta", num_positions=7, pad_token_id=6, **SIZES)
-
-
-def bare(folder: Path, target: Path, zeros: int | None = None) -> Path:
-    """Copies the checkpoint of a bare backbone without what names its architecture, optionally with a row of zeros."""
-    shutil.copytree(folder, target)
-    content = json.loads((target / "config.json").read_text())
-    kept = {key: value for key, value in content.items() if key not in ("model_type", "architectures")}
-    (target / "config.json").write_text(json.dumps(kept))
-    tensors = dict(safetensors.numpy.load_file(target / "model.safetensors"))
-    if zeros is not None:
-        tensors[TABLE][zeros] = 0
-    safetensors.numpy.save_file(tensors, target / "model.safetensors")
-    return target
-
-
-@pytest.mark.parametrize(
-    ("name", "zeros", "expected"),
-    [("roberta", 1, "roberta"), ("bert", None, "bert"), ("bert", 2, "bert"), ("longformer", None, "longformer")],
-)
-def test_a_bare_backbone_is_recognized_by_its_tensors(loaded, tmp_path, caplog, name, zeros, expected):
-    it = loaded((BY_NAME[name], "feature-extraction"))
-    folder = bare(it.folder, tmp_path / "checkpoint", zeros)
-    with caplog.at_level(logging.WARNING, "kerasformer"):
-        model = zoo.load(folder)
-    assert model.config.model_type == expected and f"Using {expected}, inferred from the tensors" in caplog.text
-    if zeros != 2:
-        inputs = make_inputs(it)
-        assert_close(inputs, model(inputs), run_reference(it.reference, inputs).last_hidden_state)

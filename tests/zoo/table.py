@@ -1,0 +1,125 @@
+"""Writes what is generated from the files of `kerasformer.zoo`: a table, a section of a page, and a picture.
+
+python -m tests.zoo.table [--write]        without --write, only reports whether they are up to date
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+
+from kerasformer import tasks, zoo
+from kerasformer.architectures import DECODER, ENCODER, ENCODER_DECODER, FILE, Architecture, lineages
+from kerasformer.models.decoder import CausalDecoder
+from kerasformer.models.encoder import BidirectionalEncoder
+from kerasformer.models.encoder_decoder import EncoderDecoder
+from kerasformer.viz import draw_family_tree
+
+COMMAND = "python -m tests.zoo.table --write"
+ROOT = Path(__file__).parents[2]
+TABLE = ROOT / "kerasformer" / FILE
+PAGE = ROOT / "docs" / "install.md"
+PICTURE = ROOT / "docs" / "pictures" / "models.svg"
+_BASES = {BidirectionalEncoder: ENCODER, CausalDecoder: DECODER, EncoderDecoder: ENCODER_DECODER}
+_BEGIN, _END = f"<!-- from the zoo: {COMMAND} -->", "<!-- end -->"
+_IN_WORDS = {*tasks.PRETRAINING, tasks.SENTENCE_SIMILARITY, "text-ranking", "zero-shot-classification"}
+"""Tasks that the page leaves out of the table, and describes in words below it."""
+
+
+def architectures() -> dict[str, Architecture]:
+    """Returns the architectures by `model_type`, as their modules describe them."""
+    found = (_described(zoo.architecture(name)) for name in zoo.architectures())
+    return {architecture.model_type: architecture for architecture in found}
+
+
+def _described(module: ModuleType) -> Architecture:
+    text = module.__doc__ or ""
+    title, _, summary = text.splitlines()[0].partition(": ")
+    parent = re.search(r"^Derived from: `([\w-]+)`", text, re.MULTILINE)
+    paper = re.search(r"^Paper: (.+?)\.(?:\s+Reference: .*)?$", text, re.MULTILINE | re.DOTALL)
+    citation = " ".join(paper[1].split()) if paper else ""
+    year = re.search(r"\b(?:19|20)\d\d\b", citation)
+    backbone = next(iter(module.MODELS.values())).backbone_type
+    return Architecture(
+        model_type=backbone.config_type.model_type,
+        name=title,
+        branch=next(branch for base, branch in _BASES.items() if issubclass(backbone, base)),
+        summary=summary.removesuffix("."),
+        derived_from=parent[1] if parent else None,
+        year=int(year[0]) if year else 0,
+        paper=citation,
+        tasks=tuple(module.MODELS),
+    )
+
+
+def table(members: Iterable[Architecture]) -> str:
+    """Returns the content of `kerasformer/architectures.json`, one line for each architecture."""
+    lines = (json.dumps(asdict(architecture), ensure_ascii=False) for architecture in members)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def section(text: str, members: Iterable[Architecture]) -> str:
+    """Returns a page with its table of tasks updated; what stands in brackets after a name stays."""
+    before, _, rest = text.partition(_BEGIN)
+    old, end, after = rest.partition(_END)
+    if not end:
+        raise ValueError(f"{PAGE} must have the lines {_BEGIN} and {_END}")
+    remarks = dict(re.findall(r"`([\w-]+)`( \([^)]*\))", old))
+    rows: dict[tuple[str, ...], list[str]] = {}
+    for architecture in sorted(members, key=lambda member: list(_BASES.values()).index(member.branch)):
+        name = architecture.model_type
+        rows.setdefault(_named_tasks(architecture), []).append(f"`{name}`{remarks.get(name, '')}")
+    lines = [f"| {', '.join(names)} | {', '.join(listed)} |" for listed, names in rows.items()]
+    return "\n".join([before + _BEGIN, "| architecture | tasks |", "|---|---|", *lines, _END + after])
+
+
+def _named_tasks(architecture: Architecture) -> tuple[str, ...]:
+    """Returns the tasks of an architecture, each before those that its models perform as well, as the page has them."""
+    performed = {
+        task: [task, *(name for name, by in tasks.PERFORMED_BY.items() if by == task)] for task in architecture.tasks
+    }
+    return tuple(name for names in performed.values() for name in names if name not in _IN_WORDS)
+
+
+def picture(known: Mapping[str, Architecture]) -> str:
+    """Returns the family tree as SVG."""
+    with tempfile.TemporaryDirectory() as folder:
+        draw_family_tree(lineages(known.values()), path := Path(folder, "models.svg"))
+        return path.read_text(encoding="utf-8")
+
+
+def lines(drawn: str) -> list[str]:
+    """Returns the names of the lines of a picture, which have the texts of both their ends."""
+    return re.findall(r'<g id="([^"]+-to-[^"]+)"', drawn)
+
+
+def outdated() -> dict[Path, str]:
+    """Returns the new content of each file that is out of date; of the picture, only the lines are compared."""
+    known = architectures()
+    page = PAGE.read_text(encoding="utf-8")
+    texts = {TABLE: table(known.values()), PAGE: section(page, known.values())}
+    changed = {path: text for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text}
+    drawn = picture(known)
+    if lines(drawn) != lines(PICTURE.read_text(encoding="utf-8")):
+        changed[PICTURE] = drawn
+    return changed
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes or compares the files; returns the exit status."""
+    write, changed = "--write" in arguments, outdated()
+    for path, text in changed.items():
+        if write:
+            path.write_text(text, encoding="utf-8")
+        print(f"{'written' if write else 'out of date'}: {path.relative_to(ROOT)}")
+    return 0 if write else len(changed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
