@@ -1,16 +1,11 @@
-"""Publishing under failures: processes killed while they publish, full disks, read-only folders."""
+"""Publishing under failures: several processes at once, full disks, read-only folders."""
 
 from __future__ import annotations
 
 import errno
 import os
-import random
 import resource
-import signal
-import subprocess
-import sys
 import time
-from concurrent import futures
 from pathlib import Path
 
 import pytest
@@ -19,86 +14,16 @@ from kerasformer import bundle, publishing
 from kerasformer.errors import BundleError
 from tests.test_bundle import content, publish_new, write_bundle
 
-MOMENTS = 50
 
-# A process that forks another one, which publishes bundles until it is killed. It reports every move and then pauses,
-# so that some kills come between two moves.
-PUBLISHER = """
-import itertools, os, sys, time
-from tests.test_bundle import publish_new
-from pathlib import Path
-
-from kerasformer import publishing
-
-def reported(move):
-    def call(*folders):
-        result = move(*folders)
-        print("moved", flush=True)
-        time.sleep(0.02)
-        return result
-    return call
-
-rename, exchange = Path.rename, publishing._exchange
-# Every second bundle is exchanged atomically, the others are moved in two steps.
-swaps = itertools.count()
-Path.rename = reported(rename)
-publishing._exchange = reported(lambda *folders: next(swaps) % 2 and exchange(*folders))
-for _ in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        for count in itertools.count():
-            publish_new(Path("out"), b"%d" % count * 20000)
-    print(child, flush=True)
-    os.waitpid(child, 0)
-    print("dead", flush=True)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="forks")
-def test_a_kill_at_any_moment_leaves_a_complete_bundle(tmp_path):
-    """The next opening finds the old or the new bundle, and no other files are left."""
-    publish_new(tmp_path / "out", b"first")
-    rng, seen = random.Random(0), set()
-    root = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
-    process = subprocess.Popen(
-        [sys.executable, "-c", PUBLISHER],
-        cwd=tmp_path,
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        for _ in range(MOMENTS):
-            process.stdin.write("\n")
-            process.stdin.flush()
-            child = int(process.stdout.readline())
-            for _ in range(rng.randrange(4)):
-                assert process.stdout.readline() == "moved\n"
-            time.sleep(rng.uniform(0, 0.02))
-            os.kill(child, signal.SIGKILL)
-            assert "dead\n" in iter(process.stdout.readline, "")
-            seen.add(frozenset(path.name.split("-new-")[0] for path in tmp_path.iterdir()))
-            assert content(tmp_path / "out")  # checks the manifest and every checksum
-            assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    finally:
-        process.kill()
-        process.wait()
-        process.stdin.close()
-        process.stdout.close()
-    assert len(seen) > 1, "no kill came while a bundle was written: the moments are not random"
-
-
-def test_the_staging_folder_of_a_running_export_is_kept(tmp_path):
+def test_staging_folders_are_removed_after_a_day_without_a_change(tmp_path):
     write_bundle(tmp_path / "out", b"old")
     with bundle.staging(tmp_path / "out") as folder:
         (folder / "half").write_bytes(b"x")
-        assert content(tmp_path / "out") == b"old"
-        publish_new(tmp_path / "out", b"of another process")
-        assert (folder / "half").exists()
-    assert not folder.exists()
-    assert content(tmp_path / "out") == b"of another process"
+        hours = 3600
+        for age, kept in ((23 * hours, True), (25 * hours, False)):
+            os.utime(folder, (time.time() - age,) * 2)
+            assert content(tmp_path / "out") == b"old"
+            assert folder.exists() == kept
 
 
 def test_other_folders_are_kept(tmp_path):
@@ -111,58 +36,42 @@ def test_other_folders_are_kept(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"out", ".out.kerasformer-new-link", *neighbours}
 
 
-def test_a_staging_folder_removed_before_its_lock_is_created_again(tmp_path, monkeypatch):
-    lock, taken = publishing._lock, []
+@pytest.mark.parametrize("by", ["a reader", "another writer"])
+def test_a_folder_put_there_between_the_two_renames_is_replaced(tmp_path, monkeypatch, by):
+    """A reader moves the old bundle back; another writer puts a new one there; the last writer wins."""
+    out, rename, seen = tmp_path / "out", Path.rename, []
+    write_bundle(out, b"old")
 
-    def late(folder):
-        if not taken:
-            taken.append(folder)
-            folder.rmdir()
-        return lock(folder)
-
-    monkeypatch.setattr(publishing, "_lock", late)
-    publish_new(tmp_path / "out")
-    assert taken
-    assert content(tmp_path / "out") == b"new"
-
-
-def test_opening_between_the_two_moves_loses_neither_bundle(tmp_path, monkeypatch):
-    write_bundle(tmp_path / "out", b"old")
-    rename, opened = Path.rename, []
-
-    def then_open(self, target):
+    def then_interrupt(self, target):
         result = rename(self, target)
-        if str(target).endswith("kerasformer-old") and not opened:
-            opened.append(content(tmp_path / "out"))
+        if "kerasformer-old" in str(target) and not seen:
+            seen.append(None)
+            if by == "another writer":
+                write_bundle(out, b"of another process")
+            seen.append(content(out))
         return result
 
-    monkeypatch.setattr(Path, "rename", then_open)
-    monkeypatch.setattr(publishing, "_exchange", lambda *folders: False)
-    monkeypatch.setattr(publishing, "fcntl", None)  # the reader cannot see that a process is between its moves
-    publish_new(tmp_path / "out")
-    assert opened == [b"old"]
-    assert content(tmp_path / "out") == b"new"
+    monkeypatch.setattr(Path, "rename", then_interrupt)
+    publish_new(out)
+    assert seen[1] == (b"old" if by == "a reader" else b"of another process")
+    assert content(out) == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="locks")
-def test_a_reader_waits_for_the_second_move(tmp_path, monkeypatch):
-    """It neither undoes the first move nor reports a missing bundle."""
-    write_bundle(tmp_path / "out", b"old")
-    rename, targets, openings = Path.rename, [], []
+def test_the_bundle_of_another_writer_needs_overwrite(tmp_path, monkeypatch):
+    out, flush = tmp_path / "out", publishing._flush
 
-    def open_between(self, target):
-        rename(self, target)
-        targets.append(Path(target).name)
-        if str(target).endswith("kerasformer-old"):
-            openings.append(pool.submit(content, tmp_path / "out"))
-            futures.wait(openings, timeout=0.3)
+    def then_publish(*paths):
+        flush(*paths)
+        monkeypatch.setattr(publishing, "_flush", flush)
+        publish_new(out, b"of another process")
 
-    monkeypatch.setattr(Path, "rename", open_between)
-    monkeypatch.setattr(publishing, "_exchange", lambda *folders: False)
-    with futures.ThreadPoolExecutor() as pool:
-        publish_new(tmp_path / "out", b"new")
-        assert [opening.result() for opening in openings] == [b"new"]
-    assert targets == [".out.kerasformer-old", "out"]
+    monkeypatch.setattr(publishing, "_flush", then_publish)
+    with pytest.raises(BundleError, match="already exists"), bundle.staging(out) as folder:
+        write_bundle(folder)
+        bundle.publish(folder, out)
+    assert content(out) == b"of another process"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])

@@ -11,8 +11,8 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cache
 from math import prod
@@ -45,8 +45,6 @@ FORMAT_VERSION = 2
 """Version 2 describes the roles of signatures and the kinds of tensors; version 1 had only names and shapes."""
 REFERENCES = "references.npz"
 _CHECKSUM = "manifest_sha256"
-_ATTEMPTS = 50
-"""Attempts to open a bundle that another process keeps replacing."""
 _Loaded = TypeVar("_Loaded")
 
 
@@ -374,27 +372,31 @@ def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Load
     Args:
         folder: Folder of the bundle.
         make: Function that receives the absolute folder and the checked manifest, and loads the files. It is called
-            again if the folder, the manifest or a listed file has changed in the meantime.
+            once more if a listed file has changed in the meantime.
     Returns:
         The result of `make`.
     Raises:
-        BundleError: as for `read`; or the folder is replaced repeatedly. Errors of `make` are passed on.
+        BundleError: as for `read`; or the folder was replaced again during the second attempt. Errors of `make` are
+            passed on.
     """
-    for _ in range(_ATTEMPTS):
+    failure: Exception | None = None
+    for attempt in (1, 2):
         folder = repair(folder)
-        with _open_folder(folder):
-            before = _states(folder, [MANIFEST])
-            try:
-                before |= _states(folder, read(folder, check=False).files)
-                loaded = make(folder, read(folder))
-            except (KerasformerError, OSError):
-                # A folder that is missing may be between the two moves of an overwrite.
-                if _states(folder, before) == before and (before[""] is not None or not repair(folder).exists()):
-                    raise
-                continue
+        before = _states(folder, [MANIFEST])
+        try:
+            before |= _states(folder, read(folder, check=False).files)
+            loaded = make(folder, read(folder))
             if _states(folder, before) == before:
                 return loaded
-    raise BundleError(f"the bundle was replaced during each of {_ATTEMPTS} attempts to open it. Received: {folder}")
+        except (KerasformerError, OSError) as error:
+            # A folder without a manifest may have been between the two renames of `publish`.
+            if _states(folder, before) == before and (before[MANIFEST] is not None or attempt == 2):
+                raise
+            failure = error
+    raise BundleError(
+        f"the bundle was replaced while it was opened, and again during a second attempt. Received: {folder}. "
+        "Open it again when no other program writes there"
+    ) from failure
 
 
 def encoded(manifest: Manifest) -> str:
@@ -543,33 +545,14 @@ def _check_files(folder: Path, manifest: Manifest, check: bool) -> None:
             )
 
 
-@contextmanager
-def _open_folder(folder: Path) -> Iterator[None]:
-    """Keeps a folder open, so that its inode, by which `_states` identifies it, is not reused for a new folder."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # no such folder; or Windows, which cannot open folders nor replace one with open files
-        yield
-        return
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
 def _states(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
-    """Returns values that change if a folder (key `""`) or a file in it is replaced or written; `None` if missing."""
-    states: dict[str, tuple[int, ...] | None] = {}
-    for name in {"": None, **dict.fromkeys(names)}:
-        try:
+    """Returns values that change if a file is replaced or written; `None` for a missing file."""
+    states: dict[str, tuple[int, ...] | None] = dict.fromkeys(names)
+    for name in states:
+        with suppress(OSError, ValueError):
             status = (folder / name).stat()
-        except (OSError, ValueError):
-            states[name] = None
-            continue
-        identity = (status.st_dev, status.st_ino)
-        # A copy may have the inode of a deleted file and the time of the original, but it has a later time of change.
-        times = status.st_mtime_ns, status.st_ctime_ns
-        states[name] = (*identity, status.st_size, *times) if name else identity
+            # A copy may have the number of a deleted file and the time of the original, but changed later.
+            states[name] = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return states
 
 

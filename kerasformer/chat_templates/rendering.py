@@ -195,11 +195,11 @@ def _run(source: str, context: Mapping[str, Any]) -> str:
     """Renders a template; every error becomes a `ChatTemplateError`."""
     from jinja2 import TemplateError, TemplateSyntaxError
 
-    from kerasformer.chat_templates.sandbox import RefusalError, limits
+    from kerasformer.chat_templates.sandbox import RefusalError, limits, written
 
     try:
         with limits():
-            return compiled(source).render(context)
+            return written(compiled(source).generate(context))
     except TemplateSyntaxError as error:
         raise ChatTemplateError(
             f"The chat template is not valid Jinja in line {error.lineno}, {_line(source, error.lineno)}: "
@@ -239,7 +239,7 @@ def _line(source: str, number: int) -> str:
 @lru_cache(maxsize=16)
 def compiled(source: str) -> Template:
     """Compiles a template; the result is cached."""
-    return _environment().template(source)
+    return _environment().from_string(source)
 
 
 @lru_cache(maxsize=1)

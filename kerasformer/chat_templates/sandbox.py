@@ -1,8 +1,8 @@
 """Jinja2 environment for templates from unknown sources: no attributes of Python, and limits on time and size.
 
-Jinja2's sandbox blocks private attributes and changes of the caller's values, but a template may still compute without
-end or fill the memory. Here every value that a template creates, and every text that it writes, is measured before it
-is built, and loops and calls check the time. Operations whose size cannot be bounded in advance are not available.
+Jinja2's sandbox blocks private attributes, changes of the caller's values and long ranges, but a template may still
+compute without end or fill the memory. Its hooks are used to check the time in loops, calls, filters and operators, and
+the size of texts and results before they are built.
 """
 
 from __future__ import annotations
@@ -15,24 +15,23 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
-from types import BuiltinMethodType
 from typing import Any, NoReturn
 
-from jinja2 import Template, nodes, pass_context
+from jinja2 import nodes
+from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
-from jinja2.visitor import NodeTransformer
 
 MAX_CHARACTERS = 2_000_000
 """Maximum size of a value of a template, and of everything that it writes. No cache holds as many tokens."""
 MAX_SECONDS = 2.0
 """Maximum processor time of a template, in seconds."""
-_MAX_ITEMS = 100_000
+GENERATION_MARK = "\U0010fffe"
+"""Character before and after text within the tag `{% generation %}`, a code point that is never assigned."""
 _MAX_WIDTH = 1000
-"""Maximum width of indented, justified or formatted text."""
-_LOOPS_PER_CHECK = 64
+"""Maximum width of indented or formatted text."""
 _ITEM_SIZE = 8
 """Number of characters that an item counts as, since it takes as much memory and time."""
 
@@ -41,20 +40,8 @@ _FILTERS = frozenset(
     "length list lower map max min reject rejectattr replace reverse round safe select selectattr slice sort string "
     "sum title tojson trim truncate unique upper wordcount".split()
 )
-_METHODS: dict[type, frozenset[str]] = {
-    str: frozenset(
-        "capitalize casefold center count endswith find format index isalnum isalpha isascii isdecimal isdigit islower "
-        "isnumeric isspace istitle isupper join ljust lower lstrip partition removeprefix removesuffix replace rfind "
-        "rindex rjust rpartition rsplit rstrip split splitlines startswith strip swapcase title upper zfill".split()
-    ),
-    dict: frozenset("copy fromkeys get items keys values".split()),
-    list: frozenset("copy count index".split()),
-    tuple: frozenset("count index".split()),
-    float: frozenset(["is_integer"]),
-    int: frozenset(),
-    bytes: frozenset(),
-}
-"""Methods of plain values that a template may call; those of `int` include `to_bytes`, which may fill the memory."""
+_UNBOUNDED = frozenset(["expandtabs", "translate"])
+"""Methods of texts whose result may be much larger than their arguments, and that no template needs."""
 
 
 class LimitError(TemplateError):
@@ -65,35 +52,41 @@ class RefusalError(TemplateError):
     """A conversation that the template refuses with `raise_exception`."""
 
 
-class _Budget:
-    """What a run of a template has used: processor time and written characters."""
-
-    def __init__(self) -> None:
-        self._end = time.thread_time() + MAX_SECONDS
-        self._written = 0
-
-    def check_time(self) -> None:
-        if time.thread_time() > self._end:
-            raise LimitError(f"it runs for more than {MAX_SECONDS:g} seconds, the limit for loops and calls")
-
-    def write(self, text: str) -> str:
-        self._written += len(text) + 1
-        if self._written > MAX_CHARACTERS:
-            raise LimitError(f"it writes more than {MAX_CHARACTERS:,} characters, the limit")
-        return text
-
-
-_budget: ContextVar[_Budget] = ContextVar("budget")
+_end: ContextVar[float] = ContextVar("end")
 
 
 @contextmanager
 def limits() -> Iterator[None]:
-    """Starts a run: its time and the size of its output are counted from here."""
-    token = _budget.set(_Budget())
+    """Starts a run, whose time is counted from here."""
+    token = _end.set(time.thread_time() + MAX_SECONDS)
     try:
         yield
     finally:
-        _budget.reset(token)
+        _end.reset(token)
+
+
+def _check_time() -> None:
+    if time.thread_time() > _end.get():
+        raise LimitError(f"it runs for more than {MAX_SECONDS:g} seconds, the limit")
+
+
+def _check_size(size: int, what: str = "a value") -> None:
+    if size > MAX_CHARACTERS:
+        raise LimitError(f"it creates {what} of more than {MAX_CHARACTERS:,} characters, the limit")
+
+
+def written(pieces: Iterable[str]) -> str:
+    """Joins what a template writes.
+
+    Raises:
+        LimitError: it is too long.
+    """
+    size, texts = 0, []
+    for piece in pieces:
+        size += len(piece) + 1
+        _check_size(size, "text")
+        texts.append(piece)
+    return "".join(texts)
 
 
 def measured(value: Any) -> Any:
@@ -116,20 +109,14 @@ def measured(value: Any) -> Any:
             stack += item
         elif isinstance(item, Namespace):
             stack += object.__getattribute__(item, "_Namespace__attrs").values()
-        _check_size(size + len(stack), "a value")
+        _check_size(size + len(stack))
     return value
-
-
-def _check_size(size: int, what: str) -> None:
-    if size > MAX_CHARACTERS:
-        raise LimitError(f"it creates {what} of more than {MAX_CHARACTERS:,} characters, the limit")
 
 
 def _format_size(text: Any, *values: Any, **named: Any) -> int:
     """Returns a bound on the length of a formatted text, for `%` and for `str.format`."""
     if re.search(r"\d{4,}|%[^a-zA-Z%]*\*|\{[^{}]*\{", str(text)):
         raise LimitError(f"it formats text with a width of more than {_MAX_WIDTH:,} characters, or a variable one")
-    measured([values, named])
     largest = max((len(str(value)) for value in (*values, *named.values())), default=0)
     fields = str(text).count("{") + str(text).count("%")
     return len(str(text)) + fields * (largest + _MAX_WIDTH)
@@ -145,30 +132,21 @@ def _replace_size(text: Any, old: Any, new: Any, count: Any = None) -> int:
 
 
 def _join_size(separator: Any, items: Any) -> int:
-    return int(sum(len(str(item)) + len(str(separator)) for item in items))
+    return sum(len(str(item)) + len(str(separator)) for item in items)
 
 
 _SIZES: dict[str, Callable[..., int]] = {
     "format": _format_size,
+    "format_map": lambda text, values: _format_size(text, **values),
     "indent": _indent_size,
     "replace": _replace_size,
-    **dict.fromkeys(("center", "ljust", "rjust"), lambda text, width, fill=" ": max(len(text), width)),
-    "zfill": lambda text, width: max(len(text), width),
+    **dict.fromkeys(("center", "ljust", "rjust", "zfill"), lambda text, width, fill=" ": max(len(text), width)),
     **dict.fromkeys(("batch", "slice"), lambda items, count, fill=None: len(items) + count),
     "round": lambda number, precision=0, method="common": abs(precision) * MAX_CHARACTERS // _MAX_WIDTH,
 }
 """Bounds on the size of the result of filters and methods whose result may be much larger than their arguments."""
-
-
-def _held(value: Any) -> Any:
-    """Returns the items of an iterator as a list, so that they can be measured; other values unchanged."""
-    if not isinstance(value, Iterator):
-        return value
-    items = []
-    for item in value:
-        items.append(item)
-        _check_size(len(items), "a list")
-    return measured(items)
+_FILTER_SIZES = {**_SIZES, "join": lambda items, d="", attribute=None: _join_size(d, items)}
+_METHOD_SIZES = {**_SIZES, "join": _join_size}
 
 
 def _limited_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,83 +155,35 @@ def _limited_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
 
     @wraps(function)
     def limited(*args: Any, **kwargs: Any) -> Any:
-        _budget.get().check_time()
-        args = (*args[:skipped], *map(_held, args[skipped:]))
-        plain = args[skipped:]
-        measured(plain)
-        if name in _SIZES:
-            _check_size(_SIZES[name](*plain, **kwargs), f"text with the filter {name}")
-        elif name == "join":
-            separator = kwargs.get("d", plain[1] if len(plain) > 1 else "")
-            _check_size(_join_size(separator, plain[0]), "text with the filter join")
+        _check_time()
+        args = (*args[:skipped], *map(_listed, args[skipped:]))
+        measured(args[skipped:])
+        if name in _FILTER_SIZES:
+            _check_size(_FILTER_SIZES[name](*args[skipped:], **kwargs), f"text with the filter {name}")
         return measured(function(*args, **kwargs))
 
     return limited
 
 
-# Filters that need the context are not computed when the template is compiled.
-@pass_context
-def _each(context: Any, values: Iterable[Any]) -> Iterator[Any]:
-    """Yields the items of a loop, and checks the time."""
-    budget = _budget.get()
-    for index, value in enumerate(values):
-        if index % _LOOPS_PER_CHECK == 0:
-            budget.check_time()
-        yield value
+def _listed(value: Any) -> Any:
+    """Returns the items of an iterator as a list, so that they can be measured; other values unchanged."""
+    return list(value) if isinstance(value, Iterator) else value
 
 
-@pass_context
-def _written(context: Any, value: Any) -> str:
-    return _budget.get().write(value if isinstance(value, str) else str(measured(value)))
+class _CodeGenerator(CodeGenerator):
+    """Generates loops that check the time, and `~` that checks the size of the text."""
 
+    def visit_For(self, node: nodes.For, frame: Any) -> None:  # noqa: N802 - called by the name of the node
+        timed = nodes.EnvironmentAttribute("timed", lineno=node.lineno)
+        node.iter = nodes.Call(timed, [node.iter], [], None, None, lineno=node.lineno)
+        super().visit_For(node, frame)
 
-@pass_context
-def _joined(context: Any, values: tuple[Any, ...]) -> str:
-    texts = [value if isinstance(value, str) else str(measured(value)) for value in values]
-    _check_size(sum(map(len, texts)), "text")
-    return "".join(texts)
-
-
-_CHECKS: dict[str, Callable[..., Any]] = {
-    " each": _each,
-    " written": _written,
-    " joined": _joined,
-    " measured": measured,
-}
-"""Filters that `_Measures` inserts. No template can name them, since the names start with a space."""
-
-
-class _Measures(NodeTransformer):
-    """Inserts the checks into a parsed template: into loops, output, concatenations, lists and dictionaries."""
-
-    def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - called by the name of the node
-        self.generic_visit(node)
-        node.iter = _filtered(node.iter, " each")
-        return node
-
-    def visit_Output(self, node: nodes.Output) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        parts = [nodes.Const(part.data) if isinstance(part, nodes.TemplateData) else part for part in node.nodes]
-        node.nodes = [_filtered(part, " written") for part in parts]
-        return node
-
-    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _filtered(nodes.Tuple(node.nodes, "load", lineno=node.lineno), " joined")
-
-    def visit_List(self, node: nodes.List) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _filtered(node, " measured")
-
-    visit_Dict = visit_List
-
-    def visit_Tuple(self, node: nodes.Tuple) -> nodes.Node:  # noqa: N802
-        self.generic_visit(node)
-        return _filtered(node, " measured") if node.ctx == "load" else node
-
-
-def _filtered(node: Any, name: str) -> nodes.Filter:
-    return nodes.Filter(node, name, [], [], None, None, lineno=node.lineno)
+    def visit_Concat(self, node: nodes.Concat, frame: Any) -> None:  # noqa: N802
+        self.write("environment.concat((")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
 
 
 class _Generation(Extension):
@@ -272,46 +202,44 @@ class _Generation(Extension):
         return f"{GENERATION_MARK}{caller()}{GENERATION_MARK}"
 
 
-GENERATION_MARK = "\U0010fffe"
-"""Character before and after text within the tag `{% generation %}`, a code point that is never assigned."""
-
-
 class LimitedEnvironment(ImmutableSandboxedEnvironment):
     """Environment of chat templates, with the names that `transformers` provides, and with limits.
 
     Reference: `transformers.utils.chat_template_utils`.
     """
 
+    code_generator_class = _CodeGenerator
     intercepted_binops = frozenset(["+", "*", "**", "%"])
 
     def __init__(self) -> None:
-        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
-        self.filters["tojson"] = _to_json
-        self.filters = {name: _limited_filter(name, self.filters[name]) for name in _FILTERS}
-        self.filters |= _CHECKS
+        super().__init__(
+            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols], finalize=measured
+        )
+        filters = {**self.filters, "tojson": _to_json}
+        self.filters = {name: _limited_filter(name, filters[name]) for name in _FILTERS}
         self.globals |= {
-            "range": _range,
-            "namespace": _TemplateNamespace,
+            "namespace": _MeasuredNamespace,
             "raise_exception": _raise_exception,
             "strftime_now": _strftime_now,
         }
         del self.globals["lipsum"]
 
-    def template(self, source: str) -> Template:
-        """Compiles a template.
+    @staticmethod
+    def timed(values: Iterable[Any]) -> Iterator[Any]:
+        """Yields the items of a loop, and checks the time."""
+        for value in values:
+            _check_time()
+            yield value
 
-        Raises:
-            jinja2.TemplateSyntaxError: the template is not valid Jinja, or uses an unknown filter or tag.
-        """
-        tree = _Measures().visit(self.parse(source))
-        return Template.from_code(self, self.compile(tree), self.make_globals(None))
+    @staticmethod
+    def concat(parts: Iterable[Any]) -> str:
+        """Joins the parts of a macro, a block or an operator `~`."""
+        return written(part if isinstance(part, str) else str(measured(part)) for part in parts)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Allows only the listed methods of plain values."""
-        for kind, names in _METHODS.items():
-            if isinstance(obj, kind):
-                return attr in names and super().is_safe_attribute(obj, attr, value)
-        return super().is_safe_attribute(obj, attr, value)
+        """Refuses attributes of numbers and bytes, too, and methods whose result has no bound."""
+        refused = isinstance(obj, int | bytes) or (isinstance(obj, str) and attr in _UNBOUNDED)
+        return not refused and super().is_safe_attribute(obj, attr, value)
 
     def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
         """Refuses an attribute at once, even if the template does not use it."""
@@ -319,57 +247,34 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: B902, N805
         """Calls a function or method, after a check of time and sizes."""
-        _budget.get().check_time()
+        _check_time()
+        args = tuple(map(_listed, args))
+        measured([args, kwargs])
         method = getattr(__obj, "__wrapped__", __obj)
-        if isinstance(method, BuiltinMethodType) and isinstance(method.__self__, str):
-            if method.__name__ == "join":
-                args = (_held(*args),)
-                _check_size(_join_size(method.__self__, *args), "text with join")
-            elif method.__name__ in _SIZES:
-                size = _SIZES[method.__name__](method.__self__, *args, **kwargs)
-                _check_size(size, f"text with {method.__name__}")
+        text, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
+        if isinstance(text, str) and name in _METHOD_SIZES:
+            _check_size(_METHOD_SIZES[name](text, *args, **kwargs), f"text with {name}")
         return measured(super().call(__context, __obj, *args, **kwargs))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         """Computes a result that may be larger than its operands, if it is not too large."""
-        budget = _budget.get()
-        budget.check_time()
+        _check_time()
         if operator == "%" and isinstance(left, str):
             _check_size(_format_size(left, *(right if isinstance(right, tuple) else (right,))), "text with %")
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
             _check_size(left.bit_length() * max(right, 0) // 3, "a number")
         elif operator == "*":
-            for one, other in ((left, right), (right, left)):
-                if isinstance(one, str | list | tuple) and isinstance(other, int):
-                    _check_size(len(one) * max(other, 0), "a value")
+            for value, count in ((left, right), (right, left)):
+                if isinstance(value, str | list | tuple) and isinstance(count, int):
+                    _check_size(len(value) * max(count, 0))
         return measured(super().call_binop(context, operator, left, right))
 
 
-class _TemplateNamespace(Namespace):
-    """The function `namespace`: attributes that a template can set, except private ones."""
-
-    def __init__(*args: Any, **kwargs: Any) -> None:  # noqa: N805 - a template may pass self=
-        attributes = dict(*args[1:], **kwargs)
-        for name in attributes:
-            _check_name(name)
-        Namespace.__init__(args[0], attributes)
+class _MeasuredNamespace(Namespace):
+    """The function `namespace`, through which a loop may let a value grow."""
 
     def __setitem__(self, name: str, value: Any) -> None:
-        _check_name(name)
-        Namespace.__setitem__(self, name, value)
-
-
-def _check_name(name: str) -> None:
-    if name.startswith("_"):
-        raise SecurityError(f"it sets the attribute {name!r}, which is private")
-
-
-def _range(*limits: int) -> range:
-    values = range(*limits)
-    # The length of a range may exceed the integers of C.
-    if values and abs(values[-1] - values[0]) // abs(values.step) >= _MAX_ITEMS:
-        raise LimitError(f"range{limits if len(limits) > 1 else f'({limits[0]})'} has more than {_MAX_ITEMS:,} items")
-    return values
+        super().__setitem__(name, measured(value))
 
 
 def _raise_exception(message: Any) -> NoReturn:
@@ -386,13 +291,7 @@ def _to_json(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
     """The filter `tojson`, which does not escape HTML as that of Jinja does."""
-    for part in (indent, *(separators or ())):
-        if (len(part) if isinstance(part, str) else part or 0) > _MAX_WIDTH:
-            raise LimitError(f"it indents JSON by more than {_MAX_WIDTH:,} characters")
-    settings: dict[str, Any] = {"ensure_ascii": ensure_ascii, "separators": separators, "sort_keys": sort_keys}
-    pieces, size = [], 0
-    for piece in json.JSONEncoder(indent=indent, **settings).iterencode(value):
-        size += len(piece)
-        _check_size(size, "JSON")
-        pieces.append(piece)
-    return "".join(pieces)
+    if (len(indent) if isinstance(indent, str) else indent or 0) > _MAX_WIDTH:
+        raise LimitError(f"it indents JSON by more than {_MAX_WIDTH:,} characters")
+    encoder = json.JSONEncoder(indent=indent, ensure_ascii=ensure_ascii, separators=separators, sort_keys=sort_keys)
+    return written(encoder.iterencode(value))
