@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import typer
 
-from kerasformer import architectures, cli, tasks
+from kerasformer import cli
 from tests.code_blocks import blocks
+from tests.zoo import table
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -65,15 +66,5 @@ def test_every_extra_is_explained():
     assert set(extras) <= set(explained)
 
 
-def test_every_architecture_is_listed_with_its_tasks():
-    text = (ROOT / "docs" / "install.md").read_text(encoding="utf-8")
-    rows = re.findall(
-        r"^\| (`.+) \| (.+) \|$", text[text.index("## Models") : text.index("## Supported")], re.MULTILINE
-    )
-    listed = {name: set(names.split(", ")) for models, names in rows for name in re.findall("`(.+?)`", models)}
-    # The page says in words which models have these.
-    others = {*tasks.PRETRAINING, tasks.SENTENCE_SIMILARITY, "text-ranking", "zero-shot-classification"}
-    assert listed == {
-        model: {task for task in tasks.PERFORMED_BY if tasks.PERFORMED_BY[task] in names}.union(names) - others
-        for model, names in architectures.models().items()
-    }
+def test_the_table_of_models_is_up_to_date():
+    assert table.main([]) == 0, "run: python -m tests.zoo.table --write"
