@@ -15,15 +15,25 @@ from tests.code_blocks import blocks
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+OTHERS = [ROOT / name for name in ("CHANGELOG.md", "benchmarks/RESULTS.md", "kerasformer/web/page/library/README.md")]
 FIRST = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("install", "command_line", "training"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page):
+@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=lambda page: page.name)
+def test_links_lead_to_files_and_sections(page):
     targets = {a or b for a, b in LINK.findall(page.read_text(encoding="utf-8"))}
-    local = [target.partition("#")[0] for target in targets if "://" not in target and not target.startswith("#")]
-    assert [target for target in local if not (page.parent / target).exists()] == []
+    for target in (target for target in targets if "://" not in target):
+        path, _, section = target.partition("#")
+        linked = (page.parent / path).resolve() if path else page
+        assert linked.exists(), target
+        assert not section or section in sections(linked), target
+
+
+def sections(page: Path) -> set[str]:
+    """Returns the anchors of the headings of a page, as GitHub derives them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 def test_the_readme_links_to_every_page_and_starts_with_the_two_commands():

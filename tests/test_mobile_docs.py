@@ -1,4 +1,4 @@
-"""The guides for Android and iOS are correct: commands, files, signatures, tensors, numbers, versions."""
+"""The guide for phones is correct: commands, files, labels and versions; its Kotlin compiles and runs."""
 
 from __future__ import annotations
 
@@ -20,42 +20,38 @@ from tokenizers import normalizers
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.export.card import in_kotlin, in_swift
+from kerasformer.export.card.program import ProgramFile
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.targets.litert_lm import card as litertlm_card
 from kerasformer.export.targets.litert_lm import embedding_card
 from tests.code_blocks import blocks, programs
 from tests.foreign.environments import HERE, HOME, need
 
-DOCS = Path(__file__).parents[1] / "docs"
-ANDROID, IOS = DOCS / "android.md", DOCS / "ios.md"
+PAGE = Path(__file__).parents[1] / "docs" / "phones.md"
 DECLARED = Path(__file__).parent / "kotlin"
-LANGUAGE = {ANDROID: "kotlin", IOS: "swift"}
-PAGES = pytest.mark.parametrize("page", [ANDROID, IOS], ids=["android", "ios"])
+EMBEDDING = embedding_card.section(
+    bundle.Manifest(
+        "tflite",
+        bundle.ModelInfo("sentence-similarity", embedding=bundle.EmbeddingInfo(384, normalized=True)),
+        {"forward_256": bundle.Signature("model.tflite", {}, {}, "forward", 1, 256)},
+    )
+)
+"""Part of the card of a bundle for embeddings."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.grid]
 
 
-TRANSLATOR = "## A translator with LiteRT\n"
-
-
-def commands(page: Path) -> list[list[str]]:
-    """Returns the export commands of a page."""
-    lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
+def commands() -> list[list[str]]:
+    """Returns the export commands of the page."""
+    lines = [line for block in blocks(PAGE, "sh") for line in block.splitlines()]
     return [shlex.split(line)[1:] for line in lines if line.startswith("kerasformer ")]
-
-
-def parts(page: Path) -> tuple[str, str]:
-    """Returns the text of a page without the section of the translator, and that section."""
-    before, rest = page.read_text().split(TRANSLATOR)
-    section, after = rest.split("\n## ", 1)
-    return f"{before}\n## {after}", section
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """The folder in which the commands of the pages were run."""
+    """The folder in which the commands of the page were run."""
     place = tmp_path_factory.mktemp("mobile")
-    for command in commands(ANDROID):
+    for command in commands():
         if "/" in command[1]:  # a checkpoint of the hub
             continue
         done = subprocess.run(
@@ -68,7 +64,7 @@ def folder(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def translator() -> bundle.Manifest:
     """The manifest of the exported translator, from a model of the published sizes."""
-    (options,) = [command[3:] for command in commands(ANDROID) if "/" in command[1]]
+    (options,) = [command[3:] for command in commands() if "/" in command[1]]
     given = dict(zip(options[::2], options[1::2], strict=True))
     lengths = [int(value) for name, value in zip(options[::2], options[1::2], strict=True) if name == "--lengths"]
     capacity = int(given["--capacity"])
@@ -83,197 +79,75 @@ def translator() -> bundle.Manifest:
     return bundle.Manifest("tflite", model.info(), signatures, capacity=capacity, encoder_capacity=lengths[-1])
 
 
-@PAGES
-def test_the_translator_is_that_of_its_model_card(page, translator):
-    program = {ANDROID: in_kotlin, IOS: in_swift}[page].program(translator)
-    assert program is not None and code(page, "class TextToTextGenerator") in program.source
-    _, text = parts(page)
-    told = re.findall(r"(?:[Aa]t most |1 to |\b1\.\.\.?|limit: |count[:=] ?)(\d+)\b", text.replace("= 40", ""))
-    assert set(told) == {"128"}
-    table = re.findall(r"^\| (`\w+`)? ?\| (.+?) \| (\w+) \| `\[([\d, ]+)\]` \|$", text, re.MULTILINE)
-    signature, seen = "", set()
-    for named, tensors, dtype, shape in table:
-        signature = named.strip("`") or signature
-        each = translator.signatures[signature]
-        known = each.outputs if "output" in tensors else each.inputs
-        for name in re.findall(r"`(\w+)`", tensors):
-            assert (known[name].dtype, known[name].shape) == (dtype, tuple(map(int, shape.split(", ")))), name
-            seen.add((signature, re.sub(r"_\d+$", "", name)))
-    wanted = {
-        (name, re.sub(r"_\d+$", "", tensor))
-        for name in ("encode_32", "encode_128", "decode")
-        for tensor in {**translator.signatures[name].inputs, **translator.signatures[name].outputs}
-    }
-    assert wanted - seen == {("encode_128", "cross_k"), ("encode_128", "cross_v")}, "as in encode_32"
+def program(manifest: bundle.Manifest) -> ProgramFile:
+    """Returns the Kotlin program of a bundle."""
+    written = in_kotlin.program(manifest)
+    assert written is not None
+    return written
 
 
-def code(page: Path, part: str) -> str:
-    """Returns the code block of a page that contains a word."""
-    (found,) = [block for block in blocks(page, LANGUAGE[page]) if part in block]
-    return found
+def test_named_files_exist(folder, translator):
+    named = set(re.findall(r"`((?:story|sentiment)/[\w./]+)`", PAGE.read_text()))
+    assert len(named) == 6 and all((folder / name).is_file() for name in named)
+    for written in (program(translator), in_swift.program(translator)):
+        assert written is not None and f"`programs/{written.name}`" in PAGE.read_text()
 
 
-def test_both_pages_have_the_same_exports():
-    assert commands(ANDROID) == commands(IOS) != []
-
-
-@PAGES
-def test_named_files_exist(page, folder):
-    named = set(re.findall(r"`((?:story|sentiment)/[\w.]+)`", page.read_text()))
-    assert named == {"sentiment/model.tflite", "story/model.litertlm", "story/model.tflite", "story/tokenizer.json"}
-    assert all((folder / name).is_file() for name in named)
-    loaded = re.findall(r'"(\w+)\.(\w+)"|forResource: "(\w+)", ofType: "(\w+)"', "".join(blocks(page, LANGUAGE[page])))
-    files = {".".join(filter(None, parts)) for parts in loaded}
-    assert files == {"model.tflite", "model.litertlm"} | ({"tokenizer.json"} if page == ANDROID else set())
-    assert all(list(folder.glob(f"*/{name}")) for name in files)
-
-
-@PAGES
-def test_the_table_of_tensors(page, folder):
-    """Lists every tensor of every signature once."""
-    manifest = bundle.read(folder / "story")
-    text, _ = parts(page)
-    rows = re.findall(r"^\| (`\w+`)? ?\| (.+?) \| (\w+) \| `\[([\d, ]+)\]` \|$", text, re.MULTILINE)
-    told: dict[tuple[str, str], tuple[str, tuple[int, ...]]] = {}
-    signature = ""
-    for named, tensors, dtype, shape in rows:
-        signature = named.strip("`") or signature
-        for tensor in re.findall(r"`(\w+)`", tensors):
-            told[signature, tensor] = dtype, tuple(map(int, shape.split(", ")))
-    there = {
-        (name, tensor): (info.dtype, info.shape)
-        for name, each in manifest.signatures.items()
-        for tensor, info in {**each.inputs, **each.outputs}.items()
-    }
-    assert told and told.items() <= there.items()
-    middle = re.compile(r"kv_cache_[kv]_[12]")
-    caches = {(name, tensor) for name, tensor in there if name != "prefill_64" and tensor.startswith("kv_cache")}
-    assert {key for key in there if key not in told and not middle.fullmatch(key[1])} <= caches, "rows are missing"
-    assert all(there[key] == there["prefill_64", key[1]] for key in caches), "said once for all signatures"
-
-
-@PAGES
-def test_the_generation_code_is_that_of_the_model_card(page, folder):
-    """The model card contains the same code, with the names and numbers of the bundle."""
-    assert code(page, "class TextGenerator") in programs(folder / "story", LANGUAGE[page])
-
-
-@PAGES
-def test_texts_are_prepared_as_on_the_model_card(page, folder):
-    assert code(page, {ANDROID: "fun plain(", IOS: "func plain("}[page]) in blocks(
-        folder / "sentiment" / "README.md", LANGUAGE[page]
-    )
-
-
-@PAGES
-def test_the_capacity(page, folder):
-    capacity = bundle.read(folder / "story").capacity
-    told = re.findall(r"(?:[Aa]t most |position < |1 to |\b1\.\.\.?|limit: )(\d+)\b", parts(page)[0])
-    assert [int(number) for number in told] == [capacity] * 4
-
-
-@PAGES
-def test_names_in_the_generation_code(page, folder):
-    manifest = bundle.read(folder / "story")
-    text = code(page, "class TextGenerator")
-    words = set(re.findall(r'"([a-z_]+(?:_\d+|_\$\w+|_\\\([$\w]+\))?)"', text))
-    tensors = {name for each in manifest.signatures.values() for name in {**each.inputs, **each.outputs}}
-    for word in (word for word in words if "_" in word):
-        pattern = re.sub(r"\$\w+|\\\([$\w]+\)", r"\\d+", word)
-        assert any(re.fullmatch(pattern, name) for name in {*manifest.signatures, *tensors}), word
-    assert {"decode", "prefill_8", "prefill_64", "tokens", "input_pos", "logits"} <= words
-
-
-@PAGES
-def test_labels_and_length_of_the_classifier(page, folder):
+def test_labels_and_length_of_the_classifier(folder):
     manifest = bundle.read(folder / "sentiment")
     labels = " and ".join(f"`{label}`" for label in manifest.info.labels)
     (length,) = {signature.inputs["input_ids"].shape[1] for signature in manifest.signatures.values()}
-    assert f"The labels are {labels}; a text is cut after {length}\ntokens." in page.read_text()
+    assert f"The labels are {labels}; a text is cut after {length} tokens." in " ".join(PAGE.read_text().split())
 
 
-@PAGES
-def test_sampling_settings_are_in_the_bundle(page, folder):
+def test_the_function_plain_is_on_the_card(folder):
+    card = folder / "sentiment" / "README.md"
+    assert any("fun plain(" in block for block in blocks(card, "kotlin"))
+    assert any("func plain(" in block for block in blocks(card, "swift"))
+
+
+def test_sampling_settings_are_in_the_bundle(folder):
     settings = json.loads((folder / "story" / "generation_config.json").read_text())
     assert {"temperature", "top_k", "top_p"} <= settings.keys()
-    assert "temperature, top-k and\ntop-p" in page.read_text()
+    assert "temperature, top-k and top-p" in " ".join(PAGE.read_text().split())
 
 
-@PAGES
-def test_the_documented_check_is_possible(page, folder):
-    """The check that a page suggests is possible."""
-    text = page.read_text()
-    assert '"Once upon a time", ' in text and "do_sample=False, repetition_penalty=1.0" in text
-    pipe = kf.pipeline("text-generation", folder / "story")
-    (answer,) = pipe("Once upon a time", do_sample=False, repetition_penalty=1.0, max_new_tokens=40)
+def test_the_documented_check_is_possible(folder):
+    """The check that the page suggests is possible."""
+    (check,) = [block for block in blocks(PAGE, "python") if "pipeline" in block]
+    opened, call = check.replace('"story"', repr(str(folder / "story"))).splitlines()
+    names = {"kf": kf}
+    exec(opened, names)
+    (answer,) = eval(call, names)
     assert len(answer["generated_text"]) > len("Once upon a time") + 40
 
 
 def test_versions():
     """The versions are those of the tested runtimes, or the nearest ones in their registries."""
-    gradle = dict(re.findall(r'implementation\("(.+):([\d.]+)"\)', "".join(blocks(ANDROID, "kts"))))
+    gradle = dict(re.findall(r'implementation\("(.+):([\d.]+)"\)', "".join(blocks(PAGE, "kts"))))
     assert gradle["com.google.ai.edge.litert:litert"] == version("ai-edge-litert")
     assert gradle["ai.djl.huggingface:tokenizers"] == gradle["ai.djl.android:tokenizer-native"]
     pinned = re.search(r"litert-lm-api==([\d.]+)", (HERE / "setup.sh").read_text())
     assert pinned
     assert litertlm_card.VERSIONS["python"] == pinned[1]
     assert gradle["com.google.ai.edge.litertlm:litertlm-android"] == litertlm_card.VERSIONS["android"]
-    assert f'google-ai-edge/LiteRT-LM", from: "{litertlm_card.VERSIONS["swift"]}"' in IOS.read_text()
+    assert f'google-ai-edge/LiteRT-LM", from: "{litertlm_card.VERSIONS["swift"]}"' in PAGE.read_text()
     minor = {".".join(each.split(".")[:2]) for each in litertlm_card.VERSIONS.values()}
     assert len(minor) == 1
 
 
-def heart(text: str, start: str) -> str:
-    """Returns the lines from the one with `start`, without indentation and without names that the reader chooses."""
-    lines = [line.strip() for line in text.splitlines()]
-    first = next(index for index, line in enumerate(lines) if start in line)
-    return "\n".join(lines[first:]).replace('"Once upon a time"', "prompt").replace("file, ", "path, ").strip("}\n ")
-
-
-@PAGES
-def test_the_model_card_has_the_same_litert_lm_code(page, folder):
-    starts = {ANDROID: "engine.initialize()", IOS: "let config"}
-    (card,) = [block for block in blocks(folder / "story" / "README.md", LANGUAGE[page]) if "litertlm" in block.lower()]
-    assert heart(card, starts[page]) == heart(code(page, "createConversation"), starts[page])
-
-
-@PAGES
-def test_a_card_for_embeddings_has_the_same_litert_lm_code(page):
-    manifest = bundle.Manifest(
-        "tflite",
-        bundle.ModelInfo("sentence-similarity", embedding=bundle.EmbeddingInfo(384, normalized=True)),
-        {"forward_256": bundle.Signature("model.tflite", {}, {}, "forward", 1, 256)},
-    )
-    (card,) = re.findall(rf"```{LANGUAGE[page]}\n(.*?)```", embedding_card.section(manifest), re.DOTALL)
-    starts = {ANDROID: "engine.initialize()", IOS: "let config"}
-    ours, text = (heart(part, starts[page]) for part in (card, code(page, "computeEmbedding")))
-    assert ours.replace('"A text."', "text") == text
-
-
-@PAGES
-def test_links(page):
-    for target in re.findall(r"\]\(([\w/.]+\.md)(?:#[\w-]+)?\)", page.read_text()):
-        assert (DOCS / target).is_file(), target
-    headings = {
-        re.sub(r"[^\w-]", "", h.lower().replace(" ", "-")) for h in re.findall(r"^## (.+)$", page.read_text(), re.M)
-    }
-    assert set(re.findall(r"\]\(#([\w-]+)\)", page.read_text())) <= headings
-
-
 @pytest.fixture(scope="module")
-def compiled(folder, tmp_path_factory) -> list[str]:
-    """The compiled Kotlin code of the guide and of the model card, as a Java command line."""
+def compiled(folder, translator, tmp_path_factory) -> list[str]:
+    """The compiled Kotlin code of the page and of its bundles, as a Java command line."""
     need("kotlin")
     if shutil.which("java") is None:
         pytest.skip("Kotlin's compiler needs Java")
     (jars,) = (HOME / "kotlin").glob("lib/python*/site-packages/run_kotlin_kernel/jars")
     place = tmp_path_factory.mktemp("kotlin")
     cards = [block for name in ("story", "sentiment") for block in programs(folder / name, "kotlin")]
-    given = blocks(ANDROID, "kotlin")
-    given += [
-        block for block in cards if re.search("^(class|fun|suspend fun)", block, re.MULTILINE) and block not in given
-    ]
-    for index, block in enumerate(given):
+    cards += [program(translator).source, *re.findall(r"```kotlin\n(.*?)```", EMBEDDING, re.DOTALL)]
+    complete = [block for block in cards if re.search("^(class|fun|suspend fun)", block, re.MULTILINE)]
+    for index, block in enumerate([*blocks(PAGE, "kotlin"), *complete]):
         (place / f"block_{index}.kt").write_text(block)
     sources = [str(path) for path in (*sorted(DECLARED.glob("*.kt")), *sorted(place.glob("*.kt")))]
     java = ["java", "-cp", f"{place / 'classes'}:{jars}/*"]

@@ -223,8 +223,8 @@ Prompt and answer together can have at most {capacity} tokens; a longer prompt o
 Without the option `add_special_tokens`, its tokenizer omits tokens that belong before every text, such as `<s>`.
 It computes the logits of a whole prompt. On the same files of GPT-2 124M in int8 and int4, with two threads, the engine
 of kerasformer for ONNX Runtime read a prompt of 512 tokens 1.45 times as fast, and wrote tokens at 1.01 (int8) and 0.95
-(int4) of its speed: the section "llama.cpp, onnxruntime-genai and LiteRT-LM" of kerasformer's `docs/performance.md` has
-the figures.
+(int4) of its speed: the section "llama.cpp, onnxruntime-genai and LiteRT-LM" of kerasformer's
+`benchmarks/RESULTS.md` has the figures.
 
 ```python
 import onnxruntime_genai as og

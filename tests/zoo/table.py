@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
-from kerasformer import tasks, zoo
+from kerasformer import tasks, tested, zoo
 from kerasformer.architectures import DECODER, ENCODER, ENCODER_DECODER, FILE, Architecture, lineages
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.encoder import BidirectionalEncoder
@@ -24,12 +24,12 @@ from kerasformer.viz import draw_family_tree
 COMMAND = "python -m tests.zoo.table --write"
 ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "kerasformer" / FILE
-PAGE = ROOT / "docs" / "install.md"
+PAGE = ROOT / "docs" / "zoo.md"
 PICTURE = ROOT / "docs" / "pictures" / "models.svg"
 _BASES = {BidirectionalEncoder: ENCODER, CausalDecoder: DECODER, EncoderDecoder: ENCODER_DECODER}
 _BEGIN, _END = f"<!-- from the zoo: {COMMAND} -->", "<!-- end -->"
-_IN_WORDS = {*tasks.PRETRAINING, tasks.SENTENCE_SIMILARITY, "text-ranking", "zero-shot-classification"}
-"""Tasks that the page leaves out of the table, and describes in words below it."""
+_IN_WORDS = {tasks.SENTENCE_SIMILARITY, "text-ranking", "zero-shot-classification"}
+"""Tasks that the page assigns to models by those that the table lists."""
 
 
 def architectures() -> dict[str, Architecture]:
@@ -65,26 +65,22 @@ def table(members: Iterable[Architecture]) -> str:
 
 
 def section(text: str, members: Iterable[Architecture]) -> str:
-    """Returns a page with its table of tasks updated; what stands in brackets after a name stays."""
+    """Returns a page with its table of models updated."""
     before, _, rest = text.partition(_BEGIN)
-    old, end, after = rest.partition(_END)
+    _, end, after = rest.partition(_END)
     if not end:
         raise ValueError(f"{PAGE} must have the lines {_BEGIN} and {_END}")
-    remarks = dict(re.findall(r"`([\w-]+)`( \([^)]*\))", old))
-    rows: dict[tuple[str, ...], list[str]] = {}
-    for architecture in sorted(members, key=lambda member: list(_BASES.values()).index(member.branch)):
-        name = architecture.model_type
-        rows.setdefault(_named_tasks(architecture), []).append(f"`{name}`{remarks.get(name, '')}")
-    lines = [f"| {', '.join(names)} | {', '.join(listed)} |" for listed, names in rows.items()]
-    return "\n".join([before + _BEGIN, "| architecture | tasks |", "|---|---|", *lines, _END + after])
+    lines = [["`model_type`", "model", "tasks", "tested checkpoints"], ["---"] * 4]
+    lines += [_cells(member) for branch in lineages(members).values() for member, _ in branch]
+    return "\n".join([before + _BEGIN, *(f"| {' | '.join(line)} |" for line in lines), _END + after])
 
 
-def _named_tasks(architecture: Architecture) -> tuple[str, ...]:
-    """Returns the tasks of an architecture, each before those that its models perform as well, as the page has them."""
-    performed = {
-        task: [task, *(name for name, by in tasks.PERFORMED_BY.items() if by == task)] for task in architecture.tasks
-    }
-    return tuple(name for names in performed.values() for name in names if name not in _IN_WORDS)
+def _cells(architecture: Architecture) -> list[str]:
+    name = architecture.model_type
+    derived = [task for task, performer in tasks.PERFORMED_BY.items() if performer in architecture.tasks]
+    listed = [task for task in (*architecture.tasks, *derived) if task not in _IN_WORDS]
+    checkpoints = [f"`{checkpoint}`" for checkpoint in tested.checkpoints().get(name, [])]
+    return [f"`{name}`", f"{architecture.name}: {architecture.summary}", ", ".join(listed), ", ".join(checkpoints)]
 
 
 def picture(known: Mapping[str, Architecture]) -> str:

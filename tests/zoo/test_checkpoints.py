@@ -19,7 +19,6 @@ from tests.zoo.cases import Case
 from tests.zoo.harness import Loaded, assert_same_outputs, make_inputs, run, run_reference
 
 ROWS = json.loads(Path(__file__).with_name("checkpoints.json").read_text(encoding="utf-8"))
-PAGE = (Path(__file__).parents[2] / "docs" / "zoo.md").read_text(encoding="utf-8")
 SCALED = ("intermediate_dim", "decoder_intermediate_dim", "inner_dim", "token_dim")
 """Sizes that are reduced with the hidden size."""
 rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["checkpoint"].split("/")[1])
@@ -126,12 +125,3 @@ def test_parity(row, tmp_path):
     assert type(it.model) is case.kind(task)
     inputs = make_inputs(it)
     assert_same_outputs(inputs, run(it, inputs), run_reference(reference, inputs))
-
-
-def test_the_page_lists_the_checkpoints():
-    for row in ROWS:
-        config, names = row["config"], keys(row)
-        cells = [row["family"], f"`{row['checkpoint']}`", f"`{model_type(row)}`"]
-        cells += [config[names[name]] for name in ("num_layers", "hidden_dim", "num_heads")]
-        cells.append(f"{config['vocab_size']:,}")
-        assert f"| {' | '.join(map(str, cells))} |" in PAGE

@@ -356,7 +356,7 @@ class MatrixNodes:
     def block(self, kernels: Sequence[str], output_first: bool) -> int:
         """Returns the recipe's block size, or the power of two up to 128 that pads a matrix least, the largest of them.
 
-        ONNX Runtime multiplies long blocks faster (docs/performance.md).
+        ONNX Runtime multiplies long blocks faster.
         """
         if self.plan.recipe.block is not None:
             return self.plan.recipe.block

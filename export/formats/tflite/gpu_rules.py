@@ -426,7 +426,7 @@ RULES = (
         lambda op: op.kind == "DEQUANTIZE" and any(o.dtype == "FLOAT16" for o in op.computed),
     ),
 )
-"""All rules; `docs/android.md` has them as a table."""
+"""All rules."""
 
 
 def look_at_file(path: Path) -> tuple[GpuFinding, ...]:
