@@ -57,7 +57,7 @@ def main() -> None:
     strict = "--strict" in sys.argv
     checkpoint, destination, format, quantize, *lengths = (word for word in sys.argv[1:] if word != "--strict")
     free_tensors()  # as `kerasformer export` does
-    from kerasformer.export import TFLite, export
+    from kerasformer.export import export
     from kerasformer.export.quantization.recipes import recipe
 
     stages: dict[str, dict[str, float]] = {}
@@ -77,10 +77,10 @@ def main() -> None:
     if not (settings.exact or strict):
         tolerance, cosine = max(TOLERANCE, settings.tolerance), min(MIN_COSINE, settings.min_cosine)
         settings = dataclasses.replace(settings, tolerance=tolerance, min_agreement=MIN_AGREEMENT, min_cosine=cosine)
-    chosen = TFLite(lengths=[int(length) for length in lengths]) if lengths else format
+    sizes = [int(length) for length in lengths] or None
     refused = False
     try:
-        export(checkpoint, destination, chosen, settings, overwrite=True, progress=progress)
+        export(checkpoint, destination, format, settings, lengths=sizes, overwrite=True, progress=progress)
     except ExportMismatchError as error:
         if not strict:
             raise

@@ -7,26 +7,8 @@ require("keras", "export")
 
 from kerasformer.bundle import Bundle
 from kerasformer.export.api import export
-from kerasformer.export.formats.registry import FORMATS
-from kerasformer.export.formats.tflite.signatures import DecoderSignatures
-from kerasformer.export.options import Calibrated, Checks, Onnx, SavedModel, TFLite
 from kerasformer.export.quantization.recipes import RECIPES, Recipe, recipe
-from kerasformer.export.quantization.search import Auto
 from kerasformer.export.targets import TARGETS
+from kerasformer.export_options import FORMATS, ExportOptions
 
-__all__ = [
-    "FORMATS",
-    "RECIPES",
-    "TARGETS",
-    "Auto",
-    "Bundle",
-    "Calibrated",
-    "Checks",
-    "DecoderSignatures",
-    "Onnx",
-    "Recipe",
-    "SavedModel",
-    "TFLite",
-    "export",
-    "recipe",
-]
+__all__ = ["FORMATS", "RECIPES", "TARGETS", "Bundle", "ExportOptions", "Recipe", "export", "recipe"]

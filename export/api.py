@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import keras
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.arguments import BOOLEAN, STRING, Kind, check, optional
+from kerasformer.arguments import STRING, check, optional
 from kerasformer.bundle import Bundle, Manifest
-from kerasformer.errors import ExportError, InputError, argument
-from kerasformer.evaluation import Example, examples
+from kerasformer.errors import ExportError, InputError
+from kerasformer.evaluation import Example, examples, read_examples
 from kerasformer.export.attention_support import check_attention
 from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.card.credits import Credits
@@ -27,24 +27,11 @@ from kerasformer.export.card.model_card import write_card
 from kerasformer.export.child_process import export_in_child
 from kerasformer.export.fallback import write_verified
 from kerasformer.export.formats.base import Format
-from kerasformer.export.formats.registry import FORMATS, find_format
+from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.saved_model.convert import check_in_graph
 from kerasformer.export.graph.adapters import zero_adapter
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
-from kerasformer.export.options import (
-    IN_GRAPH,
-    INT8_CACHES,
-    Calibrated,
-    Checks,
-    ExportJob,
-    ExportOptions,
-    FormatValue,
-    check_keywords,
-    chosen_checks,
-    chosen_format,
-    chosen_quantization,
-    resolve_options,
-)
+from kerasformer.export.job import ExportJob, resolve_options
 from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.auto import choose
@@ -55,64 +42,45 @@ from kerasformer.export.quantization.recipes import Recipe, recipe_line
 from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
 from kerasformer.export.quantization.sample_inputs import described_texts, read_texts
-from kerasformer.export.quantization.search import Auto
+from kerasformer.export.quantization.search import LIMITS, Auto
 from kerasformer.export.references import keras_quality, record
 from kerasformer.export.targets import TARGETS, find_target
+from kerasformer.export_options import ALIASES, IN_GRAPH, INT8_CACHES, ExportOptions
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.fidelity.recording import CHATS, DEFAULT_TEXTS
 from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.weight_table import release_weights
+from kerasformer.options import checked, documented
 from kerasformer.process import hidden_native_logs
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel, load
 
 logger = logging.getLogger("kerasformer")
 
-_PROGRESS = optional(
-    Kind("a function, True or False", lambda value: value if callable(value) else BOOLEAN.convert(value))
-)
 
-
+@documented(ExportOptions)
 def export(
     model: PretrainedModel | str | Path,
     destination: str | Path,
-    format: str | FormatValue | None = None,
-    quantize: str | Recipe | Calibrated | Auto = "none",
-    *,
-    target: str | None = None,
-    task: str | None = None,
-    overwrite: bool = False,
-    checks: Checks | None = None,
-    progress: StageProgress | bool | None = None,
-    **keywords: Any,
+    format: str | None = None,
+    quantize: str | Recipe = "none",
+    **options: Unpack[ExportOptions],
 ) -> Bundle:
     """Exports a model as a verified bundle: a folder that runs without Keras.
 
         export(model, "out", "onnx", "int8")
-        export(model, "out", TFLite(capacity=512, signatures=DecoderSignatures(rows=())), Auto(max_size=90))
+        export("path/to/checkpoint", "out", "litert", "auto", capacity=512, max_size=90)
 
     Args:
         model: A model of the zoo or of KerasHub, or anything that `zoo.load` accepts: a folder, a preset or a hub id.
+            Weights of a model that is loaded here are not kept in memory, but read again as they are written.
         destination: Folder of the bundle. The bundle is written to a temporary folder and then moved here.
-        format: `"tflite"` (the default), `"onnx"` or `"saved-model"` (for TensorFlow); or a value with options:
-            `TFLite(…)`, `Onnx(…)` or `SavedModel(…)`.
-        quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe`; `Calibrated(…)`, a recipe with calibration
-            texts; `"auto"`, which searches for the coarsest storage that each part of the model tolerates; or
-            `Auto(…)`, the same search with limits.
-        target: Name of one of `TARGETS`, third-party runtimes with requirements beyond the plain bundle, such as
-            `"mediapipe"`. It determines the format. A model or option that it does not support raises an error.
-        task: Task that the bundle is meant for, such as `"summarization"`; the model's own task by default.
-        overwrite: Whether to replace an existing bundle. The old one is kept until the new one is complete.
-        checks: Texts, with or without labels, on which the bundle is compared with the Keras model (by default, texts
-            that ship with this package), and whether the export falls back to another recipe if it differs too much.
-        progress: A function that is called with each stage, or `False` for no progress report. By default a progress
-            bar is shown on standard error if it is a terminal.
-        keywords: Fields of the values above, as a shorthand: `capacity`, `encoder_capacity`, `lengths`, `profile`,
-            `opset`, `tokenizer`, `signatures`, `lora_rank`, `lora_targets`, `cache_dtype`, `accelerator`
-            of the format; `max_size`, `max_latency` and `min_agreement` of `Auto`; `calibration` (the texts of
-            `Calibrated`); `texts`, `labels` and `fallback` of `Checks`.
+        format: `"litert"` (the default; also `"tflite"`), `"onnx"`, or `"saved_model"` for TensorFlow.
+        quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe`; or `"auto"`, which searches for the coarsest
+            storage that each part of the model tolerates.
+        options: See `ExportOptions`.
 
     Returns:
         The bundle. It can be passed wherever the path of its folder is accepted.
@@ -120,59 +88,54 @@ def export(
     Raises:
         BundleError: The destination exists and `overwrite` is false.
         ExportError: The format, target or recipe is unknown; the target cannot run the model, its task or its
-            tokenizer; the format lacks an operator; or no mix of storage types satisfies the limits of `Auto`.
+            tokenizer; the format lacks an operator; or no mix of storage types satisfies the limits of `auto`.
         ExportMismatchError: The exported model's answers differ from those of the Keras model by more than the recipe
             allows. If a more faithful recipe was seen to pass, the message names it.
         InputError: The model does not perform the task; lengths, a capacity or texts are out of range; or an option is
-            unknown, passed twice, or would be ignored for this format, model or recipe.
+            unknown, or would be ignored for this format, model or recipe.
         MissingExtraError: A required converter or runtime is not installed.
     """
-    progress = check("progress", progress, _PROGRESS)
-    overwrite = check("overwrite", overwrite, BOOLEAN)
-    target = check("target", target, optional(STRING))
-    keywords = check_keywords(keywords)
-    options = chosen_format(format, task, keywords)
-    checks = chosen_checks(checks, keywords)
-    quantization, calibration = chosen_quantization(quantize, keywords)
-    runtime = find_target(options.format if target is None and options.format in TARGETS else target)
-    options = runtime.with_requirements(options)
-    options = replace(options, format=options.format or FORMATS[0])
-    file_format = find_format(str(options.format))
-    recipe = quantization if isinstance(quantization, Auto) else find_recipe(quantization)
+    options = cast(ExportOptions, checked(ExportOptions, options, "an export"))
+    format = check("format", format, optional(STRING))
+    format = ALIASES.get(format or "", format)
+    recipe = _chosen_recipe(quantize, options)
     name = AUTO if isinstance(recipe, Auto) else recipe.name
+    target = options.get("target")
+    runtime = find_target(format if target is None and format in TARGETS else target)
+    file_format = find_format(runtime.check_options(options, format))
     file_format.check(options, name)
     _check_model(model)
-    if options.tokenizer is not None:
+    if "tokenizer" in options:
         model = _with_tokenizer(model, options, file_format)
-    check_texts = None if checks.texts is None else examples(checks.texts, checks.labels)
-    calibration_texts = _calibration_texts(recipe, name, calibration, options.cache_dtype)
+    check_texts = _check_texts(options)
+    calibration_texts = _calibration_texts(recipe, name, options)
+    overwrite = options.get("overwrite") or False
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
-    with progress_reporter(progress) as report:
+    with progress_reporter(options.get("progress")) as report:
         if is_keras_hub(model):
-            model = load(model, options.task)
+            model = load(model, options.get("task"))
         if keras.backend.backend() != "tensorflow":
             texts = {"texts": check_texts, "calibration": calibration_texts}
-            return Bundle(
-                export_in_child(model, destination, options, target, recipe, overwrite, texts, report, checks.fallback)
-            )
+            return Bundle(export_in_child(model, destination, file_format.name, recipe, options, texts, report))
         job = resolve_options(
             model,
             options,
+            file_format.name,
             file_format.profiles,
             file_format.static,
             runtime.lengths,
             runtime.rolling_caches,
             keeps_dtype=file_format.streams_weights,
         )
-        check_attention(job, argument("format", file_format.name), file_format.attention)
-        check_attention(job, argument("target", runtime.name), runtime.attention)
+        check_attention(job, f"format={file_format.name!r}", file_format.attention)
+        check_attention(job, f"target={runtime.name!r}", runtime.attention)
         runtime.check_interface(job)
         runtime.check(job, name)
         if calibration_texts is not None and not (
             _measures_ranges(recipe, job.model) or _rotates(job, recipe) or job.cache_dtype == INT8_CACHES
         ):
             raise InputError(
-                f"Calibration has no effect on {argument('quantize', name)} for a model that generates text: its "
+                f"Calibration has no effect on quantize={name!r} for a model that generates text: its "
                 "activations are rounded in ranges of their own. Received: calibration texts. Remove calibration"
             )
         quality: dict[str, np.ndarray] = {}
@@ -183,10 +146,44 @@ def export(
             if job.cache_dtype == INT8_CACHES:
                 job = _with_cache_scales(job, calibration_texts, report)
             builder = BundleBuilder(job, runtime, name, folder, report)
-            manifest = _write_all(builder, recipe, check_texts, quality, calibration_texts, checks.fallback)
+            fallback = options.get("fallback") or False
+            manifest = _write_all(builder, recipe, check_texts, quality, calibration_texts, fallback)
             published = bundle.publish(folder, destination, overwrite)
-    logger.info("%s: %s", published, recipe_line(manifest.recipe, quantization == "none"))
+    logger.info("%s: %s", published, recipe_line(manifest.recipe, name == "none"))
     return Bundle(published)
+
+
+def _chosen_recipe(quantize: str | Recipe, options: ExportOptions) -> Recipe | Auto:
+    """Returns the recipe, or the limits of the search for one.
+
+    Raises:
+        InputError: There are limits for a fixed recipe.
+    """
+    limits = {name: options[name] for name in LIMITS if name in options}  # type: ignore[literal-required]
+    if quantize == AUTO:
+        return Auto(**limits)
+    recipe = find_recipe(quantize)
+    if limits:
+        received = ", ".join(f"{name}={value}" for name, value in limits.items())
+        raise InputError(
+            f"{', '.join(LIMITS)} are only for quantize={AUTO!r}. Received: {received} for quantize={recipe.name!r}"
+        )
+    return recipe
+
+
+def _check_texts(options: ExportOptions) -> list[Example] | None:
+    """Returns the texts on which the bundle is compared with Keras; `None` for the default ones.
+
+    Raises:
+        InputError: There are labels without texts, or for a file, which has its own.
+    """
+    texts, labels = options.get("texts"), options.get("labels")
+    if isinstance(texts, str | Path) and labels is None:
+        return read_examples(texts)
+    if labels is not None and (texts is None or isinstance(texts, str | Path)):
+        received = "no texts" if texts is None else f"the file {texts}, which has a column of labels"
+        raise InputError(f"labels must come with a list of texts. Received: labels and {received}")
+    return None if texts is None else examples(texts, labels)
 
 
 def _write_all(
@@ -314,34 +311,34 @@ def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[dict[str
     return {**chosen.recipe.to_dict(), AUTO: chosen.to_dict()}, chosen.fidelity
 
 
-def _calibration_texts(recipe: Recipe | Auto, name: str, calibration: Any, cache_dtype: str | None) -> list[str] | None:
+def _calibration_texts(recipe: Recipe | Auto, name: str, options: ExportOptions) -> list[str] | None:
     """Returns the caller's calibration texts, or `None` if there are none.
 
     Raises:
         InputError: Texts were passed for a recipe that ignores them.
     """
+    calibration = options.get("calibration")
     if calibration is None:
         return None
     measured = recipe.activations == "static" or recipe.scales_inputs or recipe.compensates
-    if not measured and cache_dtype != INT8_CACHES:
+    if not measured and options.get("cache_dtype") != INT8_CACHES:
         raise InputError(
             "calibration is only for recipes that round activations of int8 products, such as int8 and int8_static, "
-            f"for int4 and int4_channel, and for {argument('cache_dtype', INT8_CACHES)}. "
-            f"Received: {name!r}. Remove calibration; the texts on which a bundle is compared with Keras are "
-            f"{argument('texts', ...)}"
+            f"for int4 and int4_channel, and for cache_dtype={INT8_CACHES!r}. "
+            f"Received: quantize={name!r}. Remove calibration; the texts on which a bundle is compared with Keras are "
+            "texts"
         )
     return read_texts(calibration)
 
 
 def _with_tokenizer(model: Any, options: ExportOptions, file_format: Format) -> PretrainedModel:
     """Returns the model after checking that its tokenizer can be exported in the graph."""
-    if options.tokenizer != IN_GRAPH or not file_format.in_graph:
+    if options["tokenizer"] != IN_GRAPH:
         raise ExportError(
-            f"Unsupported tokenizer option. Expected: {argument('tokenizer', IN_GRAPH)} with "
-            f"{argument('format', 'tflite')} or 'saved-model'. Received: {argument('tokenizer', options.tokenizer)}, "
-            f"{argument('format', options.format)}"
+            "Unsupported tokenizer option. "
+            f"Expected: tokenizer={IN_GRAPH!r}. Received: tokenizer={options['tokenizer']!r}"
         )
-    loaded: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, options.task)
+    loaded: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, options.get("task"))
     check_in_graph(loaded)
     return loaded
 

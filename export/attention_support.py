@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kerasformer.errors import ExportError
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.layers.attention_spec import AttentionSpec
 
 FEATURES = frozenset(

@@ -18,14 +18,15 @@ from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.adapters import with_adapters
 from kerasformer.export.graph.functions import Function
+from kerasformer.export.job import ExportJob
 from kerasformer.export.latency import latency
-from kerasformer.export.options import GPU, ExportJob
 from kerasformer.export.progress_report import WRITE_WEIGHTS
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.rounding_noise import measure_rounding
 from kerasformer.export.targets import Target
 from kerasformer.export.verify import first_look, verify
+from kerasformer.export_options import GPU
 from kerasformer.fidelity.figures import Fidelity, cosine_text
 from kerasformer.fidelity.rounding import Rounding
 from kerasformer.progress import StageProgress

@@ -8,49 +8,46 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kerasformer import errors
 from kerasformer.errors import ExportError, require
-from kerasformer.evaluation import Example
+from kerasformer.evaluation import Example, read_examples
 from kerasformer.export.card.credits import Credits
-from kerasformer.export.formats.tflite.signatures import DecoderSignatures
-from kerasformer.export.options import ExportOptions
-from kerasformer.export.progress_report import read_line
+from kerasformer.export.progress_report import read_line, write_line
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.search import Auto
+from kerasformer.export_options import ExportOptions
 from kerasformer.files import local_path
+from kerasformer.process import free_tensors
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel
+
+_REQUEST = "request.json"
 
 
 def export_in_child(
     model: Any,
     destination: str | Path,
-    options: ExportOptions,
-    target: str | None,
+    format: str,
     recipe: Recipe | Auto,
-    overwrite: bool,
+    options: ExportOptions,
     texts: Mapping[str, Sequence[Any] | None],
     report: StageProgress,
-    fallback: bool = False,
 ) -> Path:
-    """Runs an export through the command line; the model is passed as a checkpoint.
+    """Runs an export in another process; the model is passed as a checkpoint.
 
     Args:
         model: As for `export`.
         destination: As for `export`.
-        options: The caller's options.
-        target: Name of the target.
+        format: Name of the format.
         recipe: One of `RECIPES`, or the limits of a search.
-        overwrite: As for `export`.
-        texts: Texts, by the name of the command-line option that they are passed to.
+        options: The caller's options, checked.
+        texts: The texts among them, by the name of the option; `None` for the default ones.
         report: Called with each stage that the child process reports.
-        fallback: As for `Checks`.
 
     Raises:
         ExportError: The recipe is not one of `RECIPES`, or the model could not be passed to the child process.
@@ -62,25 +59,29 @@ def export_in_child(
             "With a custom recipe, Keras must run on its TensorFlow backend (KERAS_BACKEND=tensorflow). "
             f"Received: {recipe}"
         )
-    flags: dict[str, Any] = {**_option_flags(options), "target": target, "fallback": fallback}
     with tempfile.TemporaryDirectory() as name:
         folder, source = Path(name), model
-        flags |= _recipe_flags(recipe)
+        passed: dict[str, Any] = {**options, "progress": None, "labels": None, "texts": None, "calibration": None}
         try:
             if isinstance(model, PretrainedModel):
                 source = _checkpoint(model, folder)
-                flags["task"] = options.task or model.task
-            flags |= {key: _write_texts(rows, folder / key) for key, rows in texts.items() if rows is not None}
+                passed["task"] = options.get("task") or model.task
+            passed |= {key: _write_texts(values, folder / key) for key, values in texts.items() if values is not None}
+            request = {
+                "source": str(source),
+                "destination": str(local_path(destination)),
+                "format": format,
+                "quantize": recipe.name if isinstance(recipe, Recipe) else AUTO,
+                "options": passed,
+            }
+            (folder / _REQUEST).write_text(json.dumps(request), encoding="utf-8")
         except OSError as error:
             raise ExportError(
                 f"The model is passed to a TensorFlow process through {folder.parent}, but writing there failed: "
                 f"{error}. Free some space there, or set the environment variable TMPDIR to another folder"
             ) from error
-        # With --debug, the last line of stderr contains the type of the error.
-        command = [sys.executable, "-m", "kerasformer.cli", "--debug", "export", str(source), str(destination)]
-        command += [*_arguments(flags), *(["--overwrite"] if overwrite else [])]
-        environment = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-        status, log = _run([*command, "--progress-lines"], environment, report)
+        command = [sys.executable, "-m", "kerasformer.export.child_process", str(folder / _REQUEST)]
+        status, log = _run(command, {**os.environ, "KERAS_BACKEND": "tensorflow"}, report)
     if status:
         raise _child_error(log)
     return local_path(destination)
@@ -110,41 +111,35 @@ def _run(command: Sequence[str], environment: Mapping[str, str], report: StagePr
         return process.returncode, log.read()
 
 
-def _option_flags(options: ExportOptions) -> dict[str, Any]:
-    """Converts options to command-line options, where 0 means an empty list of signatures."""
-    flags = {field.name: getattr(options, field.name) for field in fields(options) if field.name != "signatures"}
-    signatures = options.signatures or DecoderSignatures()
-    sizes = {field.name: getattr(signatures, field.name) for field in fields(signatures)}
-    if isinstance(targets := flags.get("lora_targets"), str):
-        flags["lora_targets"] = (targets,)
-    return flags | {name: value if value is None or value else (0,) for name, value in sizes.items()}
-
-
-def _recipe_flags(recipe: Recipe | Auto) -> dict[str, Any]:
-    return {"quantize": recipe.name} if isinstance(recipe, Recipe) else {"quantize": AUTO, **asdict(recipe)}
-
-
-def _write_texts(texts: Sequence[Any], path: Path) -> Path:
+def _write_texts(texts: Sequence[Any], path: Path) -> str:
     """Writes texts to a file with one text per line, or one JSON object per line if the texts have labels."""
     labelled = isinstance(texts[0], Example)
-    rows = [json.dumps(t.to_dict()) if isinstance(t, Example) else t.replace("\n", " ") for t in texts]
+    lines = [json.dumps(text.to_dict()) if labelled else text.replace("\n", " ") for text in texts]
     path = path.with_suffix(".jsonl" if labelled else ".txt")
-    path.write_text("\n".join(rows), encoding="utf-8")
-    return path
-
-
-def _arguments(flags: Mapping[str, Any]) -> Iterable[str]:
-    """Yields command-line arguments; an option with several values is repeated, a flag has none."""
-    for name, value in flags.items():
-        for item in value if isinstance(value, list | tuple) else [value]:
-            if item is not None and item is not False:
-                yield from (f"--{name.replace('_', '-')}", *([] if item is True else [str(item)]))
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return str(path)
 
 
 def _child_error(log: str) -> Exception:
-    """Recreates the error that ended a child process."""
+    """Recreates the error that ended a child process, from the last line of its traceback."""
     matches = re.findall(r"^kerasformer\.errors\.(\w+): (.*)", log, re.MULTILINE)
     if not matches:
         return ExportError(f"The export in a TensorFlow process failed: {log.strip()[-2000:]}")
     name, message = matches[-1]
     return getattr(errors, name)(message)
+
+
+def _main(file: Path) -> None:
+    """Exports what a file asks for, and prints the stages to standard output."""
+    from kerasformer.export.api import export
+
+    request = json.loads(file.read_text(encoding="utf-8"))
+    options = {**request["options"], "progress": write_line}
+    if options["texts"] is not None:
+        options["texts"] = read_examples(Path(options["texts"]))
+    free_tensors()
+    export(request["source"], request["destination"], request["format"], request["quantize"], **options)
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))

@@ -13,7 +13,7 @@ from typing import Any
 
 from tokenizers import models, normalizers
 
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.files import read_json
 from kerasformer.tokenization import Tokenizer, hard_texts
 

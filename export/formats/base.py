@@ -6,14 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from kerasformer.arguments import shown
 from kerasformer.bundle import GpuFinding, Manifest, Signature
-from kerasformer.errors import ExportError, InputError, argument, require
+from kerasformer.errors import ExportError, InputError, require
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import INT8_CACHES, ExportJob, ExportOptions
+from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export_options import ExportOptions
+from kerasformer.options import declared
 from kerasformer.progress import CountProgress
 
 
@@ -51,7 +54,7 @@ class Format:
         """Refuses, before a model is loaded, options that this format does not support.
 
         Args:
-            options: The caller's options.
+            options: The caller's options, checked.
             quantize: Name of the recipe.
 
         Raises:
@@ -61,45 +64,26 @@ class Format:
         """
         for module in self.requires:
             require(module, "export")
-        if not self.profiles and (options.profile is not None or options.opset is not None):
+        for name in options:
+            formats = declared(ExportOptions)[name][1].formats
+            if formats and self.name not in formats:
+                raise InputError(
+                    f"{name} is only for format={' or '.join(map(repr, formats))}. "
+                    f"Received: {name}={shown(options[name])}, format={self.name!r}"  # type: ignore[literal-required]
+                )
+        profile = options.get("profile")
+        if profile not in (None, *self.profiles):
+            raise ExportError(f"Unknown profile. Expected one of {', '.join(self.profiles)}. Received: {profile!r}")
+        for name, stored in (("lora_rank", "adapters"), ("cache_dtype", "caches")):
+            if quantize == "auto" and options.get(name) not in (None, "float32"):
+                raise InputError(
+                    f"quantize='auto' searches for the storage of weights, not of {stored}. "
+                    f"Received: {name}={options.get(name)!r}. Choose a recipe, such as quantize='int8'"
+                )
+        if "lora_targets" in options and "lora_rank" not in options:
             raise InputError(
-                f"profile and opset are only for {argument('format', 'onnx')}. Received: "
-                f"{argument('profile', options.profile)}, {argument('opset', options.opset)}"
-            )
-        if options.profile not in (None, *self.profiles):
-            raise ExportError(
-                f"Unknown profile. Expected one of {', '.join(self.profiles)}. Received: {options.profile!r}"
-            )
-        if options.signatures is not None and not self.static:
-            raise InputError(
-                f"signatures are only for {argument('format', 'tflite')}. Received: "
-                f"{argument('signatures', options.signatures)}, {argument('format', self.name)}"
-            )
-        if options.accelerator is not None and not self.static:
-            raise InputError(
-                f"accelerator is only for {argument('format', 'tflite')}. Received: "
-                f"{argument('accelerator', options.accelerator)}, {argument('format', self.name)}"
-            )
-        if options.lora_rank is not None and quantize == "auto":
-            raise InputError(
-                f"{argument('quantize', 'auto')} searches for the storage of weights, not of adapters. Received: "
-                f"{argument('lora_rank', options.lora_rank)}. Choose a recipe, such as {argument('quantize', 'int8')}"
-            )
-        if options.cache_dtype == INT8_CACHES and quantize == "auto":
-            raise InputError(
-                f"{argument('quantize', 'auto')} searches for the storage of weights, not of caches. Received: "
-                f"{argument('cache_dtype', INT8_CACHES)}. Choose a recipe, such as {argument('quantize', 'int8')}"
-            )
-        if options.lora_targets is not None and options.lora_rank is None:
-            raise InputError(
-                f"lora_targets need the rank of the adapters. Received: "
-                f"{argument('lora_targets', options.lora_targets)} without {argument('lora_rank', ...)}"
-            )
-        if options.encoder_capacity is not None and self.static:
-            raise InputError(
-                f"encoder_capacity is only for {argument('format', 'onnx')} or 'saved-model'; in this format, pass it "
-                f"as the largest of {argument('lengths')}. Received: "
-                f"{argument('encoder_capacity', options.encoder_capacity)}"
+                "lora_targets need the rank of the adapters. "
+                f"Received: lora_targets={options['lora_targets']!r} without lora_rank"
             )
 
     def functions(self, job: ExportJob) -> list[Function]:

@@ -7,20 +7,20 @@ from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.onnx.onnx_format import OnnxFormat
 from kerasformer.export.formats.saved_model.saved_model_format import SavedModelFormat
 from kerasformer.export.formats.tflite.tflite_format import TfliteFormat
+from kerasformer.export_options import ALIASES, FORMATS
 
 _ALL: tuple[Format, ...] = (TfliteFormat(), OnnxFormat(), SavedModelFormat())
 _BY_NAME = {format.name: format for format in _ALL}
 
-FORMATS = tuple(_BY_NAME)
-"""Names of the formats, the default first."""
 
-
-def find_format(name: str) -> Format:
-    """Returns the format with a name.
+def find_format(name: str | None = None) -> Format:
+    """Returns the format with a name, the first one by default.
 
     Raises:
         ExportError: The name is unknown.
     """
+    if name is None:
+        return _ALL[0]
     if name not in _BY_NAME:
-        raise ExportError(f"Unknown format. Expected one of {', '.join(FORMATS)}. Received: {name!r}")
+        raise ExportError(f"Unknown format. Expected one of {', '.join((*FORMATS, *ALIASES))}. Received: {name!r}")
     return _BY_NAME[name]

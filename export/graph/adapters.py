@@ -16,7 +16,7 @@ import numpy as np
 from kerasformer.bundle.interface import Kind, TensorInfo, adapter_input
 from kerasformer.errors import InputError, argument, require
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 
 
 @contextmanager

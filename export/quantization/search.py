@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
-from kerasformer.arguments import check, number, optional
 from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.quantization.recipes import Activations, Recipe
 from kerasformer.export.quantization.sensitivity import cost
@@ -19,17 +18,15 @@ _MEGABYTE = 1e6
 _ADVICE = "Raise max_size or max_latency, lower min_agreement, or use quantization-aware training."
 
 
-_LARGEST = 100_000  # MB: more than any model file, so that a larger limit was meant in bytes
-_SIZE = number(above=0).where(
-    lambda megabytes: megabytes <= _LARGEST, f"a number of MB (1e6 bytes) above 0, up to {_LARGEST:,}"
-)
+LIMITS = ("max_size", "max_latency", "min_agreement")
+"""Names of the limits of a search, which are options of an export."""
 
 
 @dataclass(frozen=True)
 class Auto:
     """Limits for a search that chooses a storage type for each part of the model.
 
-    `quantize="auto"` is short for `Auto()`. Without `max_size` and `max_latency`, the search returns the smallest mix
+    Without `max_size` and `max_latency`, the search returns the smallest mix
     that satisfies `min_agreement`; with either of them, the most faithful mix within the limits.
 
     Attributes:
@@ -47,11 +44,6 @@ class Auto:
     min_agreement: float = MIN_AGREEMENT
     max_size: float | None = None
     max_latency: float | None = None
-
-    def __post_init__(self) -> None:
-        check("min_agreement", self.min_agreement, number(0, 1))
-        check("max_size", self.max_size, optional(_SIZE), advice="For 30,000,000 bytes, pass 30.")
-        check("max_latency", self.max_latency, optional(number(above=0)))
 
     def __str__(self) -> str:
         limits = [f"agreement of at least {self.min_agreement:g}"]

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 from kerasformer.bundle import Manifest
 from kerasformer.errors import ExportError, InputError, argument
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import INT8_CACHES, ExportJob, ExportOptions
+from kerasformer.export.job import ExportJob
+from kerasformer.export_options import INT8_CACHES, ExportOptions
 from kerasformer.tokenization.tokenizer import TARGET_FILE
 
 TOKENIZED = ("input_ids", "attention_mask", "token_type_ids")
@@ -27,7 +26,7 @@ class Target:
     Attributes:
         name: Name for `export(target=…)`.
         summary: Description for `kerasformer export --list-targets`.
-        required_options: Values of `ExportOptions` that this runtime requires, such as `{"format": "tflite"}`.
+        format: Format that it loads; `None` for all.
         attention: Attention features that it supports.
         inputs: Input arrays that it passes to an encoder; `None` if an app passes them.
         reads_tokenizer: Whether it, or the program on the model card, reads `tokenizer.json`.
@@ -39,7 +38,7 @@ class Target:
 
     name: str = ""
     summary: str = "this package, LiteRT, ONNX Runtime"
-    required_options: dict[str, Any] = {}
+    format: str | None = None
     attention: AttentionSupport = AttentionSupport()
     inputs: Sequence[str] | None = None
     reads_tokenizer: bool = False
@@ -48,33 +47,32 @@ class Target:
     rolling_caches: bool = True
     app_files: Sequence[str] = ("tokenizer.json", TARGET_FILE)
 
-    def with_requirements(self, options: ExportOptions) -> ExportOptions:
-        """Returns the options with the values that this runtime requires.
+    def check_options(self, options: ExportOptions, format: str | None) -> str | None:
+        """Refuses options that this runtime does not support, and returns the format that it requires.
+
+        Args:
+            options: The caller's options, checked.
+            format: The caller's format, if any.
 
         Raises:
-            ExportError: The caller passed a different value.
-            InputError: The caller requested signatures that only this package calls.
+            ExportError: The caller passed another format.
+            InputError: The caller requested what only this package passes to a model: adapters, or caches of int8.
         """
-        if self.name and options.lora_rank is not None:
+        if self.name and "lora_rank" in options:
             raise InputError(
-                f"{argument('target', self.name)} passes no adapters to a model. Received: "
-                f"{argument('lora_rank', options.lora_rank)}. Merge the adapter before the export: "
-                "model.load_adapter(…), model.merge_adapter()"
+                f"target={self.name!r} passes no adapters to a model. Received: lora_rank={options['lora_rank']}. "
+                "Merge the adapter before the export: model.load_adapter(…), model.merge_adapter()"
             )
-        if self.name and options.cache_dtype == INT8_CACHES:
+        if self.name and options.get("cache_dtype") == INT8_CACHES:
             raise InputError(
-                f"{argument('target', self.name)} passes caches of float32 to a model. Received: "
-                f"{argument('cache_dtype', INT8_CACHES)}. Remove {argument('cache_dtype')}, or "
-                f"{argument('target')} for a bundle that this package runs"
+                f"target={self.name!r} passes caches of float32 to a model. Received: cache_dtype={INT8_CACHES!r}. "
+                "Remove cache_dtype, or target for a bundle that this package runs"
             )
-        for field in fields(options):
-            received, required = getattr(options, field.name), self.required_options.get(field.name)
-            if received is not None and required is not None and received != required:
-                raise ExportError(
-                    f"{argument('target', self.name)} requires {argument(field.name, required)}. "
-                    f"Received: {argument(field.name, received)}. Remove {argument(field.name)}"
-                )
-        return replace(options, **self.required_options)
+        if self.format not in (None, format or self.format):
+            raise ExportError(
+                f"target={self.name!r} requires format={self.format!r}. Received: format={format!r}. Remove format"
+            )
+        return self.format or format
 
     def check_interface(self, job: ExportJob) -> None:
         """Refuses inputs that this runtime does not pass, and tokenizers that it cannot read.
@@ -163,7 +161,7 @@ def refuse_signatures(target: str, job: ExportJob, *names: str) -> None:
     Args:
         target: Name of the target.
         job: Export options with the signatures.
-        names: Fields of `DecoderSignatures` that the runtime ignores.
+        names: Options that the runtime ignores, of those in `DecoderSignatures`.
 
     Raises:
         ExportError: One of these fields has a value.

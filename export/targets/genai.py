@@ -21,7 +21,7 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.hugging_face_files import end_tokens
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.generation_settings import refuse
 
@@ -61,7 +61,7 @@ class Genai(Target):
     name = "genai"
     app_files = ("tokenizer.json", "tokenizer_config.json")
     summary = "onnxruntime-genai: decoders in Python, C++, C# and Java"
-    required_options = {"format": "onnx"}
+    format = "onnx"
     attention = AttentionSupport(caches_may_differ=False)  # it creates all empty caches with the same shape
 
     def check(self, job: ExportJob, quantize: str) -> None:

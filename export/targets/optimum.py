@@ -17,7 +17,7 @@ from kerasformer.errors import ExportError, argument
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.card.program import text_prefix
 from kerasformer.export.card.quoting import python
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.export.targets.generation_settings import refuse
 from kerasformer.export.targets.model_outputs import embeddings, example, scores
@@ -69,7 +69,7 @@ class Optimum(Target):
         "special_tokens_map.json",
     )
     summary = "optimum: ONNX Runtime behind the classes and pipelines of transformers 4"
-    required_options = {"format": "onnx"}
+    format = "onnx"
     inputs = TOKENIZED
     attention = AttentionSupport(caches_may_differ=False)  # it creates all empty caches with the same shape
 

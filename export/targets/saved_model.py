@@ -18,7 +18,7 @@ class SavedModel(Target):
 
     name = "saved-model"
     summary = "TensorFlow Serving, and any process with TensorFlow"
-    required_options = {"format": "saved-model"}
+    format = "saved-model"
 
     def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""

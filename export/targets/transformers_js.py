@@ -46,7 +46,7 @@ from kerasformer.export.card.quoting import code, javascript
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import sets_token_types
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.export.targets.model_outputs import embeddings, example, scores
 from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
@@ -137,7 +137,7 @@ class TransformersJs(Target):
 
     name = "transformers.js"
     summary = "transformers.js: pipelines in Node and in browsers"
-    required_options = {"format": "onnx"}
+    format = "onnx"
     inputs = TOKENIZED
     reads_tokenizer = True
     app_files = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, Unpack
 
 import keras
 import numpy as np
@@ -21,6 +21,7 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import as_array, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
 from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError, argument
+from kerasformer.export_options import ExportOptions
 from kerasformer.files import local_path, read_json
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
@@ -29,6 +30,7 @@ from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested
+from kerasformer.options import documented
 from kerasformer.publishing import MANIFEST, move_files, staging
 from kerasformer.tasks import FEATURE_EXTRACTION
 from kerasformer.tensor_files import TensorFile, save_tensors
@@ -447,22 +449,23 @@ class PretrainedModel(Adaptable):
         """Raises an `InputError`, except in generative models."""
         return self.generate()
 
+    @documented(ExportOptions)
     def export(  # type: ignore[override]  # `keras.Model.export` supports neither caches nor verification
-        self, destination: str | Path, format: Any = None, quantize: Any = "none", **options: Any
+        self, folder: str | Path, format: str | None = None, quantize: Any = "none", **options: Unpack[ExportOptions]
     ) -> Bundle:
-        """Exports the model to a verified bundle, see `kerasformer.export.export`.
+        """Exports the model as a verified bundle, see `kerasformer.export.export`.
 
         Args:
-            destination: Folder of the bundle.
-            format: `"tflite"` (default), `"onnx"`, `"saved-model"`, or a format object such as `kf.export.Onnx(…)`.
-            quantize: Name of a recipe, or an object such as `kf.export.Auto(…)`.
-            options: Further arguments of `kerasformer.export.export`. Arguments of `keras.Model.export`, such as
+            folder: Folder of the bundle.
+            format: `"litert"` (the default), `"onnx"`, or `"saved_model"` for TensorFlow.
+            quantize: Name of a recipe, such as `"int8"`, or a `kerasformer.export.Recipe`.
+            options: See `kerasformer.export.ExportOptions`. Arguments of `keras.Model.export`, such as
                 `input_signature`, are unsupported.
 
         Returns:
             The bundle.
         """
-        return kerasformer.export.export(self, destination, format, quantize, **options)
+        return kerasformer.export.export(self, folder, format, quantize, **options)
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

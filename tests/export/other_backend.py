@@ -19,8 +19,7 @@ model, folder = ROWS["bert-text-classification"].model(), Path(sys.argv[1])
 folder.mkdir()
 stages = []
 tflite = kf.export.export(
-    model, folder / "tflite", kf.export.TFLite(lengths=(16, 32)), "int8",
-    checks=kf.export.Checks(["Rain.", "No\\nsea"]),
+    model, folder / "tflite", "litert", "int8", lengths=(16, 32), texts=["Rain.", "No\\nsea"],
     progress=lambda stage, done, total: stages.append(stage),
 )
 stages = list(dict.fromkeys(stages))

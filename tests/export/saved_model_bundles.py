@@ -8,15 +8,15 @@ from typing import Any
 from kerasformer.bundle import Manifest, Signature, checksums
 from kerasformer.export.formats.saved_model.convert import write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
-from kerasformer.export.options import ExportOptions, resolve_options
+from kerasformer.export.job import resolve_options
 
 
 def write(folder: Path, model: Any, capacity: int | None = None, length: int | None = None) -> Manifest:
     """Writes a model to a folder; `length` is the length of the longest text that an encoder-decoder reads."""
     longest = length if model.is_encoder_decoder and not model.max_length else None
-    job = resolve_options(
-        model, ExportOptions("saved-model", capacity=capacity, encoder_capacity=longest), (), static=False
-    )
+    sizes = {"capacity": capacity, "encoder_capacity": longest}
+    options = {name: size for name, size in sizes.items() if size is not None}
+    job = resolve_options(model, options, "saved-model", (), static=False)
     functions = saved_model_functions(job)
     write_saved_model(functions, model.variables, folder)
     signatures = {

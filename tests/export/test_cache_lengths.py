@@ -11,7 +11,7 @@ import pytest
 
 from kerasformer import bundle, zoo
 from kerasformer.decoding import GenerationConfig, generate
-from kerasformer.export import DecoderSignatures, TFLite, export, verify
+from kerasformer.export import export, verify
 from kerasformer.export.formats.tflite import signatures
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.quantization import recipes
@@ -46,12 +46,11 @@ def exported(request: Any, tmp_path_factory: Any) -> Any:
     model = zoo.build(name, **SIZES[name])
     lengths = [4, READ] if model.is_encoder_decoder else None
     # The second length equals the capacity, for which there is the plain step.
-    steps = DecoderSignatures(cache_lengths=(CACHE_LENGTH, CAPACITY), rows=ROWS)
-    format = TFLite(capacity=CAPACITY, lengths=lengths, signatures=steps)
+    sizes = {"capacity": CAPACITY, "lengths": lengths, "cache_lengths": (CACHE_LENGTH, CAPACITY), "batch_sizes": ROWS}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recipes, "MIN_QUANTIZED", 64)
         folder = tmp_path_factory.mktemp("cache_lengths") / name
-        return model, export(model, folder, format, loose(recipe))
+        return model, export(model, folder, "litert", loose(recipe), **sizes)
 
 
 def loose(name: str) -> Recipe:
@@ -237,7 +236,7 @@ def test_beams_are_those_of_single_steps(exported: Any) -> None:
 
 def test_plain_steps_double_their_cache_lengths_by_default():
     def names(doubled):
-        return {step.name for step in signatures._steps(DecoderSignatures().sizes, 2048, 2048, doubled)}
+        return {step.name for step in signatures._steps(signatures.DecoderSignatures().sizes, 2048, 2048, doubled)}
 
     assert names(True) - names(False) == {"decode_512", "decode_1024"}
     assert {"decode_128", "decode_256", "decode"} < names(False)

@@ -32,7 +32,7 @@ from kerasformer.export import child_process as child
 from kerasformer.export import reference_texts as texts
 from kerasformer.export.formats.onnx import rounding as onnx_rounding
 from kerasformer.export.formats.tflite import storage as tflite_storage
-from kerasformer.export.options import cache_capacity
+from kerasformer.export.job import cache_capacity
 from kerasformer.fidelity.comparison import compare
 from kerasformer.fidelity.verification import verify
 from kerasformer.runtime import ENGINES, open_engine

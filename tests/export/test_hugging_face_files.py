@@ -17,7 +17,7 @@ from kerasformer.bundle import TensorInfo
 from kerasformer.export.formats.onnx.onnx_format import OnnxFormat
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
-from kerasformer.export.options import ExportOptions, resolve_options
+from kerasformer.export.job import resolve_options
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 
@@ -85,7 +85,7 @@ TOKENIZERS = {
 
 def written(folder: Path, model: Any, task: str | None = None, extra_entries: Any = None) -> dict[str, Any]:
     """Writes the files and returns their content."""
-    job = resolve_options(model, ExportOptions("onnx", task), ("ort",), static=False)
+    job = resolve_options(model, {} if task is None else {"task": task}, "onnx", ("ort",), static=False)
     write_tokenizer(job, folder)
     write_config(job, folder, extra_entries or {})
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}

@@ -13,7 +13,7 @@ from kerasformer import layers
 from kerasformer.bundle.interface import growing_caches
 from kerasformer.decoding import Step
 from kerasformer.errors import BundleError, InputError
-from kerasformer.export import Onnx, export
+from kerasformer.export import export
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.layers import CacheScales, GrowingCache
 from kerasformer.runtime.onnx import OnnxStep
@@ -124,7 +124,7 @@ def test_refusals(arguments: dict[str, Any], message: str, tmp_path: Any) -> Non
 @pytest.mark.grid
 def test_an_export_with_calibration_texts(tmp_path: Any) -> None:
     made = export(
-        "story-gpt2", tmp_path / "out", Onnx(cache_dtype="int8"), calibration=["The old man looked at the sea."]
+        "story-gpt2", tmp_path / "out", "onnx", cache_dtype="int8", calibration=["The old man looked at the sea."]
     )
     assert made.manifest.cache_dtype == "int8" and made.manifest.fidelity["agreement"] > 0.98
     card = (tmp_path / "out" / "README.md").read_text()

@@ -12,7 +12,7 @@ from kerasformer.export import export
 from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.formats.tflite.signatures import tflite_functions
-from kerasformer.export.options import ExportOptions, resolve_options
+from kerasformer.export.job import resolve_options
 from kerasformer.export.quantization import recipes
 from kerasformer.models import weight_table
 from tests.export import onnx_bundles, tflite_bundles
@@ -84,7 +84,5 @@ def test_weights_are_released_before_files_are_written_unless_the_caller_passed_
 def test_a_checkpoint_keeps_its_bits_where_they_are_converted_as_they_are_written(format, checkpoint, monkeypatch):
     monkeypatch.setattr(weight_table, "_LARGE_MATRIX", 0)
     kind = find_format(format)
-    job = resolve_options(
-        checkpoint, ExportOptions(format=format), kind.profiles, kind.static, keeps_dtype=kind.streams_weights
-    )
+    job = resolve_options(checkpoint, {}, format, kind.profiles, kind.static, keeps_dtype=kind.streams_weights)
     assert job.model.backbone.tokens.embeddings.dtype == ("float32" if format == "saved-model" else "bfloat16")

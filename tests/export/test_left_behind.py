@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.export import DecoderSignatures
 from kerasformer.layers.activations import _ACTIVATIONS
 from tests.export.text_models import ROWS
 
 pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the graphs are TensorFlow's")
 
 TEXT = "The rain falls on the town."
-FEW = DecoderSignatures(prefill_lengths=(8,), cache_lengths=(), rows=(), verify_lengths=())
+FEW = {"prefill_lengths": (8,), "cache_lengths": (), "batch_sizes": (), "verify_lengths": ()}
 
 
 def _graphs() -> dict[int, Any]:
@@ -61,7 +60,7 @@ def _exported(format: str, **options: Any) -> Callable[[Any, Path], None]:
     [
         pytest.param("llama-text-generation", _generate, id="generate"),
         pytest.param("llama-text-generation", _train, id="train"),
-        pytest.param("llama-text-generation", _exported("tflite", signatures=FEW), id="tflite"),
+        pytest.param("llama-text-generation", _exported("tflite", **FEW), id="tflite"),
         pytest.param("llama-text-generation", _exported("onnx"), id="onnx"),
         pytest.param("llama-text-generation", _exported("saved-model"), id="saved-model"),
         pytest.param("marian-text2text-generation", _generate, id="encoder-decoder"),

@@ -1,33 +1,29 @@
-"""Options of an export as values and as keywords, and refusals of options that would be ignored."""
+"""Options of an export: what help shows, what a child process receives, and refusals of options without effect."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
+import inspect
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.cli import app
-from kerasformer.cli.command import options_of
 from kerasformer.errors import ExportError, InputError
-from kerasformer.export import Auto, Calibrated, Checks, DecoderSignatures, Onnx, SavedModel, TFLite, child_process
-from kerasformer.export.formats.registry import FORMATS, find_format
-from kerasformer.export.formats.tflite.signatures import tflite_functions
-from kerasformer.export.options import (
-    KEYWORDS,
-    ExportOptions,
-    check_keywords,
-    chosen_checks,
-    chosen_format,
-    chosen_quantization,
-    resolve_options,
-)
-from kerasformer.export.quantization.recipes import RECIPES
+from kerasformer.export import api, child_process
+from kerasformer.export.formats.registry import find_format
+from kerasformer.export.formats.tflite.signatures import DecoderSignatures, tflite_functions
+from kerasformer.export.job import resolve_options
 from kerasformer.export.targets import TARGETS
+from kerasformer.export_options import ALIASES, FORMATS, ExportOptions
+from kerasformer.options import checked, declared
 
-SIGNATURES = DecoderSignatures(prefill_lengths=[32, 16, 16], rows=())
+PREFILL = {"prefill_lengths": (32, 16, 16), "batch_sizes": ()}
 SIZES = {
     "bert": {"vocab_size": 30, "hidden_dim": 12, "num_layers": 1, "num_heads": 3, "max_length": 64},
     "gpt2": {"vocab_size": 30, "hidden_dim": 12, "num_layers": 1, "num_heads": 3, "max_length": 64},
@@ -40,62 +36,52 @@ def models() -> dict[str, Any]:
     return {name: zoo.build(name, **sizes) for name, sizes in SIZES.items()}
 
 
-# Values and keywords.
+# Declarations.
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        TFLite([16, 32], 64, "in-graph", SIGNATURES, 4, ["c_attn"], cache_dtype="int8", accelerator="gpu"),
-        Onnx("portable", 21, 64, 32, lora_rank=4, lora_targets=".*c_attn", cache_dtype="int8"),
-        SavedModel(tokenizer="in-graph", capacity=64, encoder_capacity=32),
-    ],
-    ids=lambda value: value.name,
-)
-def test_keywords_are_the_fields_of_a_format(value):
-    keywords = {name: getattr(value, name) for name in (field.name for field in fields(value))}
-    assert None not in keywords.values()
-    assert chosen_format(value.name, "a-task", check_keywords(keywords)) == chosen_format(value, "a-task", {})
-    assert chosen_format(value.name, None, {}) == chosen_format(type(value)(), None, {})
-    assert value.name in FORMATS
+@pytest.mark.parametrize("function", [kf.export.export, zoo.PretrainedModel.export])
+def test_help_shows_every_option(function):
+    parameters = inspect.signature(function).parameters
+    for name, (_, option) in declared(ExportOptions).items():
+        assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert f"    {name}: {option.help[:40]}" in inspect.getdoc(function)
 
 
-def test_keywords_are_the_fields_of_checks_and_of_recipes():
-    assert chosen_checks(None, {"texts": ["a"], "labels": ["b"]}) == chosen_checks(Checks(["a"], ["b"]), {})
-    assert chosen_checks(None, {}) == Checks()
-    limits = {"max_size": 3, "max_latency": 2.5, "min_agreement": 0.9}
-    assert (
-        chosen_quantization("auto", limits) == chosen_quantization(Auto(0.9, 3, 2.5), {}) == (Auto(0.9, 3, 2.5), None)
-    )
-    assert chosen_quantization("auto", {}) == (Auto(), None)
-    assert chosen_quantization("int8_static", {"calibration": ["a"]}) == chosen_quantization(Calibrated(["a"]), {})
-    recipe = RECIPES["int8"]
-    assert chosen_quantization(Calibrated(["a"], recipe), {}) == (recipe, ["a"])
+def test_the_command_line_has_fifteen_options_and_names_the_others():
+    command = typer.main.get_command(app).commands["export"]
+    options = {parameter.name: parameter for parameter in command.params if parameter.param_type_name == "option"}
+    assert len(options) <= 15
+    for name in set(declared(ExportOptions)) - set(options):
+        assert name in options["set_"].help
 
 
-def test_the_command_line_has_an_option_for_each_keyword():
-    import typer
+@pytest.mark.parametrize("alias", ALIASES)
+def test_formats_have_the_names_of_keras(alias, tmp_path):
+    assert FORMATS[0] == ALIASES["litert"] and find_format().name == FORMATS[0]
+    with pytest.raises(InputError, match=f"opset is only for format='onnx'.*format='{ALIASES[alias]}'"):
+        kf.export.export("sentiment-bert", tmp_path / "out", alias, opset=17)
 
-    options = options_of(typer.main.get_command(app).commands["export"])
-    sizes = set(asdict(DecoderSignatures()))
-    assert set(KEYWORDS) - {"signatures", "labels"} | sizes <= set(options)
 
+def test_a_child_process_gets_every_option(tmp_path, monkeypatch):
+    requests = []
 
-def test_a_child_process_gets_every_option():
-    command = ExportOptions("tflite", "a-task", 64, None, (16, 32), signatures=SIGNATURES)
-    assert list(child_process._arguments({"fallback": True, "overwrite": False})) == ["--fallback"]
-    flags = list(child_process._arguments(child_process._option_flags(command)))
-    given = [f"{flag}={value}" for flag, value in zip(flags[::2], flags[1::2], strict=True)]
-    assert given == [
-        "--format=tflite",
-        "--task=a-task",
-        "--capacity=64",
-        "--lengths=16",
-        "--lengths=32",
-        "--prefill-lengths=16",
-        "--prefill-lengths=32",
-        "--rows=0",
-    ]
+    def run(command, *others):
+        requests.append(json.loads(Path(command[-1]).read_text()))
+        for name in ("texts", "calibration"):
+            requests.append(Path(requests[0]["options"][name]).read_text())
+        return 0, ""
+
+    monkeypatch.setattr(child_process, "_run", run)
+    monkeypatch.setattr(api, "Bundle", Path)  # the child process wrote no bundle
+    monkeypatch.setattr(api.keras.backend, "backend", lambda: "jax")
+    given = {"max_size": 5, "min_agreement": 0.9, "lengths": (16, 32), "fallback": True, "overwrite": True}
+    texts = {"texts": ["one", "two"], "labels": ["a", "b"], "calibration": ["one\ntwo", "three"]}
+    api.export("sentiment-bert", tmp_path / "out", "litert", "auto", **given, **texts, progress=False)
+    request, examples, calibration = requests
+    assert (request["source"], request["format"], request["quantize"]) == ("sentiment-bert", "tflite", "auto")
+    assert {name: request["options"][name] for name in given} == {**given, "lengths": [16, 32]}
+    assert [json.loads(line)["label"] for line in examples.splitlines()] == ["a", "b"]
+    assert calibration == "one two\nthree"
 
 
 # Refusals before a model is loaded.
@@ -104,68 +90,47 @@ def test_a_child_process_gets_every_option():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"window": 3}, "Unknown option of an export. Expected one of capacity, .* Received: window"),
+        ({"window": 3}, "Unknown option of an export. Expected one of target, .* Received: window"),
         ({"length": [16]}, "Received: length. Did you mean lengths?"),
-        (
-            {"format": TFLite(), "capacity": 64},
-            r"not both.*format=TFLite\(.*and capacity=64. Pass all of them in TFLite",
-        ),
-        ({"checks": Checks(), "texts": ["a"]}, r"not both.*checks=Checks\(.*texts=\['a'\]"),
-        ({"quantize": Auto(), "max_size": 3}, r"not both.*quantize=Auto\(.*max_size=3"),
-        ({"quantize": Calibrated(), "calibration": ["a"]}, r"not both.*calibration=\['a'\]"),
-        (
-            {"quantize": "int8", "min_agreement": 0.9},
-            "are only for quantize='auto'. Received: min_agreement=0.9 for quantiz",
-        ),
-        ({"quantize": Calibrated(), "max_size": 3}, "Received: max_size=3 for quantize='int8_static'"),
-        ({"quantize": Calibrated(["a"], "fp16")}, "recipes that round activations"),
-        ({"format": 3}, "format must be a string or a value such as TFLite"),
-        ({"checks": ["a"]}, r"checks must be Checks\(…\), or None"),
-        ({"signatures": (8,)}, r"signatures must be DecoderSignatures\(…\), or None"),
-        ({"format": "onnx", "signatures": SIGNATURES}, "signatures are only for format='tflite'.*format='onnx'"),
-        ({"format": "saved-model", "signatures": SIGNATURES}, "signatures are only for format='tflite'"),
+        ({"quantize": "int8", "min_agreement": 0.9}, "are only for quantize='auto'. Received: min_agreement=0.9 for q"),
+        ({"quantize": "fp16", "calibration": ["a"]}, "recipes that round activations"),
+        ({"format": 3}, "format must be a string"),
+        ({"format": "onnx", "batch_sizes": [2]}, r"batch_sizes is only for format='tflite'.*\(2,\), format='onnx'"),
+        ({"format": "saved-model", "lora_rank": 2}, "target='saved-model' passes no adapters"),
         ({"format": "tflite", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx' or 'saved-model'"),
         ({"target": "mediapipe", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx'"),
+        ({"target": "mediapipe", "format": "onnx"}, "requires format='tflite'. Received: format='onnx'"),
+        ({"labels": ["a"]}, "labels must come with a list of texts"),
+        ({"texts": ["a"], "labels": "a"}, "labels must be a list"),
+        ({"lengths": [0]}, "lengths must be a non-empty list"),
+        ({"capacity": "64"}, "capacity must be an integer"),
+        ({"format": "onnx", "opset": "17"}, "opset must be an integer"),
+        ({"format": "onnx", "profile": 3}, "profile must be a string"),
+        ({"format": "onnx", "profile": "fast"}, "Unknown profile. Expected one of ort, portable. Received: 'fast'"),
+        ({"encoder_capacity": 0}, "encoder_capacity must be an integer from 1"),
+        ({"quantize": "auto", "min_agreement": 2}, "min_agreement must be a number from 0 to 1"),
+        ({"prefill_lengths": ()}, "prefill_lengths must be a non-empty list"),
+        ({"batch_sizes": [1]}, "batch_sizes must be a list, each item an integer of at least 2"),
+        ({"verify_lengths": 8}, "verify_lengths must be a list"),
+        ({"cache_lengths": ["128"]}, "cache_lengths must be a list"),
+        ({"quantize": "auto", "lora_rank": 2}, "not of adapters. Received: lora_rank=2"),
+        ({"lora_targets": "q_proj"}, "lora_targets need the rank of the adapters"),
     ],
     ids=str,
 )
 def test_options_that_contradict_each_other_or_the_format(options, message, tmp_path):
-    with pytest.raises(InputError, match=message):
+    with pytest.raises((InputError, ExportError), match=message):
         kf.export.export("sentiment-bert", tmp_path / "out", **options)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: TFLite(lengths=[0]), "lengths must be a non-empty list"),
-        (lambda: TFLite(capacity="64"), "capacity must be an integer"),
-        (lambda: TFLite(signatures=[8]), "signatures must be DecoderSignatures"),
-        (lambda: Onnx(opset="17"), "opset must be an integer"),
-        (lambda: Onnx(profile=3), "profile must be a string"),
-        (lambda: SavedModel(encoder_capacity=0), "encoder_capacity must be an integer from 1"),
-        (lambda: Checks(labels=["a"]), "labels must come with texts"),
-        (lambda: Checks(["a"], labels="a"), "labels must be a list"),
-        (lambda: Auto(min_agreement=2), "min_agreement must be a number from 0 to 1"),
-        (lambda: DecoderSignatures(prefill_lengths=()), "prefill_lengths must be a non-empty list"),
-        (lambda: DecoderSignatures(rows=[1]), "rows must be a list, each item an integer of at least 2"),
-        (lambda: DecoderSignatures(verify_lengths=8), "verify_lengths must be a list"),
-        (lambda: DecoderSignatures(cache_lengths=["128"]), "cache_lengths must be a list"),
-    ],
-)
-def test_invalid_values(make, message):
-    with pytest.raises(InputError, match=message):
-        make()
 
 
 # Refusals of options that a model ignores.
 
 
 def settled(models, name: str, format: str, **options: Any) -> Any:
-    kind = find_format(format)
-    options = ExportOptions(format, **options)
-    kind.check(options, "none")
-    return resolve_options(models[name], options, kind.profiles, kind.static)
+    chosen, options = find_format(format), checked(ExportOptions, options, "an export")
+    chosen.check(options, "none")
+    return resolve_options(models[name], options, format, chosen.profiles, chosen.static)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +145,7 @@ def settled(models, name: str, format: str, **options: Any) -> Any:
         ),
         ("bert", "saved-model", {"lengths": [16]}, "lengths are only for format='tflite'"),
         ("bert", "onnx", {"encoder_capacity": 16}, "encoder_capacity is only for encoder-decoders"),
-        ("bert", "tflite", {"signatures": SIGNATURES}, "signatures are only for models that generate"),
+        ("bert", "tflite", PREFILL, "prefill_lengths are only for models that generate"),
         (
             "gpt2",
             "tflite",
@@ -190,17 +155,17 @@ def settled(models, name: str, format: str, **options: Any) -> Any:
         ("gpt2", "onnx", {"lengths": [16]}, "lengths are only for encoders"),
         ("gpt2", "saved-model", {"encoder_capacity": 16}, "encoder_capacity is only for encoder-decoders"),
         ("t5", "onnx", {"encoder_capacity": 16, "lengths": [16]}, "exclude each other"),
-        ("t5", "tflite", {"signatures": SIGNATURES}, "prefill_lengths are only for decoders"),
+        ("t5", "tflite", PREFILL, "prefill_lengths are only for decoders"),
         (
             "gpt2",
             "tflite",
-            {"capacity": 24, "signatures": SIGNATURES},
+            {"capacity": 24, **PREFILL},
             r"prefill_lengths must be at most 24, the capacity of the cache. Received: prefill_lengths=\[32\]",
         ),
         (
             "t5",
             "tflite",
-            {"capacity": 6, "signatures": DecoderSignatures(verify_lengths=[4, 8])},
+            {"capacity": 6, "verify_lengths": [4, 8]},
             r"verify_lengths=\[8",
         ),
     ],
@@ -213,15 +178,20 @@ def test_options_that_the_model_would_ignore(name, format, options, message, mod
 
 @pytest.mark.parametrize(
     ("target", "field"),
-    [("litert-lm", "cache_lengths"), ("litert-lm", "rows"), ("litert-web", "rows"), ("litert-web", "verify_lengths")],
+    [
+        ("litert-lm", "cache_lengths"),
+        ("litert-lm", "batch_sizes"),
+        ("litert-web", "batch_sizes"),
+        ("litert-web", "verify_lengths"),
+    ],
 )
 def test_signatures_that_a_runtime_never_calls(target, field, models):
-    job = settled(models, "gpt2", "tflite", signatures=DecoderSignatures(**{field: [4]}))
+    job = settled(models, "gpt2", "tflite", **{field: [4]})
     with pytest.raises(
         ExportError, match=f"target='{target}' does not call these.*Received: {field}=.4.. Remove {field}"
     ):
         kf.export.targets.base.refuse_signatures(target, job, field)
-    job = settled(models, "gpt2", "tflite", signatures=DecoderSignatures(**{field: []}))
+    job = settled(models, "gpt2", "tflite", **{field: []})
     if target == "litert-web":
         TARGETS[target].check(job, "none")
 
@@ -239,15 +209,15 @@ def test_the_encoder_of_an_encoder_decoder_has_its_length(models):
     ("signatures", "capacity", "names"),
     [
         (DecoderSignatures(), 64, ["prefill_8", "prefill_64", "verify_4", "verify_8", "decode_rows_8", "decode"]),
-        (DecoderSignatures([16], [], [], []), 64, ["prefill_16", "decode"]),
+        (DecoderSignatures((16,), (), (), ()), 64, ["prefill_16", "decode"]),
         (
-            DecoderSignatures([4, 12], [16], [2, 3], [5]),
+            DecoderSignatures((4, 12), (16,), (2, 3), (5,)),
             64,
             ["short_prefill_4_16", "prefill_4", "short_prefill_12_16", "prefill_12", "verify_5_16", "verify_5"]
             + ["decode_rows_2_16", "decode_rows_3_16", "decode_16", "decode"],
         ),
         (
-            DecoderSignatures([8], [16, 64], [2], []),
+            DecoderSignatures((8,), (16, 64), (2,), ()),
             64,
             ["short_prefill_8_16", "prefill_8", "decode_rows_2_16", "decode_rows_2", "decode_16", "decode"],
         ),
@@ -262,13 +232,14 @@ def test_a_decoder_has_the_requested_signatures(signatures, capacity, names, mod
 def test_only_runtimes_that_know_them_get_caches_shorter_than_the_text(target, lengths, models, monkeypatch):
     for layer in models["gpt2"].backbone.decoder.layers:
         monkeypatch.setattr(layer.attention, "spec", replace(layer.attention.spec, window=10))
-    kind, runtime = find_format("tflite"), TARGETS[target]
-    options = ExportOptions("tflite", capacity=64, signatures=DecoderSignatures([8], [], [], []))
-    job = resolve_options(models["gpt2"], options, kind.profiles, kind.static, runtime.lengths, runtime.rolling_caches)
-    functions = runtime.functions(job, kind.functions(job))
+    tflite, runtime = find_format("tflite"), TARGETS[target]
+    options = {"capacity": 64, "prefill_lengths": (8,), "cache_lengths": (), "batch_sizes": (), "verify_lengths": ()}
+    lengths_of_texts = (runtime.lengths, runtime.rolling_caches)
+    job = resolve_options(models["gpt2"], options, "tflite", tflite.profiles, tflite.static, *lengths_of_texts)
+    functions = runtime.functions(job, tflite.functions(job))
     assert {info.shape[2] for f in functions for name, info in f.inputs.items() if name.startswith("kv_")} == lengths
 
 
 def test_the_capacity_is_a_multiple_of_the_longest_prefill(models):
-    job = settled(models, "gpt2", "tflite", signatures=DecoderSignatures(prefill_lengths=[24]))
+    job = settled(models, "gpt2", "tflite", prefill_lengths=[24])
     assert job.capacity == 48

@@ -23,7 +23,7 @@ pytest.importorskip("ai_edge_litert")
 
 CAPACITY, PROMPTS, END = 96, (41, 17, 30), 88
 WIDTH, MARGIN = max(PROMPTS), 16
-SIGNATURES = DecoderSignatures([MARGIN], cache_lengths=[48, CAPACITY], rows=[2], verify_lengths=[4])
+SIGNATURES = DecoderSignatures((MARGIN,), cache_lengths=(48, CAPACITY), batch_sizes=(2,), verify_lengths=(4,))
 LAYERS: dict[str, tuple[tuple[dict[str, Any], ...], bool]] = {
     "windows": (({**LLAMA, "window": 3}, {**LLAMA, "window": 5}), False),
     "windows and whole texts": (({**LLAMA, "window": 4}, LLAMA, {**GROUPS, "window": 4, "softcap": 1.5}), False),
@@ -174,7 +174,7 @@ def test_beams_are_those_over_whole_caches(subject: Subject) -> None:
 
 def test_int8_answers_as_over_whole_caches(tmp_path: Path) -> None:
     ids, mask = texts(END)
-    answers, few = [], replace(SIGNATURES, cache_lengths=[], rows=[])
+    answers, few = [], replace(SIGNATURES, cache_lengths=(), batch_sizes=())
     for rolling in (True, False):
         step = litert_step(tmp_path / str(rolling), "windows and whole texts", few, "int8", rolling)
         logits, state = [], step.start(ids[:, :WIDTH], mask[:, :WIDTH])

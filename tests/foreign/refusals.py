@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.registry import FORMATS, find_format
-from kerasformer.export.options import ExportOptions, resolve_options
+from kerasformer.export.formats.registry import find_format
+from kerasformer.export.job import resolve_options
 from kerasformer.export.targets import TARGETS
 from tests.export.text_models import shared_model
 from tests.export.ticks import ALL
@@ -27,12 +27,11 @@ def try_to_export(target: str, name: str, functions: bool = True) -> None:
         ExportError: the target refuses the model.
     """
     runtime = TARGETS[target]
-    options = runtime.with_requirements(ExportOptions())
-    kind = find_format(options.format or FORMATS[0])
-    kind.check(options, "none")
-    job = resolve_options(shared_model(name), options, kind.profiles, kind.static, runtime.lengths)
+    format = find_format(runtime.format)
+    format.check({}, "none")
+    job = resolve_options(shared_model(name), {}, format.name, format.profiles, format.static, runtime.lengths)
     runtime.check(job, "none")
-    if functions and not runtime.functions(job, kind.functions(job)):
+    if functions and not runtime.functions(job, format.functions(job)):
         raise AssertionError(f"{target} has no function of {name}")
 
 

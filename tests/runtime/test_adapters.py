@@ -11,7 +11,6 @@ import kerasformer as kf
 from kerasformer import bundle, zoo
 from kerasformer.adapters import read_adapter
 from kerasformer.errors import CheckpointError, InputError
-from kerasformer.export import DecoderSignatures, TFLite
 from kerasformer.layers import Dense
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.runtime import open_engine
@@ -22,7 +21,7 @@ CASES = {
     "llama": ({**SMALL, "intermediate_dim": 40}, ["q_proj", "v_proj", "down_proj"]),
     "gpt_neox": (SMALL, ["query_key_value"]),
 }
-FEW = DecoderSignatures(prefill_lengths=(8,), cache_lengths=(), rows=(2,), verify_lengths=(4,))
+FEW = {"prefill_lengths": (8,), "cache_lengths": (), "batch_sizes": (2,), "verify_lengths": (4,)}
 TOLERANCE = 1e-5
 
 
@@ -69,11 +68,8 @@ def generated(engine, ids, count=6):
 )
 def test_swapped_adapters_answer_as_merged_weights(model_type, form, tmp_path):
     model, targets = adapted(model_type, tmp_path)
-    options = {"lora_rank": 4, "lora_targets": targets}
-    model.export(
-        tmp_path / "bundle", TFLite(capacity=32, signatures=FEW, **options) if form == "tflite" else form,
-        **({} if form == "tflite" else options),
-    )  # fmt: skip
+    sizes = {"capacity": 32, **FEW} if form == "tflite" else {}
+    model.export(tmp_path / "bundle", form, lora_rank=4, lora_targets=targets, **sizes)
     assert model.adapter is None, "the model is as before"
     engine = opened(tmp_path / "bundle")
     ids = np.random.default_rng(2).integers(3, 97, (2, 13)).astype("int32")

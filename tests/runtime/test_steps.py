@@ -60,7 +60,7 @@ def litert_step(quantize: str, caches: str = "float32") -> Callable[[str], Step]
     def write(model_type: str, folder: Path) -> Manifest:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(recipes, "MIN_QUANTIZED", 64)
-            steps = tflite_signatures.DecoderSignatures(cache_lengths=WINDOWS, rows=(2,))
+            steps = tflite_signatures.DecoderSignatures(cache_lengths=WINDOWS, batch_sizes=(2,))
             of_layers = scales(model_type) if caches == "int8" else None
             functions = tflite_signatures.tflite_functions(
                 model(model_type), CAPACITY, READ, (READ,), steps, scales=of_layers

@@ -59,8 +59,8 @@ def test_the_classifier_knows_praise_from_blame(sentiment, sentences):
 def test_in_8_bits_the_labels_stay(format, sentiment, sentences, tmp_path):
     texts, expected = sentences
     keras_labels = labels(kf.pipeline("text-classification", sentiment), texts)
-    kind = kf.export.TFLite(lengths=(32, 128)) if format == "tflite" else format
-    folder = kf.export.export(sentiment, tmp_path / "bundle", kind, "int8")
+    lengths = (32, 128) if format == "tflite" else None
+    folder = kf.export.export(sentiment, tmp_path / "bundle", format, "int8", lengths=lengths)
     received = labels(kf.pipeline("text-classification", folder), texts)
     assert (received == keras_labels).mean() >= 0.98
     lost = int((keras_labels == expected).sum()) - int((received == expected).sum())

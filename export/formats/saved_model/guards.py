@@ -9,7 +9,7 @@ from typing import Any
 from kerasformer.bundle.interface import ATTENTION_MASK, ENCODER_MASK, INPUT_IDS, TOKENS, static_caches
 from kerasformer.errors import require
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 
 Tensors = dict[str, Any]
 

@@ -12,9 +12,10 @@ from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.saved_model.convert import check_texts, write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import ExportJob, ExportOptions
+from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export_options import ExportOptions
 from kerasformer.progress import CountProgress
 
 

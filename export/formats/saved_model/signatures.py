@@ -37,7 +37,7 @@ from kerasformer.export.formats.saved_model.guards import guarded, guarded_gener
 from kerasformer.export.formats.saved_model.loops import InitialState, Loop
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.export.graph.tracing import shared
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.layers import FixedCache, GrowingCache, Visibility
 
 _BATCH, _LENGTH, _PAST, _TOTAL, _ENCODED = (

@@ -10,12 +10,11 @@ they hold that many slots.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from keras import ops
 
-from kerasformer.arguments import check, integer, optional, sequence
 from kerasformer.bundle import TensorInfo
 from kerasformer.bundle.interface import (
     ATTENTION_MASK,
@@ -31,7 +30,7 @@ from kerasformer.bundle.interface import (
     step_name,
 )
 from kerasformer.decoding.protocols import MIN_REWIND
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import CacheScales, FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
@@ -42,7 +41,7 @@ PREFILL_LENGTHS = (8, 64)
 # Attention to the first few hundred slots is much faster than to a cache of a thousand.
 DECODE_CACHE_LENGTHS = (128, 256)
 # A step of several rows reads every weight once, which pays as long as weights outweigh the caches.
-DECODE_ROWS = (8,)
+BATCH_SIZES = (8,)
 # A verify step reads several tokens of one text, all except the first of them guesses, for little more than the time of
 # a plain step.
 VERIFY_LENGTHS = (4, 8)
@@ -53,35 +52,35 @@ class DecoderSignatures:
     """Signatures of a decoder in a TFLite file: the numbers of tokens, texts and cache slots of a call.
 
     More signatures make generation faster in more situations. Each costs load time and memory; all share one set of
-    weights. The signature `decode`, which reads one token of one text with the whole cache, always exists.
+    weights. The signature `decode`, which reads one token of one text with the whole cache, always exists. The
+    attributes are options of an export (`kerasformer.export_options`), ascending; `None` stands for the default, of
+    which lengths beyond the cache are omitted. An empty sequence omits the signatures.
 
     Attributes:
-        prefill_lengths: Numbers of tokens of a prompt that one call reads, for a decoder-only model; (8, 64) by
-            default. The last call of a prompt may contain padding, so that a layer with a sliding window needs a longer
-            cache for a longer prefill: 575 slots for a window of 512 tokens and a prefill of 64.
-        cache_lengths: Numbers of cache slots that a step or a prefill attends to while the text is no longer than that,
-            which is faster than the whole cache. A length of the capacity or more means all of it. By default
-            (128, 256), and for a step with one token of one text also 512, 1,024 and so on, below the capacity.
-        rows: Numbers of texts that one step continues, at least 2; (8,) by default. Such steps exist for all cache
-            lengths, and for the whole cache if it is among them or if there are none.
-        verify_lengths: Numbers of tokens of one text that one step reads to check guessed tokens, at least 2; (4, 8)
-            by default.
-
-    An empty sequence omits the signatures. Defaults that are longer than the cache are omitted, too.
-
-    Raises:
-        InputError: A value is not a sequence of valid numbers.
+        prefill_lengths: Numbers of tokens of a prompt that one call reads, for a decoder-only model. The last call of a
+            prompt may contain padding, so that a layer with a sliding window needs a longer cache for a longer prefill:
+            575 slots for a window of 512 tokens and a prefill of 64.
+        cache_lengths: Numbers of cache slots that a step or a prefill attends to while the text is no longer than that.
+            A length of the capacity or more means all of it.
+        batch_sizes: Numbers of texts that one step continues. Such steps exist for all cache lengths, and for the whole
+            cache if it is among them or if there are none.
+        verify_lengths: Numbers of tokens of one text that one step reads to check guessed tokens.
     """
 
-    prefill_lengths: Sequence[int] | None = None
-    cache_lengths: Sequence[int] | None = None
-    rows: Sequence[int] | None = None
-    verify_lengths: Sequence[int] | None = None
+    prefill_lengths: tuple[int, ...] | None = None
+    cache_lengths: tuple[int, ...] | None = None
+    batch_sizes: tuple[int, ...] | None = None
+    verify_lengths: tuple[int, ...] | None = None
 
-    def __post_init__(self) -> None:
-        for name, kind in _SIZES.items():
-            value = check(name, getattr(self, name), optional(kind))
-            object.__setattr__(self, name, None if value is None else tuple(sorted(set(value))))
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Returns the names of the options of an export that determine the signatures."""
+        return tuple(field.name for field in fields(cls))
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any]) -> DecoderSignatures:
+        """Returns the signatures that the options of an export ask for."""
+        return cls(**{name: tuple(sorted(set(options[name]))) for name in cls.names() if name in options})
 
     @property
     def sizes(self) -> dict[str, tuple[int, ...]]:
@@ -101,21 +100,14 @@ class DecoderSignatures:
         for name in ("prefill_lengths", "verify_lengths"):
             if too_long := [length for length in getattr(self, name) or () if length > capacity]:
                 raise InputError(
-                    f"{argument(name)} must be at most {capacity}, the capacity of the cache. "
-                    f"Received: {argument(name, too_long)}"
+                    f"{name} must be at most {capacity}, the capacity of the cache. Received: {name}={too_long}"
                 )
 
 
-_SIZES = {
-    "prefill_lengths": sequence(integer(1), least=1),
-    "cache_lengths": sequence(integer(1)),
-    "rows": sequence(integer(2)),
-    "verify_lengths": sequence(integer(2)),
-}
 _DEFAULTS = {
     "prefill_lengths": PREFILL_LENGTHS,
     "cache_lengths": DECODE_CACHE_LENGTHS,
-    "rows": DECODE_ROWS,
+    "batch_sizes": BATCH_SIZES,
     "verify_lengths": VERIFY_LENGTHS,
 }
 
@@ -202,7 +194,7 @@ def _steps(sizes: Mapping[str, Sequence[int]], capacity: int, longest: int, doub
         if count <= capacity
         for length in (*short, None)
     ]
-    several = [_Step(rows=rows, cache_length=length) for rows in sizes["rows"] for length in lengths_of_rows]
+    several = [_Step(rows=rows, cache_length=length) for rows in sizes["batch_sizes"] for length in lengths_of_rows]
     plain = list(short)
     while doubled and plain and 2 * plain[-1] < longest:
         plain.append(2 * plain[-1])

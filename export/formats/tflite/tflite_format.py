@@ -13,7 +13,7 @@ from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe

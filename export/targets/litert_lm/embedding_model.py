@@ -6,7 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kerasformer.errors import ExportError, argument
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.export.targets.litert_lm.text_encoder import write_embedder, write_encoder
 from kerasformer.tokenization import Tokenizer

@@ -14,7 +14,7 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import end_tokens
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target, refuse_signatures
 from kerasformer.export.targets.litert_lm import card as litertlm_card
 from kerasformer.export.targets.litert_lm import embedding_card, embedding_model, litertlm_file
@@ -37,7 +37,7 @@ class LitertLm(Target):
 
     name = "litert-lm"
     summary = "LiteRT-LM: decoders, and encoders for embeddings, on Android, iOS and desktops"
-    required_options = {"format": "tflite"}
+    format = "tflite"
     inputs = TOKENIZED
     reads_tokenizer = True
     rolling_caches = False
@@ -63,7 +63,7 @@ class LitertLm(Target):
         _start_token(job)
         chat_template(job.model.tokenizer)
         _check_capacity(job)
-        refuse_signatures(self.name, job, "cache_lengths", "rows", "verify_lengths")
+        refuse_signatures(self.name, job, "cache_lengths", "batch_sizes", "verify_lengths")
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """The signatures that LiteRT-LM calls, or those that its text encoder is made from."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from kerasformer.bundle import Manifest, Role
 from kerasformer.errors import ExportError, argument
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import Target, refuse_signatures
 from kerasformer.export.targets.litert_web import card as litertjs_card
 
@@ -26,7 +26,7 @@ class LitertWeb(Target):
 
     name = "litert-web"
     summary = "LiteRT.js: browsers"
-    required_options = {"format": "tflite"}
+    format = "tflite"
     reads_tokenizer = True
     app_files = ("tokenizer.json", "tokenizer_config.json")
     # A page reads one text at a time, for which padding is the largest loss. Each length costs memory: LiteRT.js keeps
@@ -39,7 +39,7 @@ class LitertWeb(Target):
         Raises:
             ExportError: The caller requested such signatures.
         """
-        refuse_signatures(self.name, job, "rows", "verify_lengths")
+        refuse_signatures(self.name, job, "batch_sizes", "verify_lengths")
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """Returns the signatures that a page calls.

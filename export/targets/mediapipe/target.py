@@ -16,7 +16,7 @@ from kerasformer.errors import ExportError, argument
 from kerasformer.export.formats.tflite.metadata import WORDPIECE, Tensor, attach, input_order, metadata
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.outputs import with_mean, with_probabilities, with_segments
-from kerasformer.export.options import ExportJob
+from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.export.targets.mediapipe.card import section
@@ -44,7 +44,7 @@ class Mediapipe(Target):
 
     name = "mediapipe"
     summary = "MediaPipe Text Classifier and Text Embedder: Android, iOS, web, Python"
-    required_options = {"format": "tflite"}
+    format = "tflite"
     inputs = TOKENIZED
     reads_tokenizer = True
     tokenizes = True

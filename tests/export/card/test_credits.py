@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,7 @@ def test_a_child_process_gets_the_credits(tmp_path, monkeypatch):
     seen = []
 
     def run(command, *others):
-        seen.append(Credits.of(Path(next(part for part in command if part.endswith("films-bert")))))
+        seen.append(Credits.of(Path(json.loads(Path(command[-1]).read_text())["source"])))
         return 0, ""
 
     monkeypatch.setattr(child, "_run", run)

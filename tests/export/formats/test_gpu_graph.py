@@ -90,7 +90,7 @@ def test_an_export_for_a_gpu(name, quantize, tmp_path):
     model = shared_model(name)
     sizes = size_options(model, "tflite", (16, 40), 64)
     exported = kf.export.export(
-        model, tmp_path / "gpu", kf.export.TFLite(**sizes, accelerator="gpu"), ROWS[name].recipe(quantize)
+        model, tmp_path / "gpu", "litert", ROWS[name].recipe(quantize), accelerator="gpu", **sizes
     )
     assert exported.manifest.gpu_findings == ()
     assert "nothing that LiteRT's GPU delegate is known to compute wrongly" in (tmp_path / "gpu/README.md").read_text()

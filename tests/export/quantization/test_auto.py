@@ -11,12 +11,9 @@ from typer.testing import CliRunner
 
 from kerasformer.cli import app
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
-from kerasformer.export import api as build
-from kerasformer.export import child_process as child
 from kerasformer.export import export
 from kerasformer.export.quantization.auto import COLUMNS, ChosenMix, _hull, search_rows
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
-from kerasformer.export.quantization.sample_inputs import read_texts
 from kerasformer.export.quantization.search import Auto, Search, Tried
 from kerasformer.fidelity.figures import Fidelity
 from tests.export.text_models import ROWS, size_options
@@ -160,9 +157,9 @@ def test_files_are_larger_than_their_weights():
     ],
     ids=str,
 )
-def test_invalid_budgets(limits):
+def test_invalid_budgets(limits, tmp_path):
     with pytest.raises(InputError, match=next(iter(limits))):
-        Auto(**limits)
+        export("nowhere", tmp_path / "bundle", quantize="auto", **limits)
 
 
 def test_limits_are_for_auto(tmp_path):
@@ -172,11 +169,11 @@ def test_limits_are_for_auto(tmp_path):
 
 
 def test_the_command_line_has_the_limits(tmp_path):
-    for option, value in (("--max-size", "5"), ("--max-latency", "2.5"), ("--min-agreement", "0.9")):
-        command = ["export", "nowhere", str(tmp_path / "bundle"), "--quantize", "int8", option, value]
+    for option in (["--max-size", "5"], ["--set", "max_latency=2.5"], ["--set", "min_agreement=0.9"]):
+        command = ["export", "nowhere", str(tmp_path / "bundle"), "--quantize", "int8", *option]
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 1
-        assert f"{option} {float(value)} for --quantize int8" in result.output
+        assert "are only for" in result.output and "int8" in result.output
 
 
 # Whole exports.
@@ -240,38 +237,6 @@ def test_a_limit_of_size_and_speed(tmp_path):
     with pytest.raises(ExportError, match="The best possible"):
         automatic(name, tmp_path / "none", "onnx", max_size=smallest / 2, min_agreement=0.8)
     assert not (tmp_path / "none").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        (
-            {"quantize": "auto", "max_size": 5.0, "max_latency": 2.5, "min_agreement": 0.9},
-            ["auto", "0.9", "5.0", "2.5"],
-        ),
-        ({"quantize": "auto"}, ["auto", "0.98", None, None]),
-        ({"quantize": "int8_static", "calibration": ["one\ntwo", "three"]}, ["int8_static", None, None, None]),
-    ],
-    ids=str,
-)
-def test_another_backend_passes_the_options_to_a_child(options, expected, tmp_path, monkeypatch):
-    commands: list[list[str]] = []
-    texts: list[str] = []
-
-    def run(command: list[str], *others: Any) -> tuple[int, str]:
-        commands.append(command)
-        if "--calibration" in command:
-            texts.extend(read_texts(command[command.index("--calibration") + 1]))
-        return 0, ""
-
-    monkeypatch.setattr(child, "_run", run)
-    monkeypatch.setattr(build, "Bundle", Path)  # the child process wrote no bundle
-    monkeypatch.setattr(build.keras.backend, "backend", lambda: "jax")
-    export("sentiment-bert", tmp_path / "bundle", **options)
-    (command,) = commands
-    flags = ("--quantize", "--min-agreement", "--max-size", "--max-latency")
-    assert [command[command.index(flag) + 1] if flag in command else None for flag in flags] == expected
-    assert texts == (["one two", "three"] if "calibration" in options else [])
 
 
 def test_the_table_of_mixes():

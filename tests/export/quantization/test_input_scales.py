@@ -15,7 +15,6 @@ from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.graph.variable_names import below_model
 from kerasformer.export.quantization.calibration import Ranges, calibrate, input_scale
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
-from kerasformer.export.quantization.search import Auto
 from kerasformer.runtime.litert.engine import open_engine
 from tests import shared
 from tests.export.text_models import ROWS
@@ -102,10 +101,12 @@ def test_rounding_is_finer(model, tmp_path, monkeypatch, kind):
     assert scaled < 0.95 * error("plain")
 
 
-@pytest.mark.parametrize("quantize", [ANY, Auto(min_agreement=0.0, max_size=0.15)], ids=["int8", "auto"])
-def test_texts_of_the_user_determine_the_scales(model, tmp_path, quantize):
+@pytest.mark.parametrize(
+    ("quantize", "limits"), [(ANY, {}), ("auto", {"min_agreement": 0.0, "max_size": 0.15})], ids=["int8", "auto"]
+)
+def test_texts_of_the_user_determine_the_scales(model, tmp_path, quantize, limits):
     for name, texts in (("default", None), ("given", TEXTS[:1])):
-        export(model, tmp_path / name, "onnx", quantize, calibration=texts, progress=False)
+        export(model, tmp_path / name, "onnx", quantize, calibration=texts, progress=False, **limits)
     recipes = [bundle.read(tmp_path / name).recipe["calibration"] for name in ("default", "given")]
     assert [recipe["given"] for recipe in recipes] == [False, True] and recipes[1]["texts"] == 1
     files = [next((tmp_path / name).rglob("*.onnx")).read_bytes() for name in ("default", "given")]

@@ -1,0 +1,194 @@
+"""A model and its export options, resolved: defaults filled in, and options that would be ignored refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from kerasformer.bundle import ModelInfo
+from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
+from kerasformer.errors import InputError
+from kerasformer.export.formats.tflite.signatures import (
+    ENCODER_LENGTHS,
+    PREFILL_LENGTHS,
+    DecoderSignatures,
+    lengths_up_to,
+)
+from kerasformer.export_options import IN_GRAPH, ExportOptions
+from kerasformer.layers import CacheScales
+from kerasformer.tasks import of_model, of_prefix
+from kerasformer.zoo import PretrainedModel, load
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """A model with its resolved export options, except for the recipe.
+
+    Attributes:
+        model: The model, with its tokenizer if it has one.
+        info: Description of the model for pipelines.
+        format: Name of the format.
+        capacity: Number of slots of the cache; `None` for a model that does not generate.
+        encoder_capacity: Longest text that an encoder-decoder reads, in tokens; `None` for other models.
+        lengths: Lengths, in tokens, at which an encoder reads texts, ascending.
+        profile: Set of operators, for a format that has profiles.
+        opset: Version of the ONNX operators.
+        in_graph: Whether the tokenizer is exported in the graph.
+        signatures: Signatures of a decoder.
+        rolling_caches: Layers with a sliding window may have caches shorter than the capacity.
+        owned: Whether the model was loaded for this export and not passed by the caller, so that its weights may be
+            released.
+        lora_rank: Largest rank of the adapters that are inputs; `None` for none.
+        lora_targets: The modules that they may adapt.
+        cache_dtype: Data type of the caches of a decoder.
+        cache_scales: Scales of each layer of int8 caches; `None` until they are measured, and for others.
+        accelerator: Processor that a TFLite file is written for.
+    """
+
+    model: PretrainedModel
+    info: ModelInfo
+    format: str
+    capacity: int | None
+    encoder_capacity: int | None
+    lengths: tuple[int, ...]
+    profile: str | None
+    opset: int | None
+    in_graph: bool = False
+    signatures: DecoderSignatures = DecoderSignatures()
+    rolling_caches: bool = True
+    owned: bool = False
+    lora_rank: int | None = None
+    lora_targets: str | tuple[str, ...] = "all-linear"
+    cache_dtype: str = "float32"
+    cache_scales: tuple[CacheScales, ...] | None = None
+    accelerator: str = "cpu"
+
+
+def resolve_options(
+    model: PretrainedModel | str | Path,
+    options: ExportOptions,
+    format: str,
+    profiles: Sequence[str],
+    static: bool,
+    lengths: Sequence[int] = ENCODER_LENGTHS,
+    rolling_caches: bool = True,
+    keeps_dtype: bool = False,
+) -> ExportJob:
+    """Resolves export options for a model.
+
+    Args:
+        model: The model, or anything that `zoo.load` accepts.
+        options: The caller's options, checked.
+        format: Name of the format.
+        profiles: Profiles of the format, the default first.
+        static: Whether the format compiles an encoder for fixed lengths.
+        lengths: Default lengths; those beyond the model's limit are dropped.
+        rolling_caches: As in `ExportJob`.
+        keeps_dtype: Whether a model is loaded with matrices in the 16 bits of its checkpoint, see `zoo.load`.
+
+    Raises:
+        InputError: The model does not perform the task or support the capacity or lengths, or an option would be
+            ignored for this type of model.
+    """
+    task = options.get("task")
+    owned = not isinstance(model, PretrainedModel)
+    if not isinstance(model, PretrainedModel):
+        model = load(model, task, keep_dtype=keeps_dtype)
+    if task is not None and of_model(task) != model.task:
+        raise InputError(f"The task of this model is {model.task}. Received: task={task!r}")
+    _refuse_ignored(model, options, format, static)
+    signatures = DecoderSignatures.of(options)
+    capacity = _capacity(model, options.get("capacity"), signatures)
+    signatures.check_capacity(capacity or 0)
+    resolved_lengths = _lengths(model, options, lengths)
+    info = model.info(None if task is None else of_prefix(task))
+    if model.is_encoder_decoder or (static and not model.generates):
+        info = replace(info, max_length=max(resolved_lengths))
+    return ExportJob(
+        model,
+        info,
+        format,
+        capacity,
+        max(resolved_lengths) if model.is_encoder_decoder else None,
+        resolved_lengths,
+        options.get("profile", next(iter(profiles), None)),
+        options.get("opset"),
+        options.get("tokenizer") == IN_GRAPH,
+        signatures,
+        rolling_caches,
+        owned,
+        options.get("lora_rank"),
+        options.get("lora_targets") or "all-linear",  # type: ignore[arg-type]  # a tuple, once checked
+        options.get("cache_dtype") or "float32",
+        accelerator=options.get("accelerator") or "cpu",
+    )
+
+
+def _refuse_ignored(model: PretrainedModel, options: Mapping[str, Any], format: str, static: bool) -> None:
+    """Refuses options that an export of this model in this format would ignore.
+
+    Raises:
+        InputError: An option would be ignored; the message names it and what it is for.
+    """
+    decoder = model.generates and not model.is_encoder_decoder
+
+    def refuse(name: str, purpose: str, ignored: bool = True) -> None:
+        if ignored and name in options:
+            raise InputError(f"{purpose}. Received: {name}={options[name]!r} for {model.task} in format={format!r}")
+
+    refuse("capacity", "capacity is only for models that generate", not model.generates)
+    refuse("lengths", "lengths are only for encoders; for a decoder, set capacity", decoder)
+    refuse(
+        "lengths",
+        "lengths are only for format='tflite'; an encoder in this format reads any length",
+        not static and not model.is_encoder_decoder,
+    )
+    refuse("encoder_capacity", "encoder_capacity is only for encoder-decoders", not model.is_encoder_decoder)
+    if "lengths" in options:
+        refuse("encoder_capacity", "encoder_capacity and lengths exclude each other: it is the largest of lengths")
+    refuse("cache_dtype", "cache_dtype is only for decoders, such as GPT-2 and Llama", not decoder)
+    for name in DecoderSignatures.names():
+        refuse(name, f"{name} are only for models that generate", not model.generates)
+    refuse("prefill_lengths", "prefill_lengths are only for decoders; for an encoder-decoder, set lengths", not decoder)
+
+
+def _lengths(model: PretrainedModel, options: ExportOptions, defaults: Sequence[int]) -> tuple[int, ...]:
+    """Returns the lengths at which an encoder reads texts, ascending.
+
+    Raises:
+        InputError: A length exceeds the model's limit.
+    """
+    name = "encoder_capacity" if "encoder_capacity" in options else "lengths"
+    if name not in options:
+        return lengths_up_to(model.max_length, defaults)
+    chosen = sorted(set(options.get("lengths") or (options["encoder_capacity"] or 0,)))
+    if model.max_length is not None and max(chosen) > model.max_length:
+        raise InputError(f"{name} must be between 1 and {model.max_length}. Received: {chosen}")
+    return tuple(chosen)
+
+
+def _capacity(model: PretrainedModel, requested: int | None, signatures: DecoderSignatures) -> int | None:
+    if not model.generates:
+        return None
+    return cache_capacity(requested, model.max_answer_length, max(signatures.sizes["prefill_lengths"]))
+
+
+def cache_capacity(requested: int | None, limit: int | None, step: int = max(PREFILL_LENGTHS)) -> int:
+    """Returns the number of slots of a cache.
+
+    The default is a multiple of the longest prefill, as LiteRT-LM requires, unless the model's limit is shorter.
+
+    Args:
+        requested: The caller's capacity, or `None` for the default.
+        limit: Positions of the model, or `None` if they are unlimited.
+        step: Tokens of the longest prefill.
+
+    Raises:
+        InputError: The capacity is below 2 or exceeds the model's limit.
+    """
+    chosen = default_capacity(limit) if requested is None else requested
+    if chosen < 2 or (limit is not None and chosen > limit):
+        raise InputError(f"capacity must be between 2 and {limit or MAX_CAPACITY}. Received: capacity={requested}")
+    return chosen if chosen < step or requested is not None else chosen // step * step

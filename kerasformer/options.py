@@ -1,0 +1,104 @@
+"""Options that are declared once: keys of a typed dictionary, each with its type, its check and its help.
+
+    class Options(TypedDict, total=False):
+        num_threads: Annotated[int | None, Option("Number of CPU threads.", integer(1))]
+
+    @documented(Options)
+    def pipeline(source: str, **options: Unpack[Options]) -> Pipeline: ...
+
+Type checkers read the dictionary. The signature and the docstring that `help` shows, the check of the values, the
+options of the command line and the tables of the documentation are made from it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+from kerasformer.arguments import Kind, check, optional
+from kerasformer.errors import InputError
+
+_WIDTH = 120
+"""Maximum length of the lines of a docstring."""
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known about an option, beside its name and type.
+
+    Attributes:
+        help: What it does, and its default: one or more sentences.
+        kind: Values that it accepts, beside `None`, which is the same as not to pass it.
+        formats: For an option of an export: the formats that have it; all of them if empty.
+    """
+
+    help: str
+    kind: Kind
+    formats: tuple[str, ...] = ()
+
+
+@cache
+def declared(options: type) -> dict[str, tuple[Any, Option]]:
+    """Returns the type and the description of each option of a typed dictionary, in their order."""
+    hints = get_type_hints(options, include_extras=True)
+    return {name: get_args(hint)[:2] for name, hint in hints.items() if get_origin(hint) is Annotated}  # type: ignore[misc]
+
+
+def checked(options: type, values: Mapping[str, Any], purpose: str) -> dict[str, Any]:
+    """Checks options and returns those that are not `None`, in plain form.
+
+    Args:
+        options: Typed dictionary that declares them.
+        values: What the caller passed.
+        purpose: What they are options of, for errors, such as `"an export"`.
+
+    Raises:
+        InputError: An option is unknown, or a value is not accepted.
+    """
+    known = declared(options)
+    for name in values:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f". Did you mean {near[0]}?" if near else ""
+            raise InputError(f"Unknown option of {purpose}. Expected one of {', '.join(known)}. Received: {name}{hint}")
+    plain = {name: check(name, value, optional(known[name][1].kind)) for name, value in values.items()}
+    return {name: value for name, value in plain.items() if value is not None}
+
+
+def documented(options: type) -> Callable[[Function], Function]:
+    """Gives a function that ends with `**options` the signature and the documentation of each option.
+
+    Args:
+        options: Typed dictionary of the options. In the docstring, the entry `options:` of the section `Args` is
+            replaced by one entry for each of them.
+    """
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        further = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
+            for name, (hint, _) in declared(options).items()
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *further])  # type: ignore[attr-defined]
+        function.__doc__ = _with_entries(inspect.getdoc(function) or "", options)
+        return function
+
+    return decorate
+
+
+def _with_entries(text: str, options: type) -> str:
+    """Replaces the entry `options:` of a docstring by one for each option."""
+    entries = "\n".join(
+        textwrap.fill(f"{name}: {option.help}", _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
+        for name, (_, option) in declared(options).items()
+    )
+    return re.sub(r"^ {4}options:.*(?:\n {5,}.*)*$", lambda _: entries, text, count=1, flags=re.MULTILINE)
