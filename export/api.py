@@ -18,7 +18,7 @@ import numpy as np
 from kerasformer import bundle
 from kerasformer.arguments import BOOLEAN, STRING, Kind, check, optional
 from kerasformer.bundle import Bundle, Manifest
-from kerasformer.errors import ExportError, InputError, argument
+from kerasformer.errors import ExportError, InputError
 from kerasformer.evaluation import Example, examples
 from kerasformer.export.attention_support import check_attention
 from kerasformer.export.builder import BundleBuilder
@@ -164,15 +164,15 @@ def export(
             runtime.rolling_caches,
             keeps_dtype=file_format.streams_weights,
         )
-        check_attention(job, argument("format", file_format.name), file_format.attention)
-        check_attention(job, argument("target", runtime.name), runtime.attention)
+        check_attention(job, f"format={file_format.name!r}", file_format.attention)
+        check_attention(job, f"target={runtime.name!r}", runtime.attention)
         runtime.check_interface(job)
         runtime.check(job, name)
         if calibration_texts is not None and not (
             _measures_ranges(recipe, job.model) or _rotates(job, recipe) or job.cache_dtype == INT8_CACHES
         ):
             raise InputError(
-                f"Calibration has no effect on {argument('quantize', name)} for a model that generates text: its "
+                f"Calibration has no effect on quantize={name!r} for a model that generates text: its "
                 "activations are rounded in ranges of their own. Received: calibration texts. Remove calibration"
             )
         quality: dict[str, np.ndarray] = {}
@@ -326,9 +326,9 @@ def _calibration_texts(recipe: Recipe | Auto, name: str, calibration: Any, cache
     if not measured and cache_dtype != INT8_CACHES:
         raise InputError(
             "calibration is only for recipes that round activations of int8 products, such as int8 and int8_static, "
-            f"for int4 and int4_channel, and for {argument('cache_dtype', INT8_CACHES)}. "
+            f"for int4 and int4_channel, and for cache_dtype={INT8_CACHES!r}. "
             f"Received: {name!r}. Remove calibration; the texts on which a bundle is compared with Keras are "
-            f"{argument('texts', ...)}"
+            "texts=…"
         )
     return read_texts(calibration)
 
@@ -337,9 +337,9 @@ def _with_tokenizer(model: Any, options: ExportOptions, file_format: Format) -> 
     """Returns the model after checking that its tokenizer can be exported in the graph."""
     if options.tokenizer != IN_GRAPH or not file_format.in_graph:
         raise ExportError(
-            f"Unsupported tokenizer option. Expected: {argument('tokenizer', IN_GRAPH)} with "
-            f"{argument('format', 'tflite')} or 'saved-model'. Received: {argument('tokenizer', options.tokenizer)}, "
-            f"{argument('format', options.format)}"
+            f"Unsupported tokenizer option. Expected: tokenizer={IN_GRAPH!r} with "
+            f"format='tflite' or 'saved-model'. Received: tokenizer={options.tokenizer!r}, "
+            f"format={options.format!r}"
         )
     loaded: PretrainedModel = model if isinstance(model, PretrainedModel) else load(model, options.task)
     check_in_graph(loaded)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from kerasformer.arguments import BOOLEAN, STRING, Kind, check, instance, integer, one_of, optional, sequence, shown
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.export.formats.tflite.signatures import (
     ENCODER_LENGTHS,
     PREFILL_LENGTHS,
@@ -174,7 +174,7 @@ class Checks:
 
     def __post_init__(self) -> None:
         if self.texts is None and self.labels is not None:
-            raise InputError(f"labels must come with texts. Received: labels without {argument('texts', ...)}")
+            raise InputError("labels must come with texts. Received: labels without texts=…")
         check("fallback", self.fallback, BOOLEAN)
         anything = Kind("anything", lambda label: label)
         object.__setattr__(self, "labels", check("labels", self.labels, optional(sequence(anything))))
@@ -298,12 +298,11 @@ def chosen_quantization(quantize: Any, keywords: Mapping[str, Any]) -> tuple[Any
     elif quantize == "auto":
         quantize, limits = Auto(**limits), {}
     elif limits:
-        received = ", ".join(str(argument(name, value)) for name, value in limits.items())
+        received = ", ".join(f"{name}={value!r}" for name, value in limits.items())
         recipe = quantize.recipe if isinstance(quantize, Calibrated) else quantize
         name = recipe.name if isinstance(recipe, Recipe) else recipe
         raise InputError(
-            f"{', '.join(_LIMIT_KEYWORDS)} are only for {argument('quantize', 'auto')}. Received: {received} for "
-            f"{argument('quantize', name)}"
+            f"{', '.join(_LIMIT_KEYWORDS)} are only for quantize='auto'. Received: {received} for quantize={name!r}"
         )
     return (quantize.recipe, quantize.texts) if isinstance(quantize, Calibrated) else (quantize, texts)
 
@@ -430,7 +429,7 @@ def resolve_options(
     if not isinstance(model, PretrainedModel):
         model = load(model, options.task, keep_dtype=keeps_dtype)
     if options.task is not None and of_model(options.task) != model.task:
-        raise InputError(f"The task of this model is {model.task}. Received: {argument('task', options.task)}")
+        raise InputError(f"The task of this model is {model.task}. Received: task={options.task!r}")
     _refuse_ignored(model, options, static)
     _check_head(model, options)
     signatures = options.signatures or DecoderSignatures()
@@ -470,18 +469,18 @@ def _refuse_ignored(model: PretrainedModel, options: ExportOptions, static: bool
     """
 
     def refuse(name: str, purpose: str) -> None:
-        received = argument(name, getattr(options, name))
-        raise InputError(f"{purpose}. Received: {received} for {model.task} in {argument('format', options.format)}")
+        received = f"{name}={getattr(options, name)!r}"
+        raise InputError(f"{purpose}. Received: {received} for {model.task} in format={options.format!r}")
 
     decoder = model.generates and not model.is_encoder_decoder
     if options.capacity is not None and not model.generates:
         refuse("capacity", "capacity is only for models that generate")
     if options.lengths is not None and decoder:
-        refuse("lengths", f"lengths are only for encoders; for a decoder, set {argument('capacity')}")
+        refuse("lengths", "lengths are only for encoders; for a decoder, set capacity")
     if options.lengths is not None and not static and not model.is_encoder_decoder:
         refuse(
             "lengths",
-            f"lengths are only for {argument('format', 'tflite')}; an encoder in this format reads any length",
+            "lengths are only for format='tflite'; an encoder in this format reads any length",
         )
     if options.encoder_capacity is not None and not model.is_encoder_decoder:
         refuse("encoder_capacity", "encoder_capacity is only for encoder-decoders")
@@ -503,7 +502,7 @@ def _check_head(model: PretrainedModel, options: ExportOptions) -> None:
     if not model.is_encoder_decoder or not getattr(head, "tied", False) or head.softcap is not None:
         raise InputError(
             "shortlist is for encoder-decoders that write with the table of their token embeddings, such as Marian, "
-            f"BART and T5. Received: {argument('shortlist', True)} for {model.task} with "
+            f"BART and T5. Received: shortlist=True for {model.task} with "
             f"{'another output matrix' if model.is_encoder_decoder else 'another architecture'}. A shortlist "
             "can be passed to generation without it, which then computes all logits"
         )
@@ -548,7 +547,5 @@ def cache_capacity(requested: int | None, limit: int | None, step: int = max(PRE
     """
     chosen = default_capacity(limit) if requested is None else requested
     if chosen < 2 or (limit is not None and chosen > limit):
-        raise InputError(
-            f"capacity must be between 2 and {limit or MAX_CAPACITY}. Received: {argument('capacity', requested)}"
-        )
+        raise InputError(f"capacity must be between 2 and {limit or MAX_CAPACITY}. Received: capacity={requested!r}")
     return chosen if chosen < step or requested is not None else chosen // step * step

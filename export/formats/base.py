@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import GpuFinding, Manifest, Signature
-from kerasformer.errors import ExportError, InputError, argument, require
+from kerasformer.errors import ExportError, InputError, require
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.options import INT8_CACHES, ExportJob, ExportOptions
@@ -63,8 +63,8 @@ class Format:
             require(module, "export")
         if not self.profiles and (options.profile is not None or options.opset is not None):
             raise InputError(
-                f"profile and opset are only for {argument('format', 'onnx')}. Received: "
-                f"{argument('profile', options.profile)}, {argument('opset', options.opset)}"
+                "profile and opset are only for format='onnx'. Received: "
+                f"profile={options.profile!r}, opset={options.opset!r}"
             )
         if options.profile not in (None, *self.profiles):
             raise ExportError(
@@ -72,34 +72,34 @@ class Format:
             )
         if options.signatures is not None and not self.static:
             raise InputError(
-                f"signatures are only for {argument('format', 'tflite')}. Received: "
-                f"{argument('signatures', options.signatures)}, {argument('format', self.name)}"
+                "signatures are only for format='tflite'. Received: "
+                f"signatures={options.signatures!r}, format={self.name!r}"
             )
         if options.accelerator is not None and not self.static:
             raise InputError(
-                f"accelerator is only for {argument('format', 'tflite')}. Received: "
-                f"{argument('accelerator', options.accelerator)}, {argument('format', self.name)}"
+                "accelerator is only for format='tflite'. Received: "
+                f"accelerator={options.accelerator!r}, format={self.name!r}"
             )
         if options.lora_rank is not None and quantize == "auto":
             raise InputError(
-                f"{argument('quantize', 'auto')} searches for the storage of weights, not of adapters. Received: "
-                f"{argument('lora_rank', options.lora_rank)}. Choose a recipe, such as {argument('quantize', 'int8')}"
+                "quantize='auto' searches for the storage of weights, not of adapters. Received: "
+                f"lora_rank={options.lora_rank!r}. Choose a recipe, such as quantize='int8'"
             )
         if options.cache_dtype == INT8_CACHES and quantize == "auto":
             raise InputError(
-                f"{argument('quantize', 'auto')} searches for the storage of weights, not of caches. Received: "
-                f"{argument('cache_dtype', INT8_CACHES)}. Choose a recipe, such as {argument('quantize', 'int8')}"
+                "quantize='auto' searches for the storage of weights, not of caches. Received: "
+                f"cache_dtype={INT8_CACHES!r}. Choose a recipe, such as quantize='int8'"
             )
         if options.lora_targets is not None and options.lora_rank is None:
             raise InputError(
-                f"lora_targets need the rank of the adapters. Received: "
-                f"{argument('lora_targets', options.lora_targets)} without {argument('lora_rank', ...)}"
+                "lora_targets need the rank of the adapters. Received: "
+                f"lora_targets={options.lora_targets!r} without lora_rank=…"
             )
         if options.encoder_capacity is not None and self.static:
             raise InputError(
-                f"encoder_capacity is only for {argument('format', 'onnx')} or 'saved-model'; in this format, pass it "
-                f"as the largest of {argument('lengths')}. Received: "
-                f"{argument('encoder_capacity', options.encoder_capacity)}"
+                "encoder_capacity is only for format='onnx' or 'saved-model'; in this format, pass it "
+                "as the largest of lengths. Received: "
+                f"encoder_capacity={options.encoder_capacity!r}"
             )
 
     def functions(self, job: ExportJob) -> list[Function]:

@@ -9,7 +9,7 @@ import typer
 
 from kerasformer.arguments import check, integer, optional
 from kerasformer.cli.console import Json, Source, Stages, Threads, open_pipeline, print_json, say, table
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 
 
 def shortlist(
@@ -49,7 +49,7 @@ def shortlist(
     if destination.is_dir() or not destination.absolute().parent.is_dir():
         raise InputError(f"The path of a file in an existing folder was expected. Received: {destination}")
     if destination.exists() and not overwrite:
-        raise InputError(f"A new file was expected. Received: {destination}, which exists. Try {argument('overwrite')}")
+        raise InputError(f"A new file was expected. Received: {destination}, which exists. Try --overwrite")
     pairs = _pairs(texts, text_column, label_column)[: check("limit", limit, optional(integer(1)))]
     with Stages(quiet=as_json) as stages:
         stages("load", 0, 0)

@@ -10,7 +10,7 @@ import pytest
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.cli import app
-from kerasformer.cli.command import options_of
+from kerasformer.cli.command import PYTHON_NAMES
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export import Auto, Calibrated, Checks, DecoderSignatures, Onnx, SavedModel, TFLite, child_process
 from kerasformer.export.formats.registry import FORMATS, find_format
@@ -76,9 +76,9 @@ def test_keywords_are_the_fields_of_checks_and_of_recipes():
 def test_the_command_line_has_an_option_for_each_keyword():
     import typer
 
-    options = options_of(typer.main.get_command(app).commands["export"])
+    options = {PYTHON_NAMES.get(each.name, each.name) for each in typer.main.get_command(app).commands["export"].params}
     sizes = set(asdict(DecoderSignatures()))
-    assert set(KEYWORDS) - {"signatures", "labels"} | sizes <= set(options)
+    assert set(KEYWORDS) - {"signatures", "labels"} | sizes <= options
 
 
 def test_a_child_process_gets_every_option():

@@ -34,7 +34,7 @@ from kerasformer.bundle.interface import (
     step_name,
 )
 from kerasformer.decoding.protocols import MIN_REWIND
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import CacheScales, FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
@@ -105,8 +105,7 @@ class DecoderSignatures:
         for name in ("prefill_lengths", "verify_lengths"):
             if too_long := [length for length in getattr(self, name) or () if length > capacity]:
                 raise InputError(
-                    f"{argument(name)} must be at most {capacity}, the capacity of the cache. "
-                    f"Received: {argument(name, too_long)}"
+                    f"{name} must be at most {capacity}, the capacity of the cache. Received: {name}={too_long!r}"
                 )
 
 

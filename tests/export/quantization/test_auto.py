@@ -176,7 +176,8 @@ def test_the_command_line_has_the_limits(tmp_path):
         command = ["export", "nowhere", str(tmp_path / "bundle"), "--quantize", "int8", option, value]
         result = CliRunner().invoke(app, command)
         assert result.exit_code == 1
-        assert f"{option} {float(value)} for --quantize int8" in result.output
+        name = option.removeprefix("--").replace("-", "_")
+        assert f"{name}={float(value)} for quantize='int8'" in result.output
 
 
 # Whole exports.
