@@ -484,7 +484,7 @@ def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
         (("run", str(writer), "text", "--split", "chunks"), "split: not for this task"),
         (("run", bundle, "text", "--glossary", "x.tsv"), "x.tsv is missing"),
         (("run", bundle, "--task", "translation", "text", "--tgt-lang", "ron"), "tgt_lang must be a language"),
-        (("run", bundle, "--task", "translation", "Rain. " * 40), "--split sentences reads it in parts"),
+        (("run", bundle, "--task", "translation", "Rain. " * 40), "split='sentences' reads it in parts"),
     ):
         assert main(*arguments) == 1
         assert message in " ".join(capsys.readouterr().err.split())
