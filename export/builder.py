@@ -13,7 +13,7 @@ import numpy as np
 
 from kerasformer import __version__, bundle
 from kerasformer.bundle import GpuFinding, Manifest, Signature
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.adapters import with_adapters
@@ -110,9 +110,9 @@ class BundleBuilder:
         if findings and self.job.accelerator == GPU:
             listed = "; ".join(f"{found.example}: {found.what} ({found.source})" for found in findings)
             raise ExportError(
-                f"With {argument('accelerator', GPU)}, the file must have no operator that LiteRT's GPU delegate is "
+                f"With accelerator={GPU!r}, the file must have no operator that LiteRT's GPU delegate is "
                 f"known to compute wrongly or to leave to the CPU. Received: {listed}. Export without "
-                f"{argument('accelerator', GPU)}, and run the model on the CPU"
+                f"accelerator={GPU!r}, and run the model on the CPU"
             )
         return findings
 

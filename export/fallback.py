@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kerasformer.errors import ExportError, ExportMismatchError, argument
+from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.quantization.recipes import FALLBACK, Recipe, fallbacks
 from kerasformer.fidelity.figures import Fidelity
@@ -46,7 +46,7 @@ def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tu
         else:
             raise ExportMismatchError(
                 f"{refused[recipe.name]}. The files of {other.name} passed {seen}: pass "
-                f"{argument('quantize', other.name)}, or {argument('fallback', True)} to fall back to such a recipe"
+                f"quantize={other.name!r}, or fallback=True to fall back to such a recipe"
             )
     tried = ", ".join(list(refused)[1:])
     also = f". The recipes that were tried instead were refused as well: {tried}" if tried else ""

@@ -11,7 +11,7 @@ import numpy as np
 from kerasformer import bundle
 from kerasformer.bundle import Limits, Manifest
 from kerasformer.decoding import Forward, Step
-from kerasformer.errors import ExportMismatchError, argument
+from kerasformer.errors import ExportMismatchError
 from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import Recipe
@@ -140,8 +140,8 @@ def _advice(recipe: Recipe, limits: Limits, figures: Fidelity) -> str:
     ways = [
         "Choose a recipe with more bits or with activations in float32",
         'store sensitive matrices with more bits (Recipe.layers, such as (("*/layer_0/*", "int8"),), or '
-        f"{argument('quantize', 'auto')})",
-        f"compare on texts of the kind that the model is used for ({argument('texts', ...)})",
+        "quantize='auto')",
+        "compare on texts of the kind that the model is used for (texts=…)",
     ]
     accepted = "if these figures are acceptable, pass"
     if not figures.max_error <= limits.tolerance:
@@ -150,9 +150,7 @@ def _advice(recipe: Recipe, limits: Limits, figures: Fidelity) -> str:
         return f"{', '.join(ways)}, or, {accepted} a Recipe with higher limits of the divergence (max_divergence)"
     if limits.min_cosine is not None:
         return f"{', '.join(ways)}, or, {accepted} a Recipe with a lower min_cosine"
-    lower = (
-        f"a Recipe with a lower min_agreement, or {argument('quantize', 'auto')} with {argument('min_agreement', ...)}"
-    )
+    lower = "a Recipe with a lower min_agreement, or quantize='auto' with min_agreement=…"
     if recipe.name == AUTO:
-        lower = f"a lower {argument('min_agreement', ...)}"
+        lower = "a lower min_agreement=…"
     return f"{', '.join(ways)}, or, {accepted} {lower}"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import InputError, KerasformerError, argument
+from kerasformer.errors import InputError, KerasformerError
 
 _SHOWN = 80
 """Maximum number of characters of an invalid value in an error message."""
@@ -62,7 +62,7 @@ def check(name: str, value: Any, kind: Kind, *, error: type[KerasformerError] = 
     except KerasformerError:  # already has a more specific message
         raise
     except (TypeError, ValueError, OverflowError):
-        received = f"{argument(name)} must be {kind.expected}. Received: {argument(name, shown=shown(value))}"
+        received = f"{name} must be {kind.expected}. Received: {name}={shown(value)}"
     raise error(f"{received}. {advice}" if advice else received)
 
 

@@ -3,53 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import EllipsisType, ModuleType
-from typing import Any
-
-ArgumentStyle = Callable[[str, str | None], str]
-"""Formats an argument, given its name and the Python source of its value (`None`: name only; `"…"`: any value)."""
-
-# Characters for private use in Unicode, which texts, paths and names in messages do not contain by chance.
-_BEGIN, _VALUE, _END = "\ue000", "\ue001", "\ue002"
-_MARKED = re.compile(f"{_BEGIN}(\\w+)(?:{_VALUE}(.*?))?{_END}", re.DOTALL)
-_NAME_ONLY = object()
-
-
-def argument(name: str, value: Any = _NAME_ONLY, *, shown: str | None = None) -> str:
-    """Marks an argument in an error message, to be formatted for Python or for the command line.
-
-    Args:
-        name: Name in Python, such as `"overwrite"`.
-        value: Expected or received value; without it only the name is shown; `...` means any value.
-        shown: Python source of the value, if its `repr` is unsuitable.
-    """
-    if shown is None and value is not _NAME_ONLY:
-        shown = "…" if isinstance(value, EllipsisType) else repr(value)
-    return f"{_BEGIN}{name}{_END}" if shown is None else f"{_BEGIN}{name}{_VALUE}{shown}{_END}"
-
-
-def in_python(name: str, value: str | None) -> str:
-    """Formats an argument as in a Python call: `overwrite=True`."""
-    return name if value is None else f"{name}={value}"
+from types import ModuleType
 
 
 class KerasformerError(Exception):
-    """Base class of all errors that this package raises deliberately.
-
-    Args:
-        message: What is wrong and what to do, with arguments marked by `argument`.
-    """
-
-    def __init__(self, message: str = "") -> None:
-        self._message = str(message)
-        super().__init__(self.message_in(in_python))
-
-    def message_in(self, style: ArgumentStyle) -> str:
-        """Returns the message with its arguments formatted by `style`."""
-        return _MARKED.sub(lambda match: style(match[1], match[2]), self._message)
+    """Base class of all errors that this package raises deliberately."""
 
 
 class InputError(KerasformerError, ValueError):

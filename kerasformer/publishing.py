@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kerasformer.errors import BundleError, KerasformerError, SourceError, argument
+from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.files import local_path, read_json
 
 MANIFEST = "kerasformer.json"
@@ -57,9 +57,7 @@ def check_destination(destination: str | Path, overwrite: bool = False, mark: st
             "Choose another folder, or remove this one yourself"
         )
     if not overwrite:
-        raise BundleError(
-            f"a {kind} already exists there. Received: {destination}. Pass {argument('overwrite', True)} to replace it"
-        )
+        raise BundleError(f"a {kind} already exists there. Received: {destination}. Pass overwrite=True to replace it")
     return destination
 
 

@@ -11,19 +11,15 @@ import subprocess
 import sys
 import time
 import warnings
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
-import typer
 
 import kerasformer as kf
-from kerasformer import cli
 from kerasformer.cli import chat_command
-from kerasformer.cli.chat_command import ChatSession, in_chat
-from kerasformer.cli.command import options_of
+from kerasformer.cli.chat_command import ChatSession
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import CapacityError, SourceError, argument
+from kerasformer.errors import CapacityError, SourceError
 from tests import tiny_text
 from tests.chat_templates.chat_model import save_model
 from tests.chat_templates.conversations import TEMPLATES
@@ -42,7 +38,7 @@ class Parrot:
     def stream(self, messages, **settings):
         self.calls.append((messages, settings))
         if "long" in messages[-1]["content"]:
-            raise CapacityError(f"The conversation is too long, pass {argument('drop_oldest_turns', True)}")
+            raise CapacityError("The conversation is too long, pass drop_oldest_turns=True")
         return Pieces([str(len(messages)), " ", messages[-1]["content"]], self.interrupted)
 
 
@@ -139,16 +135,6 @@ def test_errors_do_not_end_the_session(session, capsys):
     out, err = capsys.readouterr()
     assert "Unknown command" in err and "/help" in err and "too long" in err
     assert out == "2 short\n" and session.failed and len(session.messages) == 2
-
-
-def test_a_full_cache_advises_options_of_the_shell(session, capsys):
-    options = typer.main.get_command(cli.app).commands["chat"]
-    run(ChatSession(Parrot(), {}, None, partial(in_chat, options_of(options))), "a long message", "/set top_k x")
-    error, of_setting = capsys.readouterr().err.splitlines()
-    assert error.endswith("too long, pass --drop-oldest-turns (here: /set drop_oldest_turns true)")
-    assert of_setting.startswith("Error: top_k must be")  # as it was typed
-    run(session, "a long message")
-    assert "pass drop_oldest_turns=True" in capsys.readouterr().err
 
 
 def test_warnings_stand_on_lines_of_their_own(session, capsys, monkeypatch):

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from kerasformer.bundle.interface import Kind, TensorInfo, adapter_input
-from kerasformer.errors import InputError, argument, require
+from kerasformer.errors import InputError, require
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 
@@ -31,7 +31,7 @@ def zero_adapter(job: ExportJob) -> Iterator[None]:
         return
     if job.model.adapter is not None:
         raise InputError(
-            f"{argument('lora_rank', job.lora_rank)} is for a model without an adapter. Received: {job.model.name!r}, "
+            f"lora_rank={job.lora_rank!r} is for a model without an adapter. Received: {job.model.name!r}, "
             "which has one. Call merge_adapter or unload_adapter before"
         )
     job.model.enable_lora(job.lora_rank, job.lora_targets, modules_to_save=())

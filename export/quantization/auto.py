@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout, num_bytes
 from kerasformer.export.quantization.model_matrices import Group, groups, matrices, mixed
@@ -117,9 +117,7 @@ def choose(
     parts = matrices(model, calibration)
     members = groups(parts)
     if not members:
-        raise ExportError(
-            f"No matrix of this model is large enough to be quantized. Use {argument('quantize', 'none')}"
-        )
+        raise ExportError("No matrix of this model is large enough to be quantized. Use quantize='none'")
     simulation = Simulation(model, parts, layout)
     trial = shortest(single_pass_references(model, references, _TRIAL_ANSWERS), _TRIAL_TOKENS)
     measured = sensitivities(

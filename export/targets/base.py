@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
-from kerasformer.errors import ExportError, InputError, argument
+from kerasformer.errors import ExportError, InputError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
@@ -81,23 +81,23 @@ class Target:
             ExportError: The model has another input, such as the language of each token, no `tokenizer.json`, or one of
                 another vocabulary for the texts that it writes.
         """
-        tokenizer, plain = job.model.tokenizer, f"Remove {argument('target')}: the plain bundle has no such limit"
+        tokenizer, plain = job.model.tokenizer, "Remove target: the plain bundle has no such limit"
         if self.reads_tokenizer and tokenizer is not None and not tokenizer.portable:
             raise ExportError(
-                f"{argument('target', self.name)} reads tokenizer.json, which cannot contain the rules of this "
+                f"target={self.name!r} reads tokenizer.json, which cannot contain the rules of this "
                 f"tokenizer. Received: {type(tokenizer).__name__}. {plain}"
             )
         reads = self.reads_tokenizer or self.inputs is not None
         if reads and tokenizer is not None and tokenizer.writer.get_vocab() != tokenizer.get_vocab():
             raise ExportError(
-                f"{argument('target', self.name)} reads and writes texts with one vocabulary. Received: "
+                f"target={self.name!r} reads and writes texts with one vocabulary. Received: "
                 f"{job.info.name} with separate vocabularies of {tokenizer.vocab_size} and "
                 f"{tokenizer.writer.vocab_size} tokens. {plain}"
             )
         further = [name for name in job.model.input_names if self.inputs is not None and name not in self.inputs]
         if further and not job.model.is_encoder_decoder:
             raise ExportError(
-                f"{argument('target', self.name)} passes only {', '.join(self.inputs or ())} to a model. Received: "
+                f"target={self.name!r} passes only {', '.join(self.inputs or ())} to a model. Received: "
                 f"{job.info.name}, which also has {', '.join(further)}. {plain}"
             )
 
@@ -169,6 +169,6 @@ def refuse_signatures(target: str, job: ExportJob, *names: str) -> None:
     for name in names:
         if value := getattr(job.signatures, name):
             raise ExportError(
-                f"{argument('target', target)} does not call these signatures, so its bundles contain none. Received: "
-                f"{argument(name, list(value))}. Remove {argument(name)}"
+                f"target={target!r} does not call these signatures, so its bundles contain none. Received: "
+                f"{name}={list(value)}. Remove {name}"
             )

@@ -18,7 +18,7 @@ from typing import Any
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import CACHES, LOGITS, MODEL, Kind, growing_caches
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.job import ExportJob
@@ -68,29 +68,29 @@ class Genai(Target):
         """See `Target.check`."""
         if job.model.is_encoder_decoder:
             raise ExportError(
-                f"{argument('target', 'genai')} is only for decoders: the only encoder-decoders that onnxruntime-genai "
+                "target='genai' is only for decoders: the only encoder-decoders that onnxruntime-genai "
                 f"supports are Whisper and the recurrent Marian. Received: {job.info.name} for {job.info.task}. Remove "
-                f"{argument('target')}: optimum and transformers.js run the plain bundle of "
-                f"{argument('format', 'onnx')}"
+                "target: optimum and transformers.js run the plain bundle of "
+                "format='onnx'"
             )
         if not job.model.generates:
             raise ExportError(
-                f"{argument('target', 'genai')} is only for decoders: onnxruntime-genai only generates text. "
-                f"Received: {job.info.name} for {job.info.task}. Remove {argument('target')}: ONNX Runtime itself, "
-                f"optimum and transformers.js run the plain bundle of {argument('format', 'onnx')}"
+                "target='genai' is only for decoders: onnxruntime-genai only generates text. "
+                f"Received: {job.info.name} for {job.info.task}. Remove target: ONNX Runtime itself, "
+                "optimum and transformers.js run the plain bundle of format='onnx'"
             )
         if job.model.tokenizer is None:
             raise ExportError(
-                f"{argument('target', 'genai')} needs a tokenizer, since onnxruntime-genai reads texts with the "
+                "target='genai' needs a tokenizer, since onnxruntime-genai reads texts with the "
                 "bundle's tokenizer.json. Received: model.tokenizer=None. Set model.tokenizer = "
                 "kerasformer.tokenizer(folder)"
             )
         kind = type(job.model.tokenizer.backend.model).__name__
         if kind != "BPE":
             raise ExportError(
-                f"{argument('target', 'genai')} needs a BPE tokenizer, since onnxruntime-genai loads no other kind of "
-                f"tokenizer.json. Received: {kind}. Remove {argument('target')}: ONNX Runtime itself, optimum and "
-                f"transformers.js run the plain bundle of {argument('format', 'onnx')}"
+                "target='genai' needs a BPE tokenizer, since onnxruntime-genai loads no other kind of "
+                f"tokenizer.json. Received: {kind}. Remove target: ONNX Runtime itself, optimum and "
+                "transformers.js run the plain bundle of format='onnx'"
             )
         _check_windows(job)
         _check_generation(job.info)
@@ -116,8 +116,8 @@ def _check_windows(job: ExportJob) -> None:
             raise ExportError(
                 "onnxruntime-genai pads the prompts of a batch on the right, where the padding of a shorter prompt "
                 f"takes up the sliding window. Received: window={spec.window} in the layer {layer!r}, "
-                f"{argument('capacity', job.capacity)}. Set {argument('capacity')} to at most the window, or remove "
-                f"{argument('target')}: ONNX Runtime itself, optimum and transformers.js run the plain bundle"
+                f"capacity={job.capacity!r}. Set capacity to at most the window, or remove "
+                "target: ONNX Runtime itself, optimum and transformers.js run the plain bundle"
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 
 
 def refuse(target: str, reason: str, generation: GenerationConfig, names: Sequence[str]) -> None:
@@ -24,6 +24,6 @@ def refuse(target: str, reason: str, generation: GenerationConfig, names: Sequen
         received = ", ".join(f"{name}={getattr(generation, name)!r}" for name in names)
         defaults = ", ".join(f"{name}=None" for name in names)
         raise ExportError(
-            f"{argument('target', target)} cannot reproduce model.generation_config: {reason}. Received: {received}. "
+            f"target={target!r} cannot reproduce model.generation_config: {reason}. Received: {received}. "
             f"Restore the defaults: model.generation_config = model.generation_config.replace({defaults})"
         )

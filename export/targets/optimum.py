@@ -13,7 +13,7 @@ from pathlib import Path
 from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import ENCODER_MODEL, MODEL
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.card.program import text_prefix
 from kerasformer.export.card.quoting import python
@@ -77,15 +77,15 @@ class Optimum(Target):
         """See `Target.check`."""
         if job.info.task not in _CLASSES:
             raise ExportError(
-                f"{argument('target', 'optimum')} supports only the tasks {', '.join(_CLASSES)}. Received: "
+                f"target='optimum' supports only the tasks {', '.join(_CLASSES)}. Received: "
                 f"{job.info.name} for {job.info.task}. Remove target: ONNX Runtime itself runs the plain bundle of "
-                f"{argument('format', 'onnx')}"
+                "format='onnx'"
             )
         if not job.model.in_transformers:
             raise ExportError(
-                f"{argument('target', 'optimum')} needs an architecture that transformers has. Received: "
-                f"{job.info.name}. Remove {argument('target')}: ONNX Runtime itself runs the plain bundle of "
-                f"{argument('format', 'onnx')}"
+                "target='optimum' needs an architecture that transformers has. Received: "
+                f"{job.info.name}. Remove target: ONNX Runtime itself runs the plain bundle of "
+                "format='onnx'"
             )
         if job.info.task == ZERO_SHOT:
             nli_classes(self.name, job.info)
@@ -100,11 +100,11 @@ class Optimum(Target):
         config, head_size = job.model.config, job.model.cache_shapes(1, 1)[0][-1]
         if head_size != config.hidden_dim // config.num_heads:
             raise ExportError(
-                f"{argument('target', 'optimum')} needs a head size of hidden_dim // num_heads = "
+                "target='optimum' needs a head size of hidden_dim // num_heads = "
                 f"{config.hidden_dim // config.num_heads}, with which optimum-onnx 0.1 creates empty caches; it would "
                 f"fail at the first token. Received: {job.info.name} with a head size of {head_size}. Remove "
-                f"{argument('target')}: transformers.js and ONNX Runtime itself run the plain bundle of "
-                f"{argument('format', 'onnx')}"
+                "target: transformers.js and ONNX Runtime itself run the plain bundle of "
+                "format='onnx'"
             )
 
     def card(self, manifest: Manifest, folder: Path) -> str:

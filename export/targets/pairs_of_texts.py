@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kerasformer.bundle import ModelInfo
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 
 RANKING, ZERO_SHOT = "text-ranking", "zero-shot-classification"
 
@@ -21,7 +21,7 @@ def nli_classes(target: str, info: ModelInfo) -> tuple[int, int]:
     found = [index for index, label in enumerate(info.labels) if label.lower().startswith("entail")]
     if not found or len(info.labels) < 2:
         raise ExportError(
-            f"{argument('target', target)} needs a model for natural language inference for {ZERO_SHOT}, with a class "
+            f"target={target!r} needs a model for natural language inference for {ZERO_SHOT}, with a class "
             "whose name starts with 'entail' and at least one other. Received: "
             f"{', '.join(info.labels) or 'none'}. Set other names (id2label)"
         )

@@ -40,7 +40,7 @@ from typing import Any
 
 from kerasformer.architectures import DECODER, find
 from kerasformer.bundle import Manifest, ModelInfo
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.card.program import kind, limit, text_prefix
 from kerasformer.export.card.quoting import code, javascript
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
@@ -148,9 +148,9 @@ class TransformersJs(Target):
         self._check_tokenizer(job)
         if quantize not in SUFFIXES:
             raise ExportError(
-                f"{argument('target', self.name)} supports only the recipes {', '.join(SUFFIXES)}, which have file "
-                f"names there. Received: {quantize!r}. Remove {argument('target')}: ONNX Runtime itself runs the plain "
-                f"bundle of {argument('format', 'onnx')}"
+                f"target={self.name!r} supports only the recipes {', '.join(SUFFIXES)}, which have file "
+                f"names there. Received: {quantize!r}. Remove target: ONNX Runtime itself runs the plain "
+                "bundle of format='onnx'"
             )
         if ignored := _ignored_settings(job.info):
             received = ", ".join(f"{name}={job.info.generation[name]!r}" for name in ignored)
@@ -178,14 +178,14 @@ class TransformersJs(Target):
         lacks = not job.model.in_transformers or task in (*PRETRAINING, *_LACKS.get(job.info.model_type, ()))
         if lacks or (find(job.info.model_type).branch == DECODER and task not in _OF_DECODERS):
             raise ExportError(
-                f"{argument('target', self.name)} needs a model that one of its pipelines supports. Received: "
+                f"target={self.name!r} needs a model that one of its pipelines supports. Received: "
                 f"{job.info.name} for {job.info.task}, which transformers.js {VERSION} does not support. Remove "
-                f"{argument('target')}: ONNX Runtime Web itself runs the plain bundle of {argument('format', 'onnx')}"
+                "target: ONNX Runtime Web itself runs the plain bundle of format='onnx'"
             )
 
         if job.info.task == ZERO_SHOT and not _finds_classes(job.info):
             raise ExportError(
-                f"{argument('target', self.name)} needs the classes 'entailment' and 'contradiction' or "
+                f"target={self.name!r} needs the classes 'entailment' and 'contradiction' or "
                 "'not_entailment' for zero-shot-classification; it would read the scores of other classes. Received: "
                 f"{', '.join(job.info.labels)}. Set these names (id2label)"
             )
@@ -195,23 +195,23 @@ class TransformersJs(Target):
         tokenizer = job.model.tokenizer
         if tokenizer is None:
             raise ExportError(
-                f"{argument('target', self.name)} needs a tokenizer, since its pipelines take texts. Received: "
+                f"target={self.name!r} needs a tokenizer, since its pipelines take texts. Received: "
                 "model.tokenizer=None. Set model.tokenizer = kerasformer.tokenizer(folder)"
             )
         if unsupported := list(_unsupported_rules(json.loads(tokenizer.backend.to_str()))):
             raise ExportError(
-                f"{argument('target', self.name)} needs a tokenizer whose rules transformers.js supports; otherwise it "
-                f"fails or tokenizes differently. Received: {', '.join(unsupported)}. Remove {argument('target')}, and "
+                f"target={self.name!r} needs a tokenizer whose rules transformers.js supports; otherwise it "
+                f"fails or tokenizes differently. Received: {', '.join(unsupported)}. Remove target, and "
                 "tokenize with another library"
             )
         of_pairs = job.info.task in ("question-answering", RANKING, ZERO_SHOT)
         pairs = of_pairs and "token_type_ids" in job.model.input_names
         if pairs and not sets_token_types(tokenizer):
             raise ExportError(
-                f"{argument('target', self.name)} needs a tokenizer like BERT's or ALBERT's for {job.info.name}: with "
+                f"target={self.name!r} needs a tokenizer like BERT's or ALBERT's for {job.info.name}: with "
                 "others, transformers.js does not set token_type_ids, which distinguish a question from its context. "
-                f"Received: {type(tokenizer.backend.model).__name__}. Remove {argument('target')}: ONNX Runtime itself "
-                f"runs the plain bundle of {argument('format', 'onnx')} with token_type_ids that your program sets"
+                f"Received: {type(tokenizer.backend.model).__name__}. Remove target: ONNX Runtime itself "
+                "runs the plain bundle of format='onnx' with token_type_ids that your program sets"
             )
 
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from kerasformer.bench.question import Question
 from kerasformer.bench.worker import Sample
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.progress import StageProgress
 
 PAUSE = 0.1
@@ -97,4 +97,4 @@ def check_rounds(rounds: int) -> None:
         InputError: `rounds` is less than 1.
     """
     if rounds < 1:
-        raise InputError(f"rounds must be at least 1. Received: {argument('rounds', rounds)}")
+        raise InputError(f"rounds must be at least 1. Received: rounds={rounds!r}")

@@ -18,7 +18,7 @@ from kerasformer.bench.question import Facts, Question
 from kerasformer.bench.rounds import Answers, Workload, check_rounds, first_answers, measure
 from kerasformer.bench.speed_figures import SubjectFigures, WorkFigures, ratio, subject_figures
 from kerasformer.bench.worker_process import Worker
-from kerasformer.errors import CapacityError, InputError, KerasformerError, argument
+from kerasformer.errors import CapacityError, InputError, KerasformerError
 from kerasformer.progress import StageProgress
 
 PROMPT_LENGTH, NEW_TOKENS = 32, 128
@@ -209,7 +209,7 @@ def _check(
         raise InputError("texts must contain at least one text that is not blank. Received: none")
     for name, number in [*numbers.items(), *(("lengths", length) for length in lengths or ())]:
         if number is not None and number < 1:
-            raise InputError(f"{argument(name)} must be at least 1. Received: {argument(name, number)}")
+            raise InputError(f"{name} must be at least 1. Received: {name}={number!r}")
 
 
 def _works(
@@ -245,7 +245,7 @@ def _forward_works(
         return [_of_texts(texts, batch, 0)]
     limit = min((model.longest for model in facts if model.longest is not None), default=None)
     if lengths and limit is not None and max(lengths) > limit:
-        raise CapacityError(f"Texts may have at most {limit} tokens. Received: {argument('lengths', list(lengths))}")
+        raise CapacityError(f"Texts may have at most {limit} tokens. Received: lengths={list(lengths)!r}")
     lengths = lengths or sorted({min(length, limit or length) for length in LENGTHS})
     suffix = f", batch {batch}" if batch > 1 else ""
     return [Workload(f"{length} tokens{suffix}", (Question(length, 0, batch),)) for length in lengths]
@@ -269,7 +269,7 @@ def _generation_lengths(facts: Sequence[Facts], prompt: int | None, new: int | N
                     if model.longest_answer
                     else ", including the prompt"
                 )
-                + f". Received: {argument('prompt_length', read)}, {argument('new_tokens', write)}. "
+                + f". Received: prompt_length={read!r}, new_tokens={write!r}. "
                 "Request fewer tokens, or export with a larger capacity"
             )
     return read, write

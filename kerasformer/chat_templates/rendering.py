@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kerasformer.arguments import check, optional, sequence, shown
 from kerasformer.arguments import instance as an_instance
-from kerasformer.errors import ChatTemplateError, InputError, argument
+from kerasformer.errors import ChatTemplateError, InputError
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -126,7 +126,7 @@ def _check_roles(messages: Sequence[Message], template: str) -> None:
 def plain_values(value: Any, name: str, level: int = 0) -> Any:
     """Returns a copy of JSON values, so that a template gets no other objects, whose methods might have effects."""
     if level > 100:
-        raise InputError(f"{argument(name)} must be nested at most 100 levels deep. Received: more")
+        raise InputError(f"{name} must be nested at most 100 levels deep. Received: more")
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -142,8 +142,7 @@ def plain_values(value: Any, name: str, level: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(plain_values(item, name, level + 1) for item in list(value))
     raise InputError(
-        f"{argument(name)} must consist of texts, numbers, lists and dicts. Received: {type(value).__name__}, "
-        f"{shown(value)}"
+        f"{name} must consist of texts, numbers, lists and dicts. Received: {type(value).__name__}, {shown(value)}"
     )
 
 
@@ -163,9 +162,7 @@ def _marked(message: dict[str, Any]) -> dict[str, Any]:
         if isinstance(parts[index], dict) and isinstance(parts[index].get("text"), str):
             parts[index] = {**parts[index], "text": parts[index]["text"] + _CONTINUED}
             return {**message, "content": parts}
-    raise InputError(
-        f"{argument('continue_final_message', True)} requires a last message with text. Received: {shown(message)}"
-    )
+    raise InputError(f"continue_final_message=True requires a last message with text. Received: {shown(message)}")
 
 
 def _before_mark(text: str) -> str:
@@ -173,7 +170,7 @@ def _before_mark(text: str) -> str:
     if end < 0:
         raise ChatTemplateError(
             "The chat template does not write the content of the last message, which is to be continued. Remove "
-            f"{argument('continue_final_message')}, or pass another {argument('chat_template')}"
+            "continue_final_message, or pass another chat_template"
         )
     # The space before the mark would have been trimmed, too.
     return text[:end] if text.startswith(_CONTINUED, end) else text[:end].rstrip()

@@ -35,7 +35,7 @@ from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
 from kerasformer.cli.web_commands import preview, web
-from kerasformer.errors import BundleError, argument, require
+from kerasformer.errors import BundleError, require
 from kerasformer.files import local_path, read_text
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def verify(
     if sources.kind(folder) == "checkpoint":
         raise BundleError(
             f"A bundle was expected, which has recorded answers of its Keras model. Received: the checkpoint {folder}. "
-            f"Pass {argument('data', ...)} to evaluate it on texts"
+            "Pass --data … to evaluate it on texts"
         )
     from kerasformer.evaluation import QUALITY
     from kerasformer.runtime import open_engine

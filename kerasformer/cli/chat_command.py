@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kerasformer.cli.command import in_shell, options_of
 from kerasformer.cli.console import (
     Source,
     Threads,
@@ -27,7 +25,7 @@ from kerasformer.cli.console import (
     say,
 )
 from kerasformer.cli.run_command import setting_of
-from kerasformer.errors import ArgumentStyle, ChatTemplateError, InputError, KerasformerError, argument, in_python
+from kerasformer.errors import ChatTemplateError, InputError, KerasformerError
 from kerasformer.files import decode, local_path, parse_json, read_text
 
 if TYPE_CHECKING:
@@ -39,7 +37,6 @@ _CHAT_SETTINGS = ("chat_template_kwargs", "documents", "drop_oldest_turns", "too
 
 
 def chat(
-    context: typer.Context,
     source: Source,
     system: Annotated[str | None, typer.Option(help="System prompt, which describes how to answer.")] = None,
     max_new_tokens: Annotated[
@@ -86,9 +83,9 @@ def chat(
     if pipe.tokenizer.chat_template is None:
         raise ChatTemplateError(
             "This model has no chat template, since it was trained to continue text. Received: "
-            f"{source}. Use kerasformer run, or pass {argument('chat_template', ...)}"
+            f"{source}. Use kerasformer run, or pass --chat-template …"
         )
-    chat_session = ChatSession(pipe, settings, system, partial(in_chat, options_of(context.command)))
+    chat_session = ChatSession(pipe, settings, system)
     if session is not None:
         chat_session.open(session)
     if load is not None:
@@ -111,16 +108,13 @@ class ChatSession:
         pipe: Pipeline for text-generation, with a chat template.
         settings: Generation settings and options of conversations.
         system: System prompt, if any.
-        style: Format of arguments in errors of an answer.
     Attributes:
         messages: The messages so far, without the system prompt.
         failed: Whether a line caused an error.
     """
 
-    def __init__(
-        self, pipe: Any, settings: dict[str, Any], system: str | None, style: ArgumentStyle = in_python
-    ) -> None:
-        self.pipe, self.settings, self.system, self.style = pipe, settings, system, style
+    def __init__(self, pipe: Any, settings: dict[str, Any], system: str | None) -> None:
+        self.pipe, self.settings, self.system = pipe, settings, system
         self.messages: list[dict[str, Any]] = []
         self.failed = False
         self._kept: Session | None = None
@@ -167,8 +161,7 @@ class ChatSession:
                 self.process(line)
             except KerasformerError as error:
                 self.failed = True
-                # /set names settings as in Python.
-                print_error(error.message_in(in_python if line.lstrip().startswith("/set") else self.style))
+                print_error(str(error))
             except KeyboardInterrupt:
                 print_warning("Stopped. The conversation is unchanged.")
 
@@ -295,12 +288,6 @@ class ChatSession:
         if not questions:
             raise InputError("There is no message yet. Write one first")
         return self.messages[: questions[-1]]
-
-
-def in_chat(options: Mapping[str, str], name: str, value: str | None) -> str:
-    """Formats an argument as an option of the command and, where a session can change it, as its setting."""
-    option = in_shell(options, name, value)
-    return f"{option} (here: /set {name} true)" if name == "drop_oldest_turns" and value is not None else option
 
 
 def _required(value: str, usage: str) -> str:

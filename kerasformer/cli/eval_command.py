@@ -14,7 +14,7 @@ from kerasformer import __version__
 from kerasformer.arguments import check, integer, optional
 from kerasformer.cli.console import Json, Stages, Threads, one_of, open_pipeline, preset_names, print_json, say, table
 from kerasformer.cli.run_command import setting_of
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.tasks import of_prefix
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ def eval(
     check("batch_size", batch_size, integer(1))
     sources, tldr = sources or [], tldr or []
     if tldr and (task or "summarization") != "summarization":
-        raise InputError(f"{argument('tldr')} is a baseline of summarization. Received: {argument('task', task)}")
+        raise InputError(f"--tldr is a baseline of summarization. Received: --task {task}")
     if not (sources or task or tldr):
-        raise InputError(f"A source, or {argument('task', ...)} for the baselines alone, was expected. Received: none")
+        raise InputError("A source, or --task … for the baselines alone, was expected. Received: none")
     if outputs is not None and (outputs.is_dir() or not outputs.absolute().parent.is_dir()):
-        raise InputError(f"{argument('outputs')} must be the path of a file in an existing folder. Received: {outputs}")
+        raise InputError(f"--outputs must be the path of a file in an existing folder. Received: {outputs}")
     settings = dict(map(setting_of, set_ or ()))
     examples = _read(data, references, text_column, label_column)[: check("limit", limit, optional(integer(1)))]
     with Stages(quiet=as_json) as stages:
@@ -116,13 +116,12 @@ def _read(
     from kerasformer.evaluation import read_examples, read_parallel
 
     if data is None:
-        raise InputError(f"A file of texts with references was expected. Received: none. Pass {argument('data', ...)}")
+        raise InputError("A file of texts with references was expected. Received: none. Pass --data …")
     if not references:
         return read_examples(data, text_column, label_column)
     if text_column is not None or label_column is not None:
         raise InputError(
-            f"The files of {argument('references')} are plain lines, without columns. Received: "
-            f"{argument('text_column')} or {argument('label_column')}"
+            "The files of --references are plain lines, without columns. Received: --text-column or --label-column"
         )
     return read_parallel(data, references)
 
@@ -133,7 +132,7 @@ def _task_of(pipe: Any) -> str:
     if of_prefix(pipe.task) not in TEXT_TASKS:
         raise InputError(
             f"A model that summarizes or translates was expected. Received: a model for {pipe.task}. Such a model is "
-            f"evaluated by: kerasformer verify SOURCE --data FILE; a decoder can be a baseline: {argument('tldr', ...)}"
+            "evaluated by: kerasformer verify SOURCE --data FILE; a decoder can be a baseline: --tldr …"
         )
     return str(pipe.task)
 

@@ -13,7 +13,7 @@ import typer
 from kerasformer import architectures, sources, tasks, tested
 from kerasformer.architectures import Architecture
 from kerasformer.cli.console import Json, one_of, print_json, say, table
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 
 _RECIPES = {"none": "f32", "fp16": "fp16", "int8": "int8", "int8_weights": "int8_weights", "int4": "int4"}
 """How recipes are shown, in this order; others follow."""
@@ -39,7 +39,7 @@ def models(
     known = architectures.architectures()
     if picture is not None:
         if name is not None:
-            raise InputError(f"{argument('picture')} draws all architectures. Expected: no name. Received: {name}")
+            raise InputError(f"--picture draws all architectures. Expected: no name. Received: {name}")
         from kerasformer.viz import draw_family_tree
 
         draw_family_tree(architectures.lineages(known.values()), picture)

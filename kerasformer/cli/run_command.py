@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from kerasformer.cli.command import PYTHON_NAMES, in_shell, options_of
+from kerasformer.cli.command import PYTHON_NAMES
 from kerasformer.cli.console import (
     Source,
     Task,
@@ -29,7 +29,7 @@ from kerasformer.cli.console import (
     print_row,
     table,
 )
-from kerasformer.errors import ArgumentStyle, InputError, KerasformerError, SourceError, argument
+from kerasformer.errors import InputError, KerasformerError, SourceError
 from kerasformer.files import decode, local_path, parse_json, read_text
 from kerasformer.tasks import of_prefix
 
@@ -211,7 +211,7 @@ def run(
         # An iterator is read lazily, but the settings are checked at once.
         pipe(iter(()), **{name: value for name, value in settings.items() if name not in ("question", "pair")})
 
-    answers = _Answers(inputs, answer, check_settings, partial(in_shell, options_of(context.command)), as_jsonl)
+    answers = _Answers(inputs, answer, check_settings, as_jsonl)
     if query is not None:
         answers.answer = str  # only reads the texts
         documents = {number: each.input for number, each in enumerate(answers) if each.result is not None}
@@ -297,7 +297,6 @@ class _Answers:
         inputs: The inputs.
         answer: Returns the result for a text.
         check_settings: Raises an error for settings that are invalid whatever the text; such an error ends the command.
-        style: Format of arguments in errors.
         quiet: Whether not to print errors, because the output contains them.
         failed: Whether an input failed.
     """
@@ -305,7 +304,6 @@ class _Answers:
     inputs: Iterable[_Input]
     answer: Callable[[str], Any]
     check_settings: Callable[[], None]
-    style: ArgumentStyle
     quiet: bool
     failed: bool = False
 
@@ -325,7 +323,7 @@ class _Answers:
 
     def _failed(self, each: _Input, error: KerasformerError) -> _Answer:
         self.failed = True
-        message = error.message_in(self.style)
+        message = str(error)
         if not self.quiet:
             print_error(": ".join(filter(None, [each.name, message])))
         return _Answer(each, error=message)
@@ -432,20 +430,20 @@ _FOR_GENERATION = frozenset({"top_k", "truncation"})
 def _check(pipe: Any, settings: Mapping[str, Any], question: str | None, query: str | None) -> None:
     """Raises `InputError` for options that the task of the model does not support, or for a missing question."""
     if question is not None and pipe.task != "question-answering":
-        raise InputError(f"{argument('question')} is for question-answering. Received: a model for {pipe.task}.")
+        raise InputError(f"--question is for question-answering. Received: a model for {pipe.task}.")
     if question is None and pipe.task == "question-answering":
-        raise InputError(f"question-answering needs {argument('question', ...)}; the texts are the contexts.")
+        raise InputError("question-answering needs --question …; the texts are the contexts.")
     if query is not None and not hasattr(pipe, "rank"):
-        raise InputError(f"{argument('query')} is for models that rank texts. Received: a model for {pipe.task}.")
+        raise InputError(f"--query is for models that rank texts. Received: a model for {pipe.task}.")
     if pipe.task == "zero-shot-classification" and "candidate_labels" not in settings:
-        raise InputError(f"zero-shot-classification needs {argument('candidate_labels', ...)}, the name of a class.")
+        raise InputError("zero-shot-classification needs --label …, the name of a class.")
     for_others = frozenset().union(*_OPTIONS.values(), *_FROM_TEXT.values()) - _FOR_GENERATION
     if hasattr(pipe, "stream"):
         unsupported = set(settings) & (for_others - _FROM_TEXT.get(of_prefix(pipe.task), frozenset()))
     else:
         unsupported = set(settings) - (_OPTIONS if query is None else _FOR_RANKING)[pipe.task]
     if unsupported:
-        names = ", ".join(map(argument, sorted(unsupported)))
+        names = ", ".join(sorted(unsupported))
         purpose = (
             "not for this task" if unsupported <= for_others | _FOR_GENERATION else "only for models that generate"
         )

@@ -31,7 +31,7 @@ from kerasformer.decoding.checks import (
     setting,
 )
 from kerasformer.decoding.setting_names import resolve_aliases, unknown_name_message, warn_unsupported
-from kerasformer.errors import GenerationError, SourceError, argument
+from kerasformer.errors import GenerationError, SourceError
 from kerasformer.files import local_path, read_json
 from kerasformer.sources import inside
 
@@ -172,15 +172,15 @@ class GenerationConfig:
         if self.num_return_sequences > 1 and not self.do_sample and self.num_return_sequences > self.num_beams:
             raise GenerationError(
                 "num_return_sequences must not exceed num_beams unless tokens are sampled, because greedy search has "
-                f"only one result. Received: {argument('num_return_sequences', self.num_return_sequences)}, "
-                f"{argument('num_beams', self.num_beams)}. "
+                f"only one result. Received: num_return_sequences={self.num_return_sequences!r}, "
+                f"num_beams={self.num_beams!r}. "
                 "Set do_sample=True or increase num_beams."
             )
         if 1 < self.num_beams < self.num_return_sequences:
             raise GenerationError(
                 "num_return_sequences must not exceed num_beams in beam search. Received: "
-                f"{argument('num_return_sequences', self.num_return_sequences)}, "
-                f"{argument('num_beams', self.num_beams)}. Increase num_beams."
+                f"num_return_sequences={self.num_return_sequences!r}, "
+                f"num_beams={self.num_beams!r}. Increase num_beams."
             )
 
     @property

@@ -24,7 +24,7 @@ from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
 from kerasformer.decoding.speculation import ChooseToken, Drafter, SpeculativeRows, SpeculativeStep
 from kerasformer.decoding.speculation_counts import SpeculationCounts
-from kerasformer.errors import GenerationError, argument
+from kerasformer.errors import GenerationError
 
 ENDED = -1
 """Placeholder token of a row that has already ended."""
@@ -132,7 +132,7 @@ def _prepared_for_stream(
     if run.config.num_beams > 1:
         raise GenerationError(
             "a stream needs num_beams=1, because beam search has no tokens before it ends. "
-            f"Received: {argument('num_beams', run.config.num_beams)}. Use generate, or set num_beams=1."
+            f"Received: num_beams={run.config.num_beams!r}. Use generate, or set num_beams=1."
         )
     return run
 

@@ -18,7 +18,7 @@ from kerasformer.decoding.protocols import Step, input_vocab_size
 from kerasformer.decoding.rules import Rule, rules_of
 from kerasformer.decoding.speculation import Assistant, Drafter, PromptLookup
 from kerasformer.decoding.stopping import check_stop, finish_reason
-from kerasformer.errors import CapacityError, GenerationError, InputError, argument
+from kerasformer.errors import CapacityError, GenerationError, InputError
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _drafter(step: Step, config: GenerationConfig, controls: Controls) -> Drafte
     if config.num_beams > 1:
         raise GenerationError(
             "Prompt lookup and assistants do not support beam search. Expected num_beams=1. "
-            f"Received: {argument('num_beams', config.num_beams)}. Remove one of the two settings."
+            f"Received: num_beams={config.num_beams!r}. Remove one of the two settings."
         )
     if controls.assistant is None:
         return PromptLookup(config.max_matching_ngram_size)
@@ -256,7 +256,7 @@ def _check_required(config: GenerationConfig, controls: Controls) -> None:
     if controls.required is not None and config.num_beams == 1:
         raise GenerationError(
             "Required tokens need beam search, which finds their place. Expected: at least "
-            f"{argument('num_beams', 2)}. Received: {argument('num_beams', 1)}. Try {argument('num_beams', 4)}."
+            "num_beams=2. Received: num_beams=1. Try num_beams=4."
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from kerasformer.decoding.generation_config import GenerationConfig
-from kerasformer.errors import GenerationError, argument
+from kerasformer.errors import GenerationError
 
 Stop = Callable[[np.ndarray], bool]
 """Function of the new tokens of one row `(N,)`, called after each token; returning `True` ends the row."""
@@ -72,5 +72,5 @@ def check_stop(config: GenerationConfig, decode: Decode | None) -> None:
     if config.stop_strings and decode is None:
         raise GenerationError(
             "stop_strings need a tokenizer, which generation from token ids does not have. "
-            f"Received: {argument('stop_strings', list(config.stop_strings))}. Pass Controls(decode=tokenizer.decode)."
+            f"Received: stop_strings={list(config.stop_strings)!r}. Pass Controls(decode=tokenizer.decode)."
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerasformer.errors import InputError, SourceError, argument
+from kerasformer.errors import InputError, SourceError
 from kerasformer.files import local_path, parse_json
 
 TEXT_COLUMNS = (
@@ -208,6 +208,6 @@ def _cell(
         columns = ", ".join(name for name in row if not name.isdigit())
         raise InputError(
             f"A column of {what}s was expected, named {' or '.join(names)}. Received: {columns or 'none'} "
-            f"({location}). Name it with {argument(f'{what}_column', ...)}"
+            f"({location}). Name it with {f'{what}_column'}=…"
         )
     return cell

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
 from kerasformer.evaluation.baselines import BASELINES, tldr
 from kerasformer.evaluation.batches import in_batches
@@ -77,12 +77,11 @@ class TextEvaluation:
         self.task = of_prefix(task)
         if self.task not in TEXT_TASKS:
             raise InputError(
-                f"Generated texts are evaluated for {_SUMMARIZATION} and {_TRANSLATION}. "
-                f"Received: {argument('task', task)}"
+                f"Generated texts are evaluated for {_SUMMARIZATION} and {_TRANSLATION}. Received: task={task!r}"
             )
         metrics.check_packages(*PACKAGES[self.task])
         if bleu_tokenizer is not None and self.task == _SUMMARIZATION:
-            raise InputError(f"{argument('bleu_tokenizer')} is for {_TRANSLATION}. Received: {argument('task', task)}")
+            raise InputError(f"bleu_tokenizer is for {_TRANSLATION}. Received: task={task!r}")
         self.examples = list(examples)
         self.systems: list[System] = []
         self.signatures: dict[str, str] = {}
@@ -134,7 +133,7 @@ class TextEvaluation:
             progress: Called with the number of completed texts.
         """
         if self.task != _SUMMARIZATION:
-            raise InputError(f"TL;DR: is a baseline of {_SUMMARIZATION}. Received: {argument('task', self.task)}")
+            raise InputError(f"TL;DR: is a baseline of {_SUMMARIZATION}. Received: task={self.task!r}")
         sources = [example.text for example in self.examples]
         texts = tldr(pipe, sources, batch_size=batch_size, progress=progress)
         return self._add(System(f"TL;DR: {name}", True, {}, tuple(texts), {}, pipe.engine))
@@ -223,7 +222,7 @@ def generated(
         if not all(isinstance(row, Mapping) for row in rows):
             raise InputError(
                 "One generated text was expected for each text. Received: several, or results of another kind. Set "
-                f"{argument('num_return_sequences', 1)}, and remove settings that change the kind of the result"
+                "num_return_sequences=1, and remove settings that change the kind of the result"
             )
         return [next(value for key, value in row.items() if key.endswith("_text")) for row in rows]
 

@@ -17,7 +17,7 @@ import numpy as np
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.history import History
-from kerasformer.errors import GenerationError, TokenizerError, argument
+from kerasformer.errors import GenerationError, TokenizerError
 from kerasformer.generation import choices
 from kerasformer.generation.constraint_state import ConstraintState, EndedState
 from kerasformer.generation.grammars import GRAMMARS, wrapped
@@ -140,7 +140,7 @@ class Constraint:
         if len(shortest) > max_new_tokens:
             raise GenerationError(
                 f"No text of the constraint fits into the maximum length. Expected: at least {len(shortest)} new "
-                f"tokens. Received: {argument('max_new_tokens', max_new_tokens)}. Allow more, or shorten the prompt if "
+                f"tokens. Received: max_new_tokens={max_new_tokens!r}. Allow more, or shorten the prompt if "
                 "it fills the cache."
             )
 

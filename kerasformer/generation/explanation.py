@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kerasformer.decoding import GenerationOutput, Node, Record
-from kerasformer.errors import GenerationError, argument, require
+from kerasformer.errors import GenerationError, require
 from kerasformer.generation.readable_tokens import readable_token
 from kerasformer.tokenization import Tokenizer
 
@@ -214,9 +214,7 @@ def explanations(
         GenerationError: the output has no record.
     """
     if output.record is None:
-        raise GenerationError(
-            f"An explanation needs a record of the run. Received: none. Pass {argument('explain', True)}."
-        )
+        raise GenerationError("An explanation needs a record of the run. Received: none. Pass explain=True.")
     results = []
     for index, path in enumerate(output.record.paths):
         tokens = output.sequences[index].tolist()

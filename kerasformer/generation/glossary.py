@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.arguments import STRING, TEXT, check, shown
-from kerasformer.errors import GenerationError, InputError, argument
+from kerasformer.errors import GenerationError, InputError
 from kerasformer.tokenization import Tokenizer
 
 _WORDS_END = "\u0e00"
@@ -84,7 +84,7 @@ class RequiredTerms:
             if missing := self.missing(index // copies, tokens):
                 raise GenerationError(
                     "No translation within the maximum length contains all terms of the glossary. Expected: "
-                    f"{', '.join(repr(term.text) for term in missing)}. Pass a larger {argument('max_new_tokens')}"
+                    f"{', '.join(repr(term.text) for term in missing)}. Pass a larger max_new_tokens"
                 )
 
 

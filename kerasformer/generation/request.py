@@ -15,7 +15,7 @@ from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequ
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop, TextCache
 from kerasformer.decoding.rules import Rule
 from kerasformer.decoding.setting_names import ALIASES, unknown_name_message
-from kerasformer.errors import GenerationError, InputError, TokenizerError, argument
+from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.generation.assistants import AssistantLoader, load_assistant
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
 from kerasformer.generation.generated_text import GeneratedText
@@ -263,7 +263,7 @@ def _stops(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Stop, ..
     if "stop_strings" in arguments:
         raise GenerationError(
             f"Stop strings are passed twice. Received: stop={stop!r}, "
-            f"{argument('stop_strings', arguments['stop_strings'])}. Remove one of them."
+            f"stop_strings={arguments['stop_strings']!r}. Remove one of them."
         )
     return {"stop_strings": stop}, ()
 

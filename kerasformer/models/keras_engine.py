@@ -21,7 +21,7 @@ from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND, default_capacity
 from kerasformer.decoding.saved_state import SavedState, identity_of
-from kerasformer.errors import CapacityError, InputError, TokenizerError, argument
+from kerasformer.errors import CapacityError, InputError, TokenizerError
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slots
@@ -143,7 +143,7 @@ class KerasStep:
         limit = model.max_answer_length
         capacity = check("capacity", capacity, optional(integer(1, MAX_CAPACITY)), error=CapacityError)
         if capacity is not None and limit is not None and capacity > limit:
-            raise CapacityError(f"The model has {limit} positions. Received: {argument('capacity', capacity)}")
+            raise CapacityError(f"The model has {limit} positions. Received: capacity={capacity!r}")
         self.model = model
         self.is_encoder_decoder = model.is_encoder_decoder
         self.vocab_size = model.output_vocab_size

@@ -21,7 +21,6 @@ from kerasformer.errors import (
     MissingHeadError,
     SourceError,
     UnsupportedConfigError,
-    argument,
 )
 from kerasformer.files import read_json
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
@@ -302,7 +301,7 @@ def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: Mappin
     if len(candidates) > 1:
         raise InputError(
             "config.json does not specify the task of the checkpoint, and its head matches several. "
-            f"Pass {argument('task', ...)}, one of {', '.join(candidates)}"
+            f"Pass task=…, one of {', '.join(candidates)}"
         )
     return candidates[0] if candidates else next(task for task, kind in kinds.items() if kind.bare)
 

@@ -20,7 +20,7 @@ from kerasformer.bundle import Bundle, LanguageInfo, ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import as_array, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
-from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError, argument
+from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError
 from kerasformer.export_options import ExportOptions
 from kerasformer.files import local_path, read_json
 from kerasformer.layers.attention_spec import AttentionSpec
@@ -422,7 +422,7 @@ class PretrainedModel(Adaptable):
             received = str(error)
         raise CheckpointError(
             f"The folder has another model, which would be replaced. Received: {folder}: {received}; model to save: "
-            f"{expected!r}, {own}. Choose another folder, or pass {argument('overwrite', True)} to replace it"
+            f"{expected!r}, {own}. Choose another folder, or pass overwrite=True to replace it"
         )
 
     def save_assets(self, folder: str) -> None:
@@ -441,7 +441,7 @@ class PretrainedModel(Adaptable):
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Raises an `InputError`, except in generative models."""
         raise InputError(
-            f"A model that generates was expected. Load one by kerasformer.zoo.load(source, task='text-generation') or "
+            "A model that generates was expected. Load one by kerasformer.zoo.load(source, task='text-generation') or "
             f"'text2text-generation'. Received: {type(self).__name__}, a model for {self.task}"
         )
 

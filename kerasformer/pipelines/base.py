@@ -15,7 +15,7 @@ from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.decoding import Forward, Step
 from kerasformer.decoding.arrays import similar_rows
 from kerasformer.decoding.protocols import AdaptableEngine
-from kerasformer.errors import CapacityError, InputError, argument
+from kerasformer.errors import CapacityError, InputError
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known
@@ -79,7 +79,7 @@ class Pipeline:
         """
         if name is not None and name not in self._adapters:
             raise InputError(
-                f"Unknown adapter. Expected None, or one that load_adapter has loaded: "
+                "Unknown adapter. Expected None, or one that load_adapter has loaded: "
                 f"{', '.join(self._adapters) or 'there is none'}. Received: {name!r}"
             )
         self._adaptable().set_adapter(None if name is None else self._adapters[name])
@@ -129,7 +129,7 @@ class Pipeline:
         for name, values in answers.items():
             if not np.isfinite(values).all():
                 raise InputError(
-                    f"The model's output for a text is not finite. Expected: finite numbers. Received: "
+                    "The model's output for a text is not finite. Expected: finite numbers. Received: "
                     f"{values[~np.isfinite(values)][0]} in {name}. {self._advice_for_infinite_output()}"
                 )
         return answers
@@ -138,7 +138,7 @@ class Pipeline:
         """Returns what a caller can do about an output with NaN or infinity."""
         return (
             "Its weights are so large that sums of them exceed the range of its numbers. Check the checkpoint, or, for "
-            f"a Keras model, load it with {argument('dtype', 'float32')}."
+            "a Keras model, load it with dtype='float32'."
         )
 
     def _encode(
@@ -174,7 +174,7 @@ class Pipeline:
 
     def _advice_for_long_texts(self) -> str:
         """Returns what a caller can do about a text that exceeds the model's maximum length."""
-        return f"Shorten it, or pass {argument('truncation', True)} to truncate it."
+        return "Shorten it, or pass truncation=True to truncate it."
 
     def _whole_length(
         self, texts: Sequence[str], pairs: Sequence[str | None] | None, options: LengthOptions

@@ -12,7 +12,7 @@ from typing import Any
 from kerasformer.arguments import BOOLEAN, STRING, check, instance, optional
 from kerasformer.chat_templates import Message
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import CapacityError, InputError, argument
+from kerasformer.errors import CapacityError, InputError
 from kerasformer.pipelines.inputs import Inputs, read_text
 from kerasformer.tokenization import Encoding, Tokenizer, TruncationWarning
 
@@ -51,7 +51,7 @@ class ChatOptions:
         check("chat_template_kwargs", self.variables, optional(instance("a dict", Mapping)))
         if arguments := _ARGUMENTS & set(self.variables or ()):
             raise InputError(
-                f"{argument('chat_template_kwargs')} must be variables that the template reads, such as "
+                "chat_template_kwargs must be variables that the template reads, such as "
                 f"enable_thinking. Received: {', '.join(sorted(arguments))}, arguments of apply_chat_template. "
                 "Omit them"
             )
@@ -105,7 +105,7 @@ class ChatOptions:
                 advice = (
                     "The last turn alone is too long: shorten it"
                     if self.drop_oldest_turns
-                    else f"Remove messages, pass {argument('drop_oldest_turns', True)}"
+                    else "Remove messages, pass drop_oldest_turns=True"
                 )
                 raise CapacityError(
                     "The conversation is too long for the cache. Expected at most "

@@ -11,7 +11,7 @@ from kerasformer import bundle, sources
 from kerasformer.arguments import check, instance
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
-from kerasformer.errors import InputError, TokenizerError, argument, require
+from kerasformer.errors import InputError, TokenizerError, require
 from kerasformer.tasks import NEEDS, of_model
 from kerasformer.tokenization import Tokenizer, load_tokenizer
 
@@ -133,7 +133,7 @@ def _check_no_options(options: dict[str, Any]) -> None:
     """Raises `InputError` for options of runtimes, which a Keras model does not have."""
     if received := ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None):
         raise InputError(
-            f"Options of a runtime are for bundles; a Keras model uses the settings of its backend. "
+            "Options of a runtime are for bundles; a Keras model uses the settings of its backend. "
             f"Received: {received}"
         )
 
@@ -142,4 +142,4 @@ def _checked_task(task: str | None, model_task: str) -> str:
     if task is None or task == model_task or of_model(task) == of_model(model_task):
         return task or model_task
     needs = f"{task} needs {NEEDS[task]}. " if task in NEEDS else ""
-    raise InputError(f"{needs}This source is for {model_task}. Received: {argument('task', task)}")
+    raise InputError(f"{needs}This source is for {model_task}. Received: task={task!r}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optional
 from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.pipelines.base import LengthOptions, Pipeline
 from kerasformer.pipelines.chunks import combined
 from kerasformer.pipelines.inputs import map_inputs, progress_bar, read_inputs, read_text
@@ -49,7 +49,7 @@ class SentenceSimilarityPipeline(Pipeline):
             return self.encode(inputs, batch_size=batch_size, progress=progress, **options)
         if options.get("precision") == "int8" and options.get("ranges") is None:
             raise InputError(
-                f"int8 embeddings of an iterator need {argument('ranges', ...)}, since the ranges of all embeddings "
+                "int8 embeddings of an iterator need ranges=…, since the ranges of all embeddings "
                 "are unknown before the last text. Received: no ranges. Pass them, or a list of texts"
             )
 
@@ -111,7 +111,7 @@ class SentenceSimilarityPipeline(Pipeline):
         chosen = check("normalize", normalize, optional(BOOLEAN))
         kind = check("precision", precision, one_of(*PRECISIONS))
         if ranges is not None and kind != "int8":
-            raise InputError(f"ranges are only for int8. Received: ranges with {argument('precision', kind)}")
+            raise InputError(f"ranges are only for int8. Received: ranges with precision={kind!r}")
         vectors = self._vectors(
             [before + text for text in checked.items],
             LengthOptions(truncation, chunk_length, stride),

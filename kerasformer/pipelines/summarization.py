@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.generation import GeneratedText, Request
 from kerasformer.pipelines.text_parts import Parts
 from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
@@ -36,6 +36,6 @@ class SummarizationPipeline(Text2TextGenerationPipeline):
         if shortest < minimum:
             raise InputError(
                 f"A text is shorter than its summary must be. Expected: at least {minimum} tokens, because of "
-                f"{argument(name, minimum)}. Received: {shortest}. Pass a smaller {argument(name)}"
+                f"{name}={minimum!r}. Received: {shortest}. Pass a smaller {name}"
             )
         return super()._write(generation, texts, encoded)

@@ -9,7 +9,7 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.bundle import PROBABILITIES
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
 from kerasformer.pipelines.chunks import COMBINE, Combine, combined
 from kerasformer.pipelines.inputs import Pair, is_pair, map_inputs, progress_bar, read_inputs, read_pair, read_text
@@ -161,8 +161,8 @@ class TextClassificationPipeline(Pipeline):
             return 0
         if check("label", label, optional(STRING)) not in labels:
             raise InputError(
-                f"A model with several classes ranks by one of them. Expected: {argument('label', ...)}, one of "
-                f"{', '.join(labels)}. Received: {argument('label', label)}"
+                "A model with several classes ranks by one of them. Expected: label=…, one of "
+                f"{', '.join(labels)}. Received: label={label!r}"
             )
         return labels.index(label)
 

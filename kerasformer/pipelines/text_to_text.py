@@ -13,7 +13,7 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optional
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.generation import GeneratedText, Request, Stream
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions
@@ -146,7 +146,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         if generation.result != "texts" and (options.split or return_scores):
             name = "split" if options.split else "return_scores"
             raise InputError(
-                f"{argument(name)} is for results that are texts. Received: settings that request "
+                f"{name} is for results that are texts. Received: settings that request "
                 f"{generation.result}. Remove one of them"
             )
         if return_scores:
@@ -284,19 +284,19 @@ class Text2TextGenerationPipeline(GenerationPipeline):
             return None
         if not self.splits:
             raise InputError(
-                f"{argument('split')} is for translation and summarization. Received: {argument('split', split)} for "
+                f"split is for translation and summarization. Received: split={split!r} for "
                 f"{self.task}. Open the source for one of these tasks"
             )
         split = str(check("split", split, optional(one_of(*self.splits))))
         if lengths.truncation:
             raise InputError(
-                f"A text is either truncated or split. Received: {argument('truncation', True)} and "
-                f"{argument('split', split)}. Remove one of them"
+                "A text is either truncated or split. Received: truncation=True and "
+                f"split={split!r}. Remove one of them"
             )
         if split == "chunks" and self.info.max_length is None and lengths.chunk_length is None:
             raise InputError(
-                f"This model has no maximum length, so that {argument('split', split)} needs "
-                f"{argument('chunk_length', ...)}. Received: none. Try {argument('chunk_length', 512)}"
+                f"This model has no maximum length, so that split={split!r} needs "
+                "chunk_length=…. Received: none. Try chunk_length=512"
             )
         return split
 
@@ -326,7 +326,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         advice = super()._advice_for_long_texts()
         if not self.splits:
             return advice
-        return f"{advice} {argument('split', self.splits[0])} reads it in parts and joins the results."
+        return f"{advice} split={self.splits[0]!r} reads it in parts and joins the results."
 
     def _for_call(
         self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: Mapping[str, Any]
@@ -368,7 +368,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         prefixes = self.info.prefixes(self.task)
         if len(prefixes) > 1:
             raise InputError(
-                f"This model has several prefixes for {self.task}. Expected {argument('prefix', ...)} to be one of "
+                f"This model has several prefixes for {self.task}. Expected prefix=… to be one of "
                 f"{', '.join(map(repr, prefixes.values()))}. Received: none"
             )
         if not prefixes and of_prefix(self.task) != self.task and self.info.task_prefixes:

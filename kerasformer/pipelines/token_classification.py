@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kerasformer.arguments import STRING, check, one_of, sequence
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
 from kerasformer.pipelines.chunks import best_locations, rows_of
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
@@ -82,8 +82,8 @@ class TokenClassificationPipeline(Pipeline):
         by_entities = check("combine", combine, one_of("tokens", "entities")) == "entities"
         if by_entities and strategy == "none":
             raise InputError(
-                f"{argument('combine', 'entities')} needs an aggregation strategy other than 'none', which returns "
-                f"tokens. Received: {argument('aggregation_strategy', strategy)}"
+                "combine='entities' needs an aggregation strategy other than 'none', which returns "
+                f"tokens. Received: aggregation_strategy={strategy!r}"
             )
         checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, chunk_length, stride)
 

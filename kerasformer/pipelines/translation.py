@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 from kerasformer.arguments import STRING, check, optional
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.generation import GeneratedText, Request
 from kerasformer.generation.glossary import Glossary
 from kerasformer.pipelines.base import LengthOptions
@@ -106,7 +106,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         ids = {self.tokenizer.token_to_id(mark.rstrip()) for mark in self._marks.values()}
         if len(ids) > 1 and not ids.issuperset(encoded.input_ids[:, 0].tolist()):
             raise InputError(
-                f"The language of the output is missing. Expected {argument('tgt_lang', ...)} to be one of "
+                "The language of the output is missing. Expected tgt_lang=… to be one of "
                 f"{', '.join(self._marks)}. Received: none"
             )
         return encoded
@@ -150,7 +150,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         if src_lang is not None:
             raise InputError(
                 "This model marks the language of the output alone. Expected: no src_lang. Received: "
-                f"{argument('src_lang', src_lang)}"
+                f"src_lang={src_lang!r}"
             )
         if tgt_lang is None or tgt_lang in self._marks:
             return self._marks.get(str(tgt_lang), "")
@@ -158,7 +158,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         close = get_close_matches(code, self._marks, 1, 0.5)
         hint = f". Did you mean {close[0]!r}?" if close else ""
         raise InputError(
-            f"{argument('tgt_lang')} must be a language of the model. Expected: one of {', '.join(self._marks)}. "
+            f"tgt_lang must be a language of the model. Expected: one of {', '.join(self._marks)}. "
             f"Received: {code!r}{hint}"
         )
 
@@ -173,7 +173,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
             side = 0 if src_lang is None else 1
             codes = ", ".join(str(languages(task)[side]) for task in found)
             raise InputError(
-                f"The language of the {('input', 'output')[side]} is missing. Expected {argument(_NAMES[side], ...)} "
+                f"The language of the {('input', 'output')[side]} is missing. Expected {_NAMES[side]}=… "
                 f"to be one of {codes}. Received: none"
             )
         return found[0]
@@ -195,7 +195,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         ]
         if not found:
             pairs = [f"{source} to {target}" for source, target in known.values()]
-            received = ", ".join(argument(name, code) for name, code in wanted.items() if code is not None)
+            received = ", ".join(f"{name}={code!r}" for name, code in wanted.items() if code is not None)
             close = get_close_matches(" to ".join(code or "" for code in wanted.values()), pairs, 1, 0.5)
             hint = f". Did you mean {close[0]}?" if close else ""
             raise InputError(

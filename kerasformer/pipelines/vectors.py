@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 
 Precision = Literal["float32", "int8", "binary"]
 PRECISIONS = ("float32", "int8", "binary")
@@ -64,8 +64,8 @@ def quantized(vectors: np.ndarray, precision: str, ranges: np.ndarray | None = N
     if ranges is None and len(vectors) == 1:
         raise InputError(
             "The range of each entry cannot be inferred from a single embedding. Expected: several texts, or "
-            f"{argument('ranges', ...)}, the smallest and largest value of each entry in other embeddings (2, D). "
-            f"Received: one text with {argument('precision', 'int8')}"
+            "ranges=…, the smallest and largest value of each entry in other embeddings (2, D). "
+            "Received: one text with precision='int8'"
         )
     if ranges is None:
         ranges = value_ranges(vectors) if len(vectors) else np.zeros((2, vectors.shape[1]), "float32")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, check, sequence
-from kerasformer.errors import InputError, argument
+from kerasformer.errors import InputError
 from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
 from kerasformer.pipelines.chunks import COMBINE, Combine, combined
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
@@ -112,7 +112,7 @@ def _labels(value: Any) -> tuple[str, ...]:
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     labels = tuple(name for name in check("candidate_labels", names, sequence(STRING)) if name)
     if not labels:
-        raise InputError(f"At least one class was expected. Received: {argument('candidate_labels', value)}")
+        raise InputError(f"At least one class was expected. Received: candidate_labels={value!r}")
     return labels
 
 
@@ -129,6 +129,6 @@ def _hypotheses(template: str, labels: Sequence[str]) -> list[str]:
     if hypotheses[0] == template:
         raise InputError(
             "hypothesis_template must contain {}, which is replaced by the name of a class. "
-            f"Received: {argument('hypothesis_template', template)}"
+            f"Received: hypothesis_template={template!r}"
         )
     return hypotheses

@@ -9,16 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from kerasformer.errors import CapacityError, KerasformerError, in_python
-
-_PARAMETERS = {
-    "max_new_tokens": "max_tokens",
-    "num_return_sequences": "n",
-    "sequence_bias": "logit_bias",
-    "json_schema": "response_format",
-    "grammar": "tools",
-}
-"""Parameters of the API by the names of generation settings."""
+from kerasformer.errors import CapacityError, KerasformerError
 
 
 class ApiError(Exception):
@@ -57,13 +48,9 @@ class ApiError(Exception):
 
 
 def refused(error: KerasformerError, param: str | None = None) -> ApiError:
-    """Returns the answer to a request that a pipeline refuses, with the names of the API's parameters."""
-
-    def style(name: str, value: str | None) -> str:
-        return in_python(_PARAMETERS.get(name, name), value)
-
+    """Returns the answer to a request that a pipeline refuses."""
     code = "context_length_exceeded" if isinstance(error, CapacityError) else None
-    return ApiError(400, error.message_in(style), param=param, code=code)
+    return ApiError(400, str(error), param=param, code=code)
 
 
 def overloaded(message: str) -> ApiError:

@@ -11,7 +11,7 @@ from typing import Any
 
 from kerasformer import sources
 from kerasformer.decoding import Step
-from kerasformer.errors import InputError, TokenizerError, argument
+from kerasformer.errors import InputError, TokenizerError
 from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
 from kerasformer.pipelines import pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
@@ -142,7 +142,7 @@ def open_models(
             if not model.generates and not model.embeds:
                 raise InputError(
                     f"A server needs models that generate texts or compute embeddings. Received: {source}, a model "
-                    f"for {model.pipe.task}. Use {argument('pipeline')} in Python, or kerasformer run"
+                    f"for {model.pipe.task}. Use pipeline in Python, or kerasformer run"
                 )
     except BaseException:
         for model in opened:

@@ -13,7 +13,7 @@ import tokenizers
 from tokenizers import models, processors
 
 from kerasformer.arguments import STRING, check
-from kerasformer.errors import InputError, TokenizerError, argument
+from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files import parse_json
 from kerasformer.tokenization.families import CLASSES, Family, LanguageScheme
 from kerasformer.tokenization.tokenizer import Tokenizer
@@ -167,13 +167,13 @@ class MultilingualTokenizer(Tokenizer):
         close = [alike[each] for each in difflib.get_close_matches(code.lower(), alike, 3, 0.5)]
         hint = f". Did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise InputError(
-            f"{argument(name)} must be a language of the model. Expected: one of {', '.join(self._languages)}. "
+            f"{name} must be a language of the model. Expected: one of {', '.join(self._languages)}. "
             f"Received: {code!r}{hint}"
         )
 
     def _missing(self, name: str, texts: str) -> str:
         return (
-            f"The language of the {texts} is missing. Expected {argument(name, ...)} to be one of "
+            f"The language of the {texts} is missing. Expected {name}=… to be one of "
             f"{', '.join(self._languages)}. Received: none"
         )
 

@@ -21,7 +21,7 @@ import tokenizers
 from tokenizers import pre_tokenizers
 
 from kerasformer.arguments import STRING, TEXT, check, integer, number, optional, sequence
-from kerasformer.errors import InputError, TokenizerError, argument
+from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files import read_json
 from kerasformer.tokenization import m2m_100, spiece
 from kerasformer.tokenization.languages import MultilingualTokenizer
@@ -318,7 +318,7 @@ def _known_languages(tokenizer: Tokenizer, languages: Sequence[str] | None) -> l
     if not isinstance(tokenizer, MultilingualTokenizer):
         raise InputError(
             "The texts of this model are not marked with a language, so that its vocabulary is pruned by the texts "
-            f"alone. Expected: no {argument('languages')}. Received: {argument('languages', list(codes))}"
+            f"alone. Expected: no languages. Received: languages={list(codes)!r}"
         )
     known = {tokenizer.known_language("languages", code) for code in codes}
     return [code for code in tokenizer.languages if code in known]

@@ -18,7 +18,7 @@ from tokenizers import AddedToken
 
 from kerasformer.arguments import BOOLEAN, STRING, Kind, check, integer, one_of, optional, sequence, shown
 from kerasformer.chat_templates import DEFAULT, ChatTemplates, Message, Rendered, render
-from kerasformer.errors import ChatTemplateError, InputError, TokenizerError, argument
+from kerasformer.errors import ChatTemplateError, InputError, TokenizerError
 from kerasformer.tokenization.byte_level import to_bytes
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
 from kerasformer.tokenization.families import PLAIN_INPUTS
@@ -398,8 +398,8 @@ class Tokenizer:
         """
         if check("continue_final_message", continue_final_message, BOOLEAN) and add_generation_prompt:
             raise InputError(
-                f"{argument('continue_final_message')} continues the last message, and "
-                f"{argument('add_generation_prompt')} begins another one. Received: both. Remove one of them"
+                "continue_final_message continues the last message, and "
+                "add_generation_prompt begins another one. Received: both. Remove one of them"
             )
         if not check("tokenize", tokenize, BOOLEAN):
             for_tokens = {
@@ -489,14 +489,14 @@ class Tokenizer:
             if requested is None:
                 raise ChatTemplateError(
                     f"This tokenizer has several chat templates, and none of them is {DEFAULT!r}. Expected "
-                    f"{argument('chat_template', ...)} to be one of {', '.join(map(repr, own))}. Received: none"
+                    f"chat_template=… to be one of {', '.join(map(repr, own))}. Received: none"
                 )
         if requested is not None:
             return str(requested)
         if own is None:
             raise ChatTemplateError(
                 "This tokenizer has no chat template, as that of a model that was trained to continue text. Pass a "
-                f"prompt as a text, or a template with {argument('chat_template', ...)}"
+                "prompt as a text, or a template with chat_template=…"
             )
         return str(own)
 

@@ -129,5 +129,5 @@ def test_errors_on_the_command_line(tmp_path, capsys):
         and "Traceback" not in refused
     )
     assert main("export", "sentiment-bert", out, "--target", "mediapipe", "--format", "onnx") == 1
-    assert "--target mediapipe requires --format tflite. Received: --format onnx" in capsys.readouterr().err
+    assert "target='mediapipe' requires format='tflite'. Received: format='onnx'" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()

@@ -85,7 +85,7 @@ def test_a_json_schema_that_the_budget_closes(server):
     answer = server.client().chat.completions.parse(**asked, max_tokens=20)
     assert answer.choices[0].message.parsed.why and answer.choices[0].finish_reason == "stop"
     assert answer.usage.completion_tokens == 20
-    with pytest.raises(openai.BadRequestError, match=r"at least \d+ new tokens. Received: max_tokens=3"):
+    with pytest.raises(openai.BadRequestError, match=r"at least \d+ new tokens. Received: max_new_tokens=3"):
         server.client().chat.completions.parse(**asked, max_tokens=3)
 
 

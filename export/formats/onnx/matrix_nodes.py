@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN, NodeList
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.onnx.weights import Quantized, WeightStore
@@ -120,7 +120,7 @@ class MatrixNodes:
         elif storage == "int4":
             raise ExportError(
                 "The standard operators have no lookup in four-bit tables. Received: a recipe with tables='int4', "
-                f"{argument('profile', 'portable')}. Use tables='int8', or {argument('profile', 'ort')}"
+                "profile='portable'. Use tables='int8', or profile='ort'"
             )
         elif table in self.plan.tied:
             self._rows_of_channels(table, ids, rank, output)
@@ -141,8 +141,8 @@ class MatrixNodes:
         if self.plan.recipe.block is not None:
             raise ExportError(
                 "Integer products of the standard operators have one scale for each output. Received: "
-                f"block={self.plan.recipe.block}, {argument('profile', 'portable')}. Remove block, or use "
-                f"{argument('profile', 'ort')}"
+                f"block={self.plan.recipe.block}, profile='portable'. Remove block, or use "
+                "profile='ort'"
             )
         static = self.rounds_whole_tensors(kernels, x in self.mostly_positive)
         return self._static_product if static else self._dynamic_product
@@ -329,8 +329,8 @@ class MatrixNodes:
         if self.plan.opset < _INT4_OPSET:
             raise ExportError(
                 f"With standard operators, block scales and four-bit weights need opset {_INT4_OPSET}. "
-                f"Received: {argument('opset', self.plan.opset)}. Use {argument('opset', _INT4_OPSET)} or "
-                f"{argument('profile', 'ort')}"
+                f"Received: opset={self.plan.opset!r}. Use opset={_INT4_OPSET!r} or "
+                "profile='ort'"
             )
         bits = 8 if self._storage(kernels[0]) == "int8" else 4
         channelwise = bits == 4 and self.plan.recipe.channelwise

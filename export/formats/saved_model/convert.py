@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasformer.errors import ExportError, ExportMismatchError, argument, require
+from kerasformer.errors import ExportError, ExportMismatchError, require
 from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.saving import save_module
@@ -34,7 +34,7 @@ def check_in_graph(model: PretrainedModel) -> None:
     if reason is not None:
         raise ExportError(
             f"A tokenizer in the graph is only for encoders that read a single text. Received: {model.task}, which "
-            f"{reason}. Export it without {argument('tokenizer', 'in-graph')}: the bundle then has tokenizer.json"
+            f"{reason}. Export it without tokenizer='in-graph': the bundle then has tokenizer.json"
         )
 
 
@@ -79,7 +79,7 @@ def check_texts(model: PretrainedModel, folder: Path, signature: str) -> None:
         error = float(np.abs(received[name].numpy() - expected).max() / np.abs(expected).max())
         if not error <= _TOLERANCE:
             raise ExportMismatchError(
-                f"The answers of the SavedModel to texts differ from those of the Keras model. Expected: an error of "
+                "The answers of the SavedModel to texts differ from those of the Keras model. Expected: an error of "
                 f"{name} of at most {_TOLERANCE} of the largest value. Received: {error:.1e}. This is a defect of the "
                 "export: please report it"
             )

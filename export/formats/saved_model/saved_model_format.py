@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle.interface import SERVING_DEFAULT
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.saved_model.convert import check_texts, write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
@@ -35,8 +35,8 @@ class SavedModelFormat(Format):
         if quantize != "none":
             raise ExportError(
                 "A SavedModel stores its weights in float32, since TensorFlow has no operators for quantized weights. "
-                f"Received: {argument('quantize', quantize)}. Use {argument('quantize', 'none')}, or "
-                f"{argument('format', 'onnx')} or 'tflite'"
+                f"Received: quantize={quantize!r}. Use quantize='none', or "
+                "format='onnx' or 'tflite'"
             )
 
     def functions(self, job: ExportJob) -> list[Function]:

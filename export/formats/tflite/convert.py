@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from kerasformer.bundle import TensorInfo
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES, write
 from kerasformer.export.formats.tflite.fusion import fuse
 from kerasformer.export.formats.tflite.gpu_graph import lower_for_gpu
@@ -152,8 +152,8 @@ def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
     if size > MAX_BYTES:
         raise ExportError(
             f"A TFLite file must be smaller than 2 GB. Received: {size / 1e9:.2f} GB of weights with the recipe "
-            f"{recipe.name!r}. Use a recipe with fewer bits, such as {argument('quantize', 'int8')}, or "
-            f"{argument('format', 'onnx')}"
+            f"{recipe.name!r}. Use a recipe with fewer bits, such as quantize='int8', or "
+            "format='onnx'"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.export.targets.litert_lm.text_encoder import write_embedder, write_encoder
@@ -40,7 +40,7 @@ def around(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
             "LiteRT-LM's embedding engine puts the same tokens before and after every text, all of type 0. Received: a "
             f"tokenizer that encodes 'a' as {tokenizer.encode('a')} with special tokens, and as "
             f"{tokenizer.encode('a', add_special_tokens=False)} without. Export with "
-            f"{argument('format', 'tflite')} and without a target"
+            "format='tflite' and without a target"
         )
     before, after = added.pop()
     return list(before), list(after)

@@ -11,7 +11,7 @@ from pathlib import Path
 from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import DECODE, Role
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.job import ExportJob
@@ -101,8 +101,8 @@ def _check_model(job: ExportJob) -> None:
     if not job.model.generates and job.info.task != embedding_model.TASK:
         raise ExportError(
             "LiteRT-LM only generates texts and computes embeddings (sentence-similarity). Received: a model for "
-            f"{job.info.task}. Export an encoder for embeddings with {argument('task', embedding_model.TASK)}. Use "
-            f"{argument('target', 'mediapipe')} for classifiers, or no target"
+            f"{job.info.task}. Export an encoder for embeddings with task={embedding_model.TASK!r}. Use "
+            "target='mediapipe' for classifiers, or no target"
         )
     if job.info.is_encoder_decoder:
         raise ExportError(
@@ -146,5 +146,5 @@ def _check_capacity(job: ExportJob) -> None:
         raise ExportError(
             f"LiteRT-LM reads prompts in chunks of at least {step} tokens and rejects a prompt whose last chunk "
             f"exceeds the capacity. Expected: a capacity that is a multiple of {step}, such as "
-            f"{max(step, capacity // step * step)}. Received: {argument('capacity', job.capacity)}"
+            f"{max(step, capacity // step * step)}. Received: capacity={job.capacity!r}"
         )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer.bundle import Manifest, Role
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import Target, refuse_signatures
@@ -68,7 +68,7 @@ class LitertWeb(Target):
             if size >= _LARGEST:
                 raise ExportError(
                     f"LiteRT.js loads only files smaller than 2 GB. Received: {name} of {size / 1e9:.1f} GB. Use a "
-                    f"smaller model, or {argument('quantize', 'int8')} or 'int4'"
+                    "smaller model, or quantize='int8' or 'int4'"
                 )
         return ()
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer.bundle import PROBABILITIES, Kind, Manifest
-from kerasformer.errors import ExportError, argument
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.metadata import WORDPIECE, Tensor, attach, input_order, metadata
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.outputs import with_mean, with_probabilities, with_segments
@@ -67,17 +67,17 @@ class Mediapipe(Target):
         if info.task not in _TASKS:
             raise ExportError(
                 "MediaPipe supports only text-classification, sentence-similarity and feature-extraction (the mean). "
-                f"Received: {info.task}. Export with {argument('format', 'tflite')} and without a target"
+                f"Received: {info.task}. Export with format='tflite' and without a target"
             )
         if len(job.lengths) != 1 or job.lengths[0] < 2:
             raise ExportError(
                 "MediaPipe needs a single length of at least 2 tokens, to which it pads or truncates all texts. "
-                f"Received: {argument('lengths', list(job.lengths))}. Choose one, such as lengths=[128]"
+                f"Received: lengths={list(job.lengths)!r}. Choose one, such as lengths=[128]"
             )
         if info.problem_type == "regression":
             raise ExportError(
                 "MediaPipe's classifier returns scores of classes. Received: a regression model "
-                f"(problem_type='regression'). Export with {argument('format', 'tflite')} and without a target"
+                "(problem_type='regression'). Export with format='tflite' and without a target"
             )
         if invalid := [label for label in info.labels if not label.strip() or {*label} & {*LINE_ENDS}]:
             raise ExportError(

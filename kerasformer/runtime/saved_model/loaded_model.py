@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.errors import BundleError, CapacityError, InputError, argument, require
+from kerasformer.errors import BundleError, CapacityError, InputError, require
 
 
 class LoadedModel:
@@ -72,7 +72,7 @@ def _set_threads(tf: Any, threads: int) -> None:
     except RuntimeError as error:
         raise InputError(
             "num_threads must be set before TensorFlow is first used in a process. "
-            f"Received: {argument('num_threads', threads)} afterwards. Leave it out, or open this bundle first"
+            f"Received: num_threads={threads!r} afterwards. Leave it out, or open this bundle first"
         ) from error
 
 
