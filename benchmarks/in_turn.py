@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import statistics
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from benchmarks.inventory import MANIFEST, Finding
 from benchmarks.quiet import quiet_environment
 from benchmarks.shapes import described
 from kerasformer.bench.question import Question
-from kerasformer.bench.rounds import PAUSE
+from kerasformer.bench.rounds import Workload, first_answers, measure
 from kerasformer.bench.worker_process import Worker
 
 READS, WRITES = (Question(32), Question(12)), (Question(16, 24),)
@@ -78,14 +77,12 @@ def times(sides: Mapping[str, Side], effort: Effort) -> dict[str, Measured]:
                 measured[name]["first answer, s"].append(first.seconds)
                 measured[name]["memory, MB"].append(worker.peak_mb - worker.runtime_mb)
         questions = WRITES if next(iter(workers.values())).facts.generates else READS
-        for question in questions:
-            key = f"{described(question)}, s"
-            for turn in range(effort.rounds + 1):
-                for name, worker in workers.items():
-                    seconds = worker.answer(question).seconds
-                    if turn:
-                        measured[name].setdefault(key, []).append(seconds)
-                    time.sleep(PAUSE)
+        works = [Workload(f"{described(question)}, s", (question,)) for question in questions]
+        answers = {name: first_answers(worker, works) for name, worker in workers.items()}
+        measure(workers, answers, works, effort.rounds)
+        for name, of_works in answers.items():
+            for work, samples in zip(works, of_works, strict=True):
+                measured[name][work.title] = [sample.seconds for (sample,) in samples.rounds]
     finally:
         for worker in workers.values():
             worker.close()

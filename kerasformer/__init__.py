@@ -1,6 +1,7 @@
 """Keras 3 Transformers from Hugging Face checkpoints to the phone: load, train, generate, export to LiteRT and ONNX.
 
-All public names are available here and are loaded on first use, so that a bundle runs without Keras.
+All public names are available here and are loaded on first use, so that a bundle runs without Keras. `import
+kerasformer.zoo` registers all classes with Keras, for `keras.models.load_model`.
 
     import kerasformer as kf
 
@@ -12,9 +13,7 @@ All public names are available here and are loaded on first use, so that a bundl
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -62,40 +61,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-class _Registration:
-    """Import hook that registers layers and models with Keras as soon as Keras is imported, and not before.
-
-    Keras loads a `.keras` file with registered classes only; it does not import modules to find others.
-    """
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """Returns the spec of the other finders, with a loader that imports `kerasformer.zoo` afterwards."""
-        # If `kerasformer.layers` is what imports Keras first, the zoo can only be imported after that module.
-        if name not in ("keras", "kerasformer.layers"):
-            return None
-        finders = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
-        spec = next(filter(None, (finder.find_spec(name, path, target) for finder in finders)), None)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def execute_and_register(module: Any) -> None:
-                execute(module)
-                if name != "keras" or "kerasformer.layers" not in sys.modules:
-                    _register()
-
-            spec.loader.exec_module = execute_and_register  # type: ignore[method-assign]
-        return spec
-
-
-def _register() -> None:
-    """Imports the zoo, which registers its classes. Failure is ignored: Keras works without them."""
-    with contextlib.suppress(ImportError):
-        importlib.import_module("kerasformer.zoo")
-
-
-if "keras" in sys.modules:
-    _register()
-else:
-    sys.meta_path.insert(0, _Registration())

@@ -20,6 +20,9 @@ _IN_SUBFOLDERS = [f"*/{name}" for name in _CHECKPOINT_FILES]
 """Files that are not downloaded: many repositories have copies for other frameworks in subfolders."""
 _TEMPLATE_FILES = ["chat_template.jinja", "additional_chat_templates/*.jinja"]
 _GGUF = ".gguf"
+_FOR_KERAS_FILES = (
+    "Open a .keras file with keras.models.load_model, after import kerasformer.zoo, which registers its classes"
+)
 _ATTEMPTS = 3
 """Attempts to find a folder that another process may be moving at the moment."""
 _TORCH_FILES = ["pytorch_model*.bin"]
@@ -49,9 +52,10 @@ def resolve(source: str | os.PathLike[str], *, revision: str | None = None, toke
     if is_gguf(folder):
         return folder
     if folder.exists():
+        advice = f". {_FOR_KERAS_FILES}" if folder.suffix == ".keras" else ""
         raise SourceError(
             f"a folder with config.json or {MANIFEST}, or a file with the suffix {_GGUF}, was expected. "
-            f"Received: the file {folder}"
+            f"Received: the file {folder}{advice}"
         )
     if not isinstance(source, str) or not _HUB_ID.fullmatch(source):
         raise SourceError(_not_found(str(source), [f"the folder {folder}"]))

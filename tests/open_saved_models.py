@@ -1,4 +1,4 @@
-"""Loads saved models in a separate process, in which only kerasformer was imported before.
+"""Loads saved models in a separate process, in which only kerasformer.zoo was imported before.
 
 Its argument is a folder of pairs: `<name>.keras` and `<name>.npz`, the inputs and, under `_expected`, the outputs. It
 prints one JSON object: for each name the largest difference, or the error.
@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import kerasformer  # noqa: F401  # before Keras; the classes must be registered nevertheless
+import keras
+import numpy as np
 
-import keras  # isort: skip
-import numpy as np  # isort: skip
+import kerasformer.zoo  # noqa: F401  # registers the classes
 
 
 @keras.saving.register_keras_serializable("kerasformer_tests")

@@ -534,12 +534,11 @@ def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path,
     labels[0] = "LABEL_0" if labels[0] != "LABEL_0" else "LABEL_1"
     data = tmp_path / "labelled.tsv"
     data.write_text("".join(f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True)))
-    figures = []
-    for source in (checkpoint, bundle):
-        assert main("verify", str(source), "--data", str(data), "--json") == 0
-        figures.append(json.loads(capsys.readouterr().out))
-    assert figures[0] == figures[1]
-    assert figures[0]["texts"] == 3 and figures[0]["accuracy"] == pytest.approx(2 / 3)
+    assert main("eval", str(checkpoint), str(bundle), "--data", str(data), "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["texts"] == 3 and [each["name"] for each in report["systems"]] == [str(checkpoint), str(bundle)]
+    assert [each["accuracy"] for each in report["systems"]] == [pytest.approx(2 / 3)] * 2
+    assert report["systems"][0]["f1"] == report["systems"][1]["f1"]
 
 
 @pytest.mark.parametrize(
@@ -567,7 +566,8 @@ def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path,
         (("run", "WRITER", "good " * 200), "Shorten the prompt"),
         (("export", "CHECKPOINT", "OUT", "--format", "onnx", "--tokenizer", "in-graph"), "in-graph"),
         (("bench", "CHECKPOINT", "--texts", "LATIN"), "it is not in UTF-8"),
-        (("verify", "CHECKPOINT"), "Pass --data … to evaluate it on texts"),
+        (("verify", "CHECKPOINT"), "To evaluate it on texts: kerasformer eval SOURCE --data FILE"),
+        (("info", "CHECKPOINT", "--clear-cache"), "--clear-cache clears the cache of all models"),
     ],
 )
 def test_errors_are_one_line_with_exit_status_1(arguments, message, checkpoint, bundle, writer, tmp_path, capsys):
@@ -582,15 +582,16 @@ def test_errors_are_one_line_with_exit_status_1(arguments, message, checkpoint, 
     assert not (tmp_path / "out").exists()
 
 
-def test_cache_lists_and_clears_packed_weights(bundle, capsys, tmp_path):
-    pipe = kf.pipeline(None, bundle, num_threads=1, cache_dir=tmp_path)
-    assert pipe("a good film") == kf.pipeline(None, bundle, num_threads=1, cache_dir=tmp_path)("a good film")
+def test_info_lists_and_clears_packed_weights(bundle, capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERASFORMER_CACHE", str(tmp_path))
+    pipe = kf.pipeline(None, bundle, num_threads=1, cache_dir=True)
+    assert pipe("a good film") == kf.pipeline(None, bundle, num_threads=1, cache_dir=True)("a good film")
     capsys.readouterr()
-    assert main("cache", "--folder", str(tmp_path), "--json") == 0
+    assert main("info", "--json") == 0
     shown = json.loads(capsys.readouterr().out)
     (file,) = shown["files"]
     assert file["bytes"] == (tmp_path / file["file"]).stat().st_size <= shown["max_bytes"]
-    assert main("cache", "--folder", str(tmp_path), "--clear") == 0
+    assert main("info", "--clear-cache") == 0
     assert f"{file['bytes']:,} bytes freed" in printed(capsys)
     assert not list(tmp_path.iterdir())
 

@@ -82,6 +82,9 @@ def test_a_file_as_source_raises(tmp_path):
     (tmp_path / "model.tflite").write_bytes(b"")
     with pytest.raises(SourceError, match="a folder with .* was expected.*model.tflite"):
         resolve(tmp_path / "model.tflite")
+    (tmp_path / "model.keras").write_bytes(b"")
+    with pytest.raises(SourceError, match=r"keras.models.load_model, after import kerasformer.zoo"):
+        resolve(tmp_path / "model.keras")
 
 
 def test_downloads_a_checkpoint_once_and_only_what_loading_needs(from_hub):

@@ -335,7 +335,7 @@ Compared with the Keras model in float32, with {compared}.
 
 Errors of logits are also shown as a share of the largest logit. `references.npz` contains the answers of the Keras
 model. `kerasformer verify path/to/this/folder` repeats the comparison on any device, without Keras, and
-`kerasformer verify path/to/this/folder --data FILE` measures the bundle on your own texts.
+`kerasformer eval path/to/this/folder --data FILE` measures the bundle on your own texts.
 """
 
 

@@ -1,4 +1,4 @@
-"""The command line: `kerasformer models | info | prune | export | run | chat | verify | eval | …`."""
+"""The command line: `kerasformer models | info | prune | export | run | chat | eval | verify | …`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,8 @@ from kerasformer.cli.chat_command import chat
 from kerasformer.cli.command import Command, examples
 from kerasformer.cli.console import (
     Json,
-    Source,
     Stages,
     Threads,
-    open_pipeline,
     preset_names,
     print_json,
     print_warning,
@@ -34,8 +32,8 @@ from kerasformer.cli.models_command import models
 from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
-from kerasformer.cli.web_commands import preview, web
-from kerasformer.errors import BundleError, require
+from kerasformer.cli.web_command import web
+from kerasformer.errors import BundleError, InputError, require
 from kerasformer.files import local_path, read_text
 
 if TYPE_CHECKING:
@@ -95,12 +93,33 @@ command(
 )(models)
 
 
-@command("kerasformer info sentiment-bert", "kerasformer info out --json | jq .fidelity")
-def info(source: Source, as_json: Json = False) -> None:
-    """Show a checkpoint's config or a bundle's summary.
+@command(
+    "kerasformer info sentiment-bert",
+    "kerasformer info out --json | jq .fidelity",
+    "kerasformer info",
+    "kerasformer info --clear-cache",
+)
+def info(
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            help="Bundle, checkpoint folder, preset or hub id; without one, the cache is shown.",
+            autocompletion=preset_names,
+        ),
+    ] = None,
+    clear_cache: Annotated[bool, typer.Option("--clear-cache", help="Remove all files of the cache.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show a checkpoint's config or a bundle's summary, or the cache of packed weights.
 
-    No weights are loaded.
+    No weights are loaded. Bundles opened in Python with cache_dir= store packed weights in the cache, which make later
+    loads faster. The environment variable KERASFORMER_CACHE sets its folder.
     """
+    if source is None:
+        _cache(clear_cache, as_json)
+        return
+    if clear_cache:
+        raise InputError(f"--clear-cache clears the cache of all models. Received: {source}. Remove it")
     from kerasformer import bundle, sources
     from kerasformer.gguf import checkpoint_files
 
@@ -116,6 +135,24 @@ def info(source: Source, as_json: Json = False) -> None:
         print_json(content)
         return
     table(str(folder), ["field", "value"], rows)
+
+
+def _cache(clear: bool, as_json: bool) -> None:
+    """Shows or clears the cache of packed weights."""
+    from kerasformer.runtime import weight_cache
+
+    folder = weight_cache.user_folder()
+    if clear:
+        freed = weight_cache.trim(folder, 0)
+        print_json({"folder": str(folder), "freed": freed}) if as_json else say(f"{freed:,} bytes freed")
+        return
+    entries = weight_cache.entries(folder)
+    if as_json:
+        files = [{"file": entry.path.name, "bytes": entry.size, "used": entry.used} for entry in entries]
+        print_json({"folder": str(folder), "max_bytes": weight_cache.MAX_BYTES, "files": files})
+        return
+    rows = [[e.path.name, f"{e.size:,}", f"{datetime.fromtimestamp(e.used):%Y-%m-%d %H:%M}"] for e in entries]
+    table(str(folder), ["file", "bytes", "last used"], rows)
 
 
 command(
@@ -145,8 +182,11 @@ command(
     'kerasformer chat out --system "Answer in one sentence." --temperature 0.7 --seed 1',
     "cat questions.txt | kerasformer chat out",
 )(chat)
-command("kerasformer web story-gpt2 site", "kerasformer web Stories=story-out Reviews=out site --overwrite")(web)
-command("kerasformer preview site", "kerasformer preview site --port 9000 --host 0.0.0.0")(preview)
+command(
+    "kerasformer web story-gpt2 site",
+    "kerasformer web Stories=story-out Reviews=out site --overwrite --serve",
+    "kerasformer web site --serve --port 9000 --host 0.0.0.0",
+)(web)
 command(
     "kerasformer serve out",
     "kerasformer serve story-gpt2 embeddings=./all-MiniLM-L6-v2 --port 9000",
@@ -154,47 +194,21 @@ command(
 )(serve)
 
 
-@command(
-    "kerasformer verify out",
-    "kerasformer verify out --data reviews.tsv --text-column 2 --label-column label",
-    "kerasformer verify sentiment-bert --data reviews.tsv",
-    "kerasformer verify out --json | jq .faithful",
-)
+@command("kerasformer verify out", "kerasformer verify out --json | jq .faithful")
 def verify(
-    source: Annotated[
-        str,
-        typer.Argument(
-            help="A bundle. With --data, also a checkpoint folder, a preset or a hub id.", autocompletion=preset_names
-        ),
-    ],
-    data: Annotated[
-        Path | None,
-        typer.Option(help="File of texts to evaluate on: plain lines, or TSV, CSV or JSONL with labels."),
-    ] = None,
-    text_column: Annotated[
-        str | None, typer.Option(help="Column of the texts in --data: a name, or a number starting at 1.")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="Column of the labels in --data: a name, or a number starting at 1.")
-    ] = None,
-    threads: Threads = None,
-    as_json: Json = False,
+    source: Annotated[str, typer.Argument(help="A bundle.")], threads: Threads = None, as_json: Json = False
 ) -> None:
     """Compare a bundle with its Keras model.
 
-    The answers of the Keras model are recorded in the bundle, so that Keras is not needed. With --data, a bundle or a
-    checkpoint is evaluated on texts instead, with the metrics of its task.
+    The answers of the Keras model are recorded in the bundle, so that Keras is not needed.
     """
     from kerasformer import bundle, sources
 
     folder = sources.resolve(source)
-    if data is not None:
-        _measure(source, folder, _read_data(data, text_column, label_column), threads, as_json)
-        return
     if sources.kind(folder) == "checkpoint":
         raise BundleError(
             f"A bundle was expected, which has recorded answers of its Keras model. Received: the checkpoint {folder}. "
-            "Pass --data … to evaluate it on texts"
+            "To evaluate it on texts: kerasformer eval SOURCE --data FILE"
         )
     from kerasformer.evaluation import QUALITY
     from kerasformer.runtime import open_engine
@@ -208,27 +222,6 @@ def verify(
     with process.compact_loading():
         manifest, engine, tokenizer, references = bundle.load(folder, opened)
     _compare(folder, manifest, engine, tokenizer, references, as_json)
-
-
-def _read_data(data: Path, text_column: str | None, label_column: str | None) -> Any:
-    from kerasformer.evaluation import read_examples
-
-    return read_examples(data, text_column, label_column)
-
-
-def _measure(source: str, folder: Path, examples: Any, threads: int | None, as_json: bool) -> None:
-    """Prints the quality of a bundle or a checkpoint on the user's texts."""
-    from kerasformer.evaluation import evaluate
-    from kerasformer.fidelity.figures import quality_text
-
-    pipe = open_pipeline(None, source, threads)
-    with Stages(quiet=as_json) as stages:
-        figures = evaluate(pipe, examples, lambda done, total: stages(pipe.task, done, total))
-    if as_json:
-        print_json({"task": pipe.task, "texts": len(examples), **figures})
-        return
-    rows = [[name.replace("_", " "), quality_text(name, value)] for name, value in figures.items()]
-    table(f"{folder}: {pipe.task} on {len(examples):,} texts", ["measure", "value"], rows)
 
 
 def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, references: Any, as_json: bool) -> None:
@@ -280,6 +273,7 @@ def _verdict(failed: dict[str, Any], promise: Limits, verification: Any) -> str:
 
 
 command(
+    "kerasformer eval out --data reviews.tsv --text-column 2 --label-column label",
     "kerasformer eval out --data articles.jsonl --task summarization",
     "kerasformer eval t5-folder out-int8 --data test.tsv --task translation --set num_beams=4",
     "kerasformer eval out --data test.en --references test.de --task translation --outputs texts.jsonl",
@@ -336,7 +330,6 @@ def bench(
     from kerasformer.bench.card import write_speed
     from kerasformer.bench.picture import check_picture, draw, panels_of
     from kerasformer.bench.report import note, tables
-    from kerasformer.errors import InputError
     from kerasformer.sources import resolve
 
     if picture is not None:
@@ -373,32 +366,6 @@ def bench(
     for engine, reason in report.not_measured.items():
         say(f"{engine} was not measured: {reason}")
     say(note(report))
-
-
-@command("kerasformer cache", "kerasformer cache --clear")
-def cache(
-    folder: Annotated[Path | None, typer.Option(help="Cache folder; the user's by default.")] = None,
-    clear: Annotated[bool, typer.Option("--clear", help="Remove all cached files.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show or clear the cache of packed weights.
-
-    Bundles opened in Python with cache_dir= store packed weights there, which make later loads faster.
-    """
-    from kerasformer.runtime import weight_cache
-
-    cache_folder = folder or weight_cache.user_folder()
-    if clear:
-        freed = weight_cache.trim(cache_folder, 0)
-        print_json({"folder": str(cache_folder), "freed": freed}) if as_json else say(f"{freed:,} bytes freed")
-        return
-    entries = weight_cache.entries(cache_folder)
-    if as_json:
-        files = [{"file": entry.path.name, "bytes": entry.size, "used": entry.used} for entry in entries]
-        print_json({"folder": str(cache_folder), "max_bytes": weight_cache.MAX_BYTES, "files": files})
-        return
-    rows = [[e.path.name, f"{e.size:,}", f"{datetime.fromtimestamp(e.used):%Y-%m-%d %H:%M}"] for e in entries]
-    table(str(cache_folder), ["file", "bytes", "last used"], rows)
 
 
 @command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")

@@ -1,4 +1,4 @@
-"""`kerasformer eval`, which scores summaries and translations of models beside baselines."""
+"""`kerasformer eval`, which scores models on labelled texts, and summaries and translations beside baselines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kerasformer.errors import InputError
 from kerasformer.tasks import of_prefix
 
 if TYPE_CHECKING:
-    from kerasformer.evaluation import Example, TextEvaluation
+    from kerasformer.evaluation import Evaluation, Example
 
 
 def eval(
@@ -28,7 +28,10 @@ def eval(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(help="File of texts with references: TSV, CSV or JSONL; or plain lines, with --references."),
+        typer.Option(
+            help="File of texts with labels or references: TSV, CSV or JSONL; or plain lines, for text generation or "
+            "with --references."
+        ),
     ] = None,
     references: Annotated[
         list[str] | None,
@@ -37,7 +40,7 @@ def eval(
     task: Annotated[
         str | None,
         typer.Option(
-            help="summarization or translation; the task of the model by default.",
+            help="Such as summarization or translation; the task of the model by default.",
             autocompletion=one_of("summarization", "translation"),
         ),
     ] = None,
@@ -52,10 +55,10 @@ def eval(
         str | None, typer.Option(help="Column of the texts in --data: a name, or a number starting at 1.")
     ] = None,
     label_column: Annotated[
-        str | None, typer.Option(help="Column of the references in --data: a name, or a number starting at 1.")
+        str | None, typer.Option(help="Column of the labels or references: a name, or a number starting at 1.")
     ] = None,
     limit: Annotated[int | None, typer.Option(help="Number of texts to use, from the first.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Number of texts in one batch.")] = 8,
+    batch_size: Annotated[int, typer.Option(help="Number of texts in one batch, for generated texts.")] = 8,
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any setting of generation as name=value, such as num_beams=4; may be repeated."),
@@ -70,11 +73,13 @@ def eval(
     threads: Threads = None,
     as_json: Json = False,
 ) -> None:
-    """Score summaries or translations with ROUGE, BLEU and chrF, beside baselines.
+    """Score models on your own texts, with the metrics of their task.
 
-    The baseline of summarization is the first three sentences of each text (lead-3), that of translation the source.
+    These are accuracy and F1 of labels, spans and entities, the perplexity of text generation, and for summaries and
+    translations ROUGE, BLEU and chrF, beside baselines. The baseline of summarization is the first three sentences of
+    each text (lead-3), that of translation the source.
     """
-    from kerasformer.evaluation import TextEvaluation
+    from kerasformer.evaluation import TEXT_TASKS, TaskEvaluation, TextEvaluation
 
     check("batch_size", batch_size, integer(1))
     sources, tldr = sources or [], tldr or []
@@ -87,23 +92,28 @@ def eval(
     settings = dict(map(setting_of, set_ or ()))
     examples = _read(data, references, text_column, label_column)[: check("limit", limit, optional(integer(1)))]
     with Stages(quiet=as_json) as stages:
-        task = "summarization" if tldr else task
-        first = open_pipeline(None, sources[0], threads) if task is None else None
-        evaluation = TextEvaluation(task or _task_of(first), examples, bleu_tokenizer)
+        first = None if task or tldr else open_pipeline(None, sources[0], threads)
+        task = task or ("summarization" if first is None else first.task)
+        writes = of_prefix(task) in TEXT_TASKS
+        options: dict[str, Any] = {"settings": settings, "batch_size": batch_size} if writes else {}
+        if not writes:
+            _refuse(task, sources, set_=set_, references=references, bleu_tokenizer=bleu_tokenizer, outputs=outputs)
+        evaluation = TextEvaluation(task, examples, bleu_tokenizer) if writes else TaskEvaluation(task, examples)
         for source in sources:
             stages("load", 0, 0)
-            pipe, first = first or open_pipeline(task or evaluation.task, source, threads), None
-            evaluation.add_model(source, pipe, settings, batch_size=batch_size, progress=partial(stages, source))
+            pipe, first = first or open_pipeline(task, source, threads), None
+            evaluation.add_model(source, pipe, progress=partial(stages, source), **options)
             del pipe  # before the next one is loaded
-        evaluation.add_baselines()
-        for decoder in tldr:
-            stages("load", 0, 0)
-            pipe = open_pipeline("text-generation", decoder, threads)
-            evaluation.add_tldr(decoder, pipe, batch_size=batch_size, progress=partial(stages, decoder))
-            del pipe
-    if outputs is not None:
-        lines = [json.dumps(row, ensure_ascii=False) for row in evaluation.rows()]
-        outputs.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        if isinstance(evaluation, TextEvaluation):
+            evaluation.add_baselines()
+            for decoder in tldr:
+                stages("load", 0, 0)
+                pipe = open_pipeline("text-generation", decoder, threads)
+                evaluation.add_tldr(decoder, pipe, batch_size=batch_size, progress=partial(stages, decoder))
+                del pipe
+            if outputs is not None:
+                lines = [json.dumps(row, ensure_ascii=False) for row in evaluation.rows()]
+                outputs.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if as_json:
         print_json({**evaluation.to_dict(), "data": str(data), "kerasformer": __version__})
     else:
@@ -126,18 +136,19 @@ def _read(
     return read_parallel(data, references)
 
 
-def _task_of(pipe: Any) -> str:
-    from kerasformer.evaluation import TEXT_TASKS
-
-    if of_prefix(pipe.task) not in TEXT_TASKS:
+def _refuse(task: str, sources: Sequence[str], **options: Any) -> None:
+    """Refuses what only summarization and translation have: baselines without a model, and these options."""
+    unused = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+    if unused:
+        raise InputError(f"{', '.join(unused)}: only for summarization and translation. Received: the task {task}")
+    if not sources:
         raise InputError(
-            f"A model that summarizes or translates was expected. Received: a model for {pipe.task}. Such a model is "
-            "evaluated by: kerasformer verify SOURCE --data FILE; a decoder can be a baseline: --tldr …"
+            "A source was expected, since only summarization and translation have baselines without a model. "
+            f"Received: --task {task} alone"
         )
-    return str(pipe.task)
 
 
-def _print(evaluation: TextEvaluation, data: Path | None) -> None:
+def _print(evaluation: Evaluation, data: Path | None) -> None:
     """Prints a row for each model and baseline, then the settings of the metrics."""
     from kerasformer.fidelity.figures import quality_text
 

@@ -3,16 +3,18 @@
 from kerasformer.evaluation.baselines import BASELINES, lead, tldr
 from kerasformer.evaluation.examples import Example, examples, read_examples, read_parallel
 from kerasformer.evaluation.quality import QUALITY, Quality, compare_quality, pipeline_of, record_quality
-from kerasformer.evaluation.task_evaluation import check, evaluate
-from kerasformer.evaluation.text_evaluation import TEXT_TASKS, System, TextEvaluation
+from kerasformer.evaluation.task_evaluation import TaskEvaluation, check, evaluate
+from kerasformer.evaluation.text_evaluation import TEXT_TASKS, Evaluation, System, TextEvaluation
 
 __all__ = [
     "BASELINES",
     "QUALITY",
+    "Evaluation",
     "Example",
     "Quality",
     "TEXT_TASKS",
     "System",
+    "TaskEvaluation",
     "TextEvaluation",
     "check",
     "compare_quality",

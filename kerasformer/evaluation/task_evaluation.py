@@ -10,7 +10,7 @@ import numpy as np
 from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
 from kerasformer.evaluation.examples import Example
-from kerasformer.evaluation.text_evaluation import PACKAGES, generated, references, score
+from kerasformer.evaluation.text_evaluation import PACKAGES, Evaluation, System, generated, references, score
 from kerasformer.fidelity.perplexity import losses
 from kerasformer.pipelines import Pipeline
 from kerasformer.progress import CountProgress
@@ -41,6 +41,21 @@ def evaluate(pipe: Pipeline, examples: Sequence[Example], progress: CountProgres
     check(pipe.task, examples)
     answers = _MEASURES[of_prefix(pipe.task)](pipe, examples, progress or _silent)
     return {name: float(value) for name, value in answers.items()}
+
+
+class TaskEvaluation(Evaluation):
+    """Scores of models of one task on the same labelled texts."""
+
+    def __init__(self, task: str, examples: Sequence[Example]) -> None:
+        """Checks the task and the examples; see `check`."""
+        super().__init__(task, examples)
+        check(self.task, self.examples)
+
+    def add_model(self, name: str, pipe: Pipeline, *, progress: CountProgress | None = None) -> System:
+        """Runs a model on the texts; see `evaluate`."""
+        self.check_task(pipe)
+        self.systems.append(System(name, False, evaluate(pipe, self.examples, progress), engine=pipe.engine))
+        return self.systems[-1]
 
 
 def check(task: str, examples: Sequence[Example]) -> None:

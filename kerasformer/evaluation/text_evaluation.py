@@ -35,7 +35,7 @@ class System:
         name: Name of the model or of the baseline.
         is_baseline: Whether this is a baseline.
         figures: Scores by metric, between 0 and 1.
-        texts: Text generated for each example.
+        texts: Text generated for each example; none for other tasks.
         settings: Settings that the model was called with.
         engine: Engine of the model; empty for a baseline without one.
     """
@@ -43,23 +43,59 @@ class System:
     name: str
     is_baseline: bool
     figures: dict[str, float]
-    texts: tuple[str, ...]
+    texts: tuple[str, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     engine: str = ""
 
 
-class TextEvaluation:
+class Evaluation:
+    """Scores of several models on the same texts.
+
+    Attributes:
+        task: Task of the models.
+        examples: Texts with labels or references.
+        systems: Models and baselines in the order in which they were added.
+        signatures: Package, version and settings of each metric that depends on them.
+    """
+
+    def __init__(self, task: str, examples: Sequence[Example]) -> None:
+        self.task, self.examples = of_prefix(task), list(examples)
+        self.systems: list[System] = []
+        self.signatures: dict[str, str] = {}
+
+    def check_task(self, pipe: Any) -> None:
+        """Checks that a pipeline has the task.
+
+        Raises:
+            InputError: it has another task.
+        """
+        if of_prefix(pipe.task) != self.task:
+            raise InputError(f"A model for {self.task} was expected. Received: a model for {pipe.task}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the scores of all systems, and the signatures of the metrics, for JSON."""
+        systems = [
+            {"name": each.name, "baseline": each.is_baseline, "engine": each.engine or None}
+            | ({} if each.is_baseline else {"settings": each.settings})
+            | each.figures
+            for each in self.systems
+        ]
+        return {
+            "task": self.task,
+            "texts": len(self.examples),
+            "systems": systems,
+            "signatures": self.signatures,
+        }
+
+
+class TextEvaluation(Evaluation):
     """Scores of models and baselines that summarize or translate the same texts.
 
         evaluation = TextEvaluation("summarization", read_examples("test.jsonl"))
         evaluation.add_model("out", kf.pipeline("summarization", "out"), {"num_beams": 4})
         evaluation.add_baselines()
 
-    Attributes:
-        task: `"summarization"`, `"translation"` or `"text2text-generation"`.
-        examples: Texts with references.
-        systems: Models and baselines in the order in which they were added.
-        signatures: Package, version and settings of each metric.
+    Models of other tasks have no baselines; see `TaskEvaluation`.
     """
 
     def __init__(self, task: str, examples: Sequence[Example], bleu_tokenizer: str | None = None) -> None:
@@ -74,7 +110,7 @@ class TextEvaluation:
             InputError: the task does not generate a text from another, or a reference is missing or not a text.
             MissingExtraError: `rouge-score` or `sacrebleu` is needed and not installed.
         """
-        self.task = of_prefix(task)
+        super().__init__(task, examples)
         if self.task not in TEXT_TASKS:
             raise InputError(
                 f"Generated texts are evaluated for {_SUMMARIZATION} and {_TRANSLATION}. Received: task={task!r}"
@@ -82,9 +118,6 @@ class TextEvaluation:
         metrics.check_packages(*PACKAGES[self.task])
         if bleu_tokenizer is not None and self.task == _SUMMARIZATION:
             raise InputError(f"bleu_tokenizer is for {_TRANSLATION}. Received: task={task!r}")
-        self.examples = list(examples)
-        self.systems: list[System] = []
-        self.signatures: dict[str, str] = {}
         self._bleu_tokenizer = bleu_tokenizer
         self._expected = references(examples)
         # Errors of the metrics are raised now rather than after the models have run.
@@ -111,8 +144,7 @@ class TextEvaluation:
             batch_size: Number of texts in one batch.
             progress: Called with the number of completed texts.
         """
-        if of_prefix(pipe.task) != self.task:
-            raise InputError(f"A model for {self.task} was expected. Received: a model for {pipe.task}")
+        self.check_task(pipe)
         settings = dict(settings or {})
         sources = [example.text for example in self.examples]
         texts = generated(pipe, sources, settings, batch_size, progress)
@@ -137,21 +169,6 @@ class TextEvaluation:
         sources = [example.text for example in self.examples]
         texts = tldr(pipe, sources, batch_size=batch_size, progress=progress)
         return self._add(System(f"TL;DR: {name}", True, {}, tuple(texts), {}, pipe.engine))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the scores of all systems, and the signatures of the metrics, for JSON."""
-        systems = [
-            {"name": each.name, "baseline": each.is_baseline, "engine": each.engine or None}
-            | ({} if each.is_baseline else {"settings": each.settings})
-            | each.figures
-            for each in self.systems
-        ]
-        return {
-            "task": self.task,
-            "texts": len(self.examples),
-            "systems": systems,
-            "signatures": self.signatures,
-        }
 
     def rows(self) -> list[dict[str, Any]]:
         """Returns each text with its references and the generated text of each system, for JSON."""

@@ -164,7 +164,7 @@ def _opened(source: str, num_threads: int | None) -> Any:
     if (Path(source) / SITE).is_file():
         raise InputError(
             f"{source} is a web page, which runs its models in the browser. Expected: a model. To look at the page: "
-            f"kerasformer preview {source}"
+            f"kerasformer web {source} --serve"
         )
     is_checkpoint = sources.kind(sources.resolve(source)) == "checkpoint"
     return pipeline(None, source, num_threads=None if is_checkpoint else num_threads)

@@ -222,9 +222,10 @@ def test_parallel_files_and_baselines_alone(tmp_path: Path) -> None:
     [
         (("WRITER",), "Pass --data …"),
         (("--data", "DATA"), "A source, or --task … for the baselines alone"),
-        (("CLASSIFIER", "--data", "DATA"), "Received: a model for text-classification.*verify SOURCE --data"),
-        (("DECODER", "--data", "DATA"), "Received: a model for text-generation.*--tldr …"),
-        (("WRITER", "--data", "DATA", "--task", "text-generation"), "summarization and translation.*task='text-gen"),
+        (("CLASSIFIER", "--data", "DATA", "--set", "num_beams=2"), "--set: only for summ.*task text-classification"),
+        (("DECODER", "--data", "DATA", "--bleu-tokenizer", "zh"), "--bleu-tokenizer: only for .*the task text-gen"),
+        (("--data", "DATA", "--task", "text-classification"), "A source was expected.*text-classification alone"),
+        (("WRITER", "--data", "DATA", "--task", "text-generation"), "Received: task='text-generation'"),
         (("--data", "DATA", "--task", "translation", "--tldr", "DECODER"), "--tldr is a baseline of summarization"),
         (("--data", "DATA", "--tldr", "WRITER"), "for text2text-generation"),
         (("WRITER", "--data", "DATA", "--limit", "0"), "limit must be an integer of at least 1"),

@@ -226,24 +226,26 @@ def test_an_unfaithful_bundle_ends_with_status_1(tmp_path):
 
 
 @pytest.mark.parametrize(("suffix", "figures"), [(".tsv", {"accuracy", "f1"}), (".jsonl", {"accuracy", "f1"})])
-def test_verify_on_data_of_the_user(tmp_path, suffix, figures):
+def test_eval_on_data_of_the_user(tmp_path, suffix, figures):
     rows = [("Rain is expected.", 1), ("What a waste!", 0)]
     data = tmp_path / f"data{suffix}"
     lines = [
         f"{text}\t{label}" if suffix == ".tsv" else json.dumps({"text": text, "label": label}) for text, label in rows
     ]
     data.write_text("\n".join(lines))
-    done = run("verify", str(shared_bundle(CLASSIFIER, "tflite")), "--data", str(data), "--json")
+    done = run("eval", str(shared_bundle(CLASSIFIER, "tflite")), "--data", str(data), "--json")
     report = json.loads(done.stdout)
-    assert report.pop("task") == "text-classification" and report.pop("texts") == 2
-    assert set(report) == figures
-    assert "accuracy" in run("verify", str(shared_bundle(CLASSIFIER, "tflite")), "--data", str(data)).stdout
+    assert (report["task"], report["texts"]) == ("text-classification", 2)
+    (system,) = report["systems"]
+    assert figures <= set(system) and system["engine"] == "litert"
+    assert "accuracy" in run("eval", str(shared_bundle(CLASSIFIER, "tflite")), "--data", str(data)).stdout
 
 
 def test_perplexity_of_data_is_that_of_keras(tmp_path):
     data = tmp_path / "lines.txt"
     data.write_text("\n".join(texts.READING[:4]))
-    report = json.loads(run("verify", str(shared_bundle(WRITER, "onnx")), "--data", str(data), "--json").stdout)
+    done = run("eval", str(shared_bundle(WRITER, "onnx")), "--data", str(data), "--json")
+    (report,) = json.loads(done.stdout)["systems"]
     losses = []
     for text in texts.READING[:4]:
         ids = np.array([shared_model(WRITER).tokenizer.encode(text)], "int32")

@@ -323,7 +323,7 @@ def test_an_error_of_the_engine_is_no_text_of_the_answer(server, caplog):
 
 def test_sources_that_cannot_be_served(tmp_path):
     (tmp_path / "site.json").write_text("{}")
-    with pytest.raises(InputError, match="kerasformer preview"):
+    with pytest.raises(InputError, match="kerasformer web .* --serve"):
         open_models([str(tmp_path)], Limits(), None)
     with pytest.raises(InputError, match="its own name"):
         open_models(["a=story-gpt2", "a=sentiment-bert"], Limits(), None)

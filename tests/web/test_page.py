@@ -696,7 +696,7 @@ def test_a_missing_worker_is_reported(chromium, small):
 
 def test_opening_the_page_as_a_file_is_reported(chromium, small):
     chromium.open((small / "index.html").as_uri())
-    assert "opened as a file" in chromium.problem() and "kerasformer preview" in chromium.problem()
+    assert "opened as a file" in chromium.problem() and "kerasformer web FOLDER --serve" in chromium.problem()
 
 
 def test_errors_of_the_engine_are_shown(chromium, url):

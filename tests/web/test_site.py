@@ -563,10 +563,12 @@ def test_an_occupied_port_is_an_error(site):
 def test_the_commands(tmp_path, packages, capsys):
     arguments = ["web", str(write_bundle(tmp_path / "b")), str(tmp_path / "site"), "--runtime-files", str(packages)]
     assert main(*arguments) == 0
-    assert "kerasformer preview" in capsys.readouterr().out
+    assert f"kerasformer web {tmp_path / 'site'} --serve" in capsys.readouterr().out
     assert len(check_site(tmp_path / "site")["models"]) == 1
     assert main(*arguments) == 1
     assert "a site already exists there" in capsys.readouterr().err
+    assert main("web", str(tmp_path / "site")) == 1
+    assert "Bundles, and the folder to write, were expected" in capsys.readouterr().err
 
 
 def test_a_checkpoint_is_exported_first_as_small_as_its_answers_allow(tmp_path, packages, monkeypatch, capsys):
@@ -607,7 +609,7 @@ def test_a_checkpoint_is_exported_first_as_small_as_its_answers_allow(tmp_path, 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_serve_prints_its_address_and_advice_for_phones(site):
-    command = [sys.executable, "-m", "kerasformer.cli", "preview", str(site), "--port", "0", "--host", "0.0.0.0"]
+    command = [sys.executable, "-m", "kerasformer.cli", "web", str(site), "--serve", "--port", "0", "--host", "0.0.0.0"]
     # Background jobs of a shell, and their children, ignore Ctrl+C.
     settings = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

@@ -17,7 +17,7 @@
 
   if (location.protocol === "file:") {
     showProblem("This page was opened as a file",
-      "It must come from a web server. On this computer, run kerasformer preview FOLDER, where FOLDER is the folder of this file.");
+      "It must come from a web server. On this computer, run kerasformer web FOLDER --serve, where FOLDER is the folder of this file.");
   } else if (!("noModule" in document.createElement("script"))) {
     showProblem("This browser is too old", "It does not support JavaScript modules. Use a current Chrome, Edge, Firefox or Safari.");
   }

@@ -1,28 +1,30 @@
-"""`kerasformer web` and `kerasformer preview`, which write and serve a web page that runs bundles in the browser."""
+"""`kerasformer web`, which writes and serves a web page that runs bundles in the browser."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kerasformer.cli.console import Stages, say, table
-from kerasformer.errors import require
+from kerasformer.errors import InputError, argument, require
 
 if TYPE_CHECKING:
     from kerasformer.bundle import Bundle
 
 
 def web(
+    *,
     sources: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             help="Bundles. Presets, checkpoint folders and hub ids are exported first. NAME=SOURCE sets the displayed "
-            "name."
+            "name. None with --serve, for a folder that was written before."
         ),
-    ],
+    ] = None,
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
     title: Annotated[str, typer.Option(help="Title of the page.")] = "Kerasformer",
     runtime_files: Annotated[
@@ -40,11 +42,32 @@ def web(
         ),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing site.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="Serve the page on this machine.")] = False,
+    port: Annotated[int, typer.Option(help="Port of --serve; 0 selects a free one.")] = 8000,
+    host: Annotated[str, typer.Option(help="Address of --serve; 0.0.0.0 for all networks.")] = "127.0.0.1",
 ) -> None:
-    """Write a web page that runs models in the browser.
+    """Write a web page that runs models in the browser, and serve it with --serve.
 
     The page also works offline after the first visit.
     """
+    if not sources and not serve:
+        raise InputError(
+            f"Bundles, and the folder to write, were expected. Received: {out} alone. Pass {argument('serve')} to "
+            "serve a page that was written before"
+        )
+    if sources:
+        _write(sources, out, title, runtime_files, given_texts, overwrite)
+    if serve:
+        _serve(out, host, port)
+    else:
+        say(f"View it with: kerasformer web {out} --serve")
+        say("Or copy the folder to any web host with https, such as GitHub Pages.")
+
+
+def _write(
+    sources: Sequence[str], out: Path, title: str, runtime_files: Path | None, given_texts: bool, overwrite: bool
+) -> None:
+    """Writes the page and prints a table of its models."""
     from kerasformer.publishing import SITE, check_destination
     from kerasformer.web.site import build, check_site
 
@@ -61,8 +84,6 @@ def web(
         for engine in model["engines"]
     ]
     table(str(folder), ["model", "task", "engine", "size"], rows)
-    say(f"View it with: kerasformer preview {folder}")
-    say("Or copy the folder to any web host with https, such as GitHub Pages.")
 
 
 def _bundle(argument: str, parent: Path) -> str:
@@ -96,12 +117,8 @@ def _exported(source: str, folder: Path) -> Bundle:
     return bundle
 
 
-def preview(
-    folder: Annotated[Path, typer.Argument(help="Folder written by kerasformer web.")],
-    port: Annotated[int, typer.Option(help="Port; 0 selects a free one.")] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 for all networks.")] = "127.0.0.1",
-) -> None:
-    """Serve a page written by kerasformer web on this machine."""
+def _serve(folder: Path, host: str, port: int) -> None:
+    """Serves the page until the program is interrupted."""
     from kerasformer.web.serve import address, server
 
     with server(folder, host, port) as running:
