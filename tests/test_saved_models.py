@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -26,7 +27,21 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[1]
-SIZES = {"vocab_size": 203, "hidden_dim": 12, "num_layers": 1, "num_heads": 3}
+SIZES = {
+    "vocab_size": 203, "hidden_dim": 12, "num_layers": 1, "num_heads": 3, "num_key_value_heads": 1, "head_dim": 6,
+    "intermediate_dim": 20, "num_decoder_layers": 1, "decoder_num_heads": 3, "decoder_intermediate_dim": 20,
+    "max_length": 16, "num_positions": 18, "embedding_dim": 5, "bottleneck_dim": 9, "token_dim": 6,
+    "block_size": 1, "num_random_blocks": 1, "convolution_size": 3, "n_languages": 3,
+}  # fmt: skip
+"""Values of settings, for the architectures that have them."""
+RELATIVE = {"relative_attention": True, "relative_terms": "c2p|p2c"}
+SETTINGS: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("deberta", "deberta-v2"), RELATIVE),
+    "gpt_neox": {"rope": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
+    "gptj": {"rotary_dim": 4},
+    "marian": {"decoder_start_token_id": 0},
+}
+"""Further settings of single architectures."""
 SEVERAL_HEADS = ("albert", "bart", "bert", "electra", "gpt2", "mobilebert", "t5")
 """Architectures that have every kind of head among them; of the others, one model is enough."""
 
@@ -112,32 +127,9 @@ def save(model: keras.Model, inputs: Arrays, path: Path) -> None:
 
 def zoo_model(model_type: str, task: str) -> Any:
     """A small model with a tokenizer and generation settings."""
-    intermediate = {"intermediate_dim": 20}
-    encoder = {"max_length": 16, **intermediate}
-    decoder = {"num_decoder_layers": 1, "decoder_num_heads": 3, "decoder_intermediate_dim": 20}
-    sizes = {
-        **dict.fromkeys(("bart", "led", "m2m_100", "mbart", "pegasus"), {**encoder, **decoder}),
-        "bigbird_pegasus": {**encoder, **decoder, "block_size": 1, "num_random_blocks": 1},
-        "marian": {**encoder, **decoder, "num_decoder_layers": 1, "decoder_start_token_id": 0},
-        "big_bird": {**encoder, "block_size": 1, "num_random_blocks": 1},
-        "bloom": {},
-        "deberta": {**encoder, "relative_attention": True, "relative_terms": "c2p|p2c"},
-        "deberta-v2": {**encoder, "relative_attention": True, "convolution_size": 3, "relative_terms": "c2p|p2c"},
-        **dict.fromkeys(("gpt2", "gpt_bigcode", "gpt_neo", "openai-gpt"), {"max_length": 16}),
-        "opt": {**encoder, "token_dim": 6},
-        "gptj": {"max_length": 16, "rotary_dim": 4},
-        **dict.fromkeys(("gemma3_text", "mistral", "qwen2", "qwen3", "smollm3"), {**encoder, "num_key_value_heads": 1}),
-        "gpt_neox": {**encoder, "rope": {"rope_theta": 10000.0, "partial_rotary_factor": 0.5}},
-        **dict.fromkeys(
-            ("camembert", "longformer", "mpnet", "roberta", "xlm-roberta"), {"num_positions": 18, **intermediate}
-        ),
-        "electra": {**encoder, "embedding_dim": 5},
-        "mobilebert": {**encoder, "embedding_dim": 5, "bottleneck_dim": 9},
-        **dict.fromkeys(("mt5", "t5", "umt5"), {"intermediate_dim": 20, "head_dim": 5}),
-        "transformer": {**encoder, "num_decoder_layers": 1},
-        "xlm": {"max_length": 16, "n_languages": 3},
-    }
-    model = zoo.build(model_type, task, **SIZES, **sizes.get(model_type, encoder))
+    known = dataclasses.fields(zoo.architecture(model_type).MODELS[task].backbone_type.config_type)
+    sizes = {field.name: SIZES[field.name] for field in known if field.name in SIZES}
+    model = zoo.build(model_type, task, **sizes, **SETTINGS.get(model_type, {}))
     model.tokenizer = tiny_text.wordpiece()
     model.generation_config = model.generation_config.replace(max_new_tokens=7, eos_token_id=3)
     return model

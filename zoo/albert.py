@@ -16,6 +16,7 @@ from kerasformer.models.config import hf
 from kerasformer.models.config_types import Layers, Rate, Repeats, Size, TokenId
 from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig, layer_table
 from kerasformer.models.weight_table import Names, Row, dense, nested
+from kerasformer.zoo import bert
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,35 +93,10 @@ class AlbertPretraining(task_models.Pretraining, backbone=Albert):
         return ClassificationHead(self.config.num_labels, dropout=self.config.head_dropout, name="relation")
 
 
-class AlbertPooledFeatures(task_models.PooledFeatures, backbone=Albert):
-    """ALBERT for feature extraction: hidden states of each token."""
-
-
 class AlbertFillMask(task_models.FillMask, backbone=Albert):
     """ALBERT for masked language modelling."""
 
     head_table = PREDICTIONS
 
 
-class AlbertTextClassification(task_models.TextClassification, backbone=Albert):
-    """ALBERT for text classification, with a pooler."""
-
-    pooled = True
-
-
-class AlbertTokenClassification(task_models.TokenClassification, backbone=Albert):
-    """ALBERT for token classification, such as named entity recognition."""
-
-
-class AlbertQuestionAnswering(task_models.QuestionAnswering, backbone=Albert):
-    """ALBERT for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    AlbertPooledFeatures,
-    AlbertFillMask,
-    AlbertPretraining,
-    AlbertTextClassification,
-    AlbertTokenClassification,
-    AlbertQuestionAnswering,
-)
+MODELS = task_models.heads_like(bert.MODELS, Albert, AlbertFillMask, AlbertPretraining)

@@ -15,7 +15,7 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, bart_rows
-from kerasformer.models.task_models import Seq2SeqClassification, Seq2SeqFeatures, Seq2SeqQuestionAnswering, by_task
+from kerasformer.models.task_models import Seq2SeqClassification, Seq2SeqFeatures, Seq2SeqQuestionAnswering, heads
 from kerasformer.models.weight_table import Names, Row, Stacked
 
 
@@ -106,16 +106,4 @@ class BartSeq2SeqLM(Seq2SeqLM, backbone=Bart):
         return {**super().head_options(), "use_bias": True, "train_bias": False}
 
 
-class BartFeatures(Seq2SeqFeatures, backbone=Bart):
-    """BART for feature extraction: hidden states of each token."""
-
-
-class BartTextClassification(Seq2SeqClassification, backbone=Bart):
-    """BART for text classification, such as natural language inference."""
-
-
-class BartQuestionAnswering(Seq2SeqQuestionAnswering, backbone=Bart):
-    """BART for extractive question answering."""
-
-
-MODELS = by_task(BartSeq2SeqLM, BartFeatures, BartTextClassification, BartQuestionAnswering)
+MODELS = heads(Bart, BartSeq2SeqLM, Seq2SeqFeatures, Seq2SeqClassification, Seq2SeqQuestionAnswering)

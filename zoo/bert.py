@@ -70,25 +70,12 @@ class BertFillMask(task_models.FillMask, backbone=Bert):
     head_table = task_models.BERT_PREDICTIONS
 
 
-class BertTextClassification(task_models.TextClassification, backbone=Bert):
-    """BERT for text classification, with a pooler."""
-
-    pooled = True
-
-
-class BertTokenClassification(task_models.TokenClassification, backbone=Bert):
-    """BERT for token classification, such as named entity recognition."""
-
-
-class BertQuestionAnswering(task_models.QuestionAnswering, backbone=Bert):
-    """BERT for extractive question answering."""
-
-
-MODELS = task_models.by_task(
+MODELS = task_models.heads(
+    Bert,
     BertPooledFeatures,
     BertFillMask,
     BertPretraining,
-    BertTextClassification,
-    BertTokenClassification,
-    BertQuestionAnswering,
+    task_models.PooledTextClassification,
+    task_models.TokenClassification,
+    task_models.QuestionAnswering,
 )

@@ -17,12 +17,12 @@ from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
 from kerasformer.models.encoder import BidirectionalEncoder
 from kerasformer.models.question_tokens import AnswerInContext
-from kerasformer.models.weight_table import Names, Row, dense, nested, norm
-from kerasformer.zoo.bert import BertConfig
+from kerasformer.models.weight_table import Row, dense, norm
+from kerasformer.zoo import bert
 
 
 @dataclass(frozen=True, kw_only=True)
-class BigBirdConfig(BertConfig):
+class BigBirdConfig(bert.BertConfig):
     """Configuration of BigBird; the defaults are those of `google/bigbird-roberta-base`.
 
     Attributes:
@@ -60,7 +60,7 @@ class BigBird(BidirectionalEncoder):
     config_type = BigBirdConfig
     attention_type = BlockSparseAttention
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names("bert.", (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+    names = bert.Bert.names
 
     def make_embeddings(self, **options: Any) -> TransformerEmbeddings:
         """Creates the embeddings."""
@@ -85,34 +85,6 @@ class BigBird(BidirectionalEncoder):
         return [*self.embedding_rows(), *layers, *self.pooler_rows("pooler")]
 
 
-class BigBirdPretraining(task_models.Pretraining, backbone=BigBird):
-    """BigBird with both heads of its pretraining: masked language modelling and next sentence prediction."""
-
-    relation = "seq_relationship_logits"
-    head_table = (
-        *nested(task_models.BERT_PREDICTIONS, "predictions/"),
-        *dense("relation/output", "cls.seq_relationship"),
-    )
-
-
-class BigBirdPooledFeatures(task_models.PooledFeatures, backbone=BigBird):
-    """BigBird for feature extraction: hidden states of each token."""
-
-
-class BigBirdFillMask(task_models.FillMask, backbone=BigBird):
-    """BigBird for masked language modelling."""
-
-    head_table = task_models.BERT_PREDICTIONS
-
-
-class BigBirdTextClassification(task_models.DenseTextClassification, backbone=BigBird):
-    """BigBird for text classification."""
-
-
-class BigBirdTokenClassification(task_models.TokenClassification, backbone=BigBird):
-    """BigBird for token classification, such as named entity recognition."""
-
-
 class BigBirdQuestionAnswering(AnswerInContext, backbone=BigBird):
     """BigBird for extractive question answering."""
 
@@ -130,11 +102,4 @@ class BigBirdQuestionAnswering(AnswerInContext, backbone=BigBird):
         return FeedForwardHead(2, *sizes, config.hidden_act, config.epsilon, config.hidden_dropout, name="head")
 
 
-MODELS = task_models.by_task(
-    BigBirdPooledFeatures,
-    BigBirdFillMask,
-    BigBirdPretraining,
-    BigBirdTextClassification,
-    BigBirdTokenClassification,
-    BigBirdQuestionAnswering,
-)
+MODELS = task_models.heads_like(bert.MODELS, BigBird, task_models.DenseTextClassification, BigBirdQuestionAnswering)

@@ -14,7 +14,7 @@ from kerasformer.layers import BlockSparseAttention, FeedForward, MultiHeadAtten
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Layers, Size, TokenId
 from kerasformer.models.encoder_decoder import Stack, bart_rows
-from kerasformer.models.task_models import by_task
+from kerasformer.models.task_models import heads_like
 from kerasformer.models.weight_table import Row
 from kerasformer.zoo import bart
 
@@ -79,25 +79,4 @@ class BigBirdPegasus(bart.Bart):
         return bart_rows(self, encoder, self.config.attention_bias, final_norm="layernorm_embedding")
 
 
-class BigBirdPegasusSeq2SeqLM(bart.BartSeq2SeqLM, backbone=BigBirdPegasus):
-    """BigBird-Pegasus for text-to-text generation, such as summarization of long texts."""
-
-
-class BigBirdPegasusFeatures(bart.BartFeatures, backbone=BigBirdPegasus):
-    """BigBird-Pegasus for feature extraction: hidden states of each token."""
-
-
-class BigBirdPegasusTextClassification(bart.BartTextClassification, backbone=BigBirdPegasus):
-    """BigBird-Pegasus for text classification."""
-
-
-class BigBirdPegasusQuestionAnswering(bart.BartQuestionAnswering, backbone=BigBirdPegasus):
-    """BigBird-Pegasus for extractive question answering."""
-
-
-MODELS = by_task(
-    BigBirdPegasusSeq2SeqLM,
-    BigBirdPegasusFeatures,
-    BigBirdPegasusTextClassification,
-    BigBirdPegasusQuestionAnswering,
-)
+MODELS = heads_like(bart.MODELS, BigBirdPegasus)

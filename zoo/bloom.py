@@ -21,7 +21,7 @@ from kerasformer.models.task_models import (
     CausalFeatures,
     CausalQuestionAnswering,
     CausalTokenClassification,
-    by_task,
+    heads,
 )
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
@@ -89,30 +89,6 @@ class Bloom(CausalDecoder):
         ]
 
 
-class BloomCausalLM(CausalLM, backbone=Bloom):
-    """BLOOM for text generation."""
-
-
-class BloomCausalFeatures(CausalFeatures, backbone=Bloom):
-    """BLOOM for feature extraction: hidden states of each token."""
-
-
-class BloomCausalClassification(CausalClassification, backbone=Bloom):
-    """BLOOM for text classification, from the last real token."""
-
-
-class BloomCausalTokenClassification(CausalTokenClassification, backbone=Bloom):
-    """BLOOM for token classification, such as named entity recognition."""
-
-
-class BloomCausalQuestionAnswering(CausalQuestionAnswering, backbone=Bloom):
-    """BLOOM for extractive question answering."""
-
-
-MODELS = by_task(
-    BloomCausalLM,
-    BloomCausalFeatures,
-    BloomCausalClassification,
-    BloomCausalTokenClassification,
-    BloomCausalQuestionAnswering,
+MODELS = heads(
+    Bloom, CausalLM, CausalFeatures, CausalClassification, CausalTokenClassification, CausalQuestionAnswering
 )

@@ -30,30 +30,4 @@ class Camembert(roberta.Roberta):
     config_type = CamembertConfig
 
 
-class CamembertFeatures(roberta.RobertaFeatures, backbone=Camembert):
-    """CamemBERT for feature extraction: hidden states of each token."""
-
-
-class CamembertFillMask(roberta.RobertaFillMask, backbone=Camembert):
-    """CamemBERT for masked language modelling."""
-
-
-class CamembertTextClassification(roberta.RobertaTextClassification, backbone=Camembert):
-    """CamemBERT for text classification, from the first token."""
-
-
-class CamembertTokenClassification(roberta.RobertaTokenClassification, backbone=Camembert):
-    """CamemBERT for token classification, such as named entity recognition."""
-
-
-class CamembertQuestionAnswering(roberta.RobertaQuestionAnswering, backbone=Camembert):
-    """CamemBERT for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    CamembertFeatures,
-    CamembertFillMask,
-    CamembertTextClassification,
-    CamembertTokenClassification,
-    CamembertQuestionAnswering,
-)
+MODELS = task_models.heads_like(roberta.MODELS, Camembert)

@@ -18,7 +18,7 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
+from kerasformer.models.task_models import CausalClassification, CausalFeatures, heads
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -105,14 +105,10 @@ class CtrlCausalLM(CausalLM, backbone=Ctrl):
         return {**super().head_options(), "use_bias": True}
 
 
-class CtrlCausalFeatures(CausalFeatures, backbone=Ctrl):
-    """CTRL for feature extraction: hidden states of each token."""
-
-
 class CtrlCausalClassification(CausalClassification, backbone=Ctrl):
     """CTRL for text classification, from the last real token."""
 
     head_table = (Row(("kernel",), "classifier.weight", transpose=True),)
 
 
-MODELS = by_task(CtrlCausalLM, CtrlCausalFeatures, CtrlCausalClassification)
+MODELS = heads(Ctrl, CtrlCausalLM, CausalFeatures, CtrlCausalClassification)

@@ -96,10 +96,6 @@ class Deberta(BidirectionalEncoder):
         return rows
 
 
-class DebertaFeatures(task_models.FeatureExtraction, backbone=Deberta):
-    """DeBERTa for feature extraction: hidden states of each token."""
-
-
 class DebertaFillMask(task_models.FillMask, backbone=Deberta):
     """DeBERTa for masked language modelling, with the head of `transformers` (`legacy`) or of the pretraining."""
 
@@ -121,18 +117,11 @@ class DebertaTextClassification(task_models.DenseTextClassification, backbone=De
     head_table = (*dense("dense", "pooler.dense"), *dense("output", "classifier"))
 
 
-class DebertaTokenClassification(task_models.TokenClassification, backbone=Deberta):
-    """DeBERTa for token classification, such as named entity recognition."""
-
-
-class DebertaQuestionAnswering(task_models.QuestionAnswering, backbone=Deberta):
-    """DeBERTa for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    DebertaFeatures,
+MODELS = task_models.heads(
+    Deberta,
+    task_models.FeatureExtraction,
     DebertaFillMask,
     DebertaTextClassification,
-    DebertaTokenClassification,
-    DebertaQuestionAnswering,
+    task_models.TokenClassification,
+    task_models.QuestionAnswering,
 )

@@ -88,30 +88,4 @@ def _projection(path: str, tensor: str) -> list[Row]:
     return dense(f"attention/{path}", f"attention.self.{tensor}")
 
 
-class DebertaV2Features(deberta.DebertaFeatures, backbone=DebertaV2):
-    """DeBERTa v2 for feature extraction: hidden states of each token."""
-
-
-class DebertaV2FillMask(deberta.DebertaFillMask, backbone=DebertaV2):
-    """DeBERTa v2 for masked language modelling, with the head of `transformers` (`legacy`) or of the pretraining."""
-
-
-class DebertaV2TextClassification(deberta.DebertaTextClassification, backbone=DebertaV2):
-    """DeBERTa v2 for text classification; a dense layer of the head is the pooler."""
-
-
-class DebertaV2TokenClassification(deberta.DebertaTokenClassification, backbone=DebertaV2):
-    """DeBERTa v2 for token classification, such as named entity recognition."""
-
-
-class DebertaV2QuestionAnswering(deberta.DebertaQuestionAnswering, backbone=DebertaV2):
-    """DeBERTa v2 for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    DebertaV2Features,
-    DebertaV2FillMask,
-    DebertaV2TextClassification,
-    DebertaV2TokenClassification,
-    DebertaV2QuestionAnswering,
-)
+MODELS = task_models.heads_like(deberta.MODELS, DebertaV2)

@@ -100,14 +100,11 @@ class DistilBertFillMask(task_models.FillMask, backbone=DistilBert):
     )
 
 
-class DistilBertTokenClassification(task_models.TokenClassification, backbone=DistilBert):
-    """DistilBERT for token classification, such as named entity recognition."""
-
-
-MODELS = task_models.by_task(
+MODELS = task_models.heads(
+    DistilBert,
     DistilBertFeatureExtraction,
     DistilBertFillMask,
     DistilBertTextClassification,
-    DistilBertTokenClassification,
+    task_models.TokenClassification,
     DistilBertQuestionAnswering,
 )

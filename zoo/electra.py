@@ -76,23 +76,12 @@ class ElectraReplacedTokenDetection(task_models.ReplacedTokenDetection, backbone
     )
 
 
-class ElectraTextClassification(task_models.DenseTextClassification, backbone=Electra):
-    """ELECTRA for text classification."""
-
-
-class ElectraTokenClassification(task_models.TokenClassification, backbone=Electra):
-    """ELECTRA for token classification, such as named entity recognition."""
-
-
-class ElectraQuestionAnswering(task_models.QuestionAnswering, backbone=Electra):
-    """ELECTRA for extractive question answering."""
-
-
-MODELS = task_models.by_task(
+MODELS = task_models.heads(
+    Electra,
     ElectraFeatureExtraction,
     ElectraFillMask,
     ElectraReplacedTokenDetection,
-    ElectraTextClassification,
-    ElectraTokenClassification,
-    ElectraQuestionAnswering,
+    task_models.DenseTextClassification,
+    task_models.TokenClassification,
+    task_models.QuestionAnswering,
 )

@@ -16,7 +16,7 @@ from kerasformer.models.config_types import Deviation, Epsilon, Layers, Positive
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.rotary_config import LayerRotaryConfig
-from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
+from kerasformer.models.task_models import CausalClassification, CausalFeatures, heads
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 _LOCAL = "sliding_attention"
@@ -138,14 +138,4 @@ class Gemma3TextCausalLM(CausalLM, backbone=Gemma3Text):
         return {**super().head_options(), "softcap": self.config.softcap}
 
 
-class Gemma3TextCausalFeatures(CausalFeatures, backbone=Gemma3Text):
-    """Gemma 3 for feature extraction: hidden states of each token."""
-
-
-class Gemma3TextCausalClassification(CausalClassification, backbone=Gemma3Text):
-    """Gemma 3 for text classification, from the last real token."""
-
-    head_table = (Row(("kernel",), "score.weight", transpose=True),)
-
-
-MODELS = by_task(Gemma3TextCausalLM, Gemma3TextCausalFeatures, Gemma3TextCausalClassification)
+MODELS = heads(Gemma3Text, Gemma3TextCausalLM, CausalFeatures, CausalClassification)

@@ -20,7 +20,7 @@ from kerasformer.models.task_models import (
     CausalFeatures,
     CausalQuestionAnswering,
     CausalTokenClassification,
-    by_task,
+    heads,
 )
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 
@@ -110,26 +110,6 @@ class Gpt2CausalLM(CausalLM, backbone=Gpt2):
     architecture = "GPT2LMHeadModel"
 
 
-class Gpt2CausalFeatures(CausalFeatures, backbone=Gpt2):
-    """GPT-2 for feature extraction: hidden states of each token."""
-
-
-class Gpt2CausalClassification(CausalClassification, backbone=Gpt2):
-    """GPT-2 for text classification, from the last real token."""
-
-
-class Gpt2CausalTokenClassification(CausalTokenClassification, backbone=Gpt2):
-    """GPT-2 for token classification, such as named entity recognition."""
-
-
-class Gpt2CausalQuestionAnswering(CausalQuestionAnswering, backbone=Gpt2):
-    """GPT-2 for extractive question answering."""
-
-
-MODELS = by_task(
-    Gpt2CausalLM,
-    Gpt2CausalFeatures,
-    Gpt2CausalClassification,
-    Gpt2CausalTokenClassification,
-    Gpt2CausalQuestionAnswering,
+MODELS = heads(
+    Gpt2, Gpt2CausalLM, CausalFeatures, CausalClassification, CausalTokenClassification, CausalQuestionAnswering
 )

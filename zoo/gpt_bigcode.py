@@ -17,7 +17,7 @@ from kerasformer.models.task_models import (
     CausalClassification,
     CausalFeatures,
     CausalTokenClassification,
-    by_task,
+    heads,
 )
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 from kerasformer.zoo.gpt2 import Gpt2BaseConfig
@@ -78,22 +78,4 @@ class GptBigcode(CausalDecoder):
         ]
 
 
-class GptBigcodeCausalLM(CausalLM, backbone=GptBigcode):
-    """GPT-BigCode for text generation."""
-
-
-class GptBigcodeCausalFeatures(CausalFeatures, backbone=GptBigcode):
-    """GPT-BigCode for feature extraction: hidden states of each token."""
-
-
-class GptBigcodeCausalClassification(CausalClassification, backbone=GptBigcode):
-    """GPT-BigCode for text classification, from the last real token."""
-
-
-class GptBigcodeCausalTokenClassification(CausalTokenClassification, backbone=GptBigcode):
-    """GPT-BigCode for token classification."""
-
-
-MODELS = by_task(
-    GptBigcodeCausalLM, GptBigcodeCausalFeatures, GptBigcodeCausalClassification, GptBigcodeCausalTokenClassification
-)
+MODELS = heads(GptBigcode, CausalLM, CausalFeatures, CausalClassification, CausalTokenClassification)

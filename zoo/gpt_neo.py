@@ -116,30 +116,11 @@ class GPTNeo(CausalDecoder):
         ]
 
 
-class GPTNeoCausalLM(CausalLM, backbone=GPTNeo):
-    """GPT-Neo for text generation."""
-
-
-class GPTNeoCausalFeatures(task_models.CausalFeatures, backbone=GPTNeo):
-    """GPT-Neo for feature extraction: hidden states of each token."""
-
-
-class GPTNeoCausalClassification(task_models.CausalClassification, backbone=GPTNeo):
-    """GPT-Neo for text classification, from the last real token."""
-
-
-class GPTNeoCausalTokenClassification(task_models.CausalTokenClassification, backbone=GPTNeo):
-    """GPT-Neo for token classification, from each token and those before it."""
-
-
-class GPTNeoCausalQuestionAnswering(task_models.CausalQuestionAnswering, backbone=GPTNeo):
-    """GPT-Neo for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    GPTNeoCausalLM,
-    GPTNeoCausalFeatures,
-    GPTNeoCausalClassification,
-    GPTNeoCausalTokenClassification,
-    GPTNeoCausalQuestionAnswering,
+MODELS = task_models.heads(
+    GPTNeo,
+    CausalLM,
+    task_models.CausalFeatures,
+    task_models.CausalClassification,
+    task_models.CausalTokenClassification,
+    task_models.CausalQuestionAnswering,
 )

@@ -104,26 +104,11 @@ class GPTNeoXCausalLM(CausalLM, backbone=GPTNeoX):
     head_table = (Row(("kernel",), "embed_out.weight", transpose=True),)
 
 
-class GPTNeoXCausalFeatures(task_models.CausalFeatures, backbone=GPTNeoX):
-    """GPT-NeoX for feature extraction: hidden states of each token."""
-
-
-class GPTNeoXCausalClassification(task_models.CausalClassification, backbone=GPTNeoX):
-    """GPT-NeoX for text classification, from the last real token."""
-
-
-class GPTNeoXCausalTokenClassification(task_models.CausalTokenClassification, backbone=GPTNeoX):
-    """GPT-NeoX for token classification, from each token and those before it."""
-
-
-class GPTNeoXCausalQuestionAnswering(task_models.CausalQuestionAnswering, backbone=GPTNeoX):
-    """GPT-NeoX for extractive question answering."""
-
-
-MODELS = task_models.by_task(
+MODELS = task_models.heads(
+    GPTNeoX,
     GPTNeoXCausalLM,
-    GPTNeoXCausalFeatures,
-    GPTNeoXCausalClassification,
-    GPTNeoXCausalTokenClassification,
-    GPTNeoXCausalQuestionAnswering,
+    task_models.CausalFeatures,
+    task_models.CausalClassification,
+    task_models.CausalTokenClassification,
+    task_models.CausalQuestionAnswering,
 )

@@ -107,16 +107,10 @@ class GPTJCausalLM(CausalLM, backbone=GPTJ):
         return {**super().head_options(), "use_bias": True}
 
 
-class GPTJCausalFeatures(task_models.CausalFeatures, backbone=GPTJ):
-    """GPT-J for feature extraction: hidden states of each token."""
-
-
-class GPTJCausalClassification(task_models.CausalClassification, backbone=GPTJ):
-    """GPT-J for text classification, from the last real token."""
-
-
-class GPTJCausalQuestionAnswering(task_models.CausalQuestionAnswering, backbone=GPTJ):
-    """GPT-J for extractive question answering."""
-
-
-MODELS = task_models.by_task(GPTJCausalLM, GPTJCausalFeatures, GPTJCausalClassification, GPTJCausalQuestionAnswering)
+MODELS = task_models.heads(
+    GPTJ,
+    GPTJCausalLM,
+    task_models.CausalFeatures,
+    task_models.CausalClassification,
+    task_models.CausalQuestionAnswering,
+)

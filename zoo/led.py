@@ -18,7 +18,7 @@ from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
 from kerasformer.models.encoder_decoder import Stack, bart_rows
 from kerasformer.models.global_tokens import layer_windows
-from kerasformer.models.task_models import by_task
+from kerasformer.models.task_models import Seq2SeqFeatures, Seq2SeqQuestionAnswering, heads
 from kerasformer.models.weight_table import Row
 from kerasformer.zoo import bart
 
@@ -88,16 +88,4 @@ class LED(bart.Bart):
         return bart_rows(self, {**{name: f"longformer_self_attn.{name}" for name in names}, "output": "output"})
 
 
-class LEDSeq2SeqLM(bart.BartSeq2SeqLM, backbone=LED):
-    """LED for text-to-text generation, such as summarization of long texts."""
-
-
-class LEDFeatures(bart.BartFeatures, backbone=LED):
-    """LED for feature extraction: hidden states of each token."""
-
-
-class LEDQuestionAnswering(bart.BartQuestionAnswering, backbone=LED):
-    """LED for extractive question answering."""
-
-
-MODELS = by_task(LEDSeq2SeqLM, LEDFeatures, LEDQuestionAnswering)
+MODELS = heads(LED, bart.BartSeq2SeqLM, Seq2SeqFeatures, Seq2SeqQuestionAnswering)

@@ -40,18 +40,6 @@ class Llama(GatedDecoder):
     config_type = LlamaConfig
 
 
-class LlamaCausalLM(CausalLM, backbone=Llama):
-    """LLaMA for text generation."""
-
-
-class LlamaCausalFeatures(task_models.CausalFeatures, backbone=Llama):
-    """LLaMA for feature extraction: hidden states of each token."""
-
-
-class LlamaCausalClassification(task_models.CausalClassification, backbone=Llama):
-    """LLaMA for text classification, from the last real token."""
-
-
 class LlamaCausalTokenClassification(task_models.CausalTokenClassification, backbone=Llama):
     """LLaMA for token classification, such as named entity recognition."""
 
@@ -64,10 +52,11 @@ class LlamaCausalQuestionAnswering(task_models.CausalQuestionAnswering, backbone
     prefix = "transformer."
 
 
-MODELS = task_models.by_task(
-    LlamaCausalLM,
-    LlamaCausalFeatures,
-    LlamaCausalClassification,
+MODELS = task_models.heads(
+    Llama,
+    CausalLM,
+    task_models.CausalFeatures,
+    task_models.CausalClassification,
     LlamaCausalTokenClassification,
     LlamaCausalQuestionAnswering,
 )

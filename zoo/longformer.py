@@ -76,30 +76,11 @@ class Longformer(OffsetEncoder):
         return rows
 
 
-class LongformerFeatures(GlobalTokenModel, task_models.PooledFeatures, backbone=Longformer):
-    """Longformer for feature extraction: hidden states of each token."""
-
-
-class LongformerFillMask(GlobalTokenModel, task_models.GeluFillMask, backbone=Longformer):
-    """Longformer for masked language modelling."""
-
-
-class LongformerTextClassification(FirstTokenGlobal, task_models.DenseTextClassification, backbone=Longformer):
-    """Longformer for text classification; the first token is global."""
-
-
-class LongformerTokenClassification(GlobalTokenModel, task_models.TokenClassification, backbone=Longformer):
-    """Longformer for token classification, such as named entity recognition."""
-
-
-class LongformerQuestionAnswering(QuestionGlobal, task_models.QuestionAnswering, backbone=Longformer):
-    """Longformer for extractive question answering; the tokens of the question are global."""
-
-
-MODELS = task_models.by_task(
-    LongformerFeatures,
-    LongformerFillMask,
-    LongformerTextClassification,
-    LongformerTokenClassification,
-    LongformerQuestionAnswering,
+MODELS = task_models.heads(
+    Longformer,
+    (GlobalTokenModel, task_models.PooledFeatures),
+    (GlobalTokenModel, task_models.GeluFillMask),
+    (FirstTokenGlobal, task_models.DenseTextClassification),
+    (GlobalTokenModel, task_models.TokenClassification),
+    (QuestionGlobal, task_models.QuestionAnswering),
 )

@@ -19,7 +19,7 @@ from kerasformer.models.config import hf
 from kerasformer.models.config_types import Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.encoder_decoder import Stack
-from kerasformer.models.task_models import by_task
+from kerasformer.models.task_models import heads
 from kerasformer.zoo import bart
 
 
@@ -103,8 +103,4 @@ class M2m100(bart.Bart):
         return ops.cumsum(real, axis=1) * real + pad
 
 
-class M2m100Seq2SeqLM(Seq2SeqLM, backbone=M2m100):
-    """M2M-100 and NLLB for text-to-text generation, that is, translation."""
-
-
-MODELS = by_task(M2m100Seq2SeqLM)
+MODELS = heads(M2m100, Seq2SeqLM)

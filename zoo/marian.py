@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 
@@ -17,10 +16,9 @@ from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import SinusoidalPositions
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
-from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, Stack, bart_rows
-from kerasformer.models.task_models import Seq2SeqFeatures, by_task
-from kerasformer.models.weight_table import Names, Row, Stacked, sinusoid_table
+from kerasformer.models.task_models import Seq2SeqFeatures, heads
+from kerasformer.models.weight_table import Names, Row, sinusoid_table
 from kerasformer.zoo import bart
 
 
@@ -90,20 +88,15 @@ class Marian(EncoderDecoder):
         return rows + [sinusoid_table(f"{stack}.embed_positions.weight", *sizes) for stack in self.layer_counts]
 
 
-class MarianSeq2SeqLM(Seq2SeqLM, backbone=Marian):
+class MarianSeq2SeqLM(bart.BartSeq2SeqLM, backbone=Marian):
     """Marian for translation."""
 
     architecture = "MarianMTModel"
-    head_table = (*Seq2SeqLM.head_table, Row(("bias",), "final_logits_bias", layout=Stacked(), optional=True))
 
     @classmethod
     def tied_tensor(cls, config: MarianConfig) -> str:
         """See `Seq2SeqLM.tied_tensor`."""
         return super().tied_tensor(config) if config.shared else "decoder.embed_tokens.weight"
-
-    def head_options(self) -> dict[str, Any]:
-        """Returns further arguments of `LMHead`."""
-        return {**super().head_options(), "use_bias": True, "train_bias": False}
 
 
 class MarianFeatures(Seq2SeqFeatures, backbone=Marian):
@@ -123,4 +116,4 @@ class MarianFeatures(Seq2SeqFeatures, backbone=Marian):
         return super().make_backbone()
 
 
-MODELS = by_task(MarianSeq2SeqLM, MarianFeatures)
+MODELS = heads(Marian, MarianSeq2SeqLM, MarianFeatures)

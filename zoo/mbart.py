@@ -14,7 +14,7 @@ from keras import ops
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import TokenId
-from kerasformer.models.task_models import by_task
+from kerasformer.models.task_models import heads_like
 from kerasformer.zoo import bart
 
 
@@ -49,20 +49,4 @@ class Mbart(bart.Bart):
         return ops.concatenate([start, ids[:, :-1]], axis=1)
 
 
-class MbartSeq2SeqLM(bart.BartSeq2SeqLM, backbone=Mbart):
-    """mBART for text-to-text generation, such as translation."""
-
-
-class MbartFeatures(bart.BartFeatures, backbone=Mbart):
-    """mBART for feature extraction: hidden states of each token."""
-
-
-class MbartTextClassification(bart.BartTextClassification, backbone=Mbart):
-    """mBART for text classification."""
-
-
-class MbartQuestionAnswering(bart.BartQuestionAnswering, backbone=Mbart):
-    """mBART for extractive question answering."""
-
-
-MODELS = by_task(MbartSeq2SeqLM, MbartFeatures, MbartTextClassification, MbartQuestionAnswering)
+MODELS = heads_like(bart.MODELS, Mbart)

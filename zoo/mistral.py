@@ -41,30 +41,4 @@ class Mistral(GatedDecoder):
     config_type = MistralConfig
 
 
-class MistralCausalLM(llama.LlamaCausalLM, backbone=Mistral):
-    """Mistral for text generation."""
-
-
-class MistralCausalFeatures(llama.LlamaCausalFeatures, backbone=Mistral):
-    """Mistral for feature extraction: hidden states of each token."""
-
-
-class MistralCausalClassification(llama.LlamaCausalClassification, backbone=Mistral):
-    """Mistral for text classification, from the last real token."""
-
-
-class MistralCausalTokenClassification(llama.LlamaCausalTokenClassification, backbone=Mistral):
-    """Mistral for token classification, such as named entity recognition."""
-
-
-class MistralCausalQuestionAnswering(task_models.CausalQuestionAnswering, backbone=Mistral):
-    """Mistral for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    MistralCausalLM,
-    MistralCausalFeatures,
-    MistralCausalClassification,
-    MistralCausalTokenClassification,
-    MistralCausalQuestionAnswering,
-)
+MODELS = task_models.heads_like(llama.MODELS, Mistral, task_models.CausalQuestionAnswering)

@@ -18,11 +18,11 @@ from kerasformer.models.config import hf
 from kerasformer.models.config_types import Layers, Rate, Size
 from kerasformer.models.encoder import BidirectionalEncoder, bert_layer_table
 from kerasformer.models.weight_table import Names, Row, dense, nested, norm
-from kerasformer.zoo.bert import BertConfig
+from kerasformer.zoo import bert
 
 
 @dataclass(frozen=True, kw_only=True)
-class MobileBertConfig(BertConfig):
+class MobileBertConfig(bert.BertConfig):
     """Configuration of MobileBERT; the defaults are those of `transformers`."""
 
     model_type = "mobilebert"
@@ -115,36 +115,19 @@ class MobileBertNextSentencePrediction(task_models.NextSentencePrediction, backb
     head_table = dense("output", "cls.seq_relationship")
 
 
-class MobileBertPooledFeatures(task_models.PooledFeatures, backbone=MobileBert):
-    """MobileBERT for feature extraction: hidden states of each token."""
-
-
 class MobileBertFillMask(task_models.FillMask, backbone=MobileBert):
     """MobileBERT for masked language modelling."""
 
     head_table = PREDICTIONS
 
 
-class MobileBertTextClassification(task_models.TextClassification, backbone=MobileBert):
-    """MobileBERT for text classification, with a pooler."""
-
-    pooled = True
-
-
-class MobileBertTokenClassification(task_models.TokenClassification, backbone=MobileBert):
-    """MobileBERT for token classification, such as named entity recognition."""
-
-
-class MobileBertQuestionAnswering(task_models.QuestionAnswering, backbone=MobileBert):
-    """MobileBERT for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    MobileBertPooledFeatures,
+MODELS = task_models.heads(
+    MobileBert,
+    bert.BertPooledFeatures,
     MobileBertFillMask,
     MobileBertPretraining,
     MobileBertNextSentencePrediction,
-    MobileBertTextClassification,
-    MobileBertTokenClassification,
-    MobileBertQuestionAnswering,
+    task_models.PooledTextClassification,
+    task_models.TokenClassification,
+    task_models.QuestionAnswering,
 )

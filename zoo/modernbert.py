@@ -118,10 +118,6 @@ class ModernBert(BidirectionalEncoder):
         return [row for row in rows if not row.tensor.startswith("layers.0.attn_norm.")]
 
 
-class ModernBertFeatures(task_models.FeatureExtraction, backbone=ModernBert):
-    """ModernBERT for feature extraction: hidden states of each token."""
-
-
 class ModernBertFillMask(task_models.FillMask, task_models.NormedHead, backbone=ModernBert):
     """ModernBERT for masked language modelling."""
 
@@ -134,18 +130,11 @@ class ModernBertTextClassification(task_models.NormedHead, task_models.TextClass
     count = None
 
 
-class ModernBertTokenClassification(task_models.NormedHead, task_models.TokenClassification, backbone=ModernBert):
-    """ModernBERT for token classification, such as named entity recognition."""
-
-
-class ModernBertQuestionAnswering(task_models.NormedHead, task_models.QuestionAnswering, backbone=ModernBert):
-    """ModernBERT for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    ModernBertFeatures,
+MODELS = task_models.heads(
+    ModernBert,
+    task_models.FeatureExtraction,
     ModernBertFillMask,
     ModernBertTextClassification,
-    ModernBertTokenClassification,
-    ModernBertQuestionAnswering,
+    (task_models.NormedHead, task_models.TokenClassification),
+    (task_models.NormedHead, task_models.QuestionAnswering),
 )

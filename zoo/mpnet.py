@@ -79,30 +79,11 @@ class MPNet(BidirectionalEncoder):
         return [*self.embedding_rows(), *bias, *layers, *self.pooler_rows("pooler.dense")]
 
 
-class MPNetFeatures(task_models.PooledFeatures, backbone=MPNet):
-    """MPNet for feature extraction: hidden states of each token."""
-
-
-class MPNetFillMask(task_models.GeluFillMask, backbone=MPNet):
-    """MPNet for masked language modelling."""
-
-
-class MPNetTextClassification(task_models.DenseTextClassification, backbone=MPNet):
-    """MPNet for text classification, with a head of two dense layers."""
-
-
-class MPNetTokenClassification(task_models.TokenClassification, backbone=MPNet):
-    """MPNet for token classification, such as named entity recognition."""
-
-
-class MPNetQuestionAnswering(task_models.QuestionAnswering, backbone=MPNet):
-    """MPNet for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    MPNetFeatures,
-    MPNetFillMask,
-    MPNetTextClassification,
-    MPNetTokenClassification,
-    MPNetQuestionAnswering,
+MODELS = task_models.heads(
+    MPNet,
+    task_models.PooledFeatures,
+    task_models.GeluFillMask,
+    task_models.DenseTextClassification,
+    task_models.TokenClassification,
+    task_models.QuestionAnswering,
 )

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import FeedForwardKind, Layers, Size, TokenId
-from kerasformer.models.task_models import by_task
+from kerasformer.models.task_models import heads_like
 from kerasformer.zoo import t5
 
 
@@ -42,30 +42,4 @@ class MT5(t5.T5):
     config_type = MT5Config
 
 
-class MT5Seq2SeqLM(t5.T5Seq2SeqLM, backbone=MT5):
-    """mT5 for text-to-text generation, such as translation."""
-
-
-class MT5Features(t5.T5Features, backbone=MT5):
-    """Encoder of mT5, for feature extraction: hidden states of each token."""
-
-
-class MT5TextClassification(t5.T5TextClassification, backbone=MT5):
-    """mT5 for text classification, from the decoder's state of the end token."""
-
-
-class MT5TokenClassification(t5.T5TokenClassification, backbone=MT5):
-    """Encoder of mT5, for token classification, such as named entity recognition."""
-
-
-class MT5QuestionAnswering(t5.T5QuestionAnswering, backbone=MT5):
-    """mT5 for extractive question answering."""
-
-
-MODELS = by_task(
-    MT5Seq2SeqLM,
-    MT5Features,
-    MT5TextClassification,
-    MT5TokenClassification,
-    MT5QuestionAnswering,
-)
+MODELS = heads_like(t5.MODELS, MT5)

@@ -14,7 +14,7 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.task_models import CausalClassification, CausalFeatures, by_task
+from kerasformer.models.task_models import CausalClassification, CausalFeatures, heads
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
 
 
@@ -92,12 +92,4 @@ class OpenaiGptCausalLM(CausalLM, backbone=OpenaiGpt):
     architecture = "OpenAIGPTLMHeadModel"
 
 
-class OpenaiGptCausalFeatures(CausalFeatures, backbone=OpenaiGpt):
-    """GPT for feature extraction: hidden states of each token."""
-
-
-class OpenaiGptCausalClassification(CausalClassification, backbone=OpenaiGpt):
-    """GPT for text classification, from the last real token."""
-
-
-MODELS = by_task(OpenaiGptCausalLM, OpenaiGptCausalFeatures, OpenaiGptCausalClassification)
+MODELS = heads(OpenaiGpt, OpenaiGptCausalLM, CausalFeatures, CausalClassification)

@@ -14,7 +14,7 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.task_models import CausalClassification, CausalFeatures, CausalQuestionAnswering, by_task
+from kerasformer.models.task_models import CausalClassification, CausalFeatures, CausalQuestionAnswering, heads
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -93,20 +93,4 @@ class Opt(CausalDecoder):
 _NAMES = {"q": "query", "k": "key", "v": "value"}
 
 
-class OptCausalLM(CausalLM, backbone=Opt):
-    """OPT for text generation."""
-
-
-class OptCausalFeatures(CausalFeatures, backbone=Opt):
-    """OPT for feature extraction: hidden states of each token."""
-
-
-class OptCausalClassification(CausalClassification, backbone=Opt):
-    """OPT for text classification, from the last real token."""
-
-
-class OptCausalQuestionAnswering(CausalQuestionAnswering, backbone=Opt):
-    """OPT for extractive question answering."""
-
-
-MODELS = by_task(OptCausalLM, OptCausalFeatures, OptCausalClassification, OptCausalQuestionAnswering)
+MODELS = heads(Opt, CausalLM, CausalFeatures, CausalClassification, CausalQuestionAnswering)

@@ -14,7 +14,7 @@ from kerasformer.layers import SinusoidalPositions
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
 from kerasformer.models.encoder_decoder import Stack
-from kerasformer.models.task_models import by_task
+from kerasformer.models.task_models import Seq2SeqFeatures, heads
 from kerasformer.models.weight_table import Row, sinusoid_table
 from kerasformer.zoo import bart
 
@@ -63,12 +63,4 @@ class Pegasus(bart.Bart):
         return [*super().rows(), *tables]
 
 
-class PegasusSeq2SeqLM(bart.BartSeq2SeqLM, backbone=Pegasus):
-    """PEGASUS for text-to-text generation, such as summarization, and for its pretraining with missing sentences."""
-
-
-class PegasusFeatures(bart.BartFeatures, backbone=Pegasus):
-    """PEGASUS for feature extraction: hidden states of each token."""
-
-
-MODELS = by_task(PegasusSeq2SeqLM, PegasusFeatures)
+MODELS = heads(Pegasus, bart.BartSeq2SeqLM, Seq2SeqFeatures)

@@ -15,10 +15,10 @@ from typing import Any
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
-from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.rotary_config import RotaryConfig
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
+from kerasformer.zoo import gptj
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,28 +85,12 @@ class Phi(CausalDecoder):
         ]
 
 
-class PhiCausalLM(CausalLM, backbone=Phi):
-    """Phi for text generation."""
-
-    head_table = (*CausalLM.head_table, Row(("bias",), "lm_head.bias"))
-
-    def head_options(self) -> dict[str, Any]:
-        """Returns the arguments of a head with a bias."""
-        return {**super().head_options(), "use_bias": True}
-
-
-class PhiCausalFeatures(task_models.CausalFeatures, backbone=Phi):
-    """Phi for feature extraction: hidden states of each token."""
-
-
-class PhiCausalClassification(task_models.CausalClassification, backbone=Phi):
-    """Phi for text classification, from the last real token."""
-
-
 class PhiCausalTokenClassification(task_models.CausalTokenClassification, backbone=Phi):
     """Phi for token classification, from each token and those before it."""
 
     head_table = dense("output", "score")
 
 
-MODELS = task_models.by_task(PhiCausalLM, PhiCausalFeatures, PhiCausalClassification, PhiCausalTokenClassification)
+MODELS = task_models.heads(
+    Phi, gptj.GPTJCausalLM, task_models.CausalFeatures, task_models.CausalClassification, PhiCausalTokenClassification
+)

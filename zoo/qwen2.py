@@ -52,30 +52,4 @@ class Qwen2(GatedDecoder):
     config_type = Qwen2Config
 
 
-class Qwen2CausalLM(llama.LlamaCausalLM, backbone=Qwen2):
-    """Qwen2 for text generation."""
-
-
-class Qwen2CausalFeatures(llama.LlamaCausalFeatures, backbone=Qwen2):
-    """Qwen2 for feature extraction: hidden states of each token."""
-
-
-class Qwen2CausalClassification(llama.LlamaCausalClassification, backbone=Qwen2):
-    """Qwen2 for text classification, from the last real token."""
-
-
-class Qwen2CausalTokenClassification(llama.LlamaCausalTokenClassification, backbone=Qwen2):
-    """Qwen2 for token classification, such as named entity recognition."""
-
-
-class Qwen2CausalQuestionAnswering(llama.LlamaCausalQuestionAnswering, backbone=Qwen2):
-    """Qwen2 for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    Qwen2CausalLM,
-    Qwen2CausalFeatures,
-    Qwen2CausalClassification,
-    Qwen2CausalTokenClassification,
-    Qwen2CausalQuestionAnswering,
-)
+MODELS = task_models.heads_like(llama.MODELS, Qwen2)

@@ -47,30 +47,4 @@ class Qwen3(GatedDecoder):
         return super().layer_rows() + [row for each in norms.items() for row in norm(*each, bias=False)]
 
 
-class Qwen3CausalLM(llama.LlamaCausalLM, backbone=Qwen3):
-    """Qwen3 for text generation."""
-
-
-class Qwen3CausalFeatures(llama.LlamaCausalFeatures, backbone=Qwen3):
-    """Qwen3 for feature extraction: hidden states of each token."""
-
-
-class Qwen3CausalClassification(llama.LlamaCausalClassification, backbone=Qwen3):
-    """Qwen3 for text classification, from the last real token."""
-
-
-class Qwen3CausalTokenClassification(llama.LlamaCausalTokenClassification, backbone=Qwen3):
-    """Qwen3 for token classification, such as named entity recognition."""
-
-
-class Qwen3CausalQuestionAnswering(llama.LlamaCausalQuestionAnswering, backbone=Qwen3):
-    """Qwen3 for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    Qwen3CausalLM,
-    Qwen3CausalFeatures,
-    Qwen3CausalClassification,
-    Qwen3CausalTokenClassification,
-    Qwen3CausalQuestionAnswering,
-)
+MODELS = task_models.heads_like(llama.MODELS, Qwen3)

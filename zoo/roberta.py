@@ -47,30 +47,11 @@ class Roberta(OffsetEncoder):
     names = Names("roberta.", (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
 
-class RobertaFeatures(task_models.PooledFeatures, backbone=Roberta):
-    """RoBERTa for feature extraction: hidden states of each token."""
-
-
-class RobertaFillMask(task_models.GeluFillMask, backbone=Roberta):
-    """RoBERTa for masked language modelling."""
-
-
-class RobertaTextClassification(task_models.DenseTextClassification, backbone=Roberta):
-    """RoBERTa for text classification, from the first token."""
-
-
-class RobertaTokenClassification(task_models.TokenClassification, backbone=Roberta):
-    """RoBERTa for token classification, such as named entity recognition."""
-
-
-class RobertaQuestionAnswering(task_models.QuestionAnswering, backbone=Roberta):
-    """RoBERTa for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    RobertaFeatures,
-    RobertaFillMask,
-    RobertaTextClassification,
-    RobertaTokenClassification,
-    RobertaQuestionAnswering,
+MODELS = task_models.heads(
+    Roberta,
+    task_models.PooledFeatures,
+    task_models.GeluFillMask,
+    task_models.DenseTextClassification,
+    task_models.TokenClassification,
+    task_models.QuestionAnswering,
 )

@@ -78,30 +78,4 @@ class SmolLM3(GatedDecoder):
         return options if self.config.rotary_layers[index] else {**options, "rotary": None}
 
 
-class SmolLM3CausalLM(llama.LlamaCausalLM, backbone=SmolLM3):
-    """SmolLM3 for text generation."""
-
-
-class SmolLM3CausalFeatures(llama.LlamaCausalFeatures, backbone=SmolLM3):
-    """SmolLM3 for feature extraction: hidden states of each token."""
-
-
-class SmolLM3CausalClassification(llama.LlamaCausalClassification, backbone=SmolLM3):
-    """SmolLM3 for text classification, from the last real token."""
-
-
-class SmolLM3CausalTokenClassification(llama.LlamaCausalTokenClassification, backbone=SmolLM3):
-    """SmolLM3 for token classification, such as named entity recognition."""
-
-
-class SmolLM3CausalQuestionAnswering(llama.LlamaCausalQuestionAnswering, backbone=SmolLM3):
-    """SmolLM3 for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    SmolLM3CausalLM,
-    SmolLM3CausalFeatures,
-    SmolLM3CausalClassification,
-    SmolLM3CausalTokenClassification,
-    SmolLM3CausalQuestionAnswering,
-)
+MODELS = task_models.heads_like(llama.MODELS, SmolLM3)

@@ -137,10 +137,6 @@ class T5Seq2SeqLM(Seq2SeqLM, backbone=T5):
         return {**super().head_options(), "scale": scale}
 
 
-class T5Features(task_models.EncoderFeatures, backbone=T5):
-    """Encoder of T5, for feature extraction: hidden states of each token."""
-
-
 class T5TextClassification(task_models.Seq2SeqClassification, backbone=T5):
     """T5 for text classification, from the decoder's state of the end token."""
 
@@ -153,8 +149,11 @@ class T5TokenClassification(task_models.EncoderTokenClassification, backbone=T5)
     prefix = "transformer."
 
 
-class T5QuestionAnswering(task_models.Seq2SeqQuestionAnswering, backbone=T5):
-    """T5 for extractive question answering."""
-
-
-MODELS = task_models.by_task(T5Seq2SeqLM, T5Features, T5TextClassification, T5TokenClassification, T5QuestionAnswering)
+MODELS = task_models.heads(
+    T5,
+    T5Seq2SeqLM,
+    task_models.EncoderFeatures,
+    T5TextClassification,
+    T5TokenClassification,
+    task_models.Seq2SeqQuestionAnswering,
+)

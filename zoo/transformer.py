@@ -19,7 +19,7 @@ from kerasformer.models.config_types import Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.encoder_decoder import EncoderDecoder, Stack, bart_rows
 from kerasformer.models.pretrained import normal
-from kerasformer.models.task_models import by_task
+from kerasformer.models.task_models import heads
 from kerasformer.models.weight_table import Names, Row
 
 
@@ -91,4 +91,4 @@ class TransformerSeq2SeqLM(Seq2SeqLM, backbone=Transformer):
     in_transformers = False
 
 
-MODELS = by_task(TransformerSeq2SeqLM)
+MODELS = heads(Transformer, TransformerSeq2SeqLM)

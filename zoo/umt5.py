@@ -13,7 +13,7 @@ from typing import Any
 from kerasformer.layers import MultiHeadAttention, RelativeAttention
 from kerasformer.models.config import hf
 from kerasformer.models.encoder_decoder import Stack
-from kerasformer.models.task_models import by_task
+from kerasformer.models.task_models import heads_like
 from kerasformer.models.weight_table import Row, embedding, repeat
 from kerasformer.zoo import mt5, t5
 
@@ -58,30 +58,4 @@ class UMT5(t5.T5):
         return rows
 
 
-class UMT5Seq2SeqLM(t5.T5Seq2SeqLM, backbone=UMT5):
-    """UMT5 for text-to-text generation, such as translation."""
-
-
-class UMT5Features(t5.T5Features, backbone=UMT5):
-    """Encoder of UMT5, for feature extraction: hidden states of each token."""
-
-
-class UMT5TextClassification(t5.T5TextClassification, backbone=UMT5):
-    """UMT5 for text classification, from the decoder's state of the end token."""
-
-
-class UMT5TokenClassification(t5.T5TokenClassification, backbone=UMT5):
-    """Encoder of UMT5, for token classification, such as named entity recognition."""
-
-
-class UMT5QuestionAnswering(t5.T5QuestionAnswering, backbone=UMT5):
-    """UMT5 for extractive question answering."""
-
-
-MODELS = by_task(
-    UMT5Seq2SeqLM,
-    UMT5Features,
-    UMT5TextClassification,
-    UMT5TokenClassification,
-    UMT5QuestionAnswering,
-)
+MODELS = heads_like(t5.MODELS, UMT5)

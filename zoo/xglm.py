@@ -16,7 +16,7 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.task_models import CausalFeatures, by_task
+from kerasformer.models.task_models import CausalFeatures, heads
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 
@@ -96,12 +96,4 @@ class Xglm(CausalDecoder):
         ]
 
 
-class XglmCausalLM(CausalLM, backbone=Xglm):
-    """XGLM for text generation."""
-
-
-class XglmCausalFeatures(CausalFeatures, backbone=Xglm):
-    """XGLM for feature extraction: hidden states of each token."""
-
-
-MODELS = by_task(XglmCausalLM, XglmCausalFeatures)
+MODELS = heads(Xglm, CausalLM, CausalFeatures)

@@ -107,10 +107,6 @@ class Xlm(BidirectionalEncoder):
         return [*rows, *norm("embeddings/norm", "layer_norm_emb"), *repeat(self.config.num_layers, layer)]
 
 
-class XlmFeatures(task_models.FeatureExtraction, backbone=Xlm):
-    """XLM for feature extraction: hidden states of each token."""
-
-
 class XlmFillMask(task_models.FillMask, backbone=Xlm):
     """XLM for language modelling of masked words, or causal; the output layer is the token table."""
 
@@ -137,16 +133,17 @@ class XlmTextClassification(task_models.TextClassification, backbone=Xlm):
         return layers.activation(self.config.classifier_act)(super().answer(states, inputs, training))
 
 
-class XlmTokenClassification(task_models.TokenClassification, backbone=Xlm):
-    """XLM for token classification, such as named entity recognition."""
-
-
 class XlmQuestionAnswering(task_models.QuestionAnswering, backbone=Xlm):
     """XLM for extractive question answering with a dense layer; the head with a beam search is not supported."""
 
     architecture = "XLMForQuestionAnsweringSimple"
 
 
-MODELS = task_models.by_task(
-    XlmFeatures, XlmFillMask, XlmTextClassification, XlmTokenClassification, XlmQuestionAnswering
+MODELS = task_models.heads(
+    Xlm,
+    task_models.FeatureExtraction,
+    XlmFillMask,
+    XlmTextClassification,
+    task_models.TokenClassification,
+    XlmQuestionAnswering,
 )

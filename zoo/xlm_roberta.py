@@ -30,30 +30,4 @@ class XLMRoberta(roberta.Roberta):
     config_type = XLMRobertaConfig
 
 
-class XLMRobertaFeatures(roberta.RobertaFeatures, backbone=XLMRoberta):
-    """XLM-RoBERTa for feature extraction: hidden states of each token."""
-
-
-class XLMRobertaFillMask(roberta.RobertaFillMask, backbone=XLMRoberta):
-    """XLM-RoBERTa for masked language modelling."""
-
-
-class XLMRobertaTextClassification(roberta.RobertaTextClassification, backbone=XLMRoberta):
-    """XLM-RoBERTa for text classification, from the first token."""
-
-
-class XLMRobertaTokenClassification(roberta.RobertaTokenClassification, backbone=XLMRoberta):
-    """XLM-RoBERTa for token classification, such as named entity recognition."""
-
-
-class XLMRobertaQuestionAnswering(roberta.RobertaQuestionAnswering, backbone=XLMRoberta):
-    """XLM-RoBERTa for extractive question answering."""
-
-
-MODELS = task_models.by_task(
-    XLMRobertaFeatures,
-    XLMRobertaFillMask,
-    XLMRobertaTextClassification,
-    XLMRobertaTokenClassification,
-    XLMRobertaQuestionAnswering,
-)
+MODELS = task_models.heads_like(roberta.MODELS, XLMRoberta)

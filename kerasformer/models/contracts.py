@@ -202,6 +202,7 @@ class CausalLM(CausalModel, _GenerativeModel):
 
     task = "text-generation"
     architecture_suffix = "ForCausalLM"
+    class_suffix = "CausalLM"
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the logits of all tokens."""
@@ -255,6 +256,7 @@ class Seq2SeqLM(_GenerativeModel):
 
     task = "text2text-generation"
     architecture_suffix = "ForConditionalGeneration"
+    class_suffix = "Seq2SeqLM"
     is_encoder_decoder = True
 
     @property

@@ -61,6 +61,7 @@ class PretrainedModel(Adaptable):
             `architecture_suffix`.
         former_architecture: Name that the class had in early versions of `transformers`; optional.
         architecture_suffix: Suffix that the classes for this task have in `transformers`.
+        class_suffix: Suffix that the classes for this task have here, after the name of the backbone.
         in_transformers: Whether `transformers` has this class.
         backbone_type: Class of the backbone.
         bare: Whether checkpoints omit the prefix of the backbone's tensors, as those of models without head.
@@ -81,6 +82,7 @@ class PretrainedModel(Adaptable):
     architecture: ClassVar[str]
     former_architecture: ClassVar[str | None] = None
     architecture_suffix: ClassVar[str] = "Model"
+    class_suffix: ClassVar[str]
     in_transformers: ClassVar[bool] = True
     backbone_type: ClassVar[Any]
     bare: ClassVar[bool] = False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import sys
+import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +21,7 @@ from kerasformer.layers.core import Composite, Embedding, unpacked
 from kerasformer.layers.sentence import first_slots
 from kerasformer.layers.tensor import Tensor, at_slots
 from kerasformer.models.contracts import CausalModel, EncoderModel, TextModel, with_states
-from kerasformer.models.pretrained import Inputs, PretrainedModel, check_config
+from kerasformer.models.pretrained import Backbone, Inputs, PretrainedModel, check_config
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weight_table import Row, dense, norm
 from kerasformer.tasks import SENTENCE_SIMILARITY, of_class, of_model
@@ -39,6 +41,7 @@ class FeatureModel(TextModel):
     """
 
     task = "feature-extraction"
+    class_suffix = "Features"
     bare = True
     output_name = "last_hidden_state"
 
@@ -207,6 +210,7 @@ class FillMask(EncoderModel):
 
     task = "fill-mask"
     architecture_suffix = "ForMaskedLM"
+    class_suffix = "FillMask"
     head_activation: ClassVar[str | None] = None
 
     def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
@@ -300,6 +304,7 @@ class Pretraining(FillMask):
 
     task = "pretraining"
     architecture_suffix = "ForPreTraining"
+    class_suffix = "Pretraining"
     pooled = True
     relation: ClassVar[str]
 
@@ -371,6 +376,7 @@ class ReplacedTokenDetection(EncoderModel):
 
     task = "replaced-token-detection"
     architecture_suffix = "ForPreTraining"
+    class_suffix = "ReplacedTokenDetection"
 
     def make_head(self) -> keras.layers.Layer:
         """Creates a head of two dense layers."""
@@ -411,6 +417,7 @@ class TextClassification(EncoderModel):
 
     task = "text-classification"
     architecture_suffix = "ForSequenceClassification"
+    class_suffix = "TextClassification"
     has_labels = True
     count: ClassVar[int | None] = 1
     head_table: ClassVar[Sequence[Row]] = dense("output", "classifier")
@@ -436,11 +443,18 @@ class TextClassification(EncoderModel):
         return pooled
 
 
+class PooledTextClassification(TextClassification):
+    """Text classifier with the pooler (BERT)."""
+
+    pooled = True
+
+
 class NextSentencePrediction(TextClassification):
     """Classifier of pairs of texts: returns scores `(B, 2)`, the first one for a second text that follows the first."""
 
     task = "next-sentence-prediction"
     architecture_suffix = "ForNextSentencePrediction"
+    class_suffix = "NextSentencePrediction"
     has_labels = False
     pooled = True
 
@@ -478,6 +492,7 @@ class TokenClassification(EncoderModel):
 
     task = "token-classification"
     architecture_suffix = "ForTokenClassification"
+    class_suffix = "TokenClassification"
     has_labels = True
     head_table: ClassVar[Sequence[Row]] = dense("output", "classifier")
 
@@ -500,6 +515,7 @@ class QuestionAnswering(EncoderModel):
 
     task = "question-answering"
     architecture_suffix = "ForQuestionAnswering"
+    class_suffix = "QuestionAnswering"
     head_table: ClassVar[Sequence[Row]] = dense("output", "qa_outputs")
 
     def named(self, output: Tensor) -> dict[str, Tensor]:
@@ -554,12 +570,15 @@ class NormedHead(EncoderModel):
 class CausalFeatures(FeatureModel, CausalModel):
     """Decoder-only model that returns hidden states `(B, T, E)`, or embeddings of texts `(B, D)`."""
 
+    class_suffix = "CausalFeatures"
+
 
 class CausalClassification(CausalModel):
     """Decoder-only text classifier, which returns scores `(B, C)` from the last real token."""
 
     task = "text-classification"
     architecture_suffix = "ForSequenceClassification"
+    class_suffix = "CausalClassification"
     has_labels = True
     head_table: ClassVar[Sequence[Row]] = (Row(("kernel",), "score.weight", transpose=True),)
 
@@ -588,6 +607,8 @@ class CausalTokenClassification(CausalModel, TokenClassification):
     The dropout rate before the head is `classifier_dropout` or `hidden_dropout` of the configuration, or 0.1.
     """
 
+    class_suffix = "CausalTokenClassification"
+
     def make_head(self) -> keras.layers.Layer:
         """Creates a head of dropout and a dense layer."""
         rates = (getattr(self.config, name, None) for name in ("classifier_dropout", "hidden_dropout"))
@@ -597,6 +618,8 @@ class CausalTokenClassification(CausalModel, TokenClassification):
 
 class CausalQuestionAnswering(CausalModel, QuestionAnswering):
     """Extractive question answering with a decoder-only model, as in `QuestionAnswering`."""
+
+    class_suffix = "CausalQuestionAnswering"
 
 
 class EncoderDecoderModel(EncoderModel):
@@ -675,6 +698,58 @@ def mean_of_tokens(states: Tensor, attention_mask: Tensor | None = None) -> Tens
     return ops.sum(states * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1.0)
 
 
-def by_task(*kinds: type[PretrainedModel]) -> dict[str, type[PretrainedModel]]:
-    """Returns the model classes of an architecture by task."""
-    return {task: kind for kind in kinds for task in of_class(kind.task)}
+ModelClass = type[PretrainedModel]
+
+
+def heads(backbone: type[Backbone], *models: ModelClass | tuple[ModelClass, ...]) -> dict[str, ModelClass]:
+    """Returns the model classes of an architecture by task.
+
+    Args:
+        backbone: The backbone of all classes.
+        models: Classes with this backbone, which are used as they are, and base classes of those to create. A tuple has
+            the base classes of one. For the backbone `Bert`, `TokenClassification` creates what `class
+            BertTokenClassification(TokenClassification, backbone=Bert)` would define in the module of `Bert`.
+    """
+    classes = []
+    for model in models:
+        bases = model if isinstance(model, tuple) else (model,)
+        classes.append(bases[0] if _backbone_of(bases[0]) is backbone else _derived(backbone, bases))
+    return by_task(*classes)
+
+
+def heads_like(
+    parents: Mapping[str, ModelClass], backbone: type[Backbone], *others: ModelClass
+) -> dict[str, ModelClass]:
+    """Returns model classes for the same tasks as those of another architecture, from which they are derived.
+
+    Args:
+        parents: The model classes of the other architecture by task.
+        backbone: The backbone.
+        others: Classes for the tasks in which the architecture differs, see `heads`.
+    """
+    return heads(backbone, *dict.fromkeys({**parents, **by_task(*others)}.values()))
+
+
+def by_task(*models: ModelClass) -> dict[str, ModelClass]:
+    """Returns model classes by task."""
+    return {task: model for model in models for task in of_class(model.task)}
+
+
+def _derived(backbone: type[Backbone], bases: tuple[ModelClass, ...]) -> ModelClass:
+    """Creates a model class in the module of its backbone."""
+    base = bases[-1]
+    parent = _backbone_of(base)
+    suffix = base.__name__.removeprefix(parent.__name__) if parent else base.class_suffix
+    described = " and ".join(f"`{each.__name__}`" for each in bases)
+    attributes = {
+        "__module__": backbone.__module__,
+        "__doc__": f"`{backbone.__name__}` for {base.task}, see {described}.",
+    }
+    name = backbone.__name__ + suffix
+    created = types.new_class(name, bases, {"backbone": backbone}, lambda body: body.update(attributes))
+    setattr(sys.modules[backbone.__module__], name, created)
+    return created
+
+
+def _backbone_of(model: ModelClass) -> Any:
+    return getattr(model, "backbone_type", None)
