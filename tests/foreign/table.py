@@ -36,7 +36,7 @@ def ticks(runtimes: Sequence[Tested]) -> str:
         models.setdefault((task, *(_cell(*recipes) for recipes in found)), []).append(model)
     lines = [["task", "models", *(each.name for each in runtimes)], ["---"] * 2 + [":-:"] * len(runtimes)]
     lines += [[task, ", ".join(names), *cells] for (task, *cells), names in models.items()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
 
 
 def _cell(recipes: list[str], in_ci: list[str]) -> str:
