@@ -52,7 +52,7 @@ def web(
     """
     if not sources and not serve:
         raise InputError(
-            f"Bundles, and the folder to write, were expected. Received: {out} alone. Pass {argument('serve')} to "
+            f"Bundles, and the folder to write, were expected. Received: {out} alone. Pass --serve to "
             "serve a page that was written before"
         )
     if sources:

@@ -28,13 +28,15 @@ _BEGIN, _END = "<!-- from the tests: python -m tests.foreign.table --write -->",
 
 
 def ticks(runtimes: Sequence[Tested]) -> str:
-    """Returns a table with a row for each task and model, and a column for each runtime."""
+    """Returns a table with a column for each runtime, and a row for the models of a task that have the same cells."""
     rows = dict.fromkeys((task, model) for each in runtimes for task in each.bundles for model in each.bundles[task])
-    lines = [["task", "model", *(each.name for each in runtimes)], ["---"] * 2 + [":-:"] * len(runtimes)]
+    models: dict[tuple[str, ...], list[str]] = {}
     for task, model in sorted(rows):
         found = [[each.get(task, {}).get(model, []) for each in (row.bundles, row.in_ci)] for row in runtimes]
-        lines.append([task, model, *(_cell(*recipes) for recipes in found)])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        models.setdefault((task, *(_cell(*recipes) for recipes in found)), []).append(model)
+    lines = [["task", "models", *(each.name for each in runtimes)], ["---"] * 2 + [":-:"] * len(runtimes)]
+    lines += [[task, ", ".join(names), *cells] for (task, *cells), names in models.items()]
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
 
 
 def _cell(recipes: list[str], in_ci: list[str]) -> str:
