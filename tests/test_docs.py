@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from kerasformer import cli
+from tests import option_table
 from tests.code_blocks import blocks
 
 ROOT = Path(__file__).parents[1]
@@ -63,3 +64,7 @@ def test_every_extra_is_explained():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     explained = re.findall(r"^\| `([\w-]+)` \|", (ROOT / "docs" / "install.md").read_text("utf-8"), re.MULTILINE)
     assert set(extras) <= set(explained)
+
+
+def test_the_table_of_options_is_up_to_date():
+    assert option_table.main([]) == 0, f"run: {option_table.COMMAND}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kerasformer.cli.console import Stages, say, table
-from kerasformer.errors import InputError, argument, require
+from kerasformer.errors import InputError, require
 
 if TYPE_CHECKING:
     from kerasformer.bundle import Bundle
