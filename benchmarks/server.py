@@ -103,7 +103,7 @@ def running(bundle: Path, limits: Limits, threads: int | None) -> Iterator[tuple
     """Runs a server in a thread; yields its address, its model and its figures."""
     measurements = Measurements()
     # Figures do not depend on the tokenizer, which bundles of random weights lack.
-    pipe = kf.pipeline(None, bundle, tokenizer="story-gpt2", num_threads=threads)
+    pipe = kf.pipeline(bundle, tokenizer="story-gpt2", num_threads=threads)
     model = ServedModel("model", pipe, limits, measurements)
     app = application(ServedModels([model]), limits, measurements, reuse=False)
     with listen("127.0.0.1", 0) as listening:

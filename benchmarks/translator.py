@@ -223,7 +223,7 @@ def evaluate(options: argparse.Namespace) -> None:
     print("| bundle | MB | beams | BLEU | chrF2 | seconds |\n| --- | --: | --: | --: | --: | --: |")
     for name, out in bundles(options):
         size = sum(file.stat().st_size for file in out.rglob("*") if file.suffix in MODEL_FILES)
-        pipe = kf.pipeline("translation", out)
+        pipe = kf.pipeline(out, "translation")
         for beams in options.beams:
             start = time.monotonic()
             system = evaluation.add_model(name, pipe, {"num_beams": beams})

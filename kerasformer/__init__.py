@@ -5,9 +5,9 @@ kerasformer.zoo` registers all classes with Keras, for `keras.models.load_model`
 
     import kerasformer as kf
 
-    model = kf.zoo.load("path, hub id or preset", task="text-classification")
-    kf.export.export(model, "out", format="tflite", quantize="int8")
-    pipe = kf.pipeline("text-classification", "out")
+    model = kf.load("path, hub id or preset", task="text-classification")
+    model.export("out", format="litert", quantize="int8")
+    pipe = kf.pipeline("out", "text-classification")
     pipe("A film to see twice.")
 """
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
     from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
+    from kerasformer.zoo import load
     from kerasformer.tokenization import load_tokenizer as tokenizer
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ __all__ = [
     "errors",
     "export",
     "layers",
+    "load",
     "next_token_distribution",
     "pipeline",
     "sequence_logprob",
@@ -40,6 +42,7 @@ __all__ = [
 _MODULES = {"errors", "export", "layers", "zoo"}
 _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
+    "load": ("zoo", "load"),
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),

@@ -113,7 +113,7 @@ def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
     progress(f"{work.preset}: load", 0, 0)
     model = load(work.preset)
     pipes: dict[str, tuple[Any, float, dict[str, Any]]] = {
-        KERAS: (pipeline(work.task, model), model.count_params() * 4 / 1e6, {})
+        KERAS: (pipeline(model, work.task), model.count_params() * 4 / 1e6, {})
     }
     for engine, format in FORMATS.items():
 

@@ -176,7 +176,7 @@ def compact_loading() -> Iterator[None]:
     disabled for the whole process. Speed is unaffected. Has no effect if the C library is not glibc.
 
         with kerasformer.process.compact_loading():
-            pipe = kerasformer.pipeline("text-generation", "out")
+            pipe = kerasformer.pipeline("out", "text-generation")
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is None:

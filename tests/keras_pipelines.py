@@ -14,7 +14,7 @@ def keras_pipeline(source: Any, task: str | None = None) -> Any:
     XLA takes seconds to compile each model, longer than a tiny one runs, and TensorFlow keeps the code, about 60 MB for
     each model, until the process ends.
     """
-    pipe = kf.pipeline(task, source)
+    pipe = kf.pipeline(source, task)
     if isinstance(pipe.model, KerasStep):
         pipe.model = KerasStep(pipe.model.model, pipe.model.capacity, jit_compile=False)
     return pipe

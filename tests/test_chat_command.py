@@ -194,7 +194,7 @@ def test_piped_input(tmp_path, monkeypatch, capsys):
     assert main("chat", str(tmp_path / "model"), "--max-new-tokens", "3", "--system", "Be brief.") == 1
     out, err = capsys.readouterr()
     assert "max_new_tokens must be" in err and "not in UTF-8" in err
-    pipe = kf.pipeline(None, tmp_path / "model")
+    pipe = kf.pipeline(tmp_path / "model")
     messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who is it?"}]
     first = pipe(messages, max_new_tokens=3)[0]["generated_text"]
     second = pipe([*first, {"role": "user", "content": "Is it late?"}], max_new_tokens=3)[0]["generated_text"]

@@ -194,7 +194,7 @@ def test_tables_are_formatted_on_a_terminal_and_plain_in_a_pipe(bundle, capsys, 
     command = ("run", str(bundle), "a good film", "the plot is bad", "--top-k", "2")
     assert main(*command) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    expected = kf.pipeline(None, bundle)(["a good film", "the plot is bad"], top_k=2)
+    expected = kf.pipeline(bundle)(["a good film", "the plot is bad"], top_k=2)
     assert [row[:2] for row in rows] == [
         [text, each["label"]]
         for text, answer in zip(["a good film", "the plot is bad"], expected, strict=True)
@@ -211,12 +211,12 @@ def test_a_long_text_is_split_into_chunks(bundle, capsys):
     text = "good " * 20 + "the plot is bad"
     assert main("run", str(bundle), text, "--chunk-length", "8", "--stride", "3", "--json") == 0
     (answer,) = json.loads(capsys.readouterr().out)
-    assert answer["result"] == kf.pipeline(None, bundle)(text, chunk_length=8, stride=3)
+    assert answer["result"] == kf.pipeline(bundle)(text, chunk_length=8, stride=3)
     assert main("run", str(bundle), text, "--combine", "max", "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["result"] == kf.pipeline(None, bundle)(text, combine="max")
+    assert json.loads(capsys.readouterr().out)[0]["result"] == kf.pipeline(bundle)(text, combine="max")
     with pytest.warns(kf.tokenization.TruncationWarning, match="truncated to 16 tokens: text 0 lost 10 of 24 tokens"):
         assert main("run", str(bundle), text, "--truncation", "--json") == 0
-        expected = kf.pipeline(None, bundle)(text, truncation=True)
+        expected = kf.pipeline(bundle)(text, truncation=True)
     assert json.loads(capsys.readouterr().out)[0]["result"] == expected
 
 
@@ -225,7 +225,7 @@ def test_options_of_each_task(checkpoint, tmp_path, capsys, task):
     """A file is one text, with its line ends; options of other tasks are errors that name them."""
     folder, file = str(tmp_path / "model"), tmp_path / "text.txt"
     kf.zoo.load(checkpoint, task, new_head=task != "feature-extraction").save_pretrained(folder)
-    pipe, text = kf.pipeline(task, folder), "good film\nthe plot is bad\n" * 5
+    pipe, text = kf.pipeline(folder, task), "good film\nthe plot is bad\n" * 5
     file.write_bytes(text.encode())
     arguments, options, unsupported = {
         "token-classification": (
@@ -279,7 +279,7 @@ def test_json_lines_are_printed_immediately(writer):
         assert running.wait() == 1
     assert [reply["text"] for reply in replies] == texts
     assert "Shorten the prompt" in replies[1]["error"]
-    assert replies[0]["result"] == kf.pipeline(None, writer)(PROMPT, max_new_tokens=3)
+    assert replies[0]["result"] == kf.pipeline(writer)(PROMPT, max_new_tokens=3)
 
 
 def test_info_shows_checkpoints_and_bundles(checkpoint, bundle, capsys):
@@ -355,7 +355,7 @@ def test_each_line_has_a_result(form, bundle, capsys, monkeypatch):
     standard_input(monkeypatch, LINES)
     assert main("run", str(bundle), "--pair", "a film", *filter(None, [form])) == 1
     out, err = capsys.readouterr()
-    answers = kf.pipeline(None, bundle)([texts[0], texts[-1]], pair=["a film"] * 2)
+    answers = kf.pipeline(bundle)([texts[0], texts[-1]], pair=["a film"] * 2)
     if form:
         rows = [json.loads(line) for line in out.splitlines()] if form == "--jsonl" else json.loads(out)
         assert [row["text"] for row in rows] == texts
@@ -391,7 +391,7 @@ def test_texts_of_the_command_line_that_fail(writer, capsys):
 
 
 def test_a_stream_and_an_explanation_of_lines(writer, capsys, monkeypatch):
-    expected = kf.pipeline(None, writer)(PROMPT, max_new_tokens=2)[0]["generated_text"]
+    expected = kf.pipeline(writer)(PROMPT, max_new_tokens=2)[0]["generated_text"]
     lines = f"\n{'good ' * 200}\n{PROMPT}\n".encode()
     for option, printed_lines in (("--stream", ["", "", expected]), ("--explain", None)):
         standard_input(monkeypatch, lines)
@@ -459,7 +459,7 @@ def test_run_passes_on_generation_settings(options, writer, tmp_path, capsys):
     given = [paths.get(option, option) for option in options.split()]
     assert main("run", str(writer), PROMPT, "--max-new-tokens", "9", "--json", *given) == 0
     (answer,) = json.loads(capsys.readouterr().out)
-    assert answer["result"] == kf.pipeline(None, writer)(PROMPT, max_new_tokens=9, **OPTIONS[options])
+    assert answer["result"] == kf.pipeline(writer)(PROMPT, max_new_tokens=9, **OPTIONS[options])
 
 
 def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
@@ -472,7 +472,7 @@ def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
     command = ("run", bundle, "--task", "translation", "--file", str(file), *languages, *settings)
     assert main(*command, "--glossary", str(tmp_path / "terms.tsv"), "--json") == 0
     (entry,) = json.loads(capsys.readouterr().out)
-    expected = kf.pipeline("translation", bundle, src_lang="eng_Latn", tgt_lang="ron_Latn")(
+    expected = kf.pipeline(bundle, "translation", src_lang="eng_Latn", tgt_lang="ron_Latn")(
         file.read_text(),
         num_beams=3, max_new_tokens=14, split="sentences", return_scores=True,
         glossary={"ship": "late", "rain": "museum"},
@@ -495,7 +495,7 @@ def test_brackets_in_a_table_are_not_markup(writer, capsys):
 
 
 def test_run_streams(writer, capsys):
-    expected = kf.pipeline(None, writer)(PROMPT, max_new_tokens=9)[0]["generated_text"]
+    expected = kf.pipeline(writer)(PROMPT, max_new_tokens=9)[0]["generated_text"]
     assert main("run", str(writer), PROMPT, "--stream", "--max-new-tokens", "9") == 0
     assert capsys.readouterr().out == expected + "\n"
 
@@ -530,7 +530,7 @@ def test_verify_repeats_the_comparison(bundle, capsys):
 
 def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path, capsys):
     texts = ["a good film", "the plot is bad", "not very good"]
-    labels = [each["label"] for each in kf.pipeline(None, bundle)(texts)]
+    labels = [each["label"] for each in kf.pipeline(bundle)(texts)]
     labels[0] = "LABEL_0" if labels[0] != "LABEL_0" else "LABEL_1"
     data = tmp_path / "labelled.tsv"
     data.write_text("".join(f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True)))
@@ -584,8 +584,8 @@ def test_errors_are_one_line_with_exit_status_1(arguments, message, checkpoint, 
 
 def test_info_lists_and_clears_packed_weights(bundle, capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("KERASFORMER_CACHE", str(tmp_path))
-    pipe = kf.pipeline(None, bundle, num_threads=1, cache_dir=True)
-    assert pipe("a good film") == kf.pipeline(None, bundle, num_threads=1, cache_dir=True)("a good film")
+    pipe = kf.pipeline(bundle, num_threads=1, cache_dir=True)
+    assert pipe("a good film") == kf.pipeline(bundle, num_threads=1, cache_dir=True)("a good film")
     capsys.readouterr()
     assert main("info", "--json") == 0
     shown = json.loads(capsys.readouterr().out)

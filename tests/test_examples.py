@@ -26,7 +26,7 @@ def test_classifier_examples_are_from_held_out_data():
 
 @pytest.fixture(scope="module")
 def summarizer():
-    return kf.pipeline("summarization", "summarizer-t5")
+    return kf.pipeline("summarizer-t5", "summarization")
 
 
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 1, "max_new_tokens": 24}], ids=["page", "demo"])

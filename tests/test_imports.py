@@ -42,7 +42,7 @@ from kerasformer.errors import MissingExtraError
 for use in (
     lambda: getattr(kf, sys.argv[1]),
     lambda: importlib.import_module(f"kerasformer.{sys.argv[1]}"),
-    lambda: kf.pipeline("text-classification", "sentiment-bert"),
+    lambda: kf.pipeline("sentiment-bert", "text-classification"),
 ):
     try:
         use()

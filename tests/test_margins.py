@@ -60,7 +60,7 @@ def test_a_wrong_scale_is_detected(exported, factor, tmp_path):
 
 
 def judge_writer(model: Any, folder: Path) -> None:
-    pipe = kf.pipeline("text-generation", folder)
+    pipe = kf.pipeline(folder, "text-generation")
     for search in (GREEDY, {**GREEDY, "repetition_penalty": 1.5}, {**GREEDY, "no_repeat_ngram_size": 2}):
         outputs = [pipe(text, max_new_tokens=NEW, return_dict_in_generate=True, **search) for text in PROMPTS[:4]]
         prompts = [model.tokenizer.encode(text) for text in PROMPTS[:4]]
@@ -68,7 +68,7 @@ def judge_writer(model: Any, folder: Path) -> None:
 
 
 def judge_reader(model: Any, folder: Path) -> None:
-    pipes = [kf.pipeline("text-classification", source) for source in (model, folder)]
+    pipes = [kf.pipeline(source, "text-classification") for source in (model, folder)]
     labels = pipes[0].info.labels
     rows = []
     for pipe in pipes:

@@ -52,7 +52,7 @@ def test_a_bundle_is_accepted_as_a_path(exported, tmp_path):
 
 def test_the_pipeline_of_a_bundle(exported):
     text = "What a waste!"
-    expected = kf.pipeline("text-classification", exported.path)(text)
+    expected = kf.pipeline(exported.path, "text-classification")(text)
     for pipe in (exported.pipeline(), exported.pipeline("text-classification", num_threads=1), kf.pipeline(exported)):
         assert pipe.engine == "onnx" and pipe(text) == expected
 

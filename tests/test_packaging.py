@@ -25,7 +25,7 @@ present = [name for name in ("tensorflow", "keras", "torch", "transformers") if 
 if present:
     sys.exit(f"this environment must not hold {present}")
 import kerasformer as kf
-print(json.dumps(kf.pipeline("text-classification", sys.argv[1])(sys.argv[2])))
+print(json.dumps(kf.pipeline(sys.argv[1], "text-classification")(sys.argv[2])))
 """
 
 
@@ -84,7 +84,7 @@ def test_a_bundle_runs_where_only_the_litert_extra_is_installed(wheel, bundle, t
     python = empty_environment(tmp_path / "venv")
     run(python, "-m", "pip", "install", "--quiet", f"{wheel}[litert]", cwd=tmp_path)
     received = json.loads(run(python, "-I", "-c", RUN_BUNDLE, str(bundle), TEXT, cwd=tmp_path))
-    expected = kf.pipeline("text-classification", bundle)(TEXT)
+    expected = kf.pipeline(bundle, "text-classification")(TEXT)
     assert [row["label"] for row in received] == [row["label"] for row in expected]
     assert [row["score"] for row in received] == pytest.approx([row["score"] for row in expected], abs=1e-6)
     listed = run(str(Path(python).with_name("kerasformer")), "run", str(bundle), TEXT, cwd=tmp_path)

@@ -40,7 +40,7 @@ def answers(candidate: Candidate, conversations: Sequence[Conversation], threads
     """Returns the answers of a bundle, each of which is read from its first token."""
 
     def compute() -> np.ndarray:
-        pipe = kf.pipeline("text-generation", candidate.folder, num_threads=threads)
+        pipe = kf.pipeline(candidate.folder, "text-generation", num_threads=threads)
         texts = []
         for conversation in conversations:
             pipe.conversation_cache = PrefixCache()
@@ -89,7 +89,7 @@ class Reference:
 
     def __init__(self, candidate: Candidate, conversations: Sequence[Conversation], threads: int | None) -> None:
         self.answers = answers(candidate, conversations, threads)
-        self._open: Callable[[], Any] = lambda: kf.pipeline("text-generation", candidate.folder, num_threads=threads)
+        self._open: Callable[[], Any] = lambda: kf.pipeline(candidate.folder, "text-generation", num_threads=threads)
         self._pipe: Any = None
         self.tokenizer = kf.tokenizer(candidate.folder)
         self.prompts = [

@@ -71,7 +71,7 @@ class Embeddings:
 
     def _of(self, candidate: Candidate) -> np.ndarray:
         def compute() -> np.ndarray:
-            pipe = kf.pipeline("sentence-similarity", candidate.folder, num_threads=self._threads)
+            pipe = kf.pipeline(candidate.folder, "sentence-similarity", num_threads=self._threads)
             return self._encoded(lambda texts: pipe.encode(texts, truncation=True, batch_size=BATCH))
 
         return candidate.stored("embeddings", self._texts, compute)

@@ -40,7 +40,7 @@ class Labels:
 
     def _of(self, candidate: Candidate) -> np.ndarray:
         """Returns the probabilities of all classes, `(N, C)`."""
-        pipe: Any = kf.pipeline("text-classification", candidate.folder, num_threads=self._threads)
+        pipe: Any = kf.pipeline(candidate.folder, "text-classification", num_threads=self._threads)
         answers = pipe([example.text for example in self._examples], top_k=None)
         ids = {label: index for index, label in enumerate(pipe.info.labels)}
         scores = np.zeros((len(answers), len(ids)))

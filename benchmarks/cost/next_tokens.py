@@ -142,7 +142,7 @@ class Comparison:
         return self.figures(candidate).cells(self.plain)
 
     def _of(self, candidate: Candidate) -> np.ndarray:
-        pipe = kf.pipeline(self._task, candidate.folder, num_threads=self._threads)
+        pipe = kf.pipeline(candidate.folder, self._task, num_threads=self._threads)
         return log_probabilities(pipe.model, self._rows)
 
     def _figures(self, received: np.ndarray) -> Figures:

@@ -32,7 +32,7 @@ class TextToText:
     ) -> None:
         self._evaluation = TextEvaluation(task, examples)
         self._task, self._metric, self._threads = task, metric, threads
-        pipe: Any = kf.pipeline(task, reference.folder)
+        pipe: Any = kf.pipeline(reference.folder, task)
         prefix = next(iter(pipe.info.prefixes(task).values()), "")
         pairs = [(prefix + example.text, example.label[0]) for example in examples[:SCORED]]
         start = pipe.generation_config.decoder_start_token_id
@@ -51,7 +51,7 @@ class TextToText:
 
     def _scores(self, candidate: Candidate) -> list[float]:
         """Returns the metric with greedy search and with beams, in points of 100."""
-        pipe = kf.pipeline(self._task, candidate.folder, num_threads=self._threads)
+        pipe = kf.pipeline(candidate.folder, self._task, num_threads=self._threads)
         return [
             100 * self._evaluation.add_model(candidate.title, pipe, {"num_beams": beams}).figures[self._metric]
             for beams in self.beams

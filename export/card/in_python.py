@@ -44,7 +44,7 @@ repository (`pip install "path/to/kerasformer[{extra}]"`). {absent} not needed.
 ```python
 import kerasformer as kf
 
-pipe = kf.pipeline({python(manifest.info.task)}, "path/to/this/folder")
+pipe = kf.pipeline("path/to/this/folder", {python(manifest.info.task)})
 print({call})
 ```
 """

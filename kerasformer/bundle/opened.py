@@ -19,7 +19,7 @@ class Bundle(os.PathLike[str]):
     """An exported bundle on disk.
 
     A bundle is accepted wherever the path of its folder is: `open(bundle / "README.md")`,
-    `shutil.copytree(bundle, …)`, `kf.pipeline(None, bundle)`. It also has the methods of `Path`, such as
+    `shutil.copytree(bundle, …)`, `kf.pipeline(bundle)`. It also has the methods of `Path`, such as
     `bundle.exists()`.
 
         out = kf.export.export(model, "out", quantize="int8")
@@ -71,7 +71,7 @@ class Bundle(os.PathLike[str]):
             task: Task of the pipeline; defaults to the task of the bundle.
             options: Further arguments of `kerasformer.pipeline`, such as `num_threads`.
         """
-        return kerasformer.pipeline(task, self, **options)
+        return kerasformer.pipeline(self, task, **options)
 
     def rows(self) -> list[tuple[str, str]]:
         """Returns a summary of the bundle, as pairs of a name and a value for display."""

@@ -58,9 +58,9 @@ def open_pipeline(task: str | None, source: str, threads: int | None) -> Any:
 
     if sources.kind(sources.resolve(source)) == "checkpoint":
         require("keras", "tensorflow")
-        return pipeline(task, source, num_threads=threads)
+        return pipeline(source, task, num_threads=threads)
     with process.compact_loading():
-        return pipeline(task, source, num_threads=threads)
+        return pipeline(source, task, num_threads=threads)
 
 
 def lines_of_stdin() -> Iterator[bytes]:

@@ -92,7 +92,7 @@ class TextEvaluation(Evaluation):
     """Scores of models and baselines that summarize or translate the same texts.
 
         evaluation = TextEvaluation("summarization", read_examples("test.jsonl"))
-        evaluation.add_model("out", kf.pipeline("summarization", "out"), {"num_beams": 4})
+        evaluation.add_model("out", kf.pipeline("out", "summarization"), {"num_beams": 4})
         evaluation.add_baselines()
 
     Models of other tasks have no baselines; see `TaskEvaluation`.

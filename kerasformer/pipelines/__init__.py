@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
-from kerasformer.arguments import check, integer, shown
+from kerasformer.arguments import STRING, instance, integer, sequence, shown
 from kerasformer.errors import InputError
+from kerasformer.options import Option, checked, documented
 from kerasformer.pipelines.base import Pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.fill_mask import FillMaskPipeline
@@ -29,7 +29,7 @@ from kerasformer.tokenization import Tokenizer
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
 
-__all__ = ["PIPELINES", "Pipeline", "pipeline"]
+__all__ = ["PIPELINES", "Pipeline", "PipelineOptions", "pipeline"]
 
 PIPELINES: dict[str, type[Pipeline]] = {
     "feature-extraction": FeatureExtractionPipeline,
@@ -47,37 +47,109 @@ PIPELINES: dict[str, type[Pipeline]] = {
 }
 
 
+class PipelineOptions(TypedDict, total=False):
+    """Options of `pipeline`, each declared once."""
+
+    tokenizer: Annotated[
+        Tokenizer | str | os.PathLike[str] | None,
+        Option(
+            "Tokenizer, or a folder, preset or hub id that contains one; by default that of the source.",
+            instance("a Tokenizer, a preset, a folder or a hub id", Tokenizer, str, os.PathLike),
+        ),
+    ]
+    num_threads: Annotated[
+        int | None, Option("Number of CPU threads of a bundle; the runtime's default otherwise.", integer(1))
+    ]
+    cache_dir: Annotated[
+        str | Path | bool | None,
+        Option(
+            "Folder for packed weights, which make later loads of a bundle faster; `True` for the user's cache folder. "
+            "Nothing is cached by default.",
+            instance("a folder, True or False", str, os.PathLike, bool),
+        ),
+    ]
+    accelerator: Annotated[str | None, Option("For a TFLite bundle: `gpu` or `npu`, if the device has one.", STRING)]
+    providers: Annotated[
+        Sequence[str] | None,
+        Option("For an ONNX bundle: execution providers of ONNX Runtime, in order of preference.", sequence(STRING)),
+    ]
+    src_lang: Annotated[
+        str | None,
+        Option("For tasks from text to text: language of the texts, which a call can change.", STRING),
+    ]
+    tgt_lang: Annotated[str | None, Option("Language of the results, likewise.", STRING)]
+    prefix_cache: Annotated[
+        int | None,
+        Option(
+            "For text-generation: memory in bytes for the caches of earlier prompts and conversations. A text is only "
+            "read from where it differs from all of them. By default, 256 MiB for conversations alone.",
+            integer(0),
+        ),
+    ]
+
+
+_Source: TypeAlias = "str | os.PathLike[str] | PretrainedModel"
+_Classification = Literal["text-classification", "text-ranking", "sentiment-analysis"]
+
+
+@overload
 def pipeline(
-    task: str | os.PathLike[str] | PretrainedModel | None = None,
-    source: str | os.PathLike[str] | PretrainedModel | None = None,
-    *,
-    model: str | os.PathLike[str] | PretrainedModel | None = None,
-    tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
-    num_threads: int | None = None,
-    cache_dir: str | Path | bool | None = None,
-    accelerator: str | None = None,
-    providers: Sequence[str] | None = None,
-    src_lang: str | None = None,
-    tgt_lang: str | None = None,
-    prefix_cache: int | None = None,
-) -> Any:
+    source: _Source, task: Literal["text-generation"], **options: Unpack[PipelineOptions]
+) -> TextGenerationPipeline: ...
+@overload
+def pipeline(
+    source: _Source, task: _Classification, **options: Unpack[PipelineOptions]
+) -> TextClassificationPipeline: ...
+@overload
+def pipeline(
+    source: _Source, task: Literal["token-classification", "ner"], **options: Unpack[PipelineOptions]
+) -> TokenClassificationPipeline: ...
+@overload
+def pipeline(
+    source: _Source, task: Literal["question-answering"], **options: Unpack[PipelineOptions]
+) -> QuestionAnsweringPipeline: ...
+@overload
+def pipeline(source: _Source, task: Literal["fill-mask"], **options: Unpack[PipelineOptions]) -> FillMaskPipeline: ...
+@overload
+def pipeline(
+    source: _Source, task: Literal["feature-extraction"], **options: Unpack[PipelineOptions]
+) -> FeatureExtractionPipeline: ...
+@overload
+def pipeline(
+    source: _Source, task: Literal["sentence-similarity"], **options: Unpack[PipelineOptions]
+) -> SentenceSimilarityPipeline: ...
+@overload
+def pipeline(
+    source: _Source, task: Literal["zero-shot-classification"], **options: Unpack[PipelineOptions]
+) -> ZeroShotClassificationPipeline: ...
+@overload
+def pipeline(
+    source: _Source, task: Literal["summarization"], **options: Unpack[PipelineOptions]
+) -> SummarizationPipeline: ...
+@overload
+def pipeline(
+    source: _Source, task: Literal["translation"], **options: Unpack[PipelineOptions]
+) -> TranslationPipeline: ...
+@overload
+def pipeline(
+    source: _Source, task: Literal["text2text-generation"], **options: Unpack[PipelineOptions]
+) -> Text2TextGenerationPipeline: ...
+@overload
+def pipeline(source: _Source, task: str | None = None, **options: Unpack[PipelineOptions]) -> Any: ...
+
+
+@documented(PipelineOptions)
+def pipeline(source: Any, task: str | None = None, **options: Unpack[PipelineOptions]) -> Any:
     """Creates the pipeline of a task for a Keras model or a bundle.
 
+        pipeline("sentiment-bert")("A warm and funny film.")
+        pipeline("path/to/bundle", "summarization", num_threads=2)
+
     Args:
-        task: Hugging Face task name (a key of `PIPELINES`) or an alias (`kerasformer.tasks.ALIASES`); the task of the
-            source if `None`. A source may also be the only argument: `pipeline("folder")`.
         source: Model of the zoo, checkpoint folder, preset, hub id or bundle.
-        model: Alternative name of `source`, for compatibility with `transformers`.
-        tokenizer: Tokenizer, or a folder, preset or hub id that contains one; defaults to that of the source.
-        num_threads: Number of CPU threads, for a bundle; the runtime's default if `None`.
-        cache_dir: Folder for packed weights, which make later loads faster, for a bundle; `True` for the user's cache
-            folder. Nothing is cached by default.
-        accelerator: For a TFLite bundle: `"gpu"` or `"npu"`, if the device has one.
-        providers: For an ONNX bundle: execution providers of ONNX Runtime in order of preference.
-        src_lang: Language of the texts, for translation and other tasks from text to text; a call can change it.
-        tgt_lang: Language of the results, likewise.
-        prefix_cache: For text-generation: memory in bytes for the caches of earlier prompts and conversations. A text
-            is only read from where it differs from all of them. By default, 256 MiB for conversations alone.
+        task: Hugging Face task name (a key of `PIPELINES`) or an alias (`kerasformer.tasks.ALIASES`); that of the
+            source by default.
+        options: See `PipelineOptions`.
 
     Returns:
         A callable; its arguments are documented in the class of the task. Results have the structure of those of
@@ -90,54 +162,30 @@ def pipeline(
         MissingExtraError: the engine is not installed.
         TokenizerError: there is no tokenizer.
     """
-    task, source = _task_and_source(task, source, model)
-    options = {"cache_dir": cache_dir, "accelerator": accelerator, "providers": providers}
-    opened = open_source(task, source, tokenizer, num_threads=num_threads, **options)
-    kind = PIPELINES.get(of_prefix(opened.task))
-    if kind is None:
-        raise InputError(f"There is no pipeline for {opened.task}. Expected one of {', '.join(PIPELINES)}")
-    if prefix_cache is not None:
-        if not issubclass(kind, TextGenerationPipeline):
-            raise InputError(
-                f"prefix_cache is for text-generation. Expected: None for {opened.task}. "
-                f"Received: {shown(prefix_cache)}"
-            )
-        return kind(opened, check("prefix_cache", prefix_cache, integer(0)))
-    if src_lang is None and tgt_lang is None:
-        return kind(opened)
-    if not issubclass(kind, Text2TextGenerationPipeline):
-        raise InputError(
-            f"src_lang and tgt_lang are for tasks from text to text. Expected: neither. Received: {opened.task}"
-        )
-    return kind(opened, src_lang, tgt_lang)
-
-
-def _task_and_source(task: Any, source: Any, model: Any) -> tuple[str | None, Any]:
-    """Returns the task and the source, from the positional and keyword arguments.
-
-    Raises:
-        InputError: the task is unknown, or there is no source or more than one.
-    """
-    if source is not None and model is not None:
-        raise InputError("source and model are the same argument. Expected: one of them. Received: both")
-    source = model if source is None else source
-    if source is None and task is not None and not _is_task(task) and not _is_misspelled(task):
-        task, source = None, task
     if task is not None and not _is_task(task):
+        swapped = f". The source comes first: pipeline({shown(task)}, {shown(source)})" if _is_task(source) else ""
         names = ", ".join([*PIPELINES, *ALIASES])
-        raise InputError(f"Unknown task. Expected one of {names}. Received: {shown(task)}")
-    if source is None:
+        raise InputError(f"Unknown task. Expected one of {names}. Received: {shown(task)}{swapped}")
+    if source is None or (task is None and _is_task(source)):
         raise InputError(
-            "A source was expected: a model, a checkpoint folder, a preset, a hub id or a bundle. Received: none"
+            "A source was expected: a model, a checkpoint folder, a preset, a hub id or a bundle. "
+            f"Received: {'none' if source is None else f'the task {shown(source)} alone'}"
         )
-    return None if task is None else known_as(task), source
+    chosen = checked(PipelineOptions, options, "a pipeline")
+    of_class = {name: chosen.pop(name) for name in ("src_lang", "tgt_lang", "prefix_cache") if name in chosen}
+    opened = open_source(None if task is None else known_as(task), source, **chosen)
+    pipeline_class = PIPELINES.get(of_prefix(opened.task))
+    if pipeline_class is None:
+        raise InputError(f"There is no pipeline for {opened.task}. Expected one of {', '.join(PIPELINES)}")
+    for name in of_class:
+        only = TextGenerationPipeline if name == "prefix_cache" else Text2TextGenerationPipeline
+        if not issubclass(pipeline_class, only):
+            purpose = "text-generation" if name == "prefix_cache" else "tasks from text to text"
+            raise InputError(
+                f"{name} is for {purpose}. Expected: none for {opened.task}. Received: {name}={of_class[name]!r}"
+            )
+    return pipeline_class(opened, **of_class)
 
 
 def _is_task(value: Any) -> bool:
     return isinstance(value, str) and of_prefix(value) in PIPELINES
-
-
-def _is_misspelled(value: Any) -> bool:
-    """Returns whether a value is a misspelled task, rather than a folder or a hub id."""
-    near = isinstance(value, str) and bool(get_close_matches(value, [*PIPELINES, *ALIASES], n=1, cutoff=0.8))
-    return near and not Path(value).exists()

@@ -45,7 +45,7 @@ class Pipeline:
         """Loads a low-rank adapter of PEFT and runs the model with it.
 
         A Keras model is compiled anew, and has the adapter from then on. A bundle must have inputs for adapters, see
-        `lora_rank` of `kerasformer.export.TFLite`; only the matrices of the adapter are copied. Do not change the
+        `lora_rank` of `kerasformer.export.export`; only the matrices of the adapter are copied. Do not change the
         adapter while another thread runs the pipeline.
 
         Args:

@@ -167,4 +167,4 @@ def _opened(source: str, num_threads: int | None) -> Any:
             f"kerasformer web {source} --serve"
         )
     is_checkpoint = sources.kind(sources.resolve(source)) == "checkpoint"
-    return pipeline(None, source, num_threads=None if is_checkpoint else num_threads)
+    return pipeline(source, num_threads=None if is_checkpoint else num_threads)

@@ -57,7 +57,7 @@ def test_a_keras_model_and_its_bundles_have_equal_scores(task: str) -> None:
     assert list(model.texts) == texts
     assert len(set(texts)) > 2, "the texts do not affect the answers"
     for format in FORMATS:
-        bundle = evaluation.add_model(format, kf.pipeline(task, shared_bundle(WRITER, format)), SHORT)
+        bundle = evaluation.add_model(format, kf.pipeline(shared_bundle(WRITER, format), task), SHORT)
         assert (bundle.texts, bundle.figures) == (model.texts, model.figures)
         assert bundle.engine != model.engine == "keras"
     evaluation.add_baselines()
@@ -109,7 +109,7 @@ def test_lines_are_kept_for_rouge() -> None:
 
 def test_text_to_text_generation_has_all_metrics_and_no_baseline() -> None:
     evaluation = TextEvaluation("text2text-generation", DATA)
-    evaluation.add_model("onnx", kf.pipeline(None, shared_bundle(WRITER, "onnx")), SHORT)
+    evaluation.add_model("onnx", kf.pipeline(shared_bundle(WRITER, "onnx")), SHORT)
     evaluation.add_baselines()
     (system,) = evaluation.systems
     assert list(system.figures) == ["rouge1", "rouge2", "rougeL", "rougeLsum", "bleu", "chrf"]
@@ -131,7 +131,7 @@ class Recording:
 
 
 def test_tldr_continues_texts_that_fit() -> None:
-    pipe = Recording(kf.pipeline(None, shared_bundle(DECODER, "tflite")))
+    pipe = Recording(kf.pipeline(shared_bundle(DECODER, "tflite")))
     short, long, emoji = texts = ["Rain.", " ".join(TEXTS), "🤖" * 60]  # an emoji has several tokens
     summaries = tldr(pipe, texts, batch_size=2)
     calls = [inputs for inputs, _ in pipe.calls]
@@ -152,14 +152,14 @@ def test_tldr_is_equal_in_keras_and_in_bundles() -> None:
     evaluation = TextEvaluation("summarization", DATA)
     evaluation.add_tldr("keras", model)
     for format in FORMATS:
-        evaluation.add_tldr(format, kf.pipeline(None, shared_bundle(DECODER, format)))
+        evaluation.add_tldr(format, kf.pipeline(shared_bundle(DECODER, format)))
     first, *others = evaluation.systems
     assert first.name == "TL;DR: keras" and first.is_baseline and len(set(first.texts)) > 1
     assert all((each.texts, each.figures) == (first.texts, first.figures) for each in others)
 
 
 def test_a_cache_without_space_for_tldr() -> None:
-    pipe = kf.pipeline(None, shared_bundle(DECODER, "tflite"))
+    pipe = kf.pipeline(shared_bundle(DECODER, "tflite"))
 
     class Short:
         task, tokenizer = pipe.task, pipe.tokenizer
@@ -185,7 +185,7 @@ def test_the_command_prints_baselines_beside_the_models(data: Path, tmp_path: Pa
     assert [each["name"] for each in report["systems"]] == names
     assert [each["baseline"] for each in report["systems"]] == [False, False, True, True]
     evaluation = TextEvaluation("summarization", DATA[:4])
-    figures = evaluation.add_model("", kf.pipeline("summarization", writers[0]), SHORT).figures
+    figures = evaluation.add_model("", kf.pipeline(writers[0], "summarization"), SHORT).figures
     assert all({name: each[name] for name in figures} == figures for each in report["systems"][:2])
     rows = [json.loads(line) for line in written.read_text().splitlines()]
     assert [row["text"] for row in rows] == list(TEXTS[:4]) and rows[0]["references"] == DATA[0].label
@@ -273,7 +273,7 @@ def test_a_missing_or_invalid_reference_raises(label: Any) -> None:
 
 
 def test_missing_packages_and_wrong_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe = kf.pipeline("summarization", shared_bundle(WRITER, "onnx"))
+    pipe = kf.pipeline(shared_bundle(WRITER, "onnx"), "summarization")
     with pytest.raises(InputError, match="A model for translation was expected. Received: a model for summarization"):
         TextEvaluation("translation", DATA).add_model("", pipe)
     with pytest.raises(InputError, match="TL;DR: is a baseline of summarization"):

@@ -25,7 +25,7 @@ tflite = kf.export.export(
 stages = list(dict.fromkeys(stages))
 assert stages == ["answer with Keras", "calibrate", "trace and convert", "write weights", "verify"], stages
 texts = ["The train to Vienna leaves.", "What a waste!"]
-ours, theirs = kf.pipeline(None, model)(texts, top_k=None), kf.pipeline(None, tflite)(texts, top_k=None)
+ours, theirs = kf.pipeline(model)(texts, top_k=None), kf.pipeline(tflite)(texts, top_k=None)
 assert [row[0]["label"] for row in ours] == [row[0]["label"] for row in theirs], (ours, theirs)
 kf.export.export(model, folder / "saved-model", "saved-model", tokenizer="in-graph")
 """

@@ -29,7 +29,7 @@ def test_a_bundle_has_the_files_of_the_tokenizer(model, tmp_path):
     folder = kf.export.export(model, tmp_path / "out", "onnx")
     names = {path.name for path in folder.iterdir()}
     assert {"vocab.txt", "bpe.codes", "tokenizer_texts.json"} <= names and "tokenizer.json" not in names
-    pipe, expected = kf.pipeline(None, folder), kf.pipeline("text-classification", model)
+    pipe, expected = kf.pipeline(folder), kf.pipeline(model, "text-classification")
     texts = [text for text in TWEETS if len(model.tokenizer.encode(text)) <= 128]
     for answer, other in zip(pipe(texts), expected(texts), strict=True):
         assert answer["label"] == other["label"] and answer["score"] == pytest.approx(other["score"], abs=1e-5)

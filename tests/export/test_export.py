@@ -192,7 +192,7 @@ def test_f32_answers_are_those_of_keras(name, format, answers):
     assert figures["max_error"] <= 1e-4
     assert figures["agreement"] == 1.0 and figures["answers"] >= 32
     assert figures["generated"] == (1.0 if name in GENERATING else None)
-    pipe = kf.pipeline(None, folder)
+    pipe = kf.pipeline(folder)
     assert (pipe.task, pipe.engine) == (ROWS[name].task, ENGINES[format])
     assert_same(call(name, pipe), answers(name))
 
@@ -216,7 +216,7 @@ def test_every_other_head(name, tmp_path):
         folder = kf.export.export(model, tmp_path / format, format, **size_options(model, format, lengths, 64))
         assert bundle.read(folder).fidelity["max_error"] <= 1e-4
         if expected is not None:
-            assert_same(CALLS[model.task](kf.pipeline(None, folder)), expected)
+            assert_same(CALLS[model.task](kf.pipeline(folder)), expected)
     assert expected is not None or model.task in PRETRAINING
 
 
@@ -260,7 +260,7 @@ def test_a_quantized_bundle_is_small_and_faithful(name, format, quantize):
     again = compare(open_engine(folder, manifest), bundle.read_references(folder))
     assert again.agreement == manifest.fidelity["agreement"]
     assert again.max_error == pytest.approx(manifest.fidelity["max_error"], rel=1e-3)
-    pipe = kf.pipeline(None, folder)
+    pipe = kf.pipeline(folder)
     CALLS[model.task](pipe)
     # Each token is the best one of Keras, but for the measured effect of rounding; 4-bit random weights have near ties.
     if model.generates and quantize == "int8":
@@ -545,7 +545,7 @@ def test_signatures_of_earlier_versions_are_ignored(format, version, tmp_path):
     del content["manifest_sha256"]
     content["manifest_sha256"] = _digest(content)
     (folder / bundle.MANIFEST).write_text(json.dumps(content))
-    bundles = [kf.pipeline(None, each) for each in (original, folder)]
+    bundles = [kf.pipeline(each) for each in (original, folder)]
     expected, actual = (pipe(TEXTS, max_new_tokens=6, num_beams=2) for pipe in bundles)
     assert actual == expected
     manifest = bundle.read(folder)
@@ -602,13 +602,13 @@ def test_a_model_without_tokenizer(tmp_path):
     folder = kf.export.export(model, tmp_path / "bare", "onnx")
     assert bundle.read(folder).fidelity["answers"] == len(texts.READING)
     with pytest.raises(TokenizerError):
-        kf.pipeline(None, folder)
+        kf.pipeline(folder)
 
 
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("name", ["bert-text-classification", "t5-text2text-generation"])
 def test_texts_longer_than_the_bundle(name, format):
-    pipe = kf.pipeline(None, shared_bundle(name, format), num_threads=1)
+    pipe = kf.pipeline(shared_bundle(name, format), num_threads=1)
     long = " ".join(texts.READING[:6])
     with pytest.warns(TruncationWarning):
         cut = pipe([TEXTS[0], long], truncation=True)
@@ -766,18 +766,18 @@ def test_a_changed_bundle_is_refused(format, tmp_path):
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(content[:-5] + bytes([content[-5] ^ 1]) + content[-4:])
         with pytest.raises(BundleError, match=f"{name} must have sha256"):
-            kf.pipeline(None, folder)
+            kf.pipeline(folder)
         (folder / name).write_bytes(content)
-    assert kf.pipeline(None, folder)(TEXTS[0], max_new_tokens=2)
+    assert kf.pipeline(folder)(TEXTS[0], max_new_tokens=2)
     (folder / "README.md").unlink()
     with pytest.raises(BundleError, match=r"README\.md is missing"):
-        kf.pipeline(None, folder)
+        kf.pipeline(folder)
 
 
 def test_the_wrong_task_for_a_bundle():
     with pytest.raises(InputError, match="for text-generation"):
-        kf.pipeline("summarization", shared_bundle("gpt2-text-generation", "onnx"))
-    assert kf.pipeline("translation", shared_bundle("t5-text2text-generation", "onnx")).task == "translation"
+        kf.pipeline(shared_bundle("gpt2-text-generation", "onnx"), "summarization")
+    assert kf.pipeline(shared_bundle("t5-text2text-generation", "onnx"), "translation").task == "translation"
 
 
 # Keras on another backend: a child process does the export.

@@ -111,7 +111,7 @@ def test_blocks_of_a_text_that_is_short():
 def test_accuracy_before_and_after(format, tmp_path):
     model = shared_model(CLASSIFIER)
     own = list(texts.READING[:10])
-    answers = [row["label"] for row in kf.pipeline(None, model)(own)]
+    answers = [row["label"] for row in kf.pipeline(model)(own)]
     assert len(set(answers)) > 1
     labels = [model.config.labels[0] if place < 2 else label for place, label in enumerate(answers)]
     right = np.mean([label == answer for label, answer in zip(labels, answers, strict=True)])
@@ -276,7 +276,7 @@ def test_a_damaged_bundle_is_one_clear_error(tmp_path, name, message):
     folder = shutil.copytree(shared_bundle(WRITER, "tflite"), tmp_path / "out")
     damage(folder, name)
     with pytest.raises(BundleError, match=message):
-        kf.pipeline(None, folder)
+        kf.pipeline(folder)
     with pytest.raises(BundleError, match=message):
         bundle.read(folder)
 

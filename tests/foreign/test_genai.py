@@ -134,7 +134,7 @@ def test_the_python_of_the_card(case: Case, tmp_path: Path, monkeypatch: pytest.
     command = [str(need("genai")), "-I", "-c", program.replace("Once upon a time", "a")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    pipe = kf.pipeline("text-generation", folder)
+    pipe = kf.pipeline(folder, "text-generation")
     (result,) = pipe("a", max_new_tokens=40, return_full_text=False, **GREEDY)
     assert done.stdout == result["generated_text"]
     monkeypatch.setenv("PYTHONPATH", packages("genai"))
@@ -291,7 +291,7 @@ def test_one_file_is_added(tmp_path: Path) -> None:
 
     (folder / "genai_config.json").write_text("{}")
     with pytest.raises(BundleError, match=r"was changed after its export: genai_config\.json"):
-        kf.pipeline("text-generation", folder)
+        kf.pipeline(folder, "text-generation")
 
 
 REFUSED = {

@@ -55,6 +55,6 @@ def test_answer(target: str, quantize: str, tmp_path: Path) -> None:
 @pytest.mark.grid
 @pytest.mark.slow
 def test_answer_of_keras() -> None:
-    pipe = kf.pipeline("text-generation", need("gguf"))
+    pipe = kf.pipeline(need("gguf"), "text-generation")
     answer = pipe([{"role": "user", "content": QUESTION}], do_sample=False, return_full_text=False, max_new_tokens=NEW)
     assert answer[0]["generated_text"] == f"The capital of France is {ANSWER}."

@@ -107,7 +107,7 @@ def test_greedy_texts(case, tmp_path):
         return
     # LiteRT-LM returns texts without tokens; the tokens of this package's engine for the same file are checked instead.
     greedy = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-    pipe = kf.pipeline("text-generation", folder)
+    pipe = kf.pipeline(folder, "text-generation")
     outputs = [pipe(text, max_new_tokens=TOKENS, return_dict_in_generate=True, **greedy) for text in PROMPTS]
     sequences = [output.sequences[0].tolist() for output in outputs]
     assert answers == [model.tokenizer.decode(row, skip_special_tokens=True) for row in sequences]

@@ -40,7 +40,7 @@ def embeddings(folder: Path, texts: list[str], normalize: bool = False, **option
 
 def expected(model: Any, texts: list[str]) -> np.ndarray:
     """Returns the embeddings of the Keras model."""
-    return np.array(kf.pipeline(TASK, model).encode(texts))
+    return np.array(kf.pipeline(model, TASK).encode(texts))
 
 
 def fitting(model: Any, texts: Any, length: int = LENGTHS[-1]) -> list[str]:
@@ -72,7 +72,7 @@ def test_embeddings_are_those_of_keras(case, tmp_path):
         np.testing.assert_allclose(received, keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
     assert cosines(received, keras).min() >= (0.9999 if case.quantize == "none" else case.source.min_cosine)
     # The file that this package runs is the one inside.
-    np.testing.assert_allclose(kf.pipeline(TASK, folder).encode(texts), received, atol=1e-5 * np.abs(keras).max())
+    np.testing.assert_allclose(kf.pipeline(folder, TASK).encode(texts), received, atol=1e-5 * np.abs(keras).max())
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_long_texts(exported):
     folder, model = exported
     (long,) = [" ".join(READING[:8])]
     assert embeddings(folder, [long, "a"])[0] is None
-    pipe = kf.pipeline(TASK, model)
+    pipe = kf.pipeline(model, TASK)
     cut = pipe.encode([long], truncation=True)
     np.testing.assert_allclose(embeddings(folder, [long], overflow="TRUNCATE"), cut, atol=1e-5 * np.abs(cut).max())
 

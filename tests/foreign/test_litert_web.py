@@ -153,7 +153,7 @@ def test_int8_classes(case: Case, page: Page, tmp_path: Path) -> None:
 def test_int8_tokens(case: Case, page: Page, tmp_path: Path) -> None:
     """Greedy tokens, checked by the margins of the Keras model."""
     model, folder = opened(case, tmp_path / "bundle")
-    prefix = kf.pipeline(case.task, folder).info.task_prefixes.get(case.task, "")
+    prefix = kf.pipeline(folder, case.task).info.task_prefixes.get(case.task, "")
     greedy = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
     with served(card_page(folder)) as url:
         page.open(url)
@@ -169,7 +169,7 @@ def test_signatures_that_a_page_does_not_call(tmp_path: Path) -> None:
     assert "decode" in names
     assert not [name for name in names if "rows" in name or "verify" in name]
     expected = keras_pipeline(model, "text-generation")("Once upon a time", max_new_tokens=4)
-    assert kf.pipeline("text-generation", folder)("Once upon a time", max_new_tokens=4) == expected
+    assert kf.pipeline(folder, "text-generation")("Once upon a time", max_new_tokens=4) == expected
 
 
 @pytest.mark.parametrize(

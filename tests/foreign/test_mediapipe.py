@@ -240,7 +240,7 @@ def test_embeddings(case, tmp_path):
     need(TARGET)
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, lengths=[LENGTH])
-    pipe = kf.pipeline(case.task, model)
+    pipe = kf.pipeline(model, case.task)
     keras = np.stack([pipe.encode([cut(model.tokenizer, text)])[0] for text in READING])
     received = np.array(mediapipe(folder, [cut(model.tokenizer, text) for text in READING], normalize=False))
     assert np.abs(keras - keras[0]).max() > 0.1 * np.abs(keras).max(), "the embeddings must differ"
@@ -347,6 +347,6 @@ def test_a_bundle_for_another_runtime_and_a_damaged_file(tmp_path):
     path.write_bytes(path.read_bytes()[:-1000])  # the end of the archive
     assert "No associated file with name: labels.txt" in mediapipe(folder, ["a"])["error"]
     with pytest.raises(BundleError, match="model.tflite must have sha256"):
-        kf.pipeline("text-classification", folder)
+        kf.pipeline(folder, "text-classification")
     path.write_bytes(path.read_bytes()[:5000])
     assert "not a valid Flatbuffer" in mediapipe(folder, ["a"])["error"]

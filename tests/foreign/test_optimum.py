@@ -215,7 +215,7 @@ def test_embeddings(case: Case, ask: Ask, tmp_path: Path) -> None:
     model = case.model()
     folder = case.export(tmp_path / "bundle", model, target="optimum")
     received = np.array(successful(ask({**request(folder), "texts": TEXTS}))["outputs"]["sentence_embedding"])
-    keras = np.array(kf.pipeline(case.task, model).encode(TEXTS))
+    keras = np.array(kf.pipeline(model, case.task).encode(TEXTS))
     if case.quantize == "none":
         np.testing.assert_allclose(received, keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
     assert cosines(received, keras).min() >= (0.9999 if case.quantize == "none" else case.source.min_cosine)
@@ -237,7 +237,7 @@ def test_sentence_transformers_pools_hidden_states(case: Case, ask: Ask, tmp_pat
 model = SentenceTransformer({folder!r}, backend="onnx", device="cpu")
 print(model.encode({texts!r}).tolist())"""
     answer = successful(ask({"program": code.format(folder=str(folder), texts=TEXTS)}))
-    keras = np.array(kf.pipeline(case.task, model).encode(TEXTS))
+    keras = np.array(kf.pipeline(model, case.task).encode(TEXTS))
     np.testing.assert_allclose(ast.literal_eval(answer["printed"]), keras, atol=1e-5 * np.abs(keras).max(), rtol=0)
     embeddings = case.export(tmp_path / "embeddings", model, target="optimum")
     refused = ask({"program": code.format(folder=str(embeddings), texts=TEXTS)})
@@ -253,7 +253,7 @@ def test_scores_of_pairs(case: Case, ask: Ask, tmp_path: Path) -> None:
     folder = case.export(tmp_path / "bundle", model, target="optimum")
     query = "Who came home?"
     answer = successful(ask({**request(folder), "texts": [query] * len(TEXTS), "pairs": TEXTS}))
-    scores = {row["corpus_id"]: row["score"] for row in kf.pipeline(case.task, model).rank(query, TEXTS)}
+    scores = {row["corpus_id"]: row["score"] for row in kf.pipeline(model, case.task).rank(query, TEXTS)}
     received = sigmoid(np.array(answer["outputs"]["logits"])[:, 0])
     np.testing.assert_allclose(received, [scores[row] for row in range(len(TEXTS))], atol=1e-5)
     assert len(set(np.round(received, 3))) == len(TEXTS)
@@ -264,7 +264,7 @@ def test_scores_of_pairs(case: Case, ask: Ask, tmp_path: Path) -> None:
 def test_zero_shot_classification(case: Case, ask: Ask, tmp_path: Path) -> None:
     model = case.model()
     folder = case.export(tmp_path / "bundle", model, target="optimum")
-    labels, pipe = ["a house", "the river", "rain"], kf.pipeline(case.task, model)
+    labels, pipe = ["a house", "the river", "rain"], kf.pipeline(model, case.task)
     each = [{"args": [TEXTS[0], labels], "kwargs": {"multi_label": multi}} for multi in (False, True)]
     answer = successful(ask({**request(folder), "texts": TEXTS, "task": case.task, "calls": each}))
     for call, received in zip(each, answer["pipeline"], strict=True):
@@ -323,7 +323,7 @@ def pipeline_texts(case: Case, ask: Ask, folder: Path) -> tuple[Any, Any]:
     """Returns the texts that the pipelines of transformers and of this package generate."""
     each = [{"args": [text], "kwargs": SEARCHES[0]} for text in TEXTS]
     answer = successful(ask({**request(folder), "texts": TEXTS, "searches": [], "task": case.task, "calls": each}))
-    pipe = kf.pipeline(case.task, folder)
+    pipe = kf.pipeline(folder, case.task)
     return answer["pipeline"], [pipe(text, **SEARCHES[0]) for text in TEXTS]
 
 
@@ -407,7 +407,7 @@ def test_the_python_of_the_card(case: Case, ask: Ask, tmp_path: Path) -> None:
     printed = successful(ask({"program": program}))["printed"]
     call = re.search(r"print\((pipe.*)\)$", program, re.MULTILINE)
     assert call is not None
-    pipe = kf.pipeline(case.task, folder)
+    pipe = kf.pipeline(folder, case.task)
     # The names that occur in the call; transformers aligns the answer to words.
     expected_result = eval(call[1], {"pipe": pipe, "tokenizer": SimpleNamespace(mask_token="[MASK]")})
     if case.task == "question-answering":
@@ -454,7 +454,7 @@ def test_a_bundle_edited_by_hand(ask: Ask, tmp_path: Path) -> None:
     answer = ask({**request(folder), "texts": TEXTS, "searches": SEARCHES})
     assert "Got invalid dimensions for input: past_key_values" in answer["error"]
     with pytest.raises(BundleError, match=r"was changed after its export: config\.json"):
-        kf.pipeline("text-generation", folder)
+        kf.pipeline(folder, "text-generation")
 
 
 def test_unsupported_models_and_settings_are_refused(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_reading(case: Case, exported: Export, both: list[Ask]) -> None:
 def test_embeddings(case: Case, exported: Export, both: list[Ask]) -> None:
     """Of a padded batch; pooling and all that follows it are in the graph."""
     bundle = exported(case)
-    keras = np.array(kf.pipeline(case.task, bundle.model).encode(TEXTS))
+    keras = np.array(kf.pipeline(bundle.model, case.task).encode(TEXTS))
     for answers in both:
         calls = [[TEXTS, {"padding": True, "truncation": True}]]
         (outputs,) = answers(bundle.folder, "AutoModel", calls, False)
@@ -340,7 +340,7 @@ def test_embeddings(case: Case, exported: Export, both: list[Ask]) -> None:
 def test_embeddings_of_hidden_states(case: Case, exported: Export, both: list[Ask]) -> None:
     """Its pipeline can do what a checkpoint of sentence-transformers with a mean and a normalization does."""
     bundle = exported(case)
-    states = [kf.pipeline(case.task, bundle.model)(text) for text in TEXTS]
+    states = [kf.pipeline(bundle.model, case.task)(text) for text in TEXTS]
     keras = np.stack([np.mean(state, axis=0) / np.linalg.norm(np.mean(state, axis=0)) for state in states])
     for answers in both:
         (received,) = answers(bundle.folder, case.task, [[TEXTS, {"pooling": "mean", "normalize": True}]], False)
@@ -352,7 +352,7 @@ def test_embeddings_of_hidden_states(case: Case, exported: Export, both: list[As
 def test_scores_of_pairs(case: Case, exported: Export, both: list[Ask]) -> None:
     """Logits of a cross-encoder, for a padded batch of pairs."""
     bundle, settings = exported(case), {"text_pair": TEXTS, "padding": True, "truncation": True}
-    pipe = kf.pipeline(case.task, bundle.model)
+    pipe = kf.pipeline(bundle.model, case.task)
     scores = {row["corpus_id"]: row["score"] for row in pipe.rank(QUESTION, TEXTS)}
     for answers in both:
         calls = [[[QUESTION] * len(TEXTS), settings]]
@@ -367,7 +367,7 @@ def test_scores_of_pairs(case: Case, exported: Export, both: list[Ask]) -> None:
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_zero_shot_classification(multi_label: bool, case: Case, exported: Export, both: list[Ask]) -> None:
     bundle, labels = exported(case), ["a house", "the river", "rain"]
-    expected = kf.pipeline(case.task, bundle.model)(TEXTS, labels, multi_label=multi_label)
+    expected = kf.pipeline(bundle.model, case.task)(TEXTS, labels, multi_label=multi_label)
     for answers in both:
         (received,) = answers(bundle.folder, case.task, [[TEXTS, labels, {"multi_label": multi_label}]], False)
         for one, other in zip(received, expected, strict=True):
@@ -498,7 +498,7 @@ def test_tasks_with_a_prefix(case: Case, home: Path, both: list[Ask]) -> None:
     params = {"summarization": {"prefix": "the long river: "}, "translation_en_to_de": {"prefix": "to the house: "}}
     model.config = replace(model.config, task_specific_params=params)
     folder = case.export(home / case.task, model, target="transformers.js")
-    assert kf.pipeline(case.task, folder).info.task_prefixes
+    assert kf.pipeline(folder, case.task).info.task_prefixes
     compare_writing(both, case, folder, folder)
 
 

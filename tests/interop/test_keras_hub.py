@@ -356,7 +356,7 @@ def test_t5_generates_the_same_tokens():
 def test_export_text_in_text_out(format, tmp_path):
     theirs = causal_lm()
     folder = kf.export.export(theirs, tmp_path / "bundle", format=format, capacity=40)
-    pipe = kf.pipeline("text-generation", folder)
+    pipe = kf.pipeline(folder, "text-generation")
     expected = theirs.generate(PROMPTS, max_length=20)
     for prompt, text in zip(PROMPTS, expected, strict=True):
         inputs = theirs.preprocessor.tokenizer(prompt)
@@ -376,7 +376,7 @@ def test_a_classifier_scores_texts_as_keras_hub_does():
     theirs.preprocessor = models.BertTextClassifierPreprocessor(tokenizer, sequence_length=24)
     texts = ["Alice was tired of the Rabbit!", "Über naïve cafés"]
     expected = theirs.predict(texts, verbose=0)
-    pipe = kf.pipeline("text-classification", zoo.load(theirs))
+    pipe = kf.pipeline(zoo.load(theirs), "text-classification")
     for text, scores in zip(texts, expected, strict=True):
         (received,) = [pipe(text, top_k=None)]
         received = received[0] if isinstance(received[0], list) else received

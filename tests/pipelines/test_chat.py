@@ -33,7 +33,7 @@ def pipes(folder):
 
     def get(engine):
         if engine not in opened:
-            opened[engine] = keras_pipeline(folder) if engine == "keras" else kf.pipeline(None, shared_chat(engine))
+            opened[engine] = keras_pipeline(folder) if engine == "keras" else kf.pipeline(shared_chat(engine))
         return opened[engine]
 
     return get
@@ -262,7 +262,7 @@ def test_sessions_that_cannot_be_used(pipes, folder, tmp_path):
 
 def test_prompts_with_a_prefix_cache(folder):
     engine = keras_pipeline(folder).model
-    pipe = kf.pipeline("text-generation", engine.model, prefix_cache=10**6)
+    pipe = kf.pipeline(engine.model, "text-generation", prefix_cache=10**6)
     pipe.model = engine  # without XLA
     text = "Who is it? Is it late? Who is late? "
     first = pipe(text, **SETTINGS)
@@ -270,4 +270,4 @@ def test_prompts_with_a_prefix_cache(folder):
     pipe.stream(text + text, **SETTINGS).read()
     assert pipe.prompt_cache.reused > 10
     with pytest.raises(InputError, match="prefix_cache must be an integer"):
-        kf.pipeline("text-generation", pipe.model.model, prefix_cache=-1)
+        kf.pipeline(pipe.model.model, "text-generation", prefix_cache=-1)

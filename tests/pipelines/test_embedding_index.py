@@ -89,10 +89,10 @@ def test_another_model_is_refused(pipe, folder, tmp_path):
         if "tokens/embeddings" in variable.path or "output/kernel" in variable.path:
             variable.assign(-variable)
     with pytest.raises(InputError, match=r"built with another model, BertPooledFeatures.*a similarity of -?0\.\d{3}"):
-        kf.EmbeddingIndex.load(path, kf.pipeline(None, model))
+        kf.EmbeddingIndex.load(path, kf.pipeline(model))
     wide = zoo.load(folder, sentence=zoo.SentenceSettings(("mean", "cls"), ("normalize",)), task="sentence-similarity")
     with pytest.raises(InputError, match="with 64 entries, and embeddings of 32 entries"):
-        kf.EmbeddingIndex.load(path, kf.pipeline(None, wide))
+        kf.EmbeddingIndex.load(path, kf.pipeline(wide))
 
 
 def test_a_damaged_file(pipe, tmp_path):
@@ -127,7 +127,7 @@ def test_arguments(pipe, tmp_path, checkpoint):
     with pytest.raises(InputError, match="at least one text"):
         kf.EmbeddingIndex.build(pipe, [])
     with pytest.raises(InputError, match="pipe must be a pipeline for sentence-similarity"):
-        kf.EmbeddingIndex.build(kf.pipeline(None, checkpoint("vectors")), TEXTS)
+        kf.EmbeddingIndex.build(kf.pipeline(checkpoint("vectors")), TEXTS)
     with pytest.raises(InputError, match=r"32 entries. Received: shape \(5,\)"):
         index.search(np.ones(5, "float32"))
     with pytest.raises(InputError, match="top_k must be an integer of at least 1"):

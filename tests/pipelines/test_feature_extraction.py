@@ -13,7 +13,7 @@ TEXTS = [CORPUS[7], CORPUS[0], "Rain.", CORPUS[10]]
 
 @pytest.fixture(scope="module")
 def pipe(checkpoint):
-    return pipeline("feature-extraction", checkpoint("vectors"))
+    return pipeline(checkpoint("vectors"), "feature-extraction")
 
 
 @pytest.fixture(scope="module")

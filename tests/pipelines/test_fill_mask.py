@@ -15,7 +15,7 @@ TWO = "She closed the [MASK] and looked [MASK] of the window."
 @pytest.fixture(scope="module")
 def pipes(checkpoint):
     folder = checkpoint("gaps")
-    return pipeline("fill-mask", folder), transformers.pipeline("fill-mask", str(folder))
+    return pipeline(folder, "fill-mask"), transformers.pipeline("fill-mask", str(folder))
 
 
 @pytest.mark.parametrize("text", [ONE, TWO, [ONE, ONE.replace("nine", "the window"), "A [MASK]."], [TWO, TWO + "!"]])
@@ -44,7 +44,7 @@ def test_a_text_without_mask_token_raises(pipes):
 
 
 def test_a_tokenizer_without_a_mask_token(checkpoint):
-    pipe = pipeline("fill-mask", checkpoint("gaps"))
+    pipe = pipeline(checkpoint("gaps"), "fill-mask")
     pipe.tokenizer = byte_pairs()
     with pytest.raises(TokenizerError, match="mask token"):
         pipe(ONE)

@@ -34,7 +34,7 @@ def pipe(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFac
                 it = keras_pipeline(_calmer(kf.zoo.load(checkpoint(name))))
             else:
                 model = get(name, "keras").model.model
-                it = kf.pipeline(None, kf.export.export(model, tmp_path_factory.mktemp(name) / engine, engine))
+                it = kf.pipeline(kf.export.export(model, tmp_path_factory.mktemp(name) / engine, engine))
             opened[name, engine] = it
         return opened[name, engine]
 

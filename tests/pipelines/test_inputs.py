@@ -68,23 +68,24 @@ def test_results_have_the_form_of_the_inputs(checkpoint, name, capsys):
 def test_ways_to_specify_a_model_and_a_task(checkpoint, tmp_path, monkeypatch):
     folder = checkpoint("classes")
     model = kf.zoo.load(folder)
-    expected = kf.pipeline("text-classification", model)("Rain.")
+    expected = kf.pipeline(model, "text-classification")("Rain.")
     for arguments in (
-        {"task": "sentiment-analysis", "model": model},
-        {"task": model},
-        {"model": model, "tokenizer": folder},
-        {"model": model, "tokenizer": kf.tokenizer(folder)},
+        {"task": "sentiment-analysis", "source": model},
+        {"source": model, "tokenizer": folder},
+        {"source": model, "tokenizer": kf.tokenizer(folder)},
     ):
         assert kf.pipeline(**arguments)("Rain.") == expected
     assert kf.pipeline(str(folder))("Rain.") == expected
     assert kf.zoo.load(checkpoint("entities"), task="ner").task == "token-classification"
     assert set(ALIASES.values()) <= set(PIPELINES)
     for arguments, message in [
-        ({"source": folder, "model": folder}, "Received: both"),
-        ({"task": "sentiment-analisys"}, "Unknown task. Expected one of .*sentiment-analysis"),
-        ({"task": 5, "model": folder}, "Unknown task"),
-        ({"task": "ner", "model": model}, "This source is for text-classification"),
-        ({"model": model, "tokenizer": 5}, "tokenizer must be a Tokenizer"),
+        ({"source": "text-generation", "task": str(folder)}, "Unknown task.*The source comes first: pipeline"),
+        ({"source": "ner"}, "Received: the task 'ner' alone"),
+        ({"source": folder, "task": "sentiment-analisys"}, "Unknown task. Expected one of .*sentiment-analysis"),
+        ({"source": folder, "task": 5}, "Unknown task"),
+        ({"source": model, "task": "ner"}, "This source is for text-classification"),
+        ({"source": model, "tokenizer": 5}, "tokenizer must be a Tokenizer"),
+        ({"source": model, "thread": 2}, "Unknown option of a pipeline.*Received: thread"),
     ]:
         with pytest.raises(InputError, match=message):
             kf.pipeline(**arguments)
@@ -95,12 +96,12 @@ def test_ways_to_specify_a_model_and_a_task(checkpoint, tmp_path, monkeypatch):
 
 def test_a_translation_task_with_languages(checkpoint):
     model = kf.zoo.load(checkpoint("rewrite"))
-    pipe = kf.pipeline("translation_en_to_de", model)
-    plain = kf.pipeline("translation", model)
+    pipe = kf.pipeline(model, "translation_en_to_de")
+    plain = kf.pipeline(model, "translation")
     prefix = "translate English to German: "
     assert pipe(TEXTS, max_new_tokens=5) == plain(TEXTS, prefix=prefix, max_new_tokens=5)
     with pytest.raises(InputError, match="no prefix for translation_en_to_xx. Expected one of summarization"):
-        kf.pipeline("translation_en_to_xx", model)("Rain.")
+        kf.pipeline(model, "translation_en_to_xx")("Rain.")
 
 
 @pytest.fixture(scope="module")

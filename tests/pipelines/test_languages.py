@@ -25,7 +25,7 @@ EAGER: dict[str, Any] = {**SHORT, "jit_compile": False}
 def test_languages_of_a_call(name: str) -> None:
     format, (source, target), settings = ROWS[name]
     model = shared_model(name)
-    pipe, bundle = kf.pipeline(None, model), kf.pipeline(None, shared_bundle(name, format))
+    pipe, bundle = kf.pipeline(model), kf.pipeline(shared_bundle(name, format))
     plain = pipe(TEXTS, **SHORT)
     spoken = pipe(TEXTS, src_lang=source, tgt_lang=target, **SHORT)
     assert bundle(TEXTS, **SHORT) == plain
@@ -48,7 +48,7 @@ def test_languages_of_a_call(name: str) -> None:
 
 def test_unknown_and_missing_languages(monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = shared_model("m2m_100-text2text-generation")
-    pipe = kf.pipeline(None, model)
+    pipe = kf.pipeline(model)
     with pytest.raises(
         InputError, match="tgt_lang must be .*eng_Latn, deu_Latn, .*Received: 'ron'. Did you mean 'ron_L"
     ):
@@ -65,4 +65,4 @@ def test_unknown_and_missing_languages(monkeypatch: pytest.MonkeyPatch) -> None:
             call(TEXTS[0])
     assert pipe(TEXTS[0], forced_bos_token_id=173, **SHORT) == pipe(TEXTS[0], tgt_lang="deu_Latn", **SHORT)
     with pytest.raises(InputError, match="not marked with a language.*tgt_lang='de'"):
-        kf.pipeline(None, shared_model("t5-text2text-generation"))(TEXTS, tgt_lang="de")
+        kf.pipeline(shared_model("t5-text2text-generation"))(TEXTS, tgt_lang="de")

@@ -20,7 +20,7 @@ def words(count: int) -> str:
 
 
 def zero_shot(checkpoint, tmp_path):
-    pipe = pipeline("zero-shot-classification", named(checkpoint("classes"), tmp_path / "model", NAMES))
+    pipe = pipeline(named(checkpoint("classes"), tmp_path / "model", NAMES), "zero-shot-classification")
     return pipe, lambda text, **options: pipe(text, LABELS[:1], **options)["scores"]
 
 
@@ -28,7 +28,7 @@ def task(name, call=lambda pipe: pipe):
     """Returns a function that opens a checkpoint, and returns the pipeline and a function of a text."""
 
     def opened(checkpoint, tmp_path):
-        pipe = pipeline(None, checkpoint(name))
+        pipe = pipeline(checkpoint(name))
         return pipe, call(pipe)
 
     return opened

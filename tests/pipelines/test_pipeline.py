@@ -22,7 +22,7 @@ def test_the_default_task_is_that_of_the_source(checkpoint):
 
 def test_a_model_is_a_source(checkpoint):
     model = kf.zoo.load(checkpoint("classes"))
-    assert kf.pipeline("text-classification", model)("Rain.") == kf.pipeline(None, checkpoint("classes"))("Rain.")
+    assert kf.pipeline(model, "text-classification")("Rain.") == kf.pipeline(checkpoint("classes"))("Rain.")
 
 
 def test_a_model_accepts_the_output_of_its_tokenizer(checkpoint):
@@ -63,13 +63,13 @@ def test_invalid_sources_raise(checkpoint, tmp_path):
         (None, tmp_path / "nothing", SourceError, "nothing"),
     ]:
         with pytest.raises(error, match=message):
-            pipeline(task, source)
+            pipeline(source, task)
 
 
 def test_num_threads_is_for_bundles(checkpoint):
     for source in (checkpoint("classes"), kf.zoo.load(checkpoint("classes"))):
         with pytest.raises(InputError, match="num_threads=2"):
-            pipeline(None, source, num_threads=2)
+            pipeline(source, num_threads=2)
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_num_threads_is_for_bundles(checkpoint):
 def test_arguments_of_a_wrong_type_raise(checkpoint, source, arguments, expected):
     ((name, _),) = arguments.items()
     with pytest.raises(InputError, match=f"^{name} must be .*{expected}.*Received: {name}="):
-        pipeline(None, checkpoint(source))("It was [MASK].", **arguments)
+        pipeline(checkpoint(source))("It was [MASK].", **arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"top_k": "x"}, {"doc_stride": None}, {"max_answer_len": 0}], ids=str)
 def test_invalid_arguments_of_question_answering_raise(checkpoint, arguments):
     ((name, _),) = arguments.items()
     with pytest.raises(InputError, match=f"^{name} must be .*Received: {name}="):
-        pipeline(None, checkpoint("answers"))(question="Who?", context="She.", **arguments)
+        pipeline(checkpoint("answers"))(question="Who?", context="She.", **arguments)
 
 
 @pytest.mark.parametrize("source", ["classes", "answers", "story", "rewrite"])
@@ -111,7 +111,7 @@ def test_a_tokenizer_with_more_tokens_than_the_model(checkpoint, source, tmp_pat
     size = tokenizer.vocab_size
     tokenizer.backend.add_tokens(["zyx"])
     tokenizer.save(folder)
-    pipe = pipeline(None, folder)
+    pipe = pipeline(folder)
     assert f"The tokenizer has {size + 1} tokens, but the model has {size}: texts with other tokens" in caplog.text
     calls = [lambda text: pipe(text, max_new_tokens=1), lambda text: pipe.model.model.generate(text, max_new_tokens=1)]
     if source not in ("story", "rewrite"):
@@ -127,10 +127,10 @@ def test_no_tokenizer(checkpoint, tmp_path):
     for path in folder.glob("*token*"):
         path.unlink()
     with pytest.raises(TokenizerError, match="no tokenizer"):
-        pipeline(None, folder)
+        pipeline(folder)
     model = kf.zoo.load(folder)
     model.tokenizer = kf.tokenizer(checkpoint("classes"))
-    assert pipeline(None, model)("Rain.")
+    assert pipeline(model)("Rain.")
 
 
 @pytest.mark.parametrize(
@@ -140,13 +140,13 @@ def test_a_task_without_pipeline(checkpoint, model_type, task):
     model = kf.zoo.build(model_type, task=task, vocab_size=180, hidden_dim=8, num_layers=1, num_heads=1)
     model.tokenizer = kf.tokenizer(checkpoint("classes"))
     with pytest.raises(InputError, match=f"no pipeline for {task}"):
-        pipeline(None, model)
+        pipeline(model)
 
 
 def test_generation_settings_of_the_checkpoint_are_used(checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint("story"), tmp_path / "short")
     path = folder / "generation_config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "max_new_tokens": 3}))
-    tokens = pipeline(None, folder)("It was", return_full_text=False)[0]["generated_text"]
-    longer = pipeline(None, folder)("It was", return_full_text=False, max_new_tokens=6)[0]["generated_text"]
+    tokens = pipeline(folder)("It was", return_full_text=False)[0]["generated_text"]
+    longer = pipeline(folder)("It was", return_full_text=False, max_new_tokens=6)[0]["generated_text"]
     assert longer.startswith(tokens) and len(longer) > len(tokens)

@@ -20,7 +20,7 @@ LONG = " ".join(CORPUS[:12])
 
 @pytest.fixture(scope="module")
 def pipe(checkpoint):
-    return pipeline("question-answering", checkpoint("answers"))
+    return pipeline(checkpoint("answers"), "question-answering")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_lists(pipe):
 
 def test_answers_do_not_start_or_end_with_spaces(checkpoint):
     """A space that is part of a token is not part of the answer."""
-    pipe = pipeline("question-answering", checkpoint("spaced-answers"))
+    pipe = pipeline(checkpoint("spaced-answers"), "question-answering")
     answers = pipe(question=QUESTION, context=SHORT, top_k=40)
     assert len(answers) == 40
     for answer in answers:

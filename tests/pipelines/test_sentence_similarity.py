@@ -42,7 +42,7 @@ def written(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pipe(written):
-    return kf.pipeline("sentence-similarity", written()[0])
+    return kf.pipeline(written()[0], "sentence-similarity")
 
 
 def assert_close(received, expected):
@@ -74,7 +74,7 @@ def test_a_saved_model_opens_in_sentence_transformers(written, tmp_path, kind):
     import keras
 
     opened = keras.models.load_model(tmp_path / "model.keras")
-    assert_close(kf.pipeline(None, opened).encode(TEXTS), theirs.encode(TEXTS))
+    assert_close(kf.pipeline(opened).encode(TEXTS), theirs.encode(TEXTS))
 
 
 def test_older_and_other_settings_are_read_and_written(written, tmp_path):
@@ -177,7 +177,7 @@ def test_texts_of_similar_length_are_read_together(pipe):
 
     texts = [" ".join(text.split()[: 1 + index % 12]) for index, text in enumerate(CORPUS * 4)]
     expected = np.stack([pipe.encode(text) for text in texts])
-    recording = kf.pipeline(None, pipe.model.model)
+    recording = kf.pipeline(pipe.model.model)
     recording.model = Recording()
     assert_close(recording.encode(texts, batch_size=16), expected)
     assert_close(recording.encode(texts, batch_size=len(texts)), expected)
@@ -236,22 +236,22 @@ def test_a_long_text_is_read_in_chunks_or_cut_with_a_warning(pipe, written):
 
 def test_another_task_of_the_folder(written):
     folder, theirs = written("last")
-    states = kf.pipeline("feature-extraction", folder)(TEXTS[0])
+    states = kf.pipeline(folder, "feature-extraction")(TEXTS[0])
     assert_close(states[-1] / np.linalg.norm(states[-1]), theirs.encode(TEXTS[0]))
     with pytest.raises(InputError, match="This source is for sentence-similarity"):
-        kf.pipeline("feature-extraction", zoo.load(folder))
+        kf.pipeline(zoo.load(folder), "feature-extraction")
 
 
 def test_a_folder_without_settings(checkpoint, caplog, tmp_path):
     """Its pooling is that of sentence-transformers."""
-    pipe = kf.pipeline("embeddings", checkpoint("vectors"))
+    pipe = kf.pipeline(checkpoint("vectors"), "embeddings")
     assert "has no modules.json" in caplog.text and "'mean'" in caplog.text
     assert_close(pipe.encode(TEXTS), SentenceTransformer(str(checkpoint("vectors")), device="cpu").encode(TEXTS))
     settings = zoo.SentenceSettings(("cls",), ("normalize",))
     own = zoo.load(checkpoint("vectors"), "sentence-similarity", sentence=settings)
     theirs = transformers.pipeline("feature-extraction", str(checkpoint("vectors")))
     first = np.array(theirs(TEXTS[0])[0][0], "float32")
-    assert_close(kf.pipeline(None, own).encode(TEXTS[0]), first / np.linalg.norm(first))
+    assert_close(kf.pipeline(own).encode(TEXTS[0]), first / np.linalg.norm(first))
     with pytest.raises(InputError, match="sentence is only for sentence-similarity"):
         zoo.load(checkpoint("vectors"), sentence=settings)
 

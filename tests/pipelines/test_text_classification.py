@@ -18,7 +18,7 @@ LONG = " ".join(CORPUS[:4])
 def test_scores_equal_those_of_transformers(checkpoint, name):
     folder = checkpoint(name)
     theirs = transformers.pipeline("text-classification", str(folder))
-    ours = pipeline("text-classification", folder)
+    ours = pipeline(folder, "text-classification")
     assert_same(ours(TEXTS[0]), theirs(TEXTS[0]))
     assert_same(ours(TEXTS), theirs(TEXTS))
     assert_same(ours(TEXTS, top_k=None), theirs(TEXTS, top_k=None))
@@ -28,7 +28,7 @@ def test_scores_equal_those_of_transformers(checkpoint, name):
 def test_the_cases_use_different_activations(checkpoint):
     """The sums of the scores show whether softmax, sigmoid or no activation was applied."""
     scores = {
-        name: [answer["score"] for answer in pipeline(None, checkpoint(name))(TEXTS[0], top_k=None)]
+        name: [answer["score"] for answer in pipeline(checkpoint(name))(TEXTS[0], top_k=None)]
         for name in ("classes", "many-true", "number")
     }
     assert sum(scores["classes"]) == pytest.approx(1, abs=1e-5)
@@ -41,7 +41,7 @@ def test_pairs(checkpoint, name):
     """BERT and ALBERT distinguish the two texts by segments, DistilBERT by the separator only."""
     folder = checkpoint(name)
     theirs = transformers.pipeline("text-classification", str(folder))
-    ours = pipeline("text-classification", folder)
+    ours = pipeline(folder, "text-classification")
     firsts, seconds = [CORPUS[7], "Rain.", "Rain."], ["No.", CORPUS[18], "Rain."]
     rows = [{"text": text, "text_pair": pair} for text, pair in zip(firsts, seconds, strict=True)]
     expected = theirs(rows)
@@ -64,7 +64,7 @@ def test_pairs(checkpoint, name):
 
 @pytest.mark.parametrize("name", ["classes", "last-token"])
 def test_results_do_not_depend_on_the_batch(checkpoint, name):
-    pipe = pipeline("text-classification", checkpoint(name))
+    pipe = pipeline(checkpoint(name), "text-classification")
     alone = [pipe(text, top_k=None) for text in TEXTS]
     for size in (1, 3, 8):
         assert_same(pipe(TEXTS, top_k=None, batch_size=size), alone)
@@ -72,7 +72,7 @@ def test_results_do_not_depend_on_the_batch(checkpoint, name):
 
 @pytest.mark.parametrize("name", ["classes", "last-token"])
 def test_padding_does_not_depend_on_the_tokenizers_side(checkpoint, name):
-    pipe = pipeline("text-classification", checkpoint(name))
+    pipe = pipeline(checkpoint(name), "text-classification")
     alone = [pipe(text, top_k=None) for text in TEXTS]
     pipe.tokenizer.padding_side = "left"
     assert_same(pipe(TEXTS, top_k=None), alone)
@@ -80,7 +80,7 @@ def test_padding_does_not_depend_on_the_tokenizers_side(checkpoint, name):
 
 def test_too_long(checkpoint):
     """Chunks by default, weighted by their tokens; a pair is truncated only on request."""
-    pipe = pipeline("text-classification", checkpoint("classes"))
+    pipe = pipeline(checkpoint("classes"), "text-classification")
     theirs = transformers.pipeline("text-classification", str(checkpoint("classes")))
     with pytest.warns(TruncationWarning):
         cut = pipe(LONG, truncation=True, top_k=None)
@@ -115,7 +115,7 @@ def test_too_long(checkpoint):
 
 
 def test_invalid_inputs_raise(checkpoint):
-    pipe = pipeline("text-classification", checkpoint("classes"))
+    pipe = pipeline(checkpoint("classes"), "text-classification")
     for inputs in (3, None, ["a", 3], b"a", np.array([1.5]), {"texts": "a"}, ("a", "b", "c"), [("a", 3)]):
         with pytest.raises(InputError, match="text or a list"):
             pipe(inputs)

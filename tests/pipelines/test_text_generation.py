@@ -142,13 +142,13 @@ class TestText2TextGeneration:
         assert text_of(rewrite(self.TEXTS[0], max_new_tokens=8)) != expected
 
     def test_a_summary_uses_the_prefix_of_the_checkpoint(self, checkpoint, their_rewrite):
-        pipe = pipeline("summarization", checkpoint("rewrite"))
+        pipe = pipeline(checkpoint("rewrite"), "summarization")
         expected = their_rewrite(["summarize: " + text for text in self.TEXTS], max_new_tokens=8)
         received = pipe(list(self.TEXTS), max_new_tokens=8)
         assert received == [{"summary_text": texts[0]} for texts in expected]
 
     def test_a_translation_specifies_its_languages(self, checkpoint, their_rewrite):
-        pipe = pipeline("translation", checkpoint("rewrite"))
+        pipe = pipeline(checkpoint("rewrite"), "translation")
         with pytest.raises(InputError, match="translate English to French: "):
             pipe(self.TEXTS[0])
         prefix = "translate English to French: "

@@ -37,7 +37,7 @@ def changed(folder, target, **entries):
 )
 def test_ranking_is_that_of_sentence_transformers(checkpoint, tmp_path, entries):
     folder = changed(checkpoint("one-class"), tmp_path / "model", **entries)
-    pipe = kf.pipeline("text-ranking", folder)
+    pipe = kf.pipeline(folder, "text-ranking")
     saved = zoo.load(folder).save_pretrained(tmp_path / "saved")
     for source in (folder, saved):
         theirs = CrossEncoder(str(source), device="cpu").rank(QUERY, DOCUMENTS, return_documents=True)
@@ -61,7 +61,7 @@ def test_a_folder_of_the_newest_version(checkpoint, tmp_path):
 
 
 def test_a_class_of_several_ranks(checkpoint):
-    pipe = kf.pipeline("reranking", checkpoint("compared"))
+    pipe = kf.pipeline(checkpoint("compared"), "reranking")
     scores = CrossEncoder(str(checkpoint("compared")), device="cpu").predict([(QUERY, text) for text in DOCUMENTS])
     received = pipe.rank(QUERY, DOCUMENTS, label="B-LOC")
     assert [row["corpus_id"] for row in received] == np.argsort(-scores[:, 3]).tolist()

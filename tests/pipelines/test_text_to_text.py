@@ -86,14 +86,14 @@ def test_results_and_scores_equal_those_of_transformers(name: str, settings: str
 def test_bundles_translate_as_keras(name: str, format: str) -> None:
     source, target = LANGUAGES[name]
     folder = shared_bundle(f"{name}-text2text-generation", format)
-    pipe = kf.pipeline("translation", folder, src_lang=source, tgt_lang=target)
+    pipe = kf.pipeline(folder, "translation", src_lang=source, tgt_lang=target)
     expected = keras_pipeline(shared_model(f"{name}-text2text-generation"), "translation")
     options: dict[str, Any] = {"max_new_tokens": 6, "num_beams": 2, "split": "sentences"}
     assert pipe(LONG, **options) == expected(LONG, src_lang=source, tgt_lang=target, **options)
-    assert kf.pipeline(f"translation_{source}_to_{target}", folder)(LONG, **options) == pipe(LONG, **options)
+    assert kf.pipeline(folder, f"translation_{source}_to_{target}")(LONG, **options) == pipe(LONG, **options)
     assert pipe(LONG, tgt_lang=source, **options) != pipe(LONG, **options)
     with pytest.raises(InputError, match="tgt_lang must be .*Did you mean"):
-        kf.pipeline("translation", folder, tgt_lang=target[:-1])
+        kf.pipeline(folder, "translation", tgt_lang=target[:-1])
 
 
 def test_batches_have_similar_lengths_and_results_the_order_of_the_texts() -> None:
@@ -204,8 +204,8 @@ def test_refused_options() -> None:
         copying_pipeline("text2text-generation")("Rain.", split="chunks")
     with pytest.raises(InputError, match="no maximum length, so that .*chunk_length=…"):
         copying_pipeline("summarization", max_length=None)("Rain.", split="chunks")
-    with pytest.raises(InputError, match="src_lang and tgt_lang are for tasks from text to text"):
-        kf.pipeline("text-classification", "sentiment-bert", src_lang="en")
+    with pytest.raises(InputError, match="src_lang is for tasks from text to text"):
+        kf.pipeline("sentiment-bert", "text-classification", src_lang="en")
 
 
 class TestTaskSettings:
@@ -239,8 +239,8 @@ class TestTaskSettings:
             assert pipe(TEXTS[0], src_lang="en", tgt_lang="de") == [{"translation_text": german}]
             assert pipe(TEXTS[0], tgt_lang="fr") == [{"translation_text": french}] != [{"translation_text": german}]
             for other in (
-                pipeline("translation", model, tgt_lang="fr"),
-                pipeline("translation_en_to_fr", model),
+                pipeline(model, "translation", tgt_lang="fr"),
+                pipeline(model, "translation_en_to_fr"),
             ):
                 other.model = pipe.model
                 assert other(TEXTS[0]) == [{"translation_text": french}]
@@ -253,7 +253,7 @@ class TestTaskSettings:
             with pytest.raises(InputError, match=message.replace("?", r"\?")):
                 pipe(TEXTS[0], **codes)
         with pytest.raises(InputError, match="Did you mean en to fr"):
-            pipeline("translation", model, tgt_lang="f", src_lang="en")
+            pipeline(model, "translation", tgt_lang="f", src_lang="en")
 
     def test_a_bundle_has_the_settings(self, model: Any, tmp_path: Path) -> None:
         info = model.info()

@@ -19,7 +19,7 @@ def pipes(checkpoint):
     folder = checkpoint("entities")
     theirs = transformers.pipeline("token-classification", str(folder))
     theirs.tokenizer.model_max_length = 48
-    return pipeline("token-classification", folder), theirs
+    return pipeline(folder, "token-classification"), theirs
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

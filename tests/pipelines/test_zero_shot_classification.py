@@ -32,7 +32,7 @@ def named(folder, target, names):
 def test_results_are_those_of_transformers(checkpoint, tmp_path, names, model):
     folder = named(checkpoint(model), tmp_path / "model", names)
     theirs = transformers.pipeline("zero-shot-classification", str(folder), device="cpu")
-    pipe = kf.pipeline("zero-shot-classification", folder)
+    pipe = kf.pipeline(folder, "zero-shot-classification")
     for options in (
         {},
         {"multi_label": True},
@@ -49,7 +49,7 @@ def test_results_are_those_of_transformers(checkpoint, tmp_path, names, model):
 
 def test_a_long_text_is_cut_on_request_and_the_class_is_not(checkpoint, tmp_path):
     folder = named(checkpoint("classes"), tmp_path / "model", NAMES)
-    pipe, long = kf.pipeline("zero-shot-classification", folder), " ".join(CORPUS[:8])
+    pipe, long = kf.pipeline(folder, "zero-shot-classification"), " ".join(CORPUS[:8])
     with pytest.warns(TruncationWarning):
         received = pipe(long, LABELS, truncation=True)
     theirs = transformers.pipeline("zero-shot-classification", str(folder), device="cpu")
@@ -62,7 +62,7 @@ def test_a_long_text_is_cut_on_request_and_the_class_is_not(checkpoint, tmp_path
 def test_a_long_text_is_split_into_chunks_and_the_class_is_not(checkpoint, tmp_path, multi_label, combine):
     """The expected logit of a class is computed with PyTorch from those of the chunks."""
     folder, long = named(checkpoint("classes"), tmp_path / "model", NAMES), " ".join(CORPUS[:8])
-    pipe = kf.pipeline("zero-shot-classification", folder)
+    pipe = kf.pipeline(folder, "zero-shot-classification")
     options = {"hypothesis_template": "It is {}!", "multi_label": multi_label, "combine": combine}
     received = pipe([TEXTS[0], long], LABELS, **options, stride=5)
     model = transformers.AutoModelForSequenceClassification.from_pretrained(folder).eval()
@@ -90,8 +90,8 @@ def test_a_long_text_is_split_into_chunks_and_the_class_is_not(checkpoint, tmp_p
 
 def test_wrong_input(checkpoint, tmp_path):
     with pytest.raises(InputError, match="starts with 'entail'.*Received: the classes O, B-PER"):
-        kf.pipeline("zero-shot-classification", checkpoint("classes"))
-    pipe = kf.pipeline("zero-shot-classification", named(checkpoint("classes"), tmp_path / "model", NAMES))
+        kf.pipeline(checkpoint("classes"), "zero-shot-classification")
+    pipe = kf.pipeline(named(checkpoint("classes"), tmp_path / "model", NAMES), "zero-shot-classification")
     with pytest.raises(InputError, match="At least one class"):
         pipe(TEXTS, " , ")
     with pytest.raises(InputError, match="candidate_labels must be"):

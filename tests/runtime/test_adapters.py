@@ -144,7 +144,7 @@ def test_pipelines_name_their_adapters(tmp_path):
     randomize(model.trainable_variables)
     model.save_adapter(tmp_path / "sea")
     model.unload_adapter()
-    pipe = kf.pipeline("text-generation", model)
+    pipe = kf.pipeline(model, "text-generation")
     before = pipe.model.version()
     assert pipe.load_adapter(tmp_path / "sea") == "sea"
     assert pipe.model.version() != before and model.adapter.rank == 2

@@ -77,7 +77,7 @@ def test_long_prompts_are_read_in_chunks_between_the_steps_of_others(monkeypatch
 
 
 def tflite():
-    return kf.pipeline(None, shared_chat("tflite")).model
+    return kf.pipeline(shared_chat("tflite")).model
 
 
 def test_a_full_cache_is_an_error_of_its_text_alone():

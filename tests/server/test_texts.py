@@ -41,7 +41,7 @@ def independent():
 
 @pytest.fixture(scope="module")
 def pipes():
-    return {name: kf.pipeline(None, shared_chat(name)) for name in ENGINES}
+    return {name: kf.pipeline(shared_chat(name)) for name in ENGINES}
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -114,7 +114,7 @@ def test_prompts_start_with_a_control_code(folder: Path, prompt: str, message: s
         "ctrl", vocab_size=500, hidden_dim=8, num_layers=1, num_heads=2, intermediate_dim=8, max_length=64
     )
     model.tokenizer = load_tokenizer(folder)
-    pipe = kf.pipeline("text-generation", model)
+    pipe = kf.pipeline(model, "text-generation")
     settings: dict[str, Any] = {"max_new_tokens": 2, "do_sample": False}
     text = pipe("Horror the Rabbit", **settings)[0]["generated_text"]
     assert text.startswith("Horror the Rabbit")

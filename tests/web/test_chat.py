@@ -121,7 +121,7 @@ def test_turns(engine: str, page: Page, site: Path, tmp_path: Path) -> None:
     bundle = site / "models" / engine
     # The caches of a window have fewer slots than a conversation has tokens.
     kf.export.export(model, bundle, "tflite" if engine == "window" else engine, capacity=128)
-    pipe, greedy = kf.pipeline(None, bundle), {"max_new_tokens": 12, "do_sample": False}
+    pipe, greedy = kf.pipeline(bundle), {"max_new_tokens": 12, "do_sample": False}
     second = [*pipe(MESSAGES, **greedy)[0]["generated_text"], {"role": "user", "content": "Is it late?"}]
     changed = [MESSAGES[0], {"role": "user", "content": "Who was it?"}]
     calls = [
@@ -152,7 +152,7 @@ def test_the_page_keeps_the_conversation(tmp_path: Path) -> None:
     save_model(tmp_path / "model")
     bundle = kf.export.export(kf.zoo.load(tmp_path / "model"), tmp_path / "out", "tflite", capacity=128)
     site = build([f"Chat={bundle}"], tmp_path / "site", runtime_files=need("web"))
-    pipe, greedy = kf.pipeline(None, bundle), {"max_new_tokens": 12, "do_sample": False}
+    pipe, greedy = kf.pipeline(bundle), {"max_new_tokens": 12, "do_sample": False}
     messages = [{"role": "system", "content": "Be brief."}]
     shown = "[...document.querySelectorAll('#result .turn')].map((each) => each.lastChild.textContent)"
     with browser() as page, served_site(site) as url:

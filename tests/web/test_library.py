@@ -535,7 +535,7 @@ def python_answer(pipe: Any, inputs: Any, options: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in TASKS))
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
 def test_tasks(name: str, page: Page, exported: Any) -> None:
-    pipe = kf.pipeline(None, exported(name))
+    pipe = kf.pipeline(exported(name))
     calls = [(inputs, options) for each, inputs, options in TASKS if each == name]
     for (inputs, options), answer in zip(calls, run(page, name, calls), strict=True):
         expected = python_answer(pipe, inputs, options)
@@ -580,7 +580,7 @@ def test_another_task_of_the_same_model(page: Page, exported: Any) -> None:
 def test_int8_on_onnx_runtime_web(page: Page, exported: Any) -> None:
     """The fused operators of the profile `ort` work; classes and scores are within the margins of the Keras model."""
     folder, texts = exported("classes-onnx"), ["A fine film.", *CORPUS[:5]]
-    pipe = kf.pipeline("text-classification", ROWS[MODELS["classes-onnx"][0]].model())
+    pipe = kf.pipeline(ROWS[MODELS["classes-onnx"][0]].model(), "text-classification")
     answers = run(page, "classes-onnx", [(text, {"top_k": len(pipe.info.labels)}) for text in texts])
     rows = [
         [[{each["label"]: each["score"] for each in answer}[label] for label in pipe.info.labels] for answer in source]
@@ -592,7 +592,7 @@ def test_int8_on_onnx_runtime_web(page: Page, exported: Any) -> None:
 def test_int8_tokens(page: Page, exported: Any) -> None:
     """Tokens equal those of LiteRT on this machine, which are within the margins of the Keras model."""
     folder, settings = exported("story-int8"), {"max_new_tokens": 20, "repetition_penalty": 1.3, "do_sample": False}
-    model, pipe = ROWS[MODELS["story-int8"][0]].model(), kf.pipeline(None, folder)
+    model, pipe = ROWS[MODELS["story-int8"][0]].model(), kf.pipeline(folder)
     outputs = [pipe(prompt, return_dict_in_generate=True, **settings) for prompt in PROMPTS]
     sequences = [output.sequences[0].tolist() for output in outputs]
     prompts = [model.tokenizer.encode(prompt) for prompt in PROMPTS]
@@ -626,7 +626,7 @@ def test_texts(name: str, page: Page, exported: Any) -> None:
     """Texts and finish reasons are those of Python, also with a seed."""
     rows = [row for row in GENERATION_SETTINGS if row.get("max_new_tokens") != 500 or name.startswith("story")]
     calls = [(prompt, settings) for prompt in PROMPTS for settings in rows]
-    pipe = kf.pipeline(None, exported(name))
+    pipe = kf.pipeline(exported(name))
     for (prompt, settings), answer in zip(calls, run(page, name, calls), strict=True):
         assert "result" in answer, answer
         assert answer["result"] == pipe(prompt, **settings)
@@ -675,7 +675,7 @@ LIVE = """async (base, calls) => {
 @pytest.mark.parametrize("name", ["story-onnx", "story-portable"])
 def test_tensors_of_onnx_runtime_are_released_and_rarely_copied(name: str, page: Page, exported: Any) -> None:
     """Caches that are updated in place are copied when they are created or a beam branches; growing ones never."""
-    pipe = kf.pipeline(None, exported(name))
+    pipe = kf.pipeline(exported(name))
     settings = [{"max_new_tokens": 20, "num_beams": beams} for beams in (1, 1, 3)]
     answers = page.call(LIVE, f"/models/{name}/", [["Rain", each] for each in settings])
     assert [result for result, *_ in answers] == [pipe("Rain", **each) for each in settings]
@@ -755,7 +755,7 @@ def translators(site: Path, exported: Any) -> dict[str, Path]:
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
 def test_languages(name: str, page: Page, translators: dict[str, Path]) -> None:
     """Texts, and errors with the known languages and the closest ones, are those of Python."""
-    pipe = kf.pipeline("translation", translators[name])
+    pipe = kf.pipeline(translators[name], "translation")
     calls = [(text, options if name == "prefixes" else {**SHORT, **options}) for text, options in LANGUAGES[name]]
     texts = set()
     for (text, options), answer in zip(calls, run(page, name, calls, task="translation"), strict=True):

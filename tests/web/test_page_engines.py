@@ -64,7 +64,7 @@ def test_pairs_and_embeddings_of_texts(chromium, tmp_path):
         chromium.open(url)
         chromium.ready()
         for name, bundle in bundles.items():
-            pipe = kf.pipeline(None, bundle)
+            pipe = kf.pipeline(bundle)
             chromium("choose", at="#model", label=name)
             if name == "topics":
                 chromium("fill", at="#field-text", text=LONG)
@@ -103,7 +103,7 @@ def answer_of(page, text: str = TEXT, sampled: bool = False) -> str:
 
 def expected(task: str, bundle: Path, text: str = TEXT, do_sample: bool = False, **settings: float) -> str:
     """The pipeline's answer, in the form that the page shows."""
-    pipe = kf.pipeline(task, bundle)  # that of the page, because the page uses the prefix of that task
+    pipe = kf.pipeline(bundle, task)  # that of the page, because the page uses the prefix of that task
     if task == "text-classification":
         return "\n".join(f"{each['label']}\n{100 * each['score']:.1f} %" for each in pipe(text, top_k=None))
     (written,) = pipe(text, max_new_tokens=NEW_TOKENS, do_sample=do_sample, num_beams=1, **settings)

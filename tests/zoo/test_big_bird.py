@@ -101,9 +101,9 @@ def test_pairs_of_the_tokenizer_without_segments():
     model = zoo.build("big_bird", "text-classification", **sizes)
     model.tokenizer = tokenizer
     pair = {"text": "Rain is expected.", "text_pair": "Is it dry?"}
-    with_segments = pipeline("text-classification", model)([pair])
+    with_segments = pipeline(model, "text-classification")([pair])
     model.tokenizer = type(tokenizer)(tokenizer.backend, special_tokens=dict(tokenizer.special_tokens))
-    without = pipeline("text-classification", model)([pair])
+    without = pipeline(model, "text-classification")([pair])
     assert with_segments != without
 
 

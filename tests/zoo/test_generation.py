@@ -262,7 +262,7 @@ def test_engines_and_likelihoods_refuse_a_classifier():
         lambda: KerasStep(model),
         lambda: kerasformer.sequence_logprob(model, ids),
         lambda: kerasformer.next_token_distribution(model, "text"),
-        lambda: kerasformer.pipeline("text-generation", model),
+        lambda: kerasformer.pipeline(model, "text-generation"),
     ]
     for ask in asks:
         with pytest.raises(InputError, match="generates|This source is for text-classification"):

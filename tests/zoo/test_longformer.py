@@ -78,7 +78,7 @@ def test_a_pipeline_names_a_question_with_too_many_tokens():
     sizes = {**SIZES, "vocab_size": tokenizer.vocab_size, "sep_token_id": tokenizer.sep_token_id}
     model = zoo.build("longformer", "question-answering", attention_window=4, max_global_tokens=9, **sizes)
     model.tokenizer = tokenizer
-    pipe = pipeline("question-answering", model)
+    pipe = pipeline(model, "question-answering")
     assert pipe(question="When?", context="Rain is expected.")["answer"]
     with pytest.raises(InputError, match="global tokens"):
         pipe(question="When will the museum open again?" * 2, context="Rain is expected.")

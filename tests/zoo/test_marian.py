@@ -123,7 +123,7 @@ def test_two_vocabularies_in_bundles(tmp_path, format):
         decoding.generate(step, ids, None, config)
     texts = ["Alice was tired", "Oh dear!"]
     written = model.generate(texts, max_new_tokens=10, jit_compile=False)
-    answers = kf.pipeline(None, tmp_path / "bundle")(texts, max_new_tokens=10)
+    answers = kf.pipeline(tmp_path / "bundle")(texts, max_new_tokens=10)
     assert [answer["generated_text"] for answer in answers] == written
     encoded = tokenizer(texts)
     rows = model.generate(

@@ -51,17 +51,17 @@ def test_a_preset_is_complete(name):
 def test_the_classifier_knows_praise_from_blame(sentiment, sentences):
     texts, expected = sentences
     assert (
-        labels(kf.pipeline("text-classification", sentiment), texts) == expected
+        labels(kf.pipeline(sentiment, "text-classification"), texts) == expected
     ).mean() >= 0.75  # 0.77; the figure in its README is for 600
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
 def test_in_8_bits_the_labels_stay(format, sentiment, sentences, tmp_path):
     texts, expected = sentences
-    keras_labels = labels(kf.pipeline("text-classification", sentiment), texts)
+    keras_labels = labels(kf.pipeline(sentiment, "text-classification"), texts)
     lengths = (32, 128) if format == "tflite" else None
     folder = kf.export.export(sentiment, tmp_path / "bundle", format, "int8", lengths=lengths)
-    received = labels(kf.pipeline("text-classification", folder), texts)
+    received = labels(kf.pipeline(folder, "text-classification"), texts)
     assert (received == keras_labels).mean() >= 0.98
     lost = int((keras_labels == expected).sum()) - int((received == expected).sum())
     assert abs(lost) <= 0.005 * len(texts)  # one sentence of 200
@@ -76,7 +76,7 @@ def test_the_writer_writes_words_and_the_same_with_the_same_seed():
 
 
 def test_the_summarizer_writes_a_short_line():
-    pipe = kf.pipeline("summarization", "summarizer-t5")
+    pipe = kf.pipeline("summarizer-t5", "summarization")
     text = (
         "This package contains a small program that reads a text file and counts how often each word occurs in it. "
         "The result is printed as a table that is sorted by frequency."

@@ -116,7 +116,7 @@ def test_exports(name: str, format: str, tmp_path: Path) -> None:
     options = {"languages": ["eng_Latn", "deu_Latn"]} if "m2m" in name else {}
     small = zoo.prune_vocabulary(model, [*TEXTS, *tiny_text.CORPUS[4:12]], **options).model
     kf.export.export(small, tmp_path / "out", format, "int8", texts=list(TEXTS))
-    pipe = kf.pipeline(None, tmp_path / "out")
+    pipe = kf.pipeline(tmp_path / "out")
     assert pipe.tokenizer.dropped_characters == small.tokenizer.dropped_characters
     assert sorted(pipe.tokenizer.languages) == sorted(options.get("languages", ()))
 

@@ -57,8 +57,8 @@ def test_the_array_is_an_input_with_values_and_a_default(model):
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
 def test_bundles_take_the_array_and_pipelines_need_not_give_it(model, format, tmp_path):
     export(model, tmp_path / "bundle", format=format, overwrite=True)
-    bundle = pipeline("feature-extraction", tmp_path / "bundle")
-    expected = pipeline("feature-extraction", model)("the cat")
+    bundle = pipeline(tmp_path / "bundle", "feature-extraction")
+    expected = pipeline(model, "feature-extraction")("the cat")
     assert np.allclose(bundle("the cat"), expected, atol=1e-4)
     ids = np.array([[3, 5, 4]], "int32")
     given = {"input_ids": ids, "attention_mask": ids * 0 + 1, "langs": ids * 0 + 2}

@@ -156,7 +156,7 @@ def test_a_bundle_with_its_tokenizer_in_the_graph(tmp_path):
         kf.export.export(model, target, "saved-model", tokenizer="in-graph")
     folder = kf.export.export(model, tmp_path / "new", target="saved-model", tokenizer="in-graph")
     kf.export.export(model, folder, target="saved-model", tokenizer="in-graph", overwrite=True)
-    assert kf.pipeline(None, folder).engine == "tensorflow"
+    assert kf.pipeline(folder).engine == "tensorflow"
     card = (folder / "README.md").read_text()
     assert '{"signature_name": "serving_default", "inputs": {"text": ["A text."]}}' in card
     assert "`variables/variables.data-00000-of-00001`" in card

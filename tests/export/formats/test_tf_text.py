@@ -208,7 +208,7 @@ def test_a_bundle_with_its_tokenizer_as_operators(tokenizers, tmp_path):
     logits = interpreter.get_signature_runner("forward_32")(**tokens)["logits"]
     expected = np.asarray(model(tokenizer("Alice was tired").inputs))
     assert np.abs(logits - expected).max() <= 1e-4 * np.abs(expected).max()
-    (scored,) = kf.pipeline("text-classification", folder)(["Alice was tired"])
+    (scored,) = kf.pipeline(folder, "text-classification")(["Alice was tired"])
     assert scored
     del interpreter
     gc.collect()

@@ -46,7 +46,7 @@ def multilingual(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize("format", ["tflite", "onnx", "saved-model"])
 def test_texts_of_a_language(multilingual: Any, format: str, tmp_path: Path) -> None:
     folder = kf.export.export(multilingual, tmp_path / "out", format)
-    ours, bundled = (kf.pipeline("fill-mask", source) for source in (multilingual, folder))
+    ours, bundled = (kf.pipeline(source, "fill-mask") for source in (multilingual, folder))
     answers = {}
     for language in (None, "en", "fr"):  # without a language, the model adds no language embedding
         if language is not None:

@@ -48,7 +48,7 @@ def exported(row: Any, folder: Path, **settings: Any) -> tuple[Any, Path]:
 @pytest.mark.parametrize("name", ["bert-text-classification", "distilbert-text-classification"])
 def test_a_bundle_answers_here_as_keras_does(name, tmp_path):
     model, folder = exported(ROWS[name], tmp_path / "out")
-    pipe, keras_pipe = (kf.pipeline("text-classification", source) for source in (folder, model))
+    pipe, keras_pipe = (kf.pipeline(source, "text-classification") for source in (folder, model))
     for own, theirs in zip(pipe(TEXTS, top_k=None), keras_pipe(TEXTS, top_k=None), strict=True):
         assert [each["label"] for each in own] == [each["label"] for each in theirs]
         np.testing.assert_allclose([each["score"] for each in own], [each["score"] for each in theirs], atol=1e-5)
@@ -67,7 +67,7 @@ def test_a_bundle_answers_here_as_keras_does(name, tmp_path):
 @quiet
 def test_an_embedder_returns_the_mean(tmp_path):
     model, folder = exported(ROWS["bert-feature-extraction"], tmp_path / "out", lengths=[32])
-    pipe, keras_pipe = (kf.pipeline("feature-extraction", source) for source in (folder, model))
+    pipe, keras_pipe = (kf.pipeline(source, "feature-extraction") for source in (folder, model))
     expected = keras_pipe(TEXTS, pooling="mean")
     for pooling in (None, "mean"):
         np.testing.assert_allclose(pipe(TEXTS, pooling=pooling), expected, atol=1e-5)
@@ -107,7 +107,7 @@ def test_probabilities_of_integers_are_no_ties(tmp_path):
     model = replace(row, settings={**row.settings, "num_labels": 64}).model()
     loose = replace(recipe("int8_static"), tolerance=1.0, min_agreement=0.0)
     folder = kf.export.export(model, tmp_path / "out", target="mediapipe", quantize=loose, lengths=[32])
-    pipe = kf.pipeline("text-classification", folder)
+    pipe = kf.pipeline(folder, "text-classification")
     for classes in pipe(TEXTS, top_k=None):
         assert len({each["score"] for each in classes}) > 60
 

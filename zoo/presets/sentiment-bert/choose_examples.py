@@ -35,7 +35,7 @@ def plain(text: str) -> bool:
 def choose(path: Path) -> list[dict[str, str]]:
     """Chooses the examples."""
     candidates = [(text, label) for text, label in read(path) if plain(text)]
-    results = kf.pipeline("text-classification", "sentiment-bert")([text for text, _ in candidates])
+    results = kf.pipeline("sentiment-bert", "text-classification")([text for text, _ in candidates])
     correct = [
         (result["score"], text, label)
         for (text, label), result in zip(candidates, results, strict=True)
