@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.bundle import read
+from kerasformer.bundle import MANIFEST, read
 from kerasformer.pipelines.base import softmax
 from tests.export.text_models import size_options
 from tests.foreign.cards import PROGRAM, keras_arrays, run_python
@@ -121,6 +123,15 @@ def test_forbidden_and_first_tokens(format, tmp_path):
     (row,) = model.generate(model.tokenizer(SENTENCES[:1]).input_ids, max_new_tokens=40, jit_compile=False, num_beams=1)
     assert result.tokens[1:] == [token for token in row if token not in model.generation_config.eos_token_id]
     assert result.tokens[1] == 120 and not {*result.tokens} & {*forbidden}
+    # The same for a language that an argument selects.
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["info"]["languages"] = {"ids": {"deu": 120, "ron": 121}, "setting": "forced_bos_token_id"}
+    del manifest["info"]["generation"]["forced_bos_token_id"]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    german, romanian = run_python(folder, heading, [[SENTENCES[0], language] for language in ("deu", "ron")])
+    assert german.tokens == result.tokens and romanian.tokens[1] == 121
+    with pytest.raises(AssertionError, match="Pass the language of the output, one of deu, ron"):
+        run_python(folder, heading, [SENTENCES[:1]])
 
 
 def check(case, format, heading):
