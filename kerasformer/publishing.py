@@ -28,7 +28,10 @@ SITE = "site.json"
 """The file that makes a folder a web site of bundles."""
 _CONTENT = {MANIFEST: ("bundle", "files"), SITE: ("site", "names")}
 """What a folder with such a file is, and the field of the file that lists all others."""
-_DISK_ERRORS = {getattr(errno, name, None) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO")}
+_DISK_ERRORS = {
+    getattr(errno, name, 0) for name in "ENOSPC EDQUOT EFBIG EROFS EACCES EPERM EIO ENOTDIR EEXIST ENAMETOOLONG".split()
+}
+"""Numbers of errors of a disk that is full, of a folder that is not writable, and of a name that no folder can have."""
 _ATTEMPTS = 10
 """Attempts to move a folder into place while other processes write there or repair."""
 _ABANDONED_S = 24 * 60 * 60
@@ -72,21 +75,17 @@ def staging(
         what: Name of the content in error messages.
         error_type: Type of the exception.
     Raises:
-        BundleError: the folder cannot be created or written, for example because the disk is full or read-only; the
-            type is `error_type`.
+        BundleError: the folder cannot be created or written, such as on a full disk; the type is `error_type`.
     """
     destination = local_path(destination, error_type)
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix=f"{_hidden(destination)}new-", dir=destination.parent))
-        folder.chmod(0o755)  # mkdtemp creates private folders; a bundle is an ordinary folder
-    except OSError as error:
-        raise error_type(
-            f"a {what} cannot be written there: {error}. Expected a location where folders can be created. "
-            f"Received: {destination}. Choose another folder"
-        ) from error
-    try:
-        yield folder
+        try:
+            folder.chmod(0o755)  # mkdtemp creates private folders; a bundle is an ordinary folder
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
     except OSError as error:
         if error.errno not in _DISK_ERRORS:
             raise
@@ -94,8 +93,6 @@ def staging(
             f"the {what} could not be written: {error}. Received: {destination}. Nothing was changed there. "
             "Free disk space, or choose another folder"
         ) from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def move_files(folder: Path, destination: Path) -> None:

@@ -68,7 +68,7 @@ def _programs(manifest: Manifest, target: Target, folder: Path, portable: bool) 
         return []
     programs = [in_kotlin.program(manifest), in_swift.program(manifest), in_cpp.program(manifest)]
     if portable:
-        programs += [in_javascript.program(manifest, target, folder), in_python.program(manifest, folder)]
+        programs += [in_javascript.program(manifest, target, folder), in_python.program(manifest)]
     return [program for program in programs if program is not None]
 
 

@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,12 @@ PROGRAM = "programs/run.py"
 
 _RUNNER = """
 import contextlib, io, json, sys
-file, request = json.load(sys.stdin)
+source, file, requests = json.load(sys.stdin)
 for name in ("kerasformer", "keras", "tensorflow", "torch", "transformers"):
     sys.modules[name] = None  # makes imports of it fail
 results = []
-for source in request:
-    scope, printed = {"__file__": file}, io.StringIO()
+for texts in requests:
+    scope, printed, sys.argv = {"__file__": file}, io.StringIO(), [file, *texts]
     with contextlib.redirect_stdout(printed):
         exec(source, scope)
     arrays = {name: value.tolist() for name, value in scope.get("answer", {}).items()}
@@ -50,13 +50,12 @@ def block(folder: Path, heading: str) -> str:
     return program
 
 
-def run_python(folder: Path, heading: str, texts: Sequence[Mapping[str, str]]) -> list[Result]:
-    """Runs the program once for each mapping from texts on the card to their replacements."""
+def run_python(folder: Path, heading: str, texts: Sequence[Sequence[str]]) -> list[Result]:
+    """Runs the program once for each of these lists of arguments."""
     source = block(folder, heading).replace("path/to/this/folder", folder.as_posix())
-    programs = [_replaced(source, each) for each in texts]
     done = subprocess.run(
         [sys.executable, "-I", "-c", _RUNNER],
-        input=json.dumps([str(folder / PROGRAM), programs]),
+        input=json.dumps([source, str(folder / PROGRAM), texts]),
         capture_output=True,
         text=True,
         timeout=300,
@@ -67,13 +66,6 @@ def run_python(folder: Path, heading: str, texts: Sequence[Mapping[str, str]]) -
         Result(row["printed"], {name: np.asarray(value) for name, value in row["arrays"].items()}, row["tokens"])
         for row in json.loads(done.stdout.splitlines()[-1])
     ]
-
-
-def _replaced(source: str, texts: Mapping[str, str]) -> str:
-    for old, new in texts.items():
-        assert f'{old}"' in source, f"the program has no text {old!r}:\n{source}"
-        source = source.replace(f'{old}"', f'{new}"')
-    return source
 
 
 def keras_arrays(model: Any, *texts: str) -> dict[str, np.ndarray]:

@@ -95,10 +95,10 @@ def test_rules_that_differ_in_javascript_are_refused(behavior: str, in_node: Ask
 def test_the_python_of_the_card(tmp_path: Path) -> None:
     folder = saved(tiny_text.wordpiece(), tmp_path)
     rows = json.loads((folder / hard_texts.FILE).read_text(encoding="utf-8"))
-    (right,) = run_python(folder, "Tests of a tokenizer", [{}])
+    (right,) = run_python(folder, "Tests of a tokenizer", [[]])
     rows[2]["ids"] = []
     (folder / hard_texts.FILE).write_text(json.dumps(rows), encoding="utf-8")
-    (wrong,) = run_python(folder, "Tests of a tokenizer", [{}])
+    (wrong,) = run_python(folder, "Tests of a tokenizer", [[]])
     assert (right.printed, wrong.printed) == ("[]", str([rows[2]["text"]]))
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.bundle import read
+from kerasformer.bundle import MANIFEST, read
 from kerasformer.pipelines.base import softmax
 from tests.export.text_models import size_options
 from tests.foreign.cards import PROGRAM, keras_arrays, run_python
@@ -97,7 +99,7 @@ def test_the_program_of_a_bundle_for_another_runtime(case, tmp_path):
     """The outputs are probabilities, or one vector for each text."""
     model = case.model()
     bundle = case.export(tmp_path / "bundle", model, target="mediapipe")
-    (result,) = run_python(bundle, PROGRAM, [{"A text.": SENTENCES[0]}])
+    (result,) = run_python(bundle, PROGRAM, [SENTENCES[:1]])
     pipe = keras_pipeline(model, case.task)
     if case.task == "text-classification":
         assert result.printed == classes(pipe, model, SENTENCES[0])
@@ -117,10 +119,19 @@ def test_forbidden_and_first_tokens(format, tmp_path):
     sizes = size_options(model, format, (16, 64), 80)
     folder = kf.export.export(model, tmp_path / "bundle", format, **sizes)
     heading = PROGRAM
-    (result,) = run_python(folder, heading, [{"A text.": SENTENCES[0]}])
+    (result,) = run_python(folder, heading, [SENTENCES[:1]])
     (row,) = model.generate(model.tokenizer(SENTENCES[:1]).input_ids, max_new_tokens=40, jit_compile=False, num_beams=1)
     assert result.tokens[1:] == [token for token in row if token not in model.generation_config.eos_token_id]
     assert result.tokens[1] == 120 and not {*result.tokens} & {*forbidden}
+    # The same for a language that an argument selects.
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["info"]["languages"] = {"ids": {"deu": 120, "ron": 121}, "setting": "forced_bos_token_id"}
+    del manifest["info"]["generation"]["forced_bos_token_id"]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    german, romanian = run_python(folder, heading, [[SENTENCES[0], language] for language in ("deu", "ron")])
+    assert german.tokens == result.tokens and romanian.tokens[1] == 121
+    with pytest.raises(AssertionError, match="Pass the language of the output, one of deu, ron"):
+        run_python(folder, heading, [SENTENCES[:1]])
 
 
 def check(case, format, heading):
@@ -130,8 +141,7 @@ def check(case, format, heading):
 
 
 def check_texts(case, model, bundle, heading):
-    old = "A text." if model.is_encoder_decoder else "Once upon a time"
-    results = run_python(bundle, heading, [{old: text} for text in SENTENCES])
+    results = run_python(bundle, heading, [[text] for text in SENTENCES])
     if case.quantize == "none":
         pipe = keras_pipeline(model, case.task)
         for text, result in zip(SENTENCES, results, strict=True):
@@ -149,7 +159,7 @@ def check_arrays(case, model, bundle, heading):
     texts = QUESTIONS if case.task == "question-answering" else [(text,) for text in SENTENCES]
     if case.task == "fill-mask":
         texts = [(f"A {model.tokenizer.mask_token} {text}",) for (text,) in texts]
-    results = run_python(bundle, heading, [replacements(case.task, *text) for text in texts])
+    results = run_python(bundle, heading, texts)
     tolerance, *_ = read(bundle).promise
     pipe = keras_pipeline(model, case.task)
     for text, result in zip(texts, results, strict=True):
@@ -160,13 +170,6 @@ def check_arrays(case, model, bundle, heading):
                 check_classes(bundle, softmax(expected), softmax(received))
         if case.task in PRINTED and case.quantize == "none":
             assert result.printed == PRINTED[case.task](pipe, model, *text), text
-
-
-def replacements(task, text, *context):
-    """Returns a mapping from the texts on the card to their replacements."""
-    if context:
-        return {"Who?": text, "A text.": context[0]}
-    return {"A {mask} text.": text} if task == "fill-mask" else {"A text.": text}
 
 
 def classes(pipe, model, text):
