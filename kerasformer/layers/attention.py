@@ -15,7 +15,7 @@ from kerasformer.layers import banded, block_sparse, primitives
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config, rotary_to_config
 from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed, serialize_part
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed, serialize_part
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.positions import RelativePositionBias
 from kerasformer.layers.random_blocks import SparseBlocks
@@ -335,11 +335,10 @@ class MultiHeadAttention(Composite):
         biases = ("use_bias", "key_bias", "output_bias")
         names = ("hidden_dim", *biases, "query_key_norm", "query_key_norm_kind", "dropout", "output_dropout")
         arguments = {name: getattr(self.spec, name) for name in spec_names}
-        arguments |= {name: getattr(self, name) for name in names}
         arguments["rotary"] = rotary_to_config(self.spec.rotary)
-        arguments["kernel_initializer"] = keras.initializers.serialize(self.kernel_initializer)
+        arguments |= arguments_of(self, *names, "kernel_initializer")
         if self.query_initializer is not None:
-            arguments["query_initializer"] = keras.initializers.serialize(self.query_initializer)
+            arguments |= arguments_of(self, "query_initializer")
         return {**super().get_config(), **arguments}
 
 

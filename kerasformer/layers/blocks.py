@@ -11,7 +11,16 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Dropout, build_once, packed, serialize_part, unpacked
+from kerasformer.layers.core import (
+    PACKAGE,
+    Composite,
+    Dropout,
+    arguments_of,
+    build_once,
+    packed,
+    serialize_part,
+    unpacked,
+)
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.tensor import Tensor, Tokens, zero_padding
@@ -218,21 +227,9 @@ class EncoderLayer(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = (
-            "norm",
-            "epsilon",
-            "norm_first",
-            "parallel",
-            "dropout",
-            "norm_bias",
-            "input_norm",
-            "feed_forward_epsilon",
-            "output_norm",
-            "shared_norm",
-        )
-        parts = ("attention", "feed_forward")
-        arguments = {name: getattr(self, name) for name in names}
-        arguments |= {name: serialize_part(getattr(self, name)) for name in parts}
+        norms = "norm", "epsilon", "norm_bias", "norm_first", "input_norm", "output_norm", "shared_norm"
+        arguments = arguments_of(self, *norms, "feed_forward_epsilon", "parallel", "dropout")
+        arguments |= {name: serialize_part(getattr(self, name)) for name in ("attention", "feed_forward")}
         return {**super().get_config(), **arguments}
 
     @classmethod

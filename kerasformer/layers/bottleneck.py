@@ -14,7 +14,7 @@ from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.blocks import EncoderLayer
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, serialize_part
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, serialize_part
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.tensor import Tensor, Tokens
@@ -74,9 +74,8 @@ class NormalizedDense(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        arguments = {"units": self.units, "norm": self.norm_kind, "epsilon": self.epsilon, "dropout": self.dropout}
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
+        arguments = arguments_of(self, "units", "epsilon", "dropout", "kernel_initializer")
+        return {**super().get_config(), **arguments, "norm": self.norm_kind}
 
 
 ATTENTION_INPUTS = ("bottleneck", "shared", "hidden")
@@ -187,7 +186,7 @@ class BottleneckEncoderLayer(EncoderLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        arguments = {name: getattr(self, name) for name in ("hidden_dim", "attention_input", "output_dropout")}
+        arguments = arguments_of(self, "hidden_dim", "attention_input", "output_dropout")
         return {**super().get_config(), **arguments, "inner": [serialize_part(layer) for layer in self.inner]}
 
     @classmethod

@@ -34,6 +34,16 @@ def serialize_part(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
     return {name: x for name, x in keras.saving.serialize_keras_object(layer).items() if name != "build_config"}
 
 
+def arguments_of(layer: keras.layers.Layer, *names: str) -> dict[str, Any]:
+    """Returns attributes of a layer that are arguments of its constructor, for its config; initializers serialized."""
+    values = {name: getattr(layer, name) for name in names}
+    initializer = keras.initializers.Initializer
+    return {
+        name: keras.initializers.serialize(value) if isinstance(value, initializer) else value
+        for name, value in values.items()
+    }
+
+
 def packed(output: Tensor, as_dictionary: bool, **entries: Any) -> Any:
     """Returns the result of a layer: a tensor, or a dictionary if further results were requested.
 
@@ -297,9 +307,8 @@ class Dense(LowRank):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        arguments = {"units": self.units, "use_bias": self.use_bias, "activation": self.activation}
-        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
+        names = "units", "use_bias", "activation", "kernel_initializer"
+        return {**super().get_config(), **arguments_of(self, *names)}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -359,9 +368,7 @@ class Embedding(LowRank):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        initializer = keras.initializers.serialize(self.embeddings_initializer)
-        arguments = {"input_dim": self.input_dim, "output_dim": self.output_dim, "embeddings_initializer": initializer}
-        return {**super().get_config(), **arguments}
+        return {**super().get_config(), **arguments_of(self, "input_dim", "output_dim", "embeddings_initializer")}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

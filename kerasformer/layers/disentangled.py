@@ -23,7 +23,7 @@ from kerasformer.layers.activations import activation as get_activation
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.blocks import EncoderLayer
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once, packed
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor, Tokens, shifted, split_heads, zero_padding
@@ -138,9 +138,8 @@ class RelativeEmbeddings(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("max_length", "hidden_dim", "max_distance", "num_buckets", "epsilon")
-        arguments = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **arguments, "initializer": keras.initializers.serialize(self.initializer)}
+        names = "max_length", "hidden_dim", "max_distance", "num_buckets", "epsilon", "initializer"
+        return {**super().get_config(), **arguments_of(self, *names)}
 
 
 def log_buckets(distances: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
@@ -273,8 +272,7 @@ class DisentangledAttention(MultiHeadAttention):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("terms", "share_projections", "positions", "relative_dropout")
-        arguments = {name: getattr(self, name) for name in names}
+        arguments = arguments_of(self, "terms", "share_projections", "positions", "relative_dropout")
         config = super().get_config()
         unused = ("head_dim", "num_key_value_heads", "softcap", "window", "rotary", "query_key_norm")
         return {**{name: value for name, value in config.items() if name not in unused}, **arguments}
@@ -369,6 +367,4 @@ class ConvolutionEncoderLayer(EncoderLayer):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        arguments = {"kernel_size": self.kernel_size, "activation": self.activation}
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
+        return {**super().get_config(), **arguments_of(self, "kernel_size", "activation", "kernel_initializer")}

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, as_ids, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, arguments_of, as_ids, build_once
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.tensor import Tensor, shifted, zero_padding
 
@@ -184,9 +184,7 @@ class TransformerEmbeddings(Composite):
         """Arguments of the constructor."""
         sizes = ("vocab_size", "max_length", "hidden_dim", "num_segments", "tables")
         names = ("projection_first", "projection_bias", "padding_id", "epsilon", "dropout", "initializer", "norm_bias")
-        arguments = {
-            name: getattr(self, name) for name in (*sizes, *names, "neighbors", "optional_tables", "token_scale")
-        }
+        arguments = arguments_of(self, *sizes, *names, "neighbors", "optional_tables", "token_scale")
         arguments["embedding_dim"] = None if self.projection is None else self.embedding_dim
         arguments["token_dim"] = None if self.token_projection is None else self.token_dim
         arguments["norm"] = self.norm_kind

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once
 from kerasformer.layers.tensor import Tensor
 
 
@@ -83,7 +83,5 @@ class FeedForward(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("hidden_dim", "intermediate_dim", "activation", "gated", "use_bias", "dropout")
-        arguments = {name: getattr(self, name) for name in names}
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
+        names = "hidden_dim", "intermediate_dim", "activation", "gated", "use_bias", "dropout", "kernel_initializer"
+        return {**super().get_config(), **arguments_of(self, *names)}

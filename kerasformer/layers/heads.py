@@ -10,7 +10,7 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, LowRank, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, LowRank, arguments_of, build_once
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor
@@ -91,11 +91,8 @@ class ClassificationHead(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("num_labels", "hidden_dim", "activation", "use_bias", "dropout", "input_dropout")
-        of_dense = ("dense_bias", "epsilon", "norm_bias")
-        arguments = {name: getattr(self, name) for name in (*names, *of_dense)}
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
+        names = "num_labels", "hidden_dim", "activation", "use_bias", "dropout", "input_dropout", "kernel_initializer"
+        return {**super().get_config(), **arguments_of(self, *names, "dense_bias", "epsilon", "norm_bias")}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -154,10 +151,8 @@ class FeedForwardHead(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = ("num_labels", "hidden_dim", "intermediate_dim", "activation", "epsilon", "dropout")
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        arguments = {name: getattr(self, name) for name in names}
-        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
+        names = "num_labels", "hidden_dim", "intermediate_dim", "activation", "epsilon", "dropout", "kernel_initializer"
+        return {**super().get_config(), **arguments_of(self, *names)}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -248,19 +243,9 @@ class MaskedLMHead(Composite):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        names = (
-            "vocab_size",
-            "hidden_dim",
-            "activation",
-            "epsilon",
-            "dense_bias",
-            "norm_bias",
-            "use_bias",
-            "embedding_dim",
-        )
-        arguments = {name: getattr(self, name) for name in names}
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
+        sizes = "vocab_size", "hidden_dim", "embedding_dim"
+        names = "activation", "epsilon", "dense_bias", "norm_bias", "use_bias", "kernel_initializer"
+        return {**super().get_config(), **arguments_of(self, *sizes, *names)}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -354,8 +339,5 @@ class LMHead(LowRank):
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
-        arguments = {
-            name: getattr(self, name) for name in ("vocab_size", "tied", "use_bias", "train_bias", "scale", "softcap")
-        }
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        return {**super().get_config(), **arguments, "kernel_initializer": initializer}
+        names = "vocab_size", "tied", "use_bias", "train_bias", "scale", "softcap", "kernel_initializer"
+        return {**super().get_config(), **arguments_of(self, *names)}

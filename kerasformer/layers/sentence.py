@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.layers.core import PACKAGE, Composite, Dense, OptionalOutputs, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Dense, OptionalOutputs, arguments_of, build_once
 from kerasformer.layers.tensor import Tensor
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -195,9 +195,8 @@ class SentenceHead(Composite):
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""
         steps = [asdict(step) if isinstance(step, Projection) else step for step in self.steps]
-        initializer = keras.initializers.serialize(self.kernel_initializer)
-        pooling = list(self.pooling.modes)
-        return {**super().get_config(), "pooling": pooling, "steps": steps, "kernel_initializer": initializer}
+        arguments = {"pooling": list(self.pooling.modes), "steps": steps, **arguments_of(self, "kernel_initializer")}
+        return {**super().get_config(), **arguments}
 
 
 def unit(x: Tensor) -> Tensor:

@@ -334,24 +334,7 @@ class Seq2SeqLM(_GenerativeModel):
         cross_caches: Sequence[LayerCache],
         memory: Tensor | None = None,
     ) -> tuple[Tensor, tuple[LayerCache, ...], tuple[LayerCache, ...]]:
-        """Computes the logits of tokens whose predecessors are in the caches; arguments are those of `decode_states`.
-
-        Returns:
-            `(logits (B, T, V), updated caches, updated cross caches)`.
-        """
-        hidden, *updated = self.decode_states(tokens, visibility, caches, memory_mask, cross_caches, memory)
-        return self.project(hidden), *updated
-
-    def decode_states(
-        self,
-        tokens: Tensor,
-        visibility: Visibility,
-        caches: Sequence[LayerCache],
-        memory_mask: Tensor | None,
-        cross_caches: Sequence[LayerCache],
-        memory: Tensor | None = None,
-    ) -> tuple[Tensor, tuple[LayerCache, ...], tuple[LayerCache, ...]]:
-        """Computes the hidden states of tokens whose predecessors are in the caches.
+        """Computes the logits of tokens whose predecessors are in the caches.
 
         Args:
             tokens: `(B, T)` int32.
@@ -364,7 +347,7 @@ class Seq2SeqLM(_GenerativeModel):
             memory: Hidden states of the encoder that are not in `cross_caches` yet; optional.
 
         Returns:
-            `(hidden states (B, T, E), updated caches, updated cross caches)`.
+            `(logits (B, T, V), updated caches, updated cross caches)`.
         """
         states = self.backbone.decode(
             tokens,
@@ -375,4 +358,4 @@ class Seq2SeqLM(_GenerativeModel):
             cross_caches=cross_caches,
             return_cache=True,
         )
-        return states["output"], states["caches"], states["cross_caches"]
+        return self.project(states["output"]), states["caches"], states["cross_caches"]

@@ -25,7 +25,7 @@ from kerasformer.layers import (
 )
 from kerasformer.layers.core import as_ids
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.pretrained import Backbone
+from kerasformer.models.pretrained import Backbone, normal
 
 
 class CausalDecoder(Backbone):
@@ -151,8 +151,7 @@ class CausalDecoder(Backbone):
     @property
     def initializer(self) -> dict[str, Any]:
         """Initializer of all kernels and tables; serialized, so that each draws different random numbers."""
-        normal = keras.initializers.RandomNormal(stddev=self.config.initializer_range)
-        return keras.initializers.serialize(normal)
+        return normal(self.config.initializer_range)
 
     @property
     def embedding_dropout(self) -> float:

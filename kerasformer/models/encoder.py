@@ -26,7 +26,7 @@ from kerasformer.layers.core import unpacked
 from kerasformer.layers.tensor import Tensor, zero_padding
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
-from kerasformer.models.pretrained import Backbone
+from kerasformer.models.pretrained import Backbone, normal
 from kerasformer.models.text_inputs import POSITION_IDS, TEXT, TextInput
 from kerasformer.models.weight_table import Row, dense, embedding, nested, norm
 
@@ -131,8 +131,7 @@ class BidirectionalEncoder(Backbone):
     @property
     def initializer(self) -> dict[str, Any]:
         """Initializer of all kernels and tables; serialized, so that each draws different random numbers."""
-        normal = keras.initializers.RandomNormal(stddev=self.config.initializer_range)
-        return keras.initializers.serialize(normal)
+        return normal(self.config.initializer_range)
 
     @property
     def layer_dim(self) -> int:

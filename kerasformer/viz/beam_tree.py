@@ -9,7 +9,7 @@ from typing import Any
 from kerasformer.arguments import check, integer
 from kerasformer.decoding import Node, Record
 from kerasformer.errors import GenerationError, require
-from kerasformer.viz.canvas import DARK, LIGHT, Theme, canvas
+from kerasformer.viz.canvas import DARK, LIGHT, Theme, add_box, add_curve, canvas
 
 _WIDTH, _HEIGHT = 0.78, 0.74
 """Size of a token's box, relative to its column and row."""
@@ -82,8 +82,6 @@ class _Tree:
 
     def __init__(self, axis: Any, theme: Theme, decode: Callable[[int], str], best: set[int]) -> None:
         self._axis, self._theme, self._decode, self._best = axis, theme, decode, best
-        self._patches = require("matplotlib.patches", "viz")
-        self._path = require("matplotlib.path", "viz").Path
 
     def draw(self, columns: Sequence[Sequence[Node]]) -> None:
         """Draws all boxes, lines and the legend."""
@@ -106,36 +104,31 @@ class _Tree:
         return self._theme.accent if node.selected else self._theme.muted
 
     def _line(self, node: Node, x: float, y: float, to_x: float, to_y: float) -> None:
-        half = (to_x - x) / 2
-        curve = self._path(
-            [(x, y), (x + half, y), (to_x - half, to_y), (to_x, to_y)],
-            [self._path.MOVETO, self._path.CURVE4, self._path.CURVE4, self._path.CURVE4],
-        )
         best = id(node) in self._best
-        line = self._patches.PathPatch(
-            curve,
-            fill=False,
+        add_curve(
+            self._axis,
+            (x, y),
+            (to_x, to_y),
             edgecolor=self._color(node),
             linewidth=_THICK if best else 1.3,
             linestyle="-" if node.selected else _DASHED,
             zorder=2 if best else 1 if node.selected else 0,
         )
-        self._axis.add_patch(line)
 
     def _box(self, node: Node, x: float, y: float) -> None:
         theme, best = self._theme, id(node) in self._best
-        box = self._patches.FancyBboxPatch(
-            (x - _WIDTH / 2, y - _HEIGHT / 2),
+        add_box(
+            self._axis,
+            x,
+            y,
             _WIDTH,
             _HEIGHT,
-            boxstyle="round,pad=0,rounding_size=0.08",
             facecolor=theme.background,
             edgecolor=self._color(node),
             linewidth=_THICK if best else 1.3,
             linestyle="-" if node.selected else _DASHED,
             zorder=3,
         )
-        self._axis.add_patch(box)
         ink = theme.ink if node.selected else theme.faint
         text = self._decode(node.token)
         text = text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"

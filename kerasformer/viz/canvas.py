@@ -91,3 +91,20 @@ def _style(theme: Theme) -> dict[str, Any]:
         "svg.fonttype": "path",
         "svg.hashsalt": "kerasformer",
     }
+
+
+def add_box(axis: Any, x: float, y: float, width: float, height: float, **style: Any) -> None:
+    """Adds a box with round corners around a point to an axis of matplotlib."""
+    patches = require("matplotlib.patches", "viz")
+    corner = (x - width / 2, y - height / 2)
+    axis.add_patch(patches.FancyBboxPatch(corner, width, height, boxstyle="round,pad=0,rounding_size=0.08", **style))
+
+
+def add_curve(axis: Any, start: tuple[float, float], end: tuple[float, float], **style: Any) -> Any:
+    """Adds a curve between two points to an axis of matplotlib, horizontal at both ends; returns its patch."""
+    patches, path = require("matplotlib.patches", "viz"), require("matplotlib.path", "viz").Path
+    (x, y), (to_x, to_y) = start, end
+    half = (to_x - x) / 2
+    points = [start, (x + half, y), (to_x - half, to_y), end]
+    curve = path(points, [path.MOVETO, path.CURVE4, path.CURVE4, path.CURVE4])
+    return axis.add_patch(patches.PathPatch(curve, fill=False, **style))

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.architectures import Architecture
-from kerasformer.errors import require
-from kerasformer.viz.canvas import Theme, canvas
+from kerasformer.viz.canvas import Theme, add_box, add_curve, canvas
 
 _COLORS = {"encoder": "#1f6feb", "decoder": "#b4500a", "encoder-decoder": "#0f766e"}
 """Colours of the branches, on which white text is legible, and which colour-blind readers can distinguish too."""
@@ -92,8 +91,6 @@ class _Drawing:
 
     def __init__(self, axis: Any) -> None:
         self._axis = axis
-        self._patches = require("matplotlib.patches", "viz")
-        self._path = require("matplotlib.path", "viz").Path
 
     def draw(self, node: _Node, column: int) -> None:
         """Draws a box, all boxes derived from it and the lines to them."""
@@ -104,27 +101,11 @@ class _Drawing:
 
     def _box(self, node: _Node, column: int) -> None:
         x, y = column * _COLUMN, node.row * _ROW
-        box = self._patches.FancyBboxPatch(
-            (x - _WIDTH / 2, y - _HEIGHT / 2),
-            _WIDTH,
-            _HEIGHT,
-            boxstyle="round,pad=0,rounding_size=0.08",
-            facecolor=node.color,
-            edgecolor="none",
-            zorder=2,
-        )
-        self._axis.add_patch(box)
+        add_box(self._axis, x, y, _WIDTH, _HEIGHT, facecolor=node.color, edgecolor="none", zorder=2)
         self._axis.text(x, y, node.text, ha="center", va="center_baseline", fontsize=9.5, zorder=3)
 
     def _line(self, node: _Node, child: _Node, column: int) -> None:
-        x, y, to_x, to_y = (
-            column * _COLUMN + _WIDTH / 2, node.row * _ROW, (column + 1) * _COLUMN - _WIDTH / 2, child.row * _ROW
-        )  # fmt: skip
-        half = (to_x - x) / 2
-        curve = self._path(
-            [(x, y), (x + half, y), (to_x - half, to_y), (to_x, to_y)],
-            [self._path.MOVETO, self._path.CURVE4, self._path.CURVE4, self._path.CURVE4],
-        )
-        line = self._patches.PathPatch(curve, fill=False, edgecolor=_LINE, linewidth=1.3, zorder=1)
+        start = column * _COLUMN + _WIDTH / 2, node.row * _ROW
+        end = (column + 1) * _COLUMN - _WIDTH / 2, child.row * _ROW
+        line = add_curve(self._axis, start, end, edgecolor=_LINE, linewidth=1.3, zorder=1)
         line.set_gid("-".join([*node.text.split(), "to", *child.text.split()]))
-        self._axis.add_patch(line)

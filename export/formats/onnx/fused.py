@@ -264,9 +264,9 @@ class FusedWriter(NodeWriter):
         names = [(role.partition("_")[0], name) for role, name in marker.weights.items()]
         kernels, biases = ([name for kind, name in names if kind == expected] for expected in ("kernel", "bias"))
         if len(inputs) == 1:
-            self.product(inputs["x"], kernels, biases, marker.rank, False, output)
+            self._matrices.product(inputs["x"], kernels, biases, marker.rank, False, output)
             return
-        product = self.product(inputs["x"], kernels, biases, marker.rank, False)
+        product = self._matrices.product(inputs["x"], kernels, biases, marker.rank, False)
         self.node("Add", [product, self._low_rank_products(marker, inputs, kernels)], output)
 
     def _low_rank_products(self, marker: Marker, inputs: Mapping[str, str], kernels: Sequence[str]) -> str:

@@ -96,7 +96,19 @@ class MatrixNodes:
         output_first: bool = False,
         output: str | None = None,
     ) -> str:
-        """Writes `x @ kernel + bias` for one or several concatenated kernels; see `NodeWriter.product`."""
+        """Writes `x @ kernel + bias` with the storage type of the recipe, for one or several concatenated kernels.
+
+        Args:
+            x: Name of a tensor `(..., K)`.
+            kernels: Names of variables `(K, N)`, or `(N, K)` if `output_first`, concatenated along their outputs.
+            biases: Name of a variable `(N,)` for each kernel, or an empty sequence.
+            rank: Number of axes of `x`.
+            output_first: Whether the variables have the shape `(N, K)`.
+            output: Name that the result must have.
+
+        Returns:
+            The name of the result, `(..., sum of N)`.
+        """
         storages = {self._storage(kernel) for kernel in kernels}
         if len(storages) > 1:  # the recipe has exceptions
             pairs = zip(kernels, [[bias] for bias in biases] or [[]] * len(kernels), strict=True)

@@ -59,9 +59,9 @@ class NodeWriter(NodeList):
         kernel, bias = marker.weights["kernel"], marker.weights.get("bias")
         biases, transposed = [] if bias is None else [bias], marker.settings["transposed"]
         if "a" not in inputs:
-            self.product(inputs["x"], [kernel], biases, marker.rank, transposed, output)
+            self._matrices.product(inputs["x"], [kernel], biases, marker.rank, transposed, output)
             return
-        product = self.product(inputs["x"], [kernel], biases, marker.rank, transposed)
+        product = self._matrices.product(inputs["x"], [kernel], biases, marker.rank, transposed)
         self.node("Add", [product, self.low_rank(inputs["x"], inputs["a"], inputs["b"])], output)
 
     def low_rank(self, x: str, a: str, b: str) -> str:
@@ -70,30 +70,6 @@ class NodeWriter(NodeList):
 
     def _inner(self, x: str, a: str) -> str:
         return self.once(f"{x} @ {a}", lambda: self.node("MatMul", [x, a]))
-
-    def product(
-        self,
-        x: str,
-        kernels: Sequence[str],
-        biases: Sequence[str],
-        rank: int,
-        output_first: bool = False,
-        output: str | None = None,
-    ) -> str:
-        """Writes `x @ kernel + bias` with the storage type of the recipe, for one or several concatenated kernels.
-
-        Args:
-            x: Name of a tensor `(..., K)`.
-            kernels: Names of variables `(K, N)`, or `(N, K)` if `output_first`, concatenated along their outputs.
-            biases: Name of a variable `(N,)` for each kernel, or an empty sequence.
-            rank: Number of axes of `x`.
-            output_first: Whether the variables have the shape `(N, K)`.
-            output: Name that the result must have.
-
-        Returns:
-            The name of the result, `(..., sum of N)`.
-        """
-        return self._matrices.product(x, kernels, biases, rank, output_first, output)
 
     def embedding(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
         """Writes a lookup in a table."""
