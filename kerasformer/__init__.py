@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
     from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
-    from kerasformer.zoo import load
     from kerasformer.tokenization import load_tokenizer as tokenizer
+    from kerasformer.zoo import load
 
 __version__ = "0.1.0"
 __all__ = [
