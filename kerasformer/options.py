@@ -16,7 +16,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
@@ -26,6 +26,8 @@ from kerasformer.errors import InputError
 
 _WIDTH = 120
 """Maximum length of the lines of a docstring."""
+
+ANYTHING = Kind("anything", lambda value: value)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -47,8 +49,15 @@ class Option:
 
 @cache
 def declared(options: type) -> dict[str, tuple[Any, Option]]:
-    """Returns the type and the description of each option of a typed dictionary, in their order."""
+    """Returns the type and the description of each option, in their order.
+
+    Args:
+        options: A typed dictionary; or a dataclass that checks its fields and describes them in its docstring.
+    """
     hints = get_type_hints(options, include_extras=True)
+    if is_dataclass(options):
+        texts = _entries(inspect.getdoc(options) or "")
+        return {each.name: (hints[each.name], Option(texts.get(each.name, ""), ANYTHING)) for each in fields(options)}
     return {name: get_args(hint)[:2] for name, hint in hints.items() if get_origin(hint) is Annotated}  # type: ignore[misc]
 
 
@@ -93,6 +102,12 @@ def documented(options: type) -> Callable[[Function], Function]:
         return function
 
     return decorate
+
+
+def _entries(text: str) -> dict[str, str]:
+    """Returns the entries of the arguments or attributes in a docstring."""
+    found = re.findall(r"^ {4}(\w+): (.*(?:\n {5,}.*)*)$", text, re.MULTILINE)
+    return {name: " ".join(entry.split()) for name, entry in found}
 
 
 def _with_entries(text: str, options: type) -> str:

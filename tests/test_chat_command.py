@@ -149,7 +149,7 @@ def test_the_header_names_the_model(source, name, tmp_path, monkeypatch, capsys)
     pipe = Parrot()
     pipe.info, pipe.engine = SimpleNamespace(name="LlamaCausalLM"), "litert"
     pipe.tokenizer = SimpleNamespace(chat_template="{{ messages }}")
-    monkeypatch.setattr(chat_command, "open_pipeline", lambda *_: pipe)
+    monkeypatch.setattr(chat_command, "open_pipeline", lambda *_, **__: pipe)
     monkeypatch.setattr(chat_command, "_lines", lambda interactive: iter(()))
     standard_input(monkeypatch, b"")
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)

@@ -191,7 +191,7 @@ def test_shell_completion():
 
 
 def test_tables_are_formatted_on_a_terminal_and_plain_in_a_pipe(bundle, capsys, monkeypatch):
-    command = ("run", str(bundle), "a good film", "the plot is bad", "--top-k", "2")
+    command = ("run", str(bundle), "a good film", "the plot is bad", "--set", "top_k=2")
     assert main(*command) == 0
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     expected = kf.pipeline(bundle)(["a good film", "the plot is bad"], top_k=2)
@@ -209,13 +209,13 @@ def test_tables_are_formatted_on_a_terminal_and_plain_in_a_pipe(bundle, capsys, 
 
 def test_a_long_text_is_split_into_chunks(bundle, capsys):
     text = "good " * 20 + "the plot is bad"
-    assert main("run", str(bundle), text, "--chunk-length", "8", "--stride", "3", "--json") == 0
+    assert main("run", str(bundle), text, "--set", "chunk_length=8", "--set", "stride=3", "--json") == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert answer["result"] == kf.pipeline(bundle)(text, chunk_length=8, stride=3)
-    assert main("run", str(bundle), text, "--combine", "max", "--json") == 0
+    assert main("run", str(bundle), text, "--set", "combine=max", "--json") == 0
     assert json.loads(capsys.readouterr().out)[0]["result"] == kf.pipeline(bundle)(text, combine="max")
     with pytest.warns(kf.tokenization.TruncationWarning, match="truncated to 16 tokens: text 0 lost 10 of 24 tokens"):
-        assert main("run", str(bundle), text, "--truncation", "--json") == 0
+        assert main("run", str(bundle), text, "--set", "truncation=true", "--json") == 0
         expected = kf.pipeline(bundle)(text, truncation=True)
     assert json.loads(capsys.readouterr().out)[0]["result"] == expected
 
@@ -229,16 +229,16 @@ def test_options_of_each_task(checkpoint, tmp_path, capsys, task):
     file.write_bytes(text.encode())
     arguments, options, unsupported = {
         "token-classification": (
-            ("--aggregation-strategy", "first", "--combine", "entities", "--stride", "2"),
+            ("--set", "aggregation_strategy=first", "--set", "combine=entities", "--set", "stride=2"),
             {"aggregation_strategy": "first", "combine": "entities", "stride": 2},
-            ("--top-k", "2"),
+            ("--set", "top_k=2"),
         ),
         "question-answering": (
-            ("--question", "good", "--stride", "2", "--chunk-length", "12"),
+            ("--question", "good", "--set", "doc_stride=2", "--set", "chunk_length=12"),
             {"question": "good", "doc_stride": 2, "chunk_length": 12},
-            ("--truncation",),
+            ("--set", "truncation=true"),
         ),
-        "feature-extraction": (("--stride", "2"), {"stride": 2}, ("--combine", "max")),
+        "feature-extraction": (("--set", "stride=2"), {"stride": 2}, ("--set", "combine=max")),
     }[task]
     command = ("run", folder, "--task", task, "--file", str(file), *arguments)
     expected = pipe(context=text, **options) if "question" in options else pipe(text, **options)
@@ -249,8 +249,8 @@ def test_options_of_each_task(checkpoint, tmp_path, capsys, task):
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert lines and all(line[0] == str(file) for line in lines)
     assert main(*command, *unsupported) == 1
-    name = unsupported[0].removeprefix("--").replace("-", "_")
-    assert f"{name}: not for this task" in " ".join(capsys.readouterr().err.split())
+    name = unsupported[1].partition("=")[0]
+    assert f"{task} has no option {name}" in " ".join(capsys.readouterr().err.split())
 
 
 def test_files_are_ranked_by_their_names(checkpoint, tmp_path, capsys):
@@ -353,7 +353,7 @@ def test_each_line_has_a_result(form, bundle, capsys, monkeypatch):
     """Also a blank line, and one that fails, so that the results stay beside their lines."""
     texts = ["a good film", "", "  ", "go\ufffdd", ("good " * 40), "the plot"]
     standard_input(monkeypatch, LINES)
-    assert main("run", str(bundle), "--pair", "a film", *filter(None, [form])) == 1
+    assert main("run", str(bundle), "--set", "pair=a film", *filter(None, [form])) == 1
     out, err = capsys.readouterr()
     answers = kf.pipeline(bundle)([texts[0], texts[-1]], pair=["a film"] * 2)
     if form:
@@ -393,9 +393,9 @@ def test_texts_of_the_command_line_that_fail(writer, capsys):
 def test_a_stream_and_an_explanation_of_lines(writer, capsys, monkeypatch):
     expected = kf.pipeline(writer)(PROMPT, max_new_tokens=2)[0]["generated_text"]
     lines = f"\n{'good ' * 200}\n{PROMPT}\n".encode()
-    for option, printed_lines in (("--stream", ["", "", expected]), ("--explain", None)):
+    for option, printed_lines in ((["--stream"], ["", "", expected]), (["--set", "explain=true"], None)):
         standard_input(monkeypatch, lines)
-        assert main("run", str(writer), option, "--max-new-tokens", "2") == 1
+        assert main("run", str(writer), *option, "--max-new-tokens", "2") == 1
         out, err = capsys.readouterr()
         assert err.startswith("Error: line 2: ") and err.count("\n") == 1
         assert out.splitlines() == printed_lines if printed_lines else "Choice 1" in out
@@ -404,7 +404,7 @@ def test_a_stream_and_an_explanation_of_lines(writer, capsys, monkeypatch):
 def test_a_text_without_entities_has_an_empty_result(checkpoint, tmp_path, capsys):
     folder = str(tmp_path / "model")
     kf.zoo.load(checkpoint, "token-classification", labels=["O"]).save_pretrained(folder)
-    assert main("run", folder, "a good film", "the plot", "--aggregation-strategy", "simple") == 0
+    assert main("run", folder, "a good film", "the plot", "--set", "aggregation_strategy=simple") == 0
     assert capsys.readouterr().out == "a good film\t\nthe plot\t\n"
 
 
@@ -419,44 +419,44 @@ def test_ranked_lines_keep_their_numbers(checkpoint, capsys, monkeypatch):
 PROMPT = "The old man"
 OPTIONS = {
     "": {},
-    "--num-beams 3 --num-return-sequences 2 --length-penalty 0.5": {
+    "--num-beams 3 --set num_return_sequences=2 --set length_penalty=0.5": {
         "num_beams": 3,
         "num_return_sequences": 2,
         "length_penalty": 0.5,
     },
-    "--temperature 1.5 --top-k 9 --top-p 0.9 --min-p 0.01 --seed 7": {
+    "--temperature 1.5 --set top_k=9 --top-p 0.9 --set min_p=0.01 --seed 7": {
         "temperature": 1.5,
         "top_k": 9,
         "top_p": 0.9,
         "min_p": 0.01,
         "seed": 7,
     },
-    "--top-k 0 --seed 3": {"top_k": 0, "seed": 3},
-    "--repetition-penalty 1.4 --no-repeat-ngram-size 2": {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
-    "--negative-prompt The --guidance-scale 2": {"negative_prompt": "The", "guidance_scale": 2.0},
-    "--stop e --stop a --min-new-tokens 2 --max-time 60": {
+    "--set top_k=0 --seed 3": {"top_k": 0, "seed": 3},
+    "--set repetition_penalty=1.4 --set no_repeat_ngram_size=2": {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
+    "--set negative_prompt=The --set guidance_scale=2": {"negative_prompt": "The", "guidance_scale": 2.0},
+    '--set stop_strings=["e","a"] --set min_new_tokens=2 --set max_time=60': {
         "stop_strings": ["e", "a"],
         "min_new_tokens": 2,
         "max_time": 60.0,
     },
-    "--prompt-lookup 3": {"prompt_lookup_num_tokens": 3},
-    "--choice yes --choice no": {"choices": ["yes", "no"]},
-    "--regex [0-9]{3}": {"regex": "[0-9]{3}"},
-    "--json-schema SCHEMA": {"json_schema": {"enum": [1, "b"]}},
+    "--set prompt_lookup_num_tokens=3": {"prompt_lookup_num_tokens": 3},
+    '--set choices=["yes","no"]': {"choices": ["yes", "no"]},
+    "--set regex=[0-9]{3}": {"regex": "[0-9]{3}"},
+    "--set json_schema=SCHEMA": {"json_schema": {"enum": [1, "b"]}},
     "--set early_stopping=never --set num_beams=2 --set suppress_tokens=[5,6]": {
         "early_stopping": "never",
         "num_beams": 2,
         "suppress_tokens": [5, 6],
     },
-    "--assistant WRITER": {},
+    "--set assistant=WRITER": {},
 }
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_run_passes_on_generation_settings(options, writer, tmp_path, capsys):
     (tmp_path / "schema.json").write_text(json.dumps({"enum": [1, "b"]}))
-    paths = {"SCHEMA": str(tmp_path / "schema.json"), "WRITER": str(writer)}
-    given = [paths.get(option, option) for option in options.split()]
+    schema = str(tmp_path / "schema.json")
+    given = [option.replace("SCHEMA", schema).replace("WRITER", str(writer)) for option in options.split()]
     assert main("run", str(writer), PROMPT, "--max-new-tokens", "9", "--json", *given) == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert answer["result"] == kf.pipeline(writer)(PROMPT, max_new_tokens=9, **OPTIONS[options])
@@ -467,10 +467,10 @@ def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
     file.write_text("Rain is expected. Is it?\n\nThe ship is late.\n")
     (tmp_path / "terms.tsv").write_text("ship\tlate\n\nrain\tmuseum\n")
     bundle = str(shared_bundle("m2m_100-text2text-generation", "tflite"))
-    languages = ("--src-lang", "eng_Latn", "--tgt-lang", "ron_Latn")
-    settings = ("--num-beams", "3", "--max-new-tokens", "14", "--split", "sentences", "--return-scores")
+    languages = ("--set", "src_lang=eng_Latn", "--set", "tgt_lang=ron_Latn")
+    settings = ("--num-beams", "3", "--max-new-tokens", "14", "--set", "split=sentences", "--set", "return_scores=true")
     command = ("run", bundle, "--task", "translation", "--file", str(file), *languages, *settings)
-    assert main(*command, "--glossary", str(tmp_path / "terms.tsv"), "--json") == 0
+    assert main(*command, "--set", f"glossary={str(tmp_path / 'terms.tsv')}", "--json") == 0
     (entry,) = json.loads(capsys.readouterr().out)
     expected = kf.pipeline(bundle, "translation", src_lang="eng_Latn", tgt_lang="ron_Latn")(
         file.read_text(),
@@ -479,10 +479,10 @@ def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
     )  # fmt: skip
     assert entry["result"] == expected and "late" in expected[0]["translation_text"] and expected[0]["score"] < 0
     for arguments, message in (
-        ((*command[:-1], "--glossary", str(file)), "must be a term and its translation, separated by a tab"),
-        (("run", str(writer), "text", "--split", "chunks"), "split: not for this task"),
-        (("run", bundle, "text", "--glossary", "x.tsv"), "x.tsv is missing"),
-        (("run", bundle, "--task", "translation", "text", "--tgt-lang", "ron"), "tgt_lang must be a language"),
+        ((*command[:-2], "--set", f"glossary={str(file)}"), "must be a term and its translation, separated by a tab"),
+        (("run", str(writer), "text", "--set", "split=chunks"), "split is not a generation setting"),
+        (("run", bundle, "text", "--set", "glossary=x.tsv"), "x.tsv is missing"),
+        (("run", bundle, "--task", "translation", "text", "--set", "tgt_lang=ron"), "tgt_lang must be a language"),
         (("run", bundle, "--task", "translation", "Rain. " * 40), "split='sentences' reads it in parts"),
     ):
         assert main(*arguments) == 1
@@ -501,10 +501,10 @@ def test_run_streams(writer, capsys):
 
 
 def test_run_explains(writer, capsys):
-    assert main("run", str(writer), PROMPT, "--explain", "--max-new-tokens", "2") == 0
+    assert main("run", str(writer), PROMPT, "--set", "explain=true", "--max-new-tokens", "2") == 0
     shown = printed(capsys)
     assert "Choice 1" in shown and "%" in shown
-    assert main("run", str(writer), PROMPT, "--explain", "--json", "--max-new-tokens", "2") == 0
+    assert main("run", str(writer), PROMPT, "--set", "explain=true", "--json", "--max-new-tokens", "2") == 0
     (answer,) = json.loads(capsys.readouterr().out)
     assert [step["input"] for step in answer["result"]["steps"]][0] == PROMPT
     assert len(answer["result"]["steps"]) == 2
@@ -518,7 +518,7 @@ def test_export_includes_the_tokenizer_in_the_graph(format, tmp_path, capsys):
     model = kf.zoo.build("bert", task="text-classification", vocab_size=tokenizer.vocab_size, num_labels=2, **sizes)
     model.tokenizer = tokenizer
     source, out = str(model.save_pretrained(tmp_path / "model")), tmp_path / "out"
-    assert main("export", source, str(out), "--format", format, "--tokenizer", "in-graph") == 0
+    assert main("export", source, str(out), "--format", format, "--set", "tokenizer=in-graph") == 0
     assert "out" in "".join(capsys.readouterr().out.split())
     assert (out / {"tflite": "tokenizer.tflite", "saved-model": "saved_model.pb"}[format]).is_file()
 
@@ -550,21 +550,21 @@ def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path,
         (("export", "CHECKPOINT", "BUNDLE"), "Pass overwrite=True to replace it"),
         (("export", "CHECKPOINT", "OUT", "--texts", "/nowhere.txt"), "file of texts"),
         (
-            ("run", "CHECKPOINT", "good " * 40, "--pair", "a film"),
+            ("run", "CHECKPOINT", "good " * 40, "--set", "pair=a film"),
             "Shorten it, or pass truncation=True to truncate it.",
         ),
         (("run", "CHECKPOINT", "text", "--task", "translation"), "has no such task"),
-        (("run", "CHECKPOINT", "text", "--num-beams", "2"), "num_beams: only for models that generate"),
+        (("run", "CHECKPOINT", "text", "--num-beams", "2"), "text-classification has no option num_beams"),
         (("run", "CHECKPOINT", "text", "--stream"), "--stream is for models that generate"),
         (("run", "WRITER", "text", "--stream", "--json"), "--stream prints only text"),
         (("run", "WRITER", "text", "--set", "num_beams"), "--set must be name=value"),
         (("run", "WRITER", "text", "--set", "num_beam=2"), "Did you mean num_beams?"),
         (("run", "WRITER", "text", "--set", "num_beams=two"), "num_beams must be an integer"),
-        (("run", "WRITER", "text", "--json-schema", "/nowhere.json"), "must be a JSON file"),
-        (("run", "WRITER", "text", "--negative-prompt", "no"), "guidance_scale other than 1"),
-        (("run", "WRITER", "text", "--assistant", "CHECKPOINT"), "A model that generates was expected"),
+        (("run", "WRITER", "text", "--set", "json_schema=/nowhere.json"), "must be a JSON file"),
+        (("run", "WRITER", "text", "--set", "negative_prompt=no"), "guidance_scale other than 1"),
+        (("run", "WRITER", "text", "--set", "assistant=sentiment-bert"), "A model that generates was expected"),
         (("run", "WRITER", "good " * 200), "Shorten the prompt"),
-        (("export", "CHECKPOINT", "OUT", "--format", "onnx", "--tokenizer", "in-graph"), "in-graph"),
+        (("export", "CHECKPOINT", "OUT", "--format", "onnx", "--set", "tokenizer=in-graph"), "in-graph"),
         (("bench", "CHECKPOINT", "--texts", "LATIN"), "it is not in UTF-8"),
         (("verify", "CHECKPOINT"), "To evaluate it on texts: kerasformer eval SOURCE --data FILE"),
         (("info", "CHECKPOINT", "--clear-cache"), "--clear-cache clears the cache of all models"),
@@ -613,11 +613,11 @@ def test_debug_shows_the_traceback():
 
 
 def test_a_query_ranks_texts_by_their_embeddings(checkpoint, capsys):
-    command = ("run", str(checkpoint), "--task", "embeddings", "--query", "good film", "--truncate-dim", "8")
+    command = ("run", str(checkpoint), "--task", "embeddings", "--query", "good film", "--set", "truncate_dim=8")
     assert main(*command, "a bad plot", "good film", "not very good") == 0
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert lines[0] == ["good film", "1.000"] and len(lines) == 3
-    assert main(*command, "--top-k", "1", "--json", "a bad plot", "good film") == 0
+    assert main(*command, "--set", "top_k=1", "--json", "a bad plot", "good film") == 0
     (found,) = json.loads(capsys.readouterr().out)["result"]
     assert (found["text"], found["corpus_id"]) == ("good film", 1)
     assert main("run", str(checkpoint), "--task", "embeddings", "--json", "a film") == 0
@@ -628,14 +628,14 @@ def test_a_query_ranks_texts_by_their_embeddings(checkpoint, capsys):
 def test_classes_of_the_command_line(checkpoint, tmp_path, capsys):
     labels = ["contradiction", "neutral", "entailment"]
     folder = str(kf.zoo.load(checkpoint, labels=labels).save_pretrained(tmp_path / "nli"))
-    command = ("run", folder, "--task", "zero-shot-classification", "--hypothesis-template", "the {}")
+    command = ("run", folder, "--task", "zero-shot-classification", "--set", "hypothesis_template=the {}")
     assert main(*command, "--label", "film", "--label", "plot", "a good film") == 0
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert {line[1] for line in lines} == {"film", "plot"} and sum(float(line[2]) for line in lines) == pytest.approx(1)
     for arguments, message in (
         ((*command, "a film"), "needs --label …"),
-        (("run", folder, "--multi-label", "a film"), "multi_label: not for this task"),
-        (("run", folder, "--query", "a film", "--pair", "x", "a plot"), "pair: not for this task"),
+        (("run", folder, "--set", "multi_label=true", "a film"), "has no option multi_label"),
+        (("run", folder, "--query", "a film", "--set", "pair=x", "a plot"), "has no option pair"),
         (("run", str(checkpoint), *command[2:], "--label", "film", "a film"), "the classes LABEL_0, LABEL_1, LABEL_2"),
         (("run", str(checkpoint), "--query", "a film", "a plot"), "label=…, one of LABEL_0"),
     ):

@@ -172,7 +172,7 @@ command(
     "cut -f1 reviews.tsv | kerasformer run out | cut -f2 | sort | uniq -c",
     "tail -f queue.txt | kerasformer run out --jsonl",
     'kerasformer run story-gpt2 "Once upon a time" --stream --top-p 0.9 --seed 1',
-    'kerasformer run story-gpt2 "The weather: " --choice fair --choice foul --set do_sample=true',
+    """kerasformer run story-gpt2 "The weather: " --set 'choices=["fair", "foul"]' --set do_sample=true""",
     'kerasformer run SmolLM2-135M-Instruct.Q8_0.gguf "The capital of France is"',
     'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
 )(run)

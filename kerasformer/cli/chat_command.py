@@ -24,7 +24,8 @@ from kerasformer.cli.console import (
     print_warning,
     say,
 )
-from kerasformer.cli.run_command import setting_of
+from kerasformer.cli.declared_options import passed, setting_of, with_options
+from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError
 from kerasformer.files import decode, local_path, parse_json, read_text
 
@@ -36,23 +37,10 @@ _CHAT_SETTINGS = ("chat_template_kwargs", "documents", "drop_oldest_turns", "too
 """Options of a conversation that are not generation settings."""
 
 
+@with_options(GenerationConfig, "max_new_tokens", "temperature", "top_p", "seed")
 def chat(
     source: Source,
     system: Annotated[str | None, typer.Option(help="System prompt, which describes how to answer.")] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Maximum number of tokens of an answer; 256 unless the model specifies it.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="Sampling temperature; lower values are more deterministic.")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Sample from the most probable tokens whose probabilities add up to this.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Random seed, for reproducible samples.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any field of GenerationConfig as name=value, the value as JSON; may be repeated."),
-    ] = None,
     chat_template: Annotated[
         Path | None, typer.Option(help="File with a chat template to use instead of the model's.")
     ] = None,
@@ -65,6 +53,7 @@ def chat(
         typer.Option(help="File with a conversation and its caches: continued if it exists, and written at the end."),
     ] = None,
     threads: Threads = None,
+    **options: Any,
 ) -> None:
     """Talk to a model.
 
@@ -72,12 +61,10 @@ def chat(
     them. Without a terminal, each line of standard input is a message, and each answer is printed. A conversation with
     --session FILE is continued by the next command with the same file, which does not read it again.
     """
-    settings = {"max_new_tokens": max_new_tokens, "temperature": temperature, "top_p": top_p, "seed": seed}
-    settings = {name: value for name, value in settings.items() if value is not None}
-    settings |= dict(map(setting_of, set_ or ()))
+    settings = passed(options)
     if drop_oldest_turns:
         settings["drop_oldest_turns"] = True
-    pipe = open_pipeline("text-generation", source, threads)
+    pipe = open_pipeline(source, "text-generation", num_threads=threads)
     if chat_template is not None:
         pipe.tokenizer.chat_template = read_text(local_path(chat_template))
     if pipe.tokenizer.chat_template is None:

@@ -11,14 +11,6 @@ from typer.core import TyperCommand, TyperOption
 
 from kerasformer.errors import KerasformerError
 
-# Python arguments of options that have a shorter name.
-PYTHON_NAMES = {
-    "threads": "num_threads",
-    "choice": "choices",
-    "label": "candidate_labels",
-    "prompt_lookup": "prompt_lookup_num_tokens",
-    "stop": "stop_strings",
-}
 _LISTED = re.compile(r"<list\[(.+?)\]>")
 
 

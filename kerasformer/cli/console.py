@@ -51,16 +51,16 @@ Task = Annotated[
 Threads = Annotated[int | None, typer.Option(help="Number of CPU threads; the runtime's default otherwise.")]
 
 
-def open_pipeline(task: str | None, source: str, threads: int | None) -> Any:
+def open_pipeline(source: str, task: str | None = None, **options: Any) -> Any:
     """Opens the pipeline of a source, with settings of the process that suit a command."""
     from kerasformer import process, sources
     from kerasformer.pipelines import pipeline
 
     if sources.kind(sources.resolve(source)) == "checkpoint":
         require("keras", "tensorflow")
-        return pipeline(source, task, num_threads=threads)
+        return pipeline(source, task, **options)
     with process.compact_loading():
-        return pipeline(source, task, num_threads=threads)
+        return pipeline(source, task, **options)
 
 
 def lines_of_stdin() -> Iterator[bytes]:

@@ -20,7 +20,7 @@ def with_options(options: type, *names: str) -> Callable[[Function], Function]:
     """Gives a command that ends with `**options` a command-line option for each of these names, and `--set`.
 
     Args:
-        options: Typed dictionary that declares the options.
+        options: What declares the options, see `kerasformer.options.declared`.
         names: Options that have one of their own on the command line. `--set name=value` sets all others.
     """
 
@@ -29,7 +29,7 @@ def with_options(options: type, *names: str) -> Callable[[Function], Function]:
         own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         known = declared(options)
         others = ", ".join(name for name in known if name not in names)
-        help = f"Further option as name=value, the value as JSON; may be repeated: {others}."
+        help = f"Further argument as name=value, the value as JSON; may be repeated: {others}."
         further = [_parameter(name, *known[name]) for name in names]
         further.append(_keyword("set_", list[str] | None, None, typer.Option("--set", help=help)))
         parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*own, *further)]

@@ -13,7 +13,7 @@ import typer
 from kerasformer import __version__
 from kerasformer.arguments import check, integer, optional
 from kerasformer.cli.console import Json, Stages, Threads, one_of, open_pipeline, preset_names, print_json, say, table
-from kerasformer.cli.run_command import setting_of
+from kerasformer.cli.declared_options import setting_of
 from kerasformer.errors import InputError
 from kerasformer.tasks import of_prefix
 
@@ -92,7 +92,7 @@ def eval(
     settings = dict(map(setting_of, set_ or ()))
     examples = _read(data, references, text_column, label_column)[: check("limit", limit, optional(integer(1)))]
     with Stages(quiet=as_json) as stages:
-        first = None if task or tldr else open_pipeline(None, sources[0], threads)
+        first = None if task or tldr else open_pipeline(sources[0], num_threads=threads)
         task = task or ("summarization" if first is None else first.task)
         writes = of_prefix(task) in TEXT_TASKS
         options: dict[str, Any] = {"settings": settings, "batch_size": batch_size} if writes else {}
@@ -101,14 +101,14 @@ def eval(
         evaluation = TextEvaluation(task, examples, bleu_tokenizer) if writes else TaskEvaluation(task, examples)
         for source in sources:
             stages("load", 0, 0)
-            pipe, first = first or open_pipeline(task, source, threads), None
+            pipe, first = first or open_pipeline(source, task, num_threads=threads), None
             evaluation.add_model(source, pipe, progress=partial(stages, source), **options)
             del pipe  # before the next one is loaded
         if isinstance(evaluation, TextEvaluation):
             evaluation.add_baselines()
             for decoder in tldr:
                 stages("load", 0, 0)
-                pipe = open_pipeline("text-generation", decoder, threads)
+                pipe = open_pipeline(decoder, "text-generation", num_threads=threads)
                 evaluation.add_tldr(decoder, pipe, batch_size=batch_size, progress=partial(stages, decoder))
                 del pipe
             if outputs is not None:

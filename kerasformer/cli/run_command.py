@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from itertools import chain
 from typing import Annotated, Any
@@ -14,7 +16,6 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from kerasformer.cli.command import PYTHON_NAMES
 from kerasformer.cli.console import (
     Source,
     Task,
@@ -29,22 +30,15 @@ from kerasformer.cli.console import (
     print_row,
     table,
 )
+from kerasformer.cli.declared_options import passed, with_options
+from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, KerasformerError, SourceError
 from kerasformer.files import decode, local_path, parse_json, read_text
-from kerasformer.tasks import of_prefix
+from kerasformer.options import declared
 
 
-def _in_panel(panel: str, help: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel)
-
-
-_LENGTH, _SEARCH, _SAMPLING = "Generation: length", "Generation: search", "Generation: sampling"
-_RULES, _SPEED = "Generation: constraints", "Speed"
-_OUTPUT = "Output"
-
-
+@with_options(GenerationConfig, "max_new_tokens", "num_beams", "temperature", "top_p", "seed")
 def run(
-    context: typer.Context,
     source: Source,
     texts: Annotated[
         list[str] | None,
@@ -61,7 +55,6 @@ def run(
     question: Annotated[
         str | None, typer.Option(help="Question, for question-answering; the texts are the contexts.")
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="Second text, for classifiers of pairs of texts.")] = None,
     query: Annotated[
         str | None,
         typer.Option(help="Query, by which the texts are ranked; for sentence-similarity and classifiers of pairs."),
@@ -69,143 +62,38 @@ def run(
     label: Annotated[
         list[str] | None, typer.Option(help="Class, for zero-shot-classification; repeat the option for each.")
     ] = None,
-    hypothesis_template: Annotated[
-        str | None, typer.Option(help="Sentence about a class for zero-shot-classification, with {} for its name.")
-    ] = None,
-    multi_label: Annotated[
-        bool, typer.Option("--multi-label", help="Score each class of zero-shot-classification by itself.")
-    ] = False,
-    aggregation_strategy: Annotated[
-        str | None,
-        typer.Option(
-            help="Grouping of tokens to entities for token-classification: none, simple, first, average or max."
-        ),
-    ] = None,
-    prompt_name: Annotated[
-        str | None, typer.Option(help="Prompt of the model to put before each text, for sentence-similarity.")
-    ] = None,
-    truncate_dim: Annotated[
-        int | None, typer.Option(help="Number of first entries of each embedding to keep, for sentence-similarity.")
-    ] = None,
-    prefix: Annotated[
-        str | None, typer.Option(help='Task prefix to put before each text, such as "summarize: ".')
-    ] = None,
-    src_lang: Annotated[str | None, typer.Option(help="Language of the texts, for translation.")] = None,
-    tgt_lang: Annotated[str | None, typer.Option(help="Language of the results, for translation.")] = None,
-    glossary: Annotated[
-        str | None,
-        typer.Option(
-            help="File with a term and its translation in each line, separated by a tab, for translation with beams."
-        ),
-    ] = None,
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="Read a text in parts: sentences or chunks, for translation; chunks of sentences, for summarization."
-        ),
-    ] = None,
-    return_scores: Annotated[
-        bool, typer.Option("--return-scores", help="Score each result of translation or summarization.")
-    ] = False,
-    truncation: Annotated[
-        bool, typer.Option("--truncation", help="Read only the start of texts that are too long.")
-    ] = False,
-    chunk_length: Annotated[
-        int | None, typer.Option(help="Length of the chunks that a long text is split into, in tokens.")
-    ] = None,
-    stride: Annotated[
-        int | None, typer.Option(help="Overlap of neighbouring chunks of a long text, in tokens.")
-    ] = None,
-    combine: Annotated[
-        str | None,
-        typer.Option(help="Combination of the chunks' results: mean or max of scores; tokens or entities."),
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option(help="Number of classes to return, or of most probable tokens to sample from.")
-    ] = None,
-    max_new_tokens: Annotated[int | None, _in_panel(_LENGTH, "Maximum number of new tokens.")] = None,
-    min_new_tokens: Annotated[int | None, _in_panel(_LENGTH, "Minimum number of new tokens.")] = None,
-    stop: Annotated[list[str] | None, _in_panel(_LENGTH, "Stop when this text is generated; may be repeated.")] = None,
-    max_time: Annotated[float | None, _in_panel(_LENGTH, "Stop after this time, in seconds.")] = None,
-    num_beams: Annotated[int | None, _in_panel(_SEARCH, "Number of beams; 1 is greedy search.")] = None,
-    num_return_sequences: Annotated[int | None, _in_panel(_SEARCH, "Number of results for each text.")] = None,
-    length_penalty: Annotated[
-        float | None, _in_panel(_SEARCH, "Exponent of the length penalty of beams; above 0 favours longer texts.")
-    ] = None,
-    temperature: Annotated[
-        float | None, _in_panel(_SAMPLING, "Sampling temperature; lower values are more deterministic.")
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        _in_panel(_SAMPLING, "Sample from the most probable tokens whose probabilities add up to this value."),
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        _in_panel(_SAMPLING, "Sample from tokens with at least this fraction of the highest probability."),
-    ] = None,
-    seed: Annotated[int | None, _in_panel(_SAMPLING, "Random seed, for reproducible samples.")] = None,
-    repetition_penalty: Annotated[
-        float | None, _in_panel(_RULES, "Penalty for repeated tokens; above 1 makes them less likely.")
-    ] = None,
-    no_repeat_ngram_size: Annotated[
-        int | None, _in_panel(_RULES, "Length of token sequences that must not occur twice.")
-    ] = None,
-    choice: Annotated[
-        list[str] | None, _in_panel(_RULES, "Allowed answer; repeat the option for each alternative.")
-    ] = None,
-    regex: Annotated[str | None, _in_panel(_RULES, "Regular expression that the output must match.")] = None,
-    json_schema: Annotated[
-        str | None, _in_panel(_RULES, "JSON schema that the output must follow: a file, or JSON.")
-    ] = None,
-    negative_prompt: Annotated[
-        str | None, _in_panel(_RULES, "Prompt whose continuations are made less likely, with --guidance-scale.")
-    ] = None,
-    guidance_scale: Annotated[
-        float | None, _in_panel(_RULES, "Strength of classifier-free guidance; above 1; try 1.5.")
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        _in_panel(_RULES, "Any field of GenerationConfig as name=value, the value as JSON; may be repeated.", "--set"),
-    ] = None,
-    prompt_lookup: Annotated[
-        int | None,
-        _in_panel(_SPEED, "Maximum number of tokens to guess at once, from earlier occurrences in the text."),
-    ] = None,
-    assistant: Annotated[
-        str | None, _in_panel(_SPEED, "Smaller model with the same tokenizer, which guesses tokens ahead.")
-    ] = None,
-    threads: Annotated[int | None, _in_panel(_SPEED, "Number of CPU threads of a bundle's runtime.")] = None,
-    stream: Annotated[bool, _in_panel(_OUTPUT, "Print the text while it is generated.", "--stream")] = False,
-    explain: Annotated[bool, _in_panel(_OUTPUT, "Print the most probable tokens of each step.", "--explain")] = False,
-    as_json: Annotated[bool, _in_panel(_OUTPUT, "Print all results as JSON at the end.", "--json")] = False,
+    stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is generated.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON at the end.")] = False,
     as_jsonl: Annotated[
-        bool, _in_panel(_OUTPUT, "Print each result as a line of JSON as soon as it is available.", "--jsonl")
+        bool, typer.Option("--jsonl", help="Print each result as a line of JSON as soon as it is available.")
     ] = False,
+    **options: Any,
 ) -> None:
     """Classify, compare or rank texts, answer questions or generate text.
 
-    Bundles run without Keras. If the output is not a terminal, each line contains a text, its result and a score,
-    separated by tabs; --json and --jsonl print complete results.
+    --set passes any other argument of kerasformer.pipeline or of the pipeline's call, such as top_k, truncation,
+    src_lang, stop_strings, json_schema or explain. Bundles run without Keras. If the output is not a terminal, each
+    line contains a text, its result and a score, separated by tabs; --json and --jsonl print complete results.
     """
+    settings = _settings({**options, "question": question, "candidate_labels": label})
+    explain = bool(settings.get("explain"))
     if stream and (as_json or as_jsonl or explain):
         raise InputError(
-            "--stream prints only text. Received: --stream with --json, --jsonl or --explain. Leave one out."
+            "--stream prints only text. Received: --stream with --json, --jsonl or explain. Leave one out."
         )
     inputs = _inputs(texts, file)
-    settings = _settings(context.params)
-    pipe = open_pipeline(task, source, threads)
-    _check(pipe, settings, question, query)
-    if stream and not hasattr(pipe, "stream"):
+    from kerasformer.pipelines import GenerationPipeline, PipelineOptions
+
+    opening = {name: settings.pop(name) for name in declared(PipelineOptions) if name in settings}
+    pipe = open_pipeline(source, task, **opening)
+    _check(pipe, settings, query)
+    if stream and not isinstance(pipe, GenerationPipeline):
         raise InputError(f"--stream is for models that generate. Received: a model for {pipe.task}.")
     if adapter is not None:
         pipe.load_adapter(adapter)
-    if question is not None and "stride" in settings:
-        settings["doc_stride"] = settings.pop("stride")
 
     def answer(text: str) -> Any:
-        if question is not None:
-            return pipe(question=question, context=text, **settings)
-        return pipe(text, **settings)
+        return pipe(text, **settings) if question is None else pipe(context=text, **settings)
 
     def check_settings() -> None:
         # An iterator is read lazily, but the settings are checked at once.
@@ -351,41 +239,22 @@ def _decoded(content: bytes, name: str, is_line: bool = False) -> _Input:
         return _Input(content.decode(errors="replace"), name, is_line=is_line, error=error)
 
 
-_NO_SETTINGS = frozenset("source texts file task adapter question query threads stream as_json as_jsonl set_".split())
-
-
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of the pipeline call for the options that were set."""
-    settings: dict[str, Any] = {
-        PYTHON_NAMES.get(name, name): list(value) if isinstance(value, tuple) else value
-        for name, value in options.items()
-        if name not in _NO_SETTINGS and not any(value is unset for unset in (None, False, ()))
-    }
-    if "json_schema" in settings:
+    """Returns the arguments of the pipeline and of its call that were passed."""
+    settings = passed(options)
+    if isinstance(settings.get("json_schema"), str):
         settings["json_schema"] = _schema(settings["json_schema"])
-    if "glossary" in settings:
+    if isinstance(settings.get("glossary"), str):
         settings["glossary"] = _glossary(settings["glossary"])
-    return settings | dict(map(setting_of, options["set_"] or ()))
+    return settings
 
 
-def setting_of(pair: str) -> tuple[str, Any]:
-    """Parses `name=value`; a value that is not JSON is a string."""
-    name, equals, value = pair.partition("=")
-    if not (name and equals):
-        raise InputError(f"--set must be name=value. Received: {pair!r}. Try --set early_stopping=true.")
+def _schema(file: str) -> Any:
+    """Reads the JSON schema of a file."""
     try:
-        return name, parse_json(value, name)
-    except SourceError:
-        return name, value
-
-
-def _schema(value: str) -> Any:
-    """Parses a JSON schema, given as JSON or as the path of a file."""
-    try:
-        is_json = value.lstrip().startswith("{") or value == "true"
-        return parse_json(value if is_json else read_text(local_path(value)), "the schema")
+        return parse_json(read_text(local_path(file)), "the schema")
     except SourceError as error:
-        raise InputError(f"--json-schema must be a JSON file, or JSON. Received: {value!r} ({error})") from error
+        raise InputError(f"json_schema must be a JSON file, or JSON. Received: {file!r} ({error})") from error
 
 
 def _glossary(file: str) -> dict[str, str]:
@@ -400,54 +269,33 @@ def _glossary(file: str) -> dict[str, str]:
     return {source: target for source, target in lines}
 
 
-_SHORTENED = frozenset({"truncation"})
-_IN_CHUNKS = frozenset({"chunk_length", "stride", "truncation"})
-_COMBINED = _IN_CHUNKS | {"combine"}
-_EMBEDDINGS = _IN_CHUNKS | {"truncate_dim"}
-
-_OPTIONS: dict[str, frozenset[str]] = {
-    "feature-extraction": _IN_CHUNKS,
-    "fill-mask": _SHORTENED | {"top_k"},
-    "question-answering": frozenset({"chunk_length", "stride", "top_k"}),
-    "sentence-similarity": _EMBEDDINGS | {"prompt_name"},
-    "text-classification": _COMBINED | {"pair", "top_k"},
-    "token-classification": _COMBINED | {"aggregation_strategy"},
-    "zero-shot-classification": _COMBINED | {"candidate_labels", "hypothesis_template", "multi_label"},
-}
-"""Options of each task that does not generate; those of generation are checked with its settings."""
-_TO_TEXT = frozenset("prefix src_lang tgt_lang split chunk_length return_scores truncation top_k".split())
-_FROM_TEXT = {
-    "summarization": _TO_TEXT,
-    "text2text-generation": _TO_TEXT,
-    "translation": _TO_TEXT | {"glossary"},
-}
-"""Options of the tasks from text to text."""
-_FOR_RANKING = {"sentence-similarity": _EMBEDDINGS | {"top_k"}, "text-classification": _COMBINED | {"top_k"}}
-_FOR_GENERATION = frozenset({"top_k", "truncation"})
-"""Options that generation shares with other tasks."""
-
-
-def _check(pipe: Any, settings: Mapping[str, Any], question: str | None, query: str | None) -> None:
-    """Raises `InputError` for options that the task of the model does not support, or for a missing question."""
-    if question is not None and pipe.task != "question-answering":
-        raise InputError(f"--question is for question-answering. Received: a model for {pipe.task}.")
-    if question is None and pipe.task == "question-answering":
-        raise InputError("question-answering needs --question …; the texts are the contexts.")
+def _check(pipe: Any, settings: Mapping[str, Any], query: str | None) -> None:
+    """Raises `InputError` for a missing option of the task, or for one that it does not have."""
+    for_answers = pipe.task == "question-answering"
+    if ("question" in settings) != for_answers:
+        raise InputError(
+            "question-answering needs --question …; the texts are the contexts."
+            if for_answers
+            else f"--question is for question-answering. Received: a model for {pipe.task}."
+        )
     if query is not None and not hasattr(pipe, "rank"):
         raise InputError(f"--query is for models that rank texts. Received: a model for {pipe.task}.")
     if pipe.task == "zero-shot-classification" and "candidate_labels" not in settings:
         raise InputError("zero-shot-classification needs --label …, the name of a class.")
-    for_others = frozenset().union(*_OPTIONS.values(), *_FROM_TEXT.values()) - _FOR_GENERATION
-    if hasattr(pipe, "stream"):
-        unsupported = set(settings) & (for_others - _FROM_TEXT.get(of_prefix(pipe.task), frozenset()))
-    else:
-        unsupported = set(settings) - (_OPTIONS if query is None else _FOR_RANKING)[pipe.task]
-    if unsupported:
-        names = ", ".join(sorted(unsupported))
-        purpose = (
-            "not for this task" if unsupported <= for_others | _FOR_GENERATION else "only for models that generate"
-        )
-        raise InputError(f"{names}: {purpose}. Received: a model for {pipe.task}.")
+    from kerasformer.pipelines import GenerationPipeline
+
+    if isinstance(pipe, GenerationPipeline):
+        return  # the settings of generation are checked with it
+    calls = [pipe.__call__ if query is None else pipe.rank, getattr(pipe, "encode", None)]
+    parameters = [inspect.signature(call).parameters.values() for call in calls if call is not None]
+    known = {each.name: each for each in chain(*parameters) if each.kind is inspect.Parameter.KEYWORD_ONLY}
+    for name in settings:
+        if name not in {*known, "candidate_labels"}:
+            near = get_close_matches(name, known, n=1)
+            raise InputError(
+                f"{pipe.task} has no option {name}. Expected one of {', '.join(known)}. Received: {name}"
+                + (f". Did you mean {near[0]}?" if near else "")
+            )
 
 
 def _stream(pipe: Any, settings: Mapping[str, Any], text: str) -> str:

@@ -13,6 +13,7 @@ from kerasformer.options import Option, checked, documented
 from kerasformer.pipelines.base import Pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.fill_mask import FillMaskPipeline
+from kerasformer.pipelines.generation_base import GenerationPipeline
 from kerasformer.pipelines.opening import open_source
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
@@ -29,7 +30,7 @@ from kerasformer.tokenization import Tokenizer
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
 
-__all__ = ["PIPELINES", "Pipeline", "PipelineOptions", "pipeline"]
+__all__ = ["PIPELINES", "GenerationPipeline", "Pipeline", "PipelineOptions", "pipeline"]
 
 PIPELINES: dict[str, type[Pipeline]] = {
     "feature-extraction": FeatureExtractionPipeline,
