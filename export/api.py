@@ -51,7 +51,7 @@ from kerasformer.fidelity.recording import CHATS, DEFAULT_TEXTS
 from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM
-from kerasformer.models.weight_table import release_weights
+from kerasformer.models.variables import release_weights
 from kerasformer.options import checked, documented
 from kerasformer.process import hidden_native_logs
 from kerasformer.progress import StageProgress

@@ -15,8 +15,9 @@ from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
 from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, bart_rows
+from kerasformer.models.layouts import Stacked
 from kerasformer.models.task_models import Seq2SeqClassification, Seq2SeqFeatures, Seq2SeqQuestionAnswering, heads
-from kerasformer.models.weight_table import Names, Row, Stacked
+from kerasformer.models.weight_table import Names, Row
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.weight_table import STORED
+from kerasformer.models.variables import read_again_with, replace_value, source_of
 
 _LARGEST_FACTOR = 64
 """Size of the factors of the rotation; the product with each is a small part of the whole."""
@@ -153,28 +153,22 @@ def rotated(model: CausalLM, keep: bool = True) -> Iterator[None]:
     backbone, norm = model.backbone, model.backbone.decoder.final_norm
     rotation = Rotation(backbone.config.hidden_dim)
     scale = np.diag(value_of(norm.scale).astype(np.float32))
-    originals = []
+    restored = []
     model.__dict__.pop("_compiled_functions", None)  # they have the original values and norm
     try:
         for variable, transform in _transforms(model, rotation).values():
-            stored = getattr(variable, STORED, None)
+            source = source_of(variable)
             value = transform(value_of(variable).astype(np.float32))
-            originals.append((variable, variable._value if keep or stored is None else None, stored))
-            variable._value = None
-            variable._initialize(ops.convert_to_tensor(value, dtype=variable.dtype))
-            if stored is not None:
-                setattr(variable, STORED, partial(_read, stored, transform))
+            restored.append(replace_value(variable, ops.convert_to_tensor(value, dtype=variable.dtype), keep))
+            if source is not None:
+                read_again_with(variable, partial(_read, source, transform))
         if model.shared_table is not None:
             _set_final_norm(backbone.decoder, _RotatedNorm(norm, rotation.of_columns(rotation.of_rows(scale))))
         yield
     finally:
         _set_final_norm(backbone.decoder, norm)
-        for variable, original, stored in originals:
-            variable._value = original
-            if stored is not None:
-                setattr(variable, STORED, stored)
-            if original is None:
-                variable._initializer = stored
+        for restore in restored:
+            restore()
         model.__dict__.pop("_compiled_functions", None)
 
 

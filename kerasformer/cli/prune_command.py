@@ -44,7 +44,7 @@ def prune(
     """
     require("keras", "tensorflow")
     from kerasformer import zoo
-    from kerasformer.models.weight_table import release_weights
+    from kerasformer.models.variables import release_weights
 
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise InputError(f"An empty folder was expected, or none, in which to write the model. Received: {destination}")

@@ -23,7 +23,9 @@ from kerasformer.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_
 from kerasformer.errors import CheckpointError, InputError
 from kerasformer.files import local_path
 from kerasformer.layers.core import Embedding, LowRank
-from kerasformer.models.weight_table import HEAD, STORED, Convolution, Interleaved, Row, SideBySide, variables_by_path
+from kerasformer.models.layouts import Convolution, Interleaved, SideBySide
+from kerasformer.models.variables import read_again_with, variables_by_path
+from kerasformer.models.weight_table import HEAD, Row
 from kerasformer.publishing import move_files, staging
 
 if TYPE_CHECKING:
@@ -388,7 +390,7 @@ class Adaptable(keras.Model):
                 layer.disable_lora(merge)
         if merge:
             for layer_variable in self.variables:  # `release_weights` would read the weights without the products
-                vars(layer_variable).pop(STORED, None)
+                read_again_with(layer_variable, None)
         for variable in self.variables:
             variable.trainable = id(variable) in attached.trainable
         self._attached = None

@@ -10,7 +10,7 @@ from kerasformer.arguments import TEXT, check, integer, one_of, optional, sequen
 from kerasformer.errors import InputError
 from kerasformer.models.config import Config, ProblemType, numbered_labels
 from kerasformer.models.config_types import MOST_LABELS
-from kerasformer.models.weight_table import NewHead
+from kerasformer.models.weights import NewHead
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from kerasformer.models.config import Config
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
-from kerasformer.models.weight_table import build_within_memory, load_weights
+from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, of_model
 from kerasformer.tensor_files import JoinedTensors, TensorFile, open_tensors
 from kerasformer.tokenization.fitting import vocabulary_warning

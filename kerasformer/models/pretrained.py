@@ -29,7 +29,8 @@ from kerasformer.layers.tensor import Tensor
 from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
-from kerasformer.models.weight_table import HEAD, Names, Row, hf_tensors, nested
+from kerasformer.models.weight_table import HEAD, Names, Row, nested
+from kerasformer.models.weights import hf_tensors
 from kerasformer.options import documented
 from kerasformer.publishing import MANIFEST, move_files, staging
 from kerasformer.tasks import FEATURE_EXTRACTION

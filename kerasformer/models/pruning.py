@@ -19,7 +19,7 @@ from kerasformer.decoding.generation_config import ID_SETTINGS
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.weight_table import deferred_variables, variables_by_path
+from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
 from kerasformer.tokenization.pruning import PruningReport, prune_tokenizer
 
 
@@ -163,8 +163,7 @@ def _cut(model: PretrainedModel, config: Any, rows: Sequence[int]) -> Pretrained
         for path, variable in variables_by_path(cut).items():
             original = originals[path]
             axes = _axes(path, original.shape, variable.shape, (model.config.vocab_size, len(rows)))
-            variable._dtype = original.dtype
-            variable._initializer = partial(_part, original, axes, rows)
+            initialize_with(variable, partial(_part, original, axes, rows), original.dtype)
     return cut
 
 

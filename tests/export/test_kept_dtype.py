@@ -14,7 +14,8 @@ from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.job import resolve_options
 from kerasformer.export.quantization import recipes
-from kerasformer.models import weight_table
+from kerasformer.models import weights
+from kerasformer.models.variables import release_weights
 from tests.export import onnx_bundles, tflite_bundles
 from tests.grids import grid
 
@@ -47,13 +48,13 @@ def content(folder: Path, format: str, quantize: str, model: Any) -> dict[str, b
     ),
 )
 def test_the_files_are_those_of_float32(format, quantize, checkpoint, tmp_path, monkeypatch):
-    monkeypatch.setattr(weight_table, "_LARGE_MATRIX", 0)
+    monkeypatch.setattr(weights, "_LARGE_MATRIX", 0)
     kept, wide = zoo.load(checkpoint, keep_dtype=True), zoo.load(checkpoint)
     assert kept.backbone.tokens.embeddings.dtype == "bfloat16"
     files = content(tmp_path / "kept", format, quantize, kept)
     assert files and files == content(tmp_path / "wide", format, quantize, wide)
     if quantize == "int4":
-        weight_table.release_weights(kept)
+        release_weights(kept)
         assert files == content(tmp_path / "released", format, quantize, kept)
 
 
@@ -82,7 +83,7 @@ def test_weights_are_released_before_files_are_written_unless_the_caller_passed_
 
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_checkpoint_keeps_its_bits_where_they_are_converted_as_they_are_written(format, checkpoint, monkeypatch):
-    monkeypatch.setattr(weight_table, "_LARGE_MATRIX", 0)
+    monkeypatch.setattr(weights, "_LARGE_MATRIX", 0)
     kind = find_format(format)
     job = resolve_options(checkpoint, {}, format, kind.profiles, kind.static, keeps_dtype=kind.streams_weights)
     assert job.model.backbone.tokens.embeddings.dtype == ("float32" if format == "saved-model" else "bfloat16")

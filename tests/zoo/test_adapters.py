@@ -111,7 +111,7 @@ def test_adapters_of_peft_load_merge_and_travel_back(adapted, tmp_path):
 
 
 def table(model):
-    from kerasformer.models.weight_table import variables_by_path
+    from kerasformer.models.variables import variables_by_path
 
     variables = variables_by_path(model)
     return [(row, [variables[path] for path in row.variables]) for row in model.rows(saved=True) if row.variables]

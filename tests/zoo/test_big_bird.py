@@ -10,7 +10,7 @@ import torch
 from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import Dropout, SparseBlocks
-from kerasformer.models.weight_table import variables_by_path
+from kerasformer.models.variables import variables_by_path
 from kerasformer.pipelines import pipeline
 from tests import tiny_text
 from tests.zoo.cases import CASES

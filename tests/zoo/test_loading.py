@@ -31,8 +31,9 @@ from kerasformer.errors import (
     TokenizerError,
     UnsupportedConfigError,
 )
-from kerasformer.models import weight_table
+from kerasformer.models import weights
 from kerasformer.models.config import ConfigWarning
+from kerasformer.models.variables import release_weights
 from kerasformer.tokenization import Tokenizer
 from tests import hub_server
 from tests.grids import grid
@@ -155,7 +156,7 @@ def test_half_precision_files(gpt2, tmp_path, dtype, kind):
 )
 def test_matrices_that_keep_16_bits(loaded, tmp_path, monkeypatch, dtype, kind):
     """They have the answers of a model whose variables are all float32, also with a cache and in exported files."""
-    monkeypatch.setattr(weight_table, "_LARGE_MATRIX", 1000)
+    monkeypatch.setattr(weights, "_LARGE_MATRIX", 1000)
     it = loaded((next(case for case in CASES if case.name == "gemma3"), "text-generation"))
     halves = type(it.reference).from_pretrained(it.folder, dtype=dtype)
     halves.save_pretrained(tmp_path / "model", max_shard_size="20KB" if kind == "shards" else "1GB")
@@ -182,7 +183,7 @@ def test_released_weights_are_read_where_they_are_used(gpt2, tmp_path):
     """Also those that one tensor combines: the queries, keys and values of GPT-2."""
     gpt2.reference.save_pretrained(tmp_path)
     model = zoo.load(tmp_path)
-    weight_table.release_weights(model)
+    release_weights(model)
     assert all(variable._value is None for variable in model.trainable_variables)
     assert_same(gpt2, model)
     content = (tmp_path / SINGLE).read_bytes()
@@ -198,11 +199,11 @@ def test_weights_that_no_file_can_give_again_are_not_released(gpt2, bert, tmp_pa
     torch.save({n: t for n, t in gpt2.reference.state_dict().items() if n != "lm_head.weight"}, tmp_path / TORCH)
     shutil.copy(gpt2.folder / "config.json", tmp_path)
     model = zoo.load(tmp_path)
-    weight_table.release_weights(model)
+    release_weights(model)
     assert all(variable._value is not None for variable in model.variables)
     fresh = zoo.load(bert.folder, labels=["a", "b", "c", "d"], new_head=True)
     head = np.asarray(fresh.head.variables[0])
-    weight_table.release_weights(fresh)
+    release_weights(fresh)
     np.testing.assert_array_equal(np.asarray(fresh.head.variables[0]), head)
 
 
@@ -583,7 +584,7 @@ MEMORY = """
 import re, sys
 from pathlib import Path
 from kerasformer import process, zoo
-from kerasformer.models.weight_table import release_weights
+from kerasformer.models.variables import release_weights
 
 process.free_tensors()
 

@@ -14,7 +14,7 @@ import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import GenerationError, InputError, UnsupportedConfigError
-from kerasformer.models.weight_table import release_weights, variables_by_path
+from kerasformer.models.variables import release_weights, variables_by_path
 from tests import tiny_text
 from tests.export.text_models import OTHERS, ROWS
 from tests.grids import grid

@@ -16,7 +16,8 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError
-from kerasformer.models.weight_table import Offset, variables_by_path
+from kerasformer.models.layouts import Offset
+from kerasformer.models.variables import variables_by_path
 from kerasformer.tasks import PRETRAINING
 from tests.zoo.cases import DISTINCT, FIRST
 from tests.zoo.harness import (

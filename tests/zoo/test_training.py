@@ -12,7 +12,8 @@ import torch
 import transformers
 
 from kerasformer import zoo
-from kerasformer.models.weight_table import Offset, SideBySide, variables_by_path
+from kerasformer.models.layouts import Offset, SideBySide
+from kerasformer.models.variables import variables_by_path
 from tests.zoo.cases import FIRST
 from tests.zoo.harness import assert_close, further_inputs, make_inputs, rows, run_reference
 

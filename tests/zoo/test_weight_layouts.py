@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.models.weight_table import Interleaved, Offset, Row, SideBySide, Stacked
+from kerasformer.models.layouts import Interleaved, Offset, SideBySide, Stacked
+from kerasformer.models.weight_table import Row
 
 E = 5
 HEADS, SIZE = 3, 2

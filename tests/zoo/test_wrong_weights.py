@@ -77,7 +77,7 @@ def test_an_error_while_reading_leaves_no_variables_behind(bert, monkeypatch):
     def stop(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kerasformer.models.weight_table._read", stop)
+    monkeypatch.setattr("kerasformer.models.weights._read", stop)
     with pytest.raises(KeyboardInterrupt):
         zoo.load(bert.folder)
     monkeypatch.undo()

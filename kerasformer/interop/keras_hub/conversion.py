@@ -20,7 +20,8 @@ from kerasformer.models import loading
 from kerasformer.models.config import Config, numbered_labels
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
-from kerasformer.models.weight_table import load_weights, variables_by_path
+from kerasformer.models.variables import initialize_with, variables_by_path
+from kerasformer.models.weights import load_weights
 
 logger = logging.getLogger("kerasformer")
 
@@ -223,7 +224,7 @@ def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
         backbone = getattr(hub.models, table.backbone)(**table.arguments(config), dtype=model.dtype_policy.name)
         deferred = HubWeights(backbone, ())
         for name in [name for name in values if name.startswith("backbone.")]:
-            deferred.variable(name)._initializer = partial(_value, values.pop(name))
+            initialize_with(deferred.variable(name), partial(_value, values.pop(name)))
     result = backbone
     if hub_task is not None:
         labels = {} if hub_task.dropout is None else _label_arguments(config, hub_task)

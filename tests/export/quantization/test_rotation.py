@@ -13,7 +13,7 @@ from kerasformer.export.api import _rotates as rotates_in
 from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.recipes import recipe
 from kerasformer.export.quantization.rotation import Rotation, rotated, rotates
-from kerasformer.models.weight_table import release_weights
+from kerasformer.models.variables import release_weights
 from kerasformer.zoo import load
 from tests.export.text_models import ROWS
 

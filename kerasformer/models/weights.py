@@ -1,0 +1,291 @@
+"""Weights of a model: from the tensors of a checkpoint, and to them."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from enum import Enum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from kerasformer.errors import CheckpointError, MissingHeadError, UnsupportedConfigError
+from kerasformer.models.variables import deferred_variables, initialize_with, read_again_with, variables_by_path
+from kerasformer.models.weight_table import HEAD, Names, Row
+from kerasformer.tensor_files import FLOATS, TensorFile
+
+if TYPE_CHECKING:
+    from kerasformer.models.pretrained import PretrainedModel
+
+_LARGE_MATRIX = 2**16
+"""Number of values from which matrices may keep 16 bits; smaller tables, such as those of position biases, do not."""
+_FOR_HEADS = "backbone/pooler/"
+"""Path of the pooler, which is initialized together with a new head if a checkpoint lacks it."""
+
+
+class NewHead(Enum):
+    """Condition under which the head of a model is initialized randomly instead of from the checkpoint."""
+
+    NEVER = "never"
+    WHERE_NONE_FITS = "where the checkpoint has none of these shapes"
+    ALWAYS = "always"
+
+
+def load_weights(
+    model: PretrainedModel,
+    file: TensorFile,
+    names: Names,
+    heads: Collection[str] = (),
+    new: NewHead = NewHead.NEVER,
+    rows: Sequence[Row] | None = None,
+    keep_dtype: bool = False,
+) -> list[str]:
+    """Builds a model with the weights of a checkpoint as the initial values of its variables.
+
+    No variable is allocated or initialized randomly before, so that the peak of memory is the model and one tensor.
+
+    Args:
+        model: A `PretrainedModel` that is not built yet.
+        file: The checkpoint, which is read one tensor at a time.
+        names: Naming of the tensors in the checkpoint.
+        heads: Names of the tensors of all heads of the architecture; those of other tasks are ignored.
+        new: Condition under which the head is initialized randomly, and with it a pooler that the checkpoint lacks.
+        rows: Weight table for files in another format than that of Hugging Face; that of the model by default.
+        keep_dtype: Whether large float32 matrices keep 16 bits, if the file has no more. Layers convert a matrix where
+            they use it.
+
+    Returns:
+        The paths of the variables that were initialized randomly.
+
+    Raises:
+        CheckpointError: tensors are missing, unknown, of the wrong shape or type, or contain NaN or infinity; one error
+            lists all of them.
+    """
+    flaws: list[str] = []
+    with file.progress() as advance, deferred_variables():
+        model.build()
+        variables = variables_by_path(model)
+        actual = names.located(file.names(), heads)
+        rows = model.rows() if rows is None else rows
+        absent = [row for row in rows if row.optional and row.tensor not in actual]
+        rows = [row for row in rows if row not in absent and not row.copy]
+        mismatches = {row: problem for row in rows if (problem := _mismatch(row, variables, actual, file))}
+        fresh = _fresh(variables, mismatches, new)
+        loaded = [row for row in rows if not set(row.variables) & set(fresh)]
+        unchanged = {path for row in absent for path in row.variables} - set(fresh)
+        covered = [*(path for row in loaded for path in row.variables), *fresh, *unchanged]
+        problems = [*_table_problems(variables, covered)]
+        problems += [mismatches[row] for row in loaded if row in mismatches]
+        problems += [problem for row in loaded if (problem := _wrong_type(row, actual, file))]
+        used = {*heads, *(row.tensor for row in rows)}
+        unknown = sorted(name for name in actual if name not in used and not names.is_ignored(name))
+        problems += [f"unknown to this architecture: {actual[name]}" for name in unknown]
+        if problems:
+            raise _mismatch_error(model, file, problems, [row for row in rows if row in mismatches], actual)
+        for row in loaded:
+            name = actual[row.tensor]
+            if not row.variables:
+                flaws += _wrong_constant(row, file, name, advance)
+                continue
+            targets = [variables[path] for path in row.variables]
+            dtype = file.dtype(name) if keep_dtype else None
+            _initialize(targets, row, partial(_read, file, name, advance, flaws), dtype)
+            if file.on_disk:
+                _read_again(targets, row, partial(_floats, file, name))
+    if flaws:
+        raise CheckpointError(_listed(f"{file} contains tensors that cannot be used", flaws))
+    return fresh
+
+
+def build_within_memory(model: PretrainedModel) -> None:
+    """Creates the variables of a model, if they fit into the memory of this machine.
+
+    Raises:
+        UnsupportedConfigError: the model is larger than the memory.
+    """
+    with deferred_variables():
+        model.build()
+        sizes = [math.prod(variable.shape) * _bytes(variable.dtype) for variable in variables_by_path(model).values()]
+        limit = _memory()
+        if sum(sizes) > limit:
+            raise UnsupportedConfigError(
+                f"{type(model).__name__} with this configuration is larger than the memory of this machine. "
+                f"Expected at most {limit / 2**30:.1f} GiB of weights. Received: {sum(sizes) / 2**30:.1f} GiB"
+            )
+
+
+def _bytes(dtype: str) -> int:
+    digits = re.search(r"\d+", dtype)
+    return max(1, int(digits[0]) // 8) if digits else 1
+
+
+def _memory() -> float:
+    """Returns the memory of this machine in bytes; infinity if the system does not report it."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):  # Windows
+        return math.inf
+
+
+def _fresh(variables: Mapping[str, Any], mismatches: Mapping[Row, str], new: NewHead) -> list[str]:
+    """Returns the paths of the variables to initialize randomly."""
+    mismatched = {path for row in mismatches for path in row.variables}
+    head = {path for path, variable in variables.items() if path.startswith(HEAD) and variable.trainable}
+    if new is NewHead.NEVER or (new is NewHead.WHERE_NONE_FITS and not head & mismatched):
+        return []
+    return [path for path in variables if path in head or (path in mismatched and path.startswith(_FOR_HEADS))]
+
+
+def _read(file: TensorFile, name: str, advance: Callable[[int], None], flaws: list[str], dtype: str) -> np.ndarray:
+    """Reads a tensor for a variable of this type; adds problems to `flaws`, so that one error lists them all."""
+    try:
+        tensor = _floats(file, name)
+        flaws += _flaws(name, tensor, dtype)
+    except Exception as error:
+        flaws.append(f"{name} cannot be read: {error}")
+        tensor = np.zeros(file.shape(name), "float32")
+    advance(tensor.nbytes)
+    return tensor
+
+
+def _floats(file: TensorFile, name: str) -> np.ndarray:
+    """Reads a tensor of at most 32 bits."""
+    tensor = file.read(name)
+    if tensor.dtype != np.float64:
+        return tensor
+    with np.errstate(over="ignore"):
+        return tensor.astype("float32")
+
+
+def _wrong_constant(row: Row, file: TensorFile, name: str, advance: Callable[[int], None]) -> list[str]:
+    """Returns the problem of a tensor that the layers compute, if it has other values."""
+    flaws: list[str] = []
+    tensor = _read(file, name, advance, flaws, "float32")
+    try:
+        row.to_keras(tensor, [])
+    except ValueError as error:
+        flaws = flaws or [f"{name}: {error}"]
+    return flaws
+
+
+def _flaws(name: str, tensor: np.ndarray, dtype: str) -> Iterator[str]:
+    """Yields problems with the values of a tensor.
+
+    NaN and infinity are detected by a sum, which needs no memory: it is finite only if all values are.
+    """
+    with np.errstate(all="ignore"):
+        if not np.isfinite(tensor.sum(dtype="float32")):
+            count = tensor.size - np.count_nonzero(np.isfinite(tensor))
+            if count:
+                yield f"{name} contains NaN or infinity, in {count} of {tensor.size} values"
+                return
+    if dtype == "float16" and tensor.size and max(-tensor.min(), tensor.max()) > np.finfo(dtype).max:
+        yield f"{name} contains values beyond the range of float16, the data type of the model"
+
+
+def _initialize(variables: Sequence[Any], row: Row, read: Callable[[str], np.ndarray], dtype: str | None) -> None:
+    """Makes a row the initial value of deferred variables; its tensor is read for the first of them.
+
+    Args:
+        variables: The variables.
+        row: The row.
+        read: Reads the tensor for a variable of a data type.
+        dtype: Data type of the tensor, which large float32 matrices keep if it has 16 bits; `None` if they do not.
+    """
+    shapes = [variable.shape for variable in variables]
+    parts: list[Any] = []
+
+    def value(index: int, shape: Any, dtype: str) -> Any:
+        if not parts:
+            parts.extend(row.to_keras(read(dtype), shapes))
+        part, parts[index] = parts[index], None
+        return _in_dtype(part, dtype)
+
+    for index, variable in enumerate(variables):
+        is_large = len(variable.shape) == 2 and math.prod(variable.shape) >= _LARGE_MATRIX
+        keeps = dtype in ("bfloat16", "float16") and variable.dtype == "float32" and is_large
+        initialize_with(variable, partial(value, index), dtype if keeps else None)
+
+
+def _read_again(variables: Sequence[Any], row: Row, read: Callable[[], np.ndarray]) -> None:
+    """Makes released variables read the tensor of a row, each time that they are used."""
+    shapes = [variable.shape for variable in variables]
+
+    def value(index: int, shape: Any, dtype: str) -> Any:
+        return _in_dtype(row.to_keras(read(), shapes)[index], dtype)
+
+    for index, variable in enumerate(variables):
+        read_again_with(variable, partial(value, index))
+
+
+def _in_dtype(value: np.ndarray, dtype: str) -> Any:
+    return value if value.dtype.name == dtype else keras.ops.cast(value, dtype)
+
+
+def _mismatch_error(
+    model: PretrainedModel, file: TensorFile, problems: Sequence[str], rows: Sequence[Row], actual: Collection[str]
+) -> CheckpointError:
+    """Returns the error for a checkpoint that does not match a model.
+
+    Args:
+        model: The model.
+        file: The checkpoint.
+        problems: Everything that does not match.
+        rows: Rows of tensors that are missing or have another shape.
+        actual: Names of the tensors in the checkpoint.
+    """
+    listed = _listed(f"{file} does not match {type(model).__name__}", problems)
+    of_head = [row for row in rows if any(path.startswith(HEAD) for path in row.variables)]
+    if not of_head:
+        return CheckpointError(listed)
+    advice = "To create a new, untrained head, pass new_head=True to kerasformer.zoo.load."
+    if len(of_head) == len(problems) and not any(row.tensor in actual for row in model.head_rows()):
+        return MissingHeadError(f"There is no head for {model.task} in this checkpoint. {listed}\n{advice}")
+    return CheckpointError(f"{listed}\n{advice}")
+
+
+def _listed(summary: str, problems: Sequence[str]) -> str:
+    return f"{summary} ({len(problems)} problems):\n  " + "\n  ".join(problems)
+
+
+def _table_problems(variables: Mapping[str, Any], covered: Sequence[str]) -> Iterator[str]:
+    for path in sorted(set(variables) - set(covered)):
+        yield f"the weight table has no row for the variable {path}"
+    for path in sorted(set(covered) - set(variables)):
+        yield f"the weight table names a variable that the model does not have: {path}"
+    for path, times in Counter(covered).items():
+        if times > 1:
+            yield f"the weight table assigns {path} {times} times"
+
+
+def _mismatch(row: Row, variables: Mapping[str, Any], actual: Mapping[str, str], file: TensorFile) -> str | None:
+    """Returns a message if a tensor is missing or has another shape."""
+    if row.tensor not in actual:
+        return f"missing: {row.tensor}"
+    if all(path in variables for path in row.variables):
+        expected = row.shape([variables[path].shape for path in row.variables])
+        received = file.shape(actual[row.tensor])
+        if expected != received:
+            return f"shape of {row.tensor}: expected {expected}, received {received}"
+    return None
+
+
+def _wrong_type(row: Row, actual: Mapping[str, str], file: TensorFile) -> str | None:
+    """Returns a message if a tensor does not contain floating-point numbers."""
+    problem = file.problem(actual[row.tensor]) if row.tensor in actual else None
+    return problem and f"type of {row.tensor}: expected {FLOATS}, received a tensor {problem}"
+
+
+def hf_tensors(model: keras.Model, rows: Sequence[Row]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the names and values of the tensors of a checkpoint, from the weights of the model."""
+    variables = variables_by_path(model)
+    missing = set(variables) - {path for row in rows for path in row.variables}
+    if missing:
+        raise CheckpointError(f"The weight table has no row for: {', '.join(sorted(missing))}")
+    for row in rows:
+        yield row.tensor, row.to_hf([np.asarray(variables[path]) for path in row.variables])
