@@ -123,6 +123,8 @@ def test_forbidden_and_first_tokens(format, tmp_path):
     (row,) = model.generate(model.tokenizer(SENTENCES[:1]).input_ids, max_new_tokens=40, jit_compile=False, num_beams=1)
     assert result.tokens[1:] == [token for token in row if token not in model.generation_config.eos_token_id]
     assert result.tokens[1] == 120 and not {*result.tokens} & {*forbidden}
+    with pytest.raises(AssertionError, match="A text can have 1 to 64 tokens. Received: "):
+        run_python(folder, heading, [[" ".join(SENTENCES * 9)]])
     # The same for a language that an argument selects.
     manifest = json.loads((folder / MANIFEST).read_text())
     manifest["info"]["languages"] = {"ids": {"deu": 120, "ron": 121}, "setting": "forced_bos_token_id"}

@@ -34,13 +34,14 @@ def of_role(role):
 
 
 def arrays(inputs, values):
-    """Returns an array for each input of a kind in `values`; further inputs of a text have their default."""
-    fed = {name: about for name, about in inputs.items() if about.get("kind") in (*values, "other")}
-    default = np.ones_like(values["ids"])
-    return {
-        name: np.asarray(values.get(about["kind"], default * about.get("default", 0)), about["dtype"])
-        for name, about in fed.items()
-    }
+    """Returns an array for each input whose kind is in `values`; any other input of a text has its default."""
+    feeds = {}
+    for name, tensor in inputs.items():
+        if tensor.get("kind") in values:
+            feeds[name] = np.asarray(values[tensor["kind"]], tensor["dtype"])
+        elif tensor.get("kind") == "other":
+            feeds[name] = np.full_like(values["ids"], tensor.get("default", 0), tensor["dtype"])
+    return feeds
 
 
 def is_cache(tensor):
@@ -82,9 +83,8 @@ class LiteRt:
         """Empties the caches, and encodes a text for an encoder-decoder."""
         inputs, self.fixed = signatures["decode"]["inputs"], {}
         if text is not None:
-            mask = padded(text.attention_mask, manifest["encoder_capacity"])
-            self.fixed = {**self.run(text, "encode"), **arrays(inputs, {"ids": mask, "memory_mask": mask})}
-            self.fixed.pop(name_of(inputs, "ids"))
+            mask = np.array(padded(text.attention_mask, manifest["encoder_capacity"]), np.int32)
+            self.fixed = {**self.run(text, "encode"), name_of(inputs, "memory_mask"): mask}
         self.caches = {
             name: np.zeros(tensor["shape"], np.float32)
             for name, tensor in inputs.items()
