@@ -294,14 +294,16 @@ def test_a_drafter_receives_the_prompt_and_not_the_negative_prompt(monkeypatch) 
 @pytest.mark.parametrize("noise", [0.3, 3.0], ids=["good", "bad"])
 def test_the_distribution_of_sequences(noise) -> None:
     """Chi-square test of all sequences of three tokens against their exact probabilities."""
-    engine, runs, start = toy(vocab_size=3), 2000, [0, 1, 2, 1]
+    engine, batches, size, start = toy(vocab_size=3), 20, 100, [0, 1, 2, 1]
     engine.table /= 2
-    assistant = toy(vocab_size=3, noise=noise)
-    config = GenerationConfig(max_new_tokens=3, do_sample=True, temperature=1.3, num_return_sequences=runs, seed=11)
-    output = generate(MultiToken(engine, (1, 2, 4)), np.array([start]), None, config, Controls(assistant=assistant))
-    assert output.speculation is not None and output.speculation.guessed > runs
+    assistant, runs = toy(vocab_size=3, noise=noise), batches * size
+    config = GenerationConfig(max_new_tokens=3, do_sample=True, temperature=1.3, num_return_sequences=size)
     observed = np.zeros((3, 3, 3))
-    np.add.at(observed, tuple(np.stack(output.sequences, axis=1)), 1)
+    for seed in range(batches):
+        settings, controls = config.replace(seed=seed), Controls(assistant=assistant)
+        output = generate(MultiToken(engine, (1, 2, 4)), np.array([start]), None, settings, controls)
+        assert output.speculation is not None and output.speculation.guessed > size
+        np.add.at(observed, tuple(np.stack(output.sequences, axis=1)), 1)
     expected = np.empty((3, 3, 3))
     for tokens in np.ndindex(3, 3, 3):
         rows = [engine.of(np.array([*start, *tokens[:position]])) for position in range(3)]
