@@ -88,7 +88,7 @@ def test_transformers_reads_what_we_write(loaded, row, tmp_path):
     assert theirs.config.architectures == it.reference.config.architectures
 
 
-@pytest.mark.parametrize("row", distinct(FEW))
+@pytest.mark.parametrize("row", main_tasks(distinct(FEW)))
 def test_we_read_what_we_write(loaded, row, tmp_path):
     it = loaded(row)
     it.model.save_pretrained(tmp_path)
@@ -98,7 +98,7 @@ def test_we_read_what_we_write(loaded, row, tmp_path):
     assert_same_weights(again, it.model)
 
 
-@pytest.mark.parametrize("row", distinct(rows(FIRST, on_jax=False)))
+@pytest.mark.parametrize("row", main_tasks(distinct(rows(FIRST, on_jax=False))))
 def test_the_tensors_are_those_that_came(loaded, row, tmp_path):
     it = loaded(row)
     it.model.save_pretrained(tmp_path)
@@ -166,7 +166,7 @@ def test_summary_counts_every_weight_and_shows_shapes(loaded, row):
         assert all(str(shape) in text[text.index("│ head") :].split("└")[0] for shape in shapes)
 
 
-@pytest.mark.parametrize("row", distinct(FEW))
+@pytest.mark.parametrize("row", main_tasks(distinct(FEW)))
 def test_backbones_come_back_from_their_config(loaded, row):
     backbone = loaded(row).model.backbone
     copy = type(backbone).from_config(backbone.get_config())
