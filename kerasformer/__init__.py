@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kerasformer import errors, export, layers, zoo
+    from kerasformer.evaluation import evaluate
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
     from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
@@ -29,6 +30,7 @@ __all__ = [
     "EmbeddingIndex",
     "__version__",
     "errors",
+    "evaluate",
     "export",
     "layers",
     "load",
@@ -42,6 +44,7 @@ __all__ = [
 _MODULES = {"errors", "export", "layers", "zoo"}
 _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
+    "evaluate": ("evaluation", "evaluate"),
     "load": ("zoo", "load"),
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),

@@ -138,7 +138,7 @@ def _read(
 
 def _refuse(task: str, sources: Sequence[str], **options: Any) -> None:
     """Refuses what only summarization and translation have: baselines without a model, and these options."""
-    unused = [f"--{name.replace('_', '-')}" for name, value in options.items() if value]
+    unused = [f"--{name.strip('_').replace('_', '-')}" for name, value in options.items() if value]
     if unused:
         raise InputError(f"{', '.join(unused)}: only for summarization and translation. Received: the task {task}")
     if not sources:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,22 +10,35 @@ import numpy as np
 
 from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
-from kerasformer.evaluation.examples import Example
+from kerasformer.evaluation.examples import Example, examples, read_examples
 from kerasformer.evaluation.text_evaluation import PACKAGES, Evaluation, System, generated, references, score
 from kerasformer.fidelity.perplexity import losses
-from kerasformer.pipelines import Pipeline
+from kerasformer.pipelines import Pipeline, pipeline
 from kerasformer.progress import CountProgress
 from kerasformer.tasks import of_prefix
 
 _BATCH = 8
 
 
-def evaluate(pipe: Pipeline, examples: Sequence[Example], progress: CountProgress | None = None) -> dict[str, float]:
-    """Runs a pipeline on labelled texts and computes the metrics of its task.
+def evaluate(
+    source: Any,
+    data: str | os.PathLike[str] | Sequence[Any],
+    labels: Sequence[Any] | None = None,
+    *,
+    task: str | None = None,
+    progress: CountProgress | None = None,
+) -> dict[str, float]:
+    """Runs a model on labelled texts and computes the metrics of its task.
+
+        evaluate("out", "dev.tsv")
+        evaluate(model, ["A warm film.", "A bad one."], ["positive", "negative"])
 
     Args:
-        pipe: Pipeline on any engine.
-        examples: Labelled texts; those that exceed the model's maximum length are truncated.
+        source: Pipeline on any engine, or a source of `kerasformer.pipeline`.
+        data: File of labelled texts, see `read_examples`; or texts, or `Example`s. Texts that exceed the maximum length
+            of the model are truncated.
+        labels: Label of each text, unless `data` contains them.
+        task: Task of the pipeline, for a source; the source's own by default.
         progress: Called with the number of completed texts.
 
     Returns:
@@ -38,8 +52,10 @@ def evaluate(pipe: Pipeline, examples: Sequence[Example], progress: CountProgres
         InputError: the task has no metric, or labels are missing or unknown to the model.
         MissingExtraError: `rouge-score` or `sacrebleu` is needed and not installed.
     """
-    check(pipe.task, examples)
-    answers = _MEASURES[of_prefix(pipe.task)](pipe, examples, progress or _silent)
+    pipe = source if isinstance(source, Pipeline) else pipeline(source, task)
+    read = read_examples(data) if isinstance(data, str | os.PathLike) else examples(data, labels)
+    check(pipe.task, read)
+    answers = _MEASURES[of_prefix(pipe.task)](pipe, read, progress or _silent)
     return {name: float(value) for name, value in answers.items()}
 
 
@@ -54,7 +70,7 @@ class TaskEvaluation(Evaluation):
     def add_model(self, name: str, pipe: Pipeline, *, progress: CountProgress | None = None) -> System:
         """Runs a model on the texts; see `evaluate`."""
         self.check_task(pipe)
-        self.systems.append(System(name, False, evaluate(pipe, self.examples, progress), engine=pipe.engine))
+        self.systems.append(System(name, False, evaluate(pipe, self.examples, progress=progress), engine=pipe.engine))
         return self.systems[-1]
 
 

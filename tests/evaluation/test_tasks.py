@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import kerasformer as kf
 from kerasformer.bundle import ModelInfo
 from kerasformer.errors import BundleError, InputError, MissingExtraError
 from kerasformer.evaluation import QUALITY, compare_quality, evaluate, examples, pipeline_of, record_quality
@@ -52,7 +53,7 @@ def classifier(best: list[int], problem: str | None = None) -> Any:
 def test_classes_by_name_and_by_id(labels):
     progress: list[tuple[int, int]] = []
     figures = evaluate(
-        classifier([0, 1, 0, 2]), examples(TEXTS, labels), lambda done, total: progress.append((done, total))
+        classifier([0, 1, 0, 2]), examples(TEXTS, labels), progress=lambda done, total: progress.append((done, total))
     )
     assert figures["accuracy"] == 0.75
     assert figures["f1"] == pytest.approx((2 / 3 + 2 / 3 + 1) / 3)
@@ -213,3 +214,12 @@ def test_recorded_quality():
     assert not any(array.dtype.hasobject for array in references.values())
     with pytest.raises(BundleError, match="cannot be read.*Export the model again"):
         compare_quality(classifier([0, 1, 0, 2]), {**references, QUALITY: np.array("{")})
+
+
+def test_a_source_and_texts_or_a_file(tmp_path):
+    file = tmp_path / "texts.tsv"
+    file.write_text("text\tlabel\nA warm and funny film.\tpositive\nLoud and largely unfunny.\tpositive\n")
+    texts, labels = ["A warm and funny film.", "Loud and largely unfunny."], ["positive", "positive"]
+    expected = kf.evaluate("sentiment-bert", file)
+    assert expected["accuracy"] == 0.5
+    assert kf.evaluate(kf.load("sentiment-bert"), texts, labels, task="sentiment-analysis") == expected
