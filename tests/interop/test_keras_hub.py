@@ -20,8 +20,8 @@ import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
 from kerasformer.interop.keras_hub import tokenizer_conversion as _keras_hub_text
-from kerasformer.interop.keras_hub.names import HubWeights, activation_function
-from kerasformer.interop.keras_hub.tables import all_tables
+from kerasformer.interop.keras_hub.tables import TABLES, activation_function
+from kerasformer.interop.keras_hub.weights import hub_variable
 from tests import tiny_text
 from tests.tokenization.samples import CORPUS, TEXTS
 from tests.zoo.harness import TOLERANCE, ragged
@@ -163,9 +163,8 @@ def test_outputs_equal_those_of_keras_hub(index):
 def test_every_weight_of_keras_hub_is_in_the_table(index):
     """Only variables of parts that the task does not use are missing."""
     theirs, ours = pair(index)
-    table = all_tables()[ours.config.model_type]
-    weights = HubWeights(theirs, ())
-    used = {id(weights.variable(row.tensor)) for row in table.weight_table(ours)}
+    rows = TABLES[ours.config.model_type].weight_table(ours)
+    used = {id(hub_variable(theirs, row.tensor)) for row in rows}
     left = {variable.path for variable in theirs.weights if id(variable) not in used}
     assert left <= ({"pooled_dense/kernel", "pooled_dense/bias"} if ours.task == "fill-mask" else set())
 
@@ -471,6 +470,20 @@ def test_adapters_are_merged():
     ours = zoo.load(theirs)
     inputs, hub_inputs, mask = arrays(ours)
     assert difference(ours(inputs), answer(theirs, hub_inputs, mask), mask) <= TOLERANCE
+
+
+def test_adapters_are_merged_into_the_model_of_keras_hub():
+    ours = zoo.load(Row("GPT2CausalLM", "", ENCODER).model())
+    before = zoo.to_keras_hub(ours)
+    ours.enable_lora(2)
+    random = np.random.default_rng(1)
+    for variable in ours.trainable_variables:
+        variable.assign(random.standard_normal(variable.shape))
+    inputs, hub_inputs, mask = arrays(ours)
+    expected = ours(inputs)
+    assert difference(answer(zoo.to_keras_hub(ours), hub_inputs, mask), expected, mask) <= TOLERANCE
+    assert difference(answer(before, hub_inputs, mask), expected, mask) > 0.1
+    assert difference(ours(inputs), expected, mask) == 0
 
 
 def test_settings_that_keras_hub_lacks_raise():
