@@ -486,6 +486,32 @@ def test_adapters_are_merged_into_the_model_of_keras_hub():
     assert difference(ours(inputs), expected, mask) == 0
 
 
+@pytest.mark.parametrize(
+    ("model_type", "name"),
+    [
+        ("llama", "Llama3CausalLM"),
+        *(
+            pytest.param(*names, marks=pytest.mark.grid)
+            for names in [
+                ("qwen2", "QwenCausalLM"),
+                ("qwen3", "Qwen3CausalLM"),
+                ("smollm3", "SmolLM3CausalLM"),
+                ("gemma3_text", "Gemma3CausalLM"),
+            ]
+        ),
+    ],
+)
+def test_keras_hub_reads_saved_decoders_itself(model_type, name, tmp_path):
+    sizes = {"hidden_dim": 36, "num_heads": 6, "num_key_value_heads": 2, "intermediate_dim": 44, "head_dim": 6}
+    ours = zoo.build(model_type, "text-generation", vocab_size=97, num_layers=2, **sizes)
+    random = np.random.default_rng(5)
+    for variable in ours.weights:
+        variable.assign(0.3 * random.standard_normal(variable.shape))
+    theirs = getattr(models, name).from_preset(str(ours.save_pretrained(tmp_path)), preprocessor=None)
+    inputs, hub_inputs, mask = arrays(ours)
+    assert difference(answer(theirs, hub_inputs, mask), ours(inputs), mask) <= TOLERANCE
+
+
 def test_settings_that_keras_hub_lacks_raise():
     model = zoo.build("bert", "text-classification", vocab_size=97, hidden_dim=36, num_heads=3, num_layers=1)
     with pytest.raises(UnsupportedConfigError, match="hidden_act: only 'gelu_new', received 'gelu'"):
