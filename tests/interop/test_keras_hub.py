@@ -18,10 +18,11 @@ import sentencepiece
 
 import kerasformer as kf
 from kerasformer import zoo
-from kerasformer.errors import CheckpointError, UnsupportedConfigError
+from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError
 from kerasformer.interop.keras_hub import tokenizer_conversion as _keras_hub_text
 from kerasformer.interop.keras_hub.tables import TABLES, activation_function
 from kerasformer.interop.keras_hub.weights import hub_variable
+from kerasformer.tokenization import spiece
 from tests import tiny_text
 from tests.tokenization.samples import CORPUS, TEXTS
 from tests.zoo.harness import TOLERANCE, ragged
@@ -268,6 +269,14 @@ def test_round_trip_of_tokenizers(name):
         assert [int(i) for i in again(text)] == [int(i) for i in theirs(text)], text
 
 
+def test_normalizers_and_byte_fallback_that_sentencepiece_lacks_raise():
+    with pytest.raises(TokenizerError, match="no normalizer except Precompiled.*Received: NFKC"):
+        _keras_hub_text.to_keras_hub(tiny_text.pieces(), models.T5Tokenizer)
+    content = {"normalizer": None, "model": {"vocab": [["<unk>", 0.0]], "unk_id": 0, "byte_fallback": True}}
+    with pytest.raises(ValueError, match="no byte fallback.*Received: .*byte fallback"):
+        spiece.from_tokenizer(content)
+
+
 def test_the_tokenizer_of_a_bundle_gives_the_same_ids(tmp_path):
     theirs = hub_wordpiece(lowercase=True)
     ours = _keras_hub_text.from_keras_hub(theirs, None, True, 41)
@@ -507,6 +516,8 @@ def test_keras_hub_reads_saved_decoders_itself(model_type, name, tmp_path):
     random = np.random.default_rng(5)
     for variable in ours.weights:
         variable.assign(0.3 * random.standard_normal(variable.shape))
+    with pytest.raises(UnsupportedConfigError, match="save it with save_pretrained"):
+        zoo.to_keras_hub(ours)
     theirs = getattr(models, name).from_preset(str(ours.save_pretrained(tmp_path)), preprocessor=None)
     inputs, hub_inputs, mask = arrays(ours)
     assert difference(answer(theirs, hub_inputs, mask), ours(inputs), mask) <= TOLERANCE

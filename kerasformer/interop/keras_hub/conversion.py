@@ -213,7 +213,8 @@ def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
     if table is None:
         raise UnsupportedConfigError(
             f"Models of this architecture cannot be converted to KerasHub. Expected one of {', '.join(TABLES)}. "
-            f"Received: {config.model_type}"
+            f"Received: {config.model_type}. KerasHub may read it itself: save it with save_pretrained, and pass the "
+            "folder to from_preset of KerasHub's class"
         )
     hub_task = table.find(model.task)
     _check_differences(model, table, hub_task, strict)

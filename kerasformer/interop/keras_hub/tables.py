@@ -68,7 +68,7 @@ class HubArchitecture:
 
     def arguments(self, config: Any) -> dict[str, Any]:
         """Returns the arguments of KerasHub's backbone for a configuration."""
-        return {theirs: getattr(config, ours) for ours, theirs in reversed(self.settings.items())}
+        return {theirs: getattr(config, ours) for ours, theirs in reversed(list(self.settings.items()))}
 
     def differences(self, config: Any) -> list[str]:
         """Returns descriptions of the configuration values that KerasHub does not support."""
