@@ -128,12 +128,11 @@ def test_model_files_import_only_what_they_are_derived_from(path):
 
 
 @pytest.mark.parametrize("room", ["export", "kerasformer"])
-def test_only_interop_imports_architectures(room):
+def test_only_the_zoo_imports_architectures(room):
     models = {other.stem for other in ZOO.glob("[a-z]*.py")}
     for path in (ROOT / room).rglob("*.py"):
-        if "interop" not in path.parts:
-            imported = {name.split(".")[2] for name in imports(path) if name.startswith("kerasformer.zoo.")}
-            assert not imported & models, path
+        imported = {name.split(".")[2] for name in imports(path) if name.startswith("kerasformer.zoo.")}
+        assert not imported & models, path
 
 
 def test_the_zoo_contains_only_architectures():

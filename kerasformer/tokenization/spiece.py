@@ -7,10 +7,12 @@ https://protobuf.dev/programming-guides/encoding/.
 
 from __future__ import annotations
 
+import base64
 import math
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 NORMAL = 1
 UNKNOWN = 2
@@ -88,6 +90,35 @@ def parse(data: bytes) -> SentencePieceModel:
     if not 0 <= model.unk_id < len(model.pieces):
         raise ValueError(f"the unknown piece has the id {model.unk_id}, but there are {len(model.pieces)} pieces")
     return model
+
+
+def from_tokenizer(content: Mapping[str, Any]) -> SentencePieceModel:
+    """Returns the model that a Unigram tokenizer was made from.
+
+    Args:
+        content: Content of `tokenizer.json`.
+
+    Raises:
+        ValueError: SentencePiece has no counterpart for the normalizer, byte fallback or the ids of the tokens.
+    """
+    normalizer, model = content["normalizer"], content["model"]
+    steps = normalizer.get("normalizers", [normalizer]) if normalizer else []
+    names = [step["type"] for step in steps]
+    if names not in ([], ["Precompiled"]) or model.get("byte_fallback"):
+        raise ValueError(
+            "no normalizer except Precompiled, and no byte fallback were expected. "
+            f"Received: {', '.join(names)}{' and byte fallback' if model.get('byte_fallback') else ''}"
+        )
+    ids = {text: index for index, (text, _) in enumerate(model["vocab"])}
+    ids |= {token["content"]: token["id"] for token in content["added_tokens"]}
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise ValueError("a vocabulary with the ids 0, 1, 2 … was expected. Received: one with gaps")
+    kinds = {token["content"]: CONTROL for token in content["added_tokens"] if token["special"]}
+    kinds[model["vocab"][model["unk_id"]][0]] = UNKNOWN
+    scores = dict(model["vocab"])
+    pieces = [Piece(text, scores.get(text, 0.0), kinds.get(text, NORMAL)) for text in sorted(ids, key=ids.__getitem__)]
+    charsmap = base64.b64decode(steps[0]["precompiled_charsmap"]) if steps else b""
+    return SentencePieceModel(pieces, unk_id=model["unk_id"], charsmap=charsmap)
 
 
 def serialize(model: SentencePieceModel) -> bytes:

@@ -18,10 +18,11 @@ import sentencepiece
 
 import kerasformer as kf
 from kerasformer import zoo
-from kerasformer.errors import CheckpointError, UnsupportedConfigError
+from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError
 from kerasformer.interop.keras_hub import tokenizer_conversion as _keras_hub_text
-from kerasformer.interop.keras_hub.names import HubWeights, activation_function
-from kerasformer.interop.keras_hub.tables import all_tables
+from kerasformer.interop.keras_hub.tables import TABLES, activation_function
+from kerasformer.interop.keras_hub.weights import hub_variable
+from kerasformer.tokenization import spiece
 from tests import tiny_text
 from tests.tokenization.samples import CORPUS, TEXTS
 from tests.zoo.harness import TOLERANCE, ragged
@@ -163,9 +164,8 @@ def test_outputs_equal_those_of_keras_hub(index):
 def test_every_weight_of_keras_hub_is_in_the_table(index):
     """Only variables of parts that the task does not use are missing."""
     theirs, ours = pair(index)
-    table = all_tables()[ours.config.model_type]
-    weights = HubWeights(theirs, ())
-    used = {id(weights.variable(row.tensor)) for row in table.weight_table(ours)}
+    rows = TABLES[ours.config.model_type].weight_table(ours)
+    used = {id(hub_variable(theirs, row.tensor)) for row in rows}
     left = {variable.path for variable in theirs.weights if id(variable) not in used}
     assert left <= ({"pooled_dense/kernel", "pooled_dense/bias"} if ours.task == "fill-mask" else set())
 
@@ -267,6 +267,14 @@ def test_round_trip_of_tokenizers(name):
     again = _keras_hub_text.to_keras_hub(ours, type(theirs))
     for text in [*CORPUS, *MORE]:
         assert [int(i) for i in again(text)] == [int(i) for i in theirs(text)], text
+
+
+def test_normalizers_and_byte_fallback_that_sentencepiece_lacks_raise():
+    with pytest.raises(TokenizerError, match="no normalizer except Precompiled.*Received: NFKC"):
+        _keras_hub_text.to_keras_hub(tiny_text.pieces(), models.T5Tokenizer)
+    content = {"normalizer": None, "model": {"vocab": [["<unk>", 0.0]], "unk_id": 0, "byte_fallback": True}}
+    with pytest.raises(ValueError, match="no byte fallback.*Received: .*byte fallback"):
+        spiece.from_tokenizer(content)
 
 
 def test_the_tokenizer_of_a_bundle_gives_the_same_ids(tmp_path):
@@ -471,6 +479,48 @@ def test_adapters_are_merged():
     ours = zoo.load(theirs)
     inputs, hub_inputs, mask = arrays(ours)
     assert difference(ours(inputs), answer(theirs, hub_inputs, mask), mask) <= TOLERANCE
+
+
+def test_adapters_are_merged_into_the_model_of_keras_hub():
+    ours = zoo.load(Row("GPT2CausalLM", "", ENCODER).model())
+    before = zoo.to_keras_hub(ours)
+    ours.enable_lora(2)
+    random = np.random.default_rng(1)
+    for variable in ours.trainable_variables:
+        variable.assign(random.standard_normal(variable.shape))
+    inputs, hub_inputs, mask = arrays(ours)
+    expected = ours(inputs)
+    assert difference(answer(zoo.to_keras_hub(ours), hub_inputs, mask), expected, mask) <= TOLERANCE
+    assert difference(answer(before, hub_inputs, mask), expected, mask) > 0.1
+    assert difference(ours(inputs), expected, mask) == 0
+
+
+@pytest.mark.parametrize(
+    ("model_type", "name"),
+    [
+        ("llama", "Llama3CausalLM"),
+        *(
+            pytest.param(*names, marks=pytest.mark.grid)
+            for names in [
+                ("qwen2", "QwenCausalLM"),
+                ("qwen3", "Qwen3CausalLM"),
+                ("smollm3", "SmolLM3CausalLM"),
+                ("gemma3_text", "Gemma3CausalLM"),
+            ]
+        ),
+    ],
+)
+def test_keras_hub_reads_saved_decoders_itself(model_type, name, tmp_path):
+    sizes = {"hidden_dim": 36, "num_heads": 6, "num_key_value_heads": 2, "intermediate_dim": 44, "head_dim": 6}
+    ours = zoo.build(model_type, "text-generation", vocab_size=97, num_layers=2, **sizes)
+    random = np.random.default_rng(5)
+    for variable in ours.weights:
+        variable.assign(0.3 * random.standard_normal(variable.shape))
+    with pytest.raises(UnsupportedConfigError, match="save it with save_pretrained"):
+        zoo.to_keras_hub(ours)
+    theirs = getattr(models, name).from_preset(str(ours.save_pretrained(tmp_path)), preprocessor=None)
+    inputs, hub_inputs, mask = arrays(ours)
+    assert difference(answer(theirs, hub_inputs, mask), ours(inputs), mask) <= TOLERANCE
 
 
 def test_settings_that_keras_hub_lacks_raise():

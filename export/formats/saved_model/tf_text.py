@@ -10,7 +10,6 @@ Unsupported tokenizers are refused: byte-level BPE, other normalizers, and added
 
 from __future__ import annotations
 
-import base64
 import json
 import tempfile
 import unicodedata
@@ -221,27 +220,12 @@ def _isolated() -> tuple[frozenset[str], frozenset[str]]:
 
 def _sentencepiece(tokenizer: Tokenizer, content: dict[str, Any]) -> Callable[[Any], Any]:
     text = require("tensorflow_text", "tftext")
-    normalizer, model = content["normalizer"], content["model"]
-    steps = normalizer.get("normalizers", [normalizer]) if normalizer else []
-    names = [step["type"] for step in steps]
-    if names not in ([], ["Precompiled"]) or model.get("byte_fallback"):
-        raise ExportError(
-            "A SentencePiece tokenizer in the graph must have no normalizer except Precompiled, and no byte fallback. "
-            f"Received: {', '.join(names)}{' and byte fallback' if model.get('byte_fallback') else ''}"
-        )
-    special = {token["content"] for token in content["added_tokens"]}
-    pieces = [
-        spiece.Piece(piece, score, spiece.UNKNOWN if index == model["unk_id"] else _kind(piece in special))
-        for index, (piece, score) in enumerate(model["vocab"])
-    ]
-    charsmap = base64.b64decode(steps[0]["precompiled_charsmap"]) if steps else b""
-    file = spiece.serialize(spiece.SentencePieceModel(pieces, unk_id=model["unk_id"], charsmap=charsmap))
+    try:
+        file = spiece.serialize(spiece.from_tokenizer(content))
+    except ValueError as error:
+        raise ExportError(f"This SentencePiece tokenizer cannot be in the graph: {error}") from error
     tokens = text.FastSentencepieceTokenizer(file)
     return lambda texts: tokens.tokenize(texts)
-
-
-def _kind(special: bool) -> int:
-    return spiece.CONTROL if special else spiece.NORMAL
 
 
 # Graphs.

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
@@ -14,13 +13,15 @@ from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError, require
 from kerasformer.interop.keras_hub import tokenizer_conversion as text
-from kerasformer.interop.keras_hub.names import PACKAGES, HubNames, HubTask, HubWeights, KerasHub
-from kerasformer.interop.keras_hub.tables import all_tables, find_table
+from kerasformer.interop.keras_hub.names import is_hub_class
+from kerasformer.interop.keras_hub.tables import TABLES, HubArchitecture, HubTask
+from kerasformer.interop.keras_hub.weights import HubNames, HubWeights, hub_variable
+from kerasformer.layers.core import merged_lora
 from kerasformer.models import loading
-from kerasformer.models.config import Config, numbered_labels
+from kerasformer.models.config import numbered_labels
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
-from kerasformer.models.variables import initialize_with, variables_by_path
+from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
 from kerasformer.models.weights import load_weights
 
 logger = logging.getLogger("kerasformer")
@@ -34,15 +35,6 @@ _PROBLEM_TYPES = {
 
 _CLASS_NAMES = "class_names"
 """Attribute with the names of the classes of a converted classifier, which KerasHub itself does not have."""
-
-
-class Architecture(NamedTuple):
-    """Architecture of a model of KerasHub."""
-
-    model_type: str
-    module: ModuleType
-    table: KerasHub
-    task: HubTask | None
 
 
 def from_keras_hub(
@@ -67,21 +59,24 @@ def from_keras_hub(
         CheckpointError: the source has no head for the task.
         TokenizerError: the tokenizer cannot be converted.
     """
-    architecture = _architecture(source, task)
+    model_type, table, hub_task = _architecture(source, task)
     if task is None:
-        task = architecture.task.task if architecture.task is not None else architecture.table.default_task
-    kind = loading.model_class(architecture.module.MODELS, architecture.model_type, task)
+        task = table.default_task if hub_task is None else hub_task.task
+    model_class = loading.model_class(loading.architecture(model_type).MODELS, model_type, task)
     preprocessor = getattr(source, "preprocessor", None)
     tokenizer = getattr(preprocessor, "tokenizer", None) if tokenizer is None else tokenizer
-    config = _config(source, architecture, kind, tokenizer)
-    config = request.applied(config, kind.task, kind.has_labels)
-    hub_task = architecture.table.find(kind.task)
-    parts = {**(hub_task.parts if hub_task is not None else {}), **kind.options(task, config)}
-    model: PretrainedModel = create(kind, config, dtype, build=False, name=source.name, **parts)
-    rows = architecture.table.weight_table(model)
-    weights = HubWeights(source, rows)
-    weights.check_float()
-    loading.start_head(model, load_weights(model, weights, HubNames(), (), request.new, rows), request)
+    values = _config_values(source, table, model_class.backbone_type.config_type, tokenizer)
+    if hub_task is not None and hub_task.dropout is not None and hub_task.task == model_class.task:
+        values |= _label_values(source, hub_task.dropout, values["hidden_dim"])
+    config: Any = model_class.backbone_type.config_type.create(**values)
+    config = request.applied(config, model_class.task, model_class.has_labels)
+    _check_float(source)
+    head = table.find(model_class.task)
+    parts = {**({} if head is None else head.parts), **model_class.options(task, config)}
+    model: PretrainedModel = create(model_class, config, dtype, build=False, name=source.name, **parts)
+    rows = table.weight_table(model)
+    fresh = load_weights(model, HubWeights(source, rows), HubNames(), (), request.new, rows)
+    loading.start_head(model, fresh, request)
     model.generation_config = GenerationConfig.from_dict({}, config.generation_settings())
     if tokenizer is not None:
         segments = "token_type_ids" in model.input_names
@@ -89,53 +84,56 @@ def from_keras_hub(
     return model
 
 
-def _architecture(source: Any, task: str | None) -> Architecture:
-    """Returns the architecture of a task or backbone.
+def _architecture(source: Any, task: str | None) -> tuple[str, HubArchitecture, HubTask | None]:
+    """Returns the `model_type`, the table and the task of a model; no task for a backbone.
 
     Raises:
         UnsupportedConfigError: the architecture or task is not supported.
     """
     backbone = getattr(source, "backbone", source)
-    tables = all_tables()
-    for model_type, table in tables.items():
-        if type(backbone).__name__ != table.backbone or not _is_hub_class(backbone):
+    name, backbone_name = type(source).__name__, type(backbone).__name__
+    for model_type, table in TABLES.items():
+        if backbone_name != table.backbone or not is_hub_class(type(backbone)):
             continue
-        hub_task = table.named(type(source).__name__) if _is_hub_class(source) else None
-        if source is not backbone and hub_task is None and task is None:
-            names = ", ".join(each.name for each in table.tasks)
+        tasks = {hub_task.name: hub_task for hub_task in table.tasks if is_hub_class(type(source))}
+        if source is not backbone and name not in tasks and task is None:
             raise UnsupportedConfigError(
-                f"This task of KerasHub is not supported. Expected one of {names}, or {table.backbone}. "
-                f"Received: {type(source).__name__}. Pass its backbone, or specify a task"
+                "This task of KerasHub is not supported. Expected one of "
+                f"{', '.join(hub_task.name for hub_task in table.tasks)}, or {table.backbone}. "
+                f"Received: {name}. Pass its backbone, or specify a task"
             )
-        return Architecture(model_type, loading.architecture(model_type), table, hub_task)
+        return model_type, table, tasks.get(name)
     raise UnsupportedConfigError(
         "This architecture of KerasHub is not supported. Expected a model with one of the backbones "
-        f"{', '.join(table.backbone for table in tables.values())}. Received: {type(backbone).__name__}"
+        f"{', '.join(table.backbone for table in TABLES.values())}. Received: {backbone_name}"
     )
 
 
-def _is_hub_class(value: Any) -> bool:
-    """Returns whether a class is defined in KerasHub; a class derived from it may compute something else."""
-    return type(value).__module__.split(".")[0] in PACKAGES
+def _check_float(source: Any) -> None:
+    """Checks that a model is not quantized.
+
+    Raises:
+        UnsupportedConfigError: a weight has a type other than a float type.
+    """
+    for variable in source.weights:
+        if not keras.backend.is_float_dtype(variable.dtype):
+            raise UnsupportedConfigError(
+                f"Weights of a float type were expected. Received: {variable.path} of {type(source).__name__}, of type "
+                f"{variable.dtype}. Load the model before it is quantized, and quantize the export"
+            )
 
 
-def _config(source: Any, architecture: Architecture, kind: type[PretrainedModel], tokenizer: Any) -> Config:
-    backbone = getattr(source, "backbone", source)
-    values = architecture.table.config_values(backbone)
+def _config_values(source: Any, table: HubArchitecture, config_type: Any, tokenizer: Any) -> dict[str, Any]:
+    """Returns the configuration values of a backbone and a tokenizer."""
+    values = table.config_values(getattr(source, "backbone", source))
     if values["hidden_dim"] % values["num_heads"] and "head_dim" not in values:
         raise UnsupportedConfigError(
             "num_heads must divide hidden_dim. "
             f"Received: num_heads={values['num_heads']}, hidden_dim={values['hidden_dim']}"
         )
-    config_type: Any = kind.backbone_type.config_type
-    tokens, hub_task = architecture.table.tokens, architecture.task
     if tokenizer is not None:
-        values |= {name: getattr(tokenizer, hub_name) for name, hub_name in tokens.items()}
-    else:
-        values |= {name: None for name in tokens if _is_outside(config_type, name, values["vocab_size"])}
-    if hub_task is not None and hub_task.dropout is not None and hub_task.task == kind.task:
-        values |= _label_values(source, hub_task, values["hidden_dim"])
-    return config_type.create(**values)
+        return values | {ours: getattr(tokenizer, theirs) for ours, theirs in table.tokens.items()}
+    return values | {name: None for name in table.tokens if _is_outside(config_type, name, values["vocab_size"])}
 
 
 def _is_outside(config_type: Any, name: str, vocab_size: int) -> bool:
@@ -144,7 +142,7 @@ def _is_outside(config_type: Any, name: str, vocab_size: int) -> bool:
     return default is not None and default >= vocab_size
 
 
-def _label_values(source: Any, task: HubTask, hidden_dim: int) -> dict[str, Any]:
+def _label_values(source: Any, dropout: str, hidden_dim: int) -> dict[str, Any]:
     """Returns the configuration values of a classifier: labels, problem type and dropout."""
     name = getattr(source.activation, "__name__", str(source.activation))
     if name not in _PROBLEM_TYPES:
@@ -158,7 +156,7 @@ def _label_values(source: Any, task: HubTask, hidden_dim: int) -> dict[str, Any]
         )
     names = getattr(source, _CLASS_NAMES, ())
     labels = dict(enumerate(names)) if len(names) == source.num_classes else numbered_labels(source.num_classes)
-    return {"id2label": labels, "problem_type": _PROBLEM_TYPES[name], str(task.dropout): source.dropout}
+    return {"id2label": labels, "problem_type": _PROBLEM_TYPES[name], dropout: source.dropout}
 
 
 def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedModel:
@@ -177,12 +175,12 @@ def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedMod
     hub = require("keras_hub", "keras-hub")
     file = "task.json" if (folder / "task.json").exists() else "config.json"
     name = str(sources.read_json(sources.inside(folder, file)).get("class_name"))
-    kind = getattr(hub.models, name, None)
-    if kind is None:
+    hub_class = getattr(hub.models, name, None)
+    if hub_class is None:
         raise UnsupportedConfigError(f"keras_hub.models has no such class. Received: {name!r} in {folder}")
     tokenizer = None
     try:
-        source = kind.from_preset(str(folder))
+        source = hub_class.from_preset(str(folder))
         if getattr(source, "preprocessor", None) is None and (folder / "tokenizer.json").exists():
             tokenizer = hub.tokenizers.Tokenizer.from_preset(str(folder))
     except Exception as error:  # Keras and h5py raise various types for missing or damaged files
@@ -211,29 +209,30 @@ def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
     """
     hub = require("keras_hub", "keras-hub")
     config: Any = model.config
-    table = find_table(config.model_type.replace("-", "_"))
+    table = TABLES.get(config.model_type)
     if table is None:
         raise UnsupportedConfigError(
-            f"Models of this architecture cannot be converted to KerasHub. Received: {config.model_type}"
+            f"Models of this architecture cannot be converted to KerasHub. Expected one of {', '.join(TABLES)}. "
+            f"Received: {config.model_type}. KerasHub may read it itself: save it with save_pretrained, and pass the "
+            "folder to from_preset of KerasHub's class"
         )
     hub_task = table.find(model.task)
     _check_differences(model, table, hub_task, strict)
-    rows = table.weight_table(model)
-    values = {row.tensor: variables_by_path(model)[row.variables[0]] for row in rows}
-    with keras.StatelessScope():  # defers the initialization of variables to the end of the scope
-        backbone = getattr(hub.models, table.backbone)(**table.arguments(config), dtype=model.dtype_policy.name)
-        deferred = HubWeights(backbone, ())
-        for name in [name for name in values if name.startswith("backbone.")]:
-            initialize_with(deferred.variable(name), partial(_value, values.pop(name)))
-    result = backbone
-    if hub_task is not None:
-        labels = {} if hub_task.dropout is None else _label_arguments(config, hub_task)
-        result = getattr(hub.models, hub_task.name)(backbone, **labels)
-        if labels:
-            setattr(result, _CLASS_NAMES, config.labels)
-        head = HubWeights(result, ())
+    variables = variables_by_path(model)
+    values = {row.tensor: partial(_value, variables[row.variables[0]]) for row in table.weight_table(model)}
+    with merged_lora(model):
+        with deferred_variables():  # the backbone's variables are not initialized randomly before
+            result = getattr(hub.models, table.backbone)(**table.arguments(config), dtype=model.dtype_policy.name)
+            for name in [name for name in values if name.startswith("backbone.")]:
+                initialize_with(hub_variable(result, name), values.pop(name))
+        if hub_task is not None:
+            labels = {} if hub_task.dropout is None else _label_arguments(config, hub_task.dropout)
+            result = getattr(hub.models, hub_task.name)(result, **labels)
+            if labels:
+                setattr(result, _CLASS_NAMES, config.labels)
         for name, value in values.items():
-            head.variable(name).assign(value)
+            variable = hub_variable(result, name)
+            variable.assign(value(variable.shape, variable.dtype))
     if hub_task is not None and model.tokenizer is not None:
         result.preprocessor = _preprocessor(type(result).preprocessor_cls, model.tokenizer)
     elif hub_task is None and model.task != table.default_task:
@@ -246,7 +245,7 @@ def _value(variable: Any, shape: Any, dtype: str) -> Any:
     return keras.ops.cast(keras.ops.reshape(variable.value, shape), dtype)
 
 
-def _check_differences(model: PretrainedModel, table: KerasHub, hub_task: HubTask | None, strict: bool) -> None:
+def _check_differences(model: PretrainedModel, table: HubArchitecture, hub_task: HubTask | None, strict: bool) -> None:
     differences = table.differences(model.config)
     parts = {} if hub_task is None else hub_task.parts
     for name, expected in parts.items():
@@ -262,17 +261,17 @@ def _check_differences(model: PretrainedModel, table: KerasHub, hub_task: HubTas
         logger.warning("The outputs of KerasHub's %s will differ: %s", table.backbone, "; ".join(differences))
 
 
-def _label_arguments(config: Any, hub_task: HubTask) -> dict[str, Any]:
+def _label_arguments(config: Any, dropout: str) -> dict[str, Any]:
     """Returns the arguments of a classifier."""
-    dropout = getattr(config, str(hub_task.dropout))
-    return {"num_classes": config.num_labels, "dropout": config.head_dropout if dropout is None else dropout}
+    value = getattr(config, dropout)
+    return {"num_classes": config.num_labels, "dropout": config.head_dropout if value is None else value}
 
 
-def _preprocessor(kind: Any, tokenizer: Any) -> Any:
+def _preprocessor(hub_class: Any, tokenizer: Any) -> Any:
     """Returns a preprocessor with the converted tokenizer; `None`, with a warning, if it cannot be converted."""
     try:
-        hub_tokenizer = text.to_keras_hub(tokenizer, kind.tokenizer_cls)
+        hub_tokenizer = text.to_keras_hub(tokenizer, hub_class.tokenizer_cls)
     except TokenizerError as error:
         logger.warning("The tokenizer is not converted: %s", error)
         return None
-    return kind(hub_tokenizer, **text.preprocessor_arguments(tokenizer, kind))
+    return hub_class(hub_tokenizer, **text.preprocessor_arguments(tokenizer, hub_class))

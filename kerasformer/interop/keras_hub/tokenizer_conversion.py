@@ -6,14 +6,13 @@ ordinary text in KerasHub's WordPiece and SentencePiece.
 
 from __future__ import annotations
 
-import base64
 import inspect
 import itertools
 import json
 import logging
 import unicodedata
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import tokenizers
@@ -48,15 +47,14 @@ def from_keras_hub(tokenizer: Any, preprocessor: Any, segments: bool, max_length
     Raises:
         TokenizerError: the kind of tokenizer or one of its options is not supported.
     """
-    kinds = {kind.__name__ for kind in type(tokenizer).__mro__}
     builders = {"WordPieceTokenizer": _wordpiece, "BytePairTokenizer": _byte_pairs, "SentencePieceTokenizer": _pieces}
-    build = next((builders[name] for name in builders if name in kinds), None)
-    if build is None:
+    name = next((base.__name__ for base in type(tokenizer).__mro__ if base.__name__ in builders), None)
+    if name is None:
         raise TokenizerError(
             f"A tokenizer of KerasHub derived from {', '.join(builders)} was expected. "
             f"Received: {type(tokenizer).__name__}"
         )
-    backend = build(tokenizer)
+    backend = builders[name](tokenizer)
     special = _special_tokens(tokenizer)
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in dict.fromkeys(special.values())])
     _set_template(backend, tokenizer, preprocessor, special)
@@ -70,16 +68,13 @@ def from_keras_hub(tokenizer: Any, preprocessor: Any, segments: bool, max_length
 
 def _special_tokens(tokenizer: Any) -> dict[str, str]:
     """Returns the special tokens by our names."""
-    names = {
-        "pad_token": ("pad_token",),
-        "cls_token": ("cls_token",),
-        "sep_token": ("sep_token",),
-        "mask_token": ("mask_token",),
-        "unk_token": ("oov_token",),
-        "bos_token": () if hasattr(tokenizer, "cls_token") or hasattr(tokenizer, "pad_token") else ("start_token",),
-        "eos_token": () if hasattr(tokenizer, "cls_token") else ("end_token",),
-    }
-    tokens = {ours: getattr(tokenizer, name, None) for ours, hub_names in names.items() for name in hub_names}
+    names = {"pad_token": "pad_token", "cls_token": "cls_token", "sep_token": "sep_token", "mask_token": "mask_token"}
+    names["unk_token"] = "oov_token"
+    if not hasattr(tokenizer, "cls_token"):
+        names["eos_token"] = "end_token"
+        if not hasattr(tokenizer, "pad_token"):
+            names["bos_token"] = "start_token"
+    tokens = {ours: getattr(tokenizer, theirs, None) for ours, theirs in names.items()}
     return {name: token for name, token in tokens.items() if isinstance(token, str)}
 
 
@@ -204,12 +199,12 @@ def _score(piece: spiece.Piece, best: float) -> float:
     return -1e6 if piece.kind == spiece.UNUSED else piece.score
 
 
-def to_keras_hub(tokenizer: Tokenizer, kind: Any) -> Any:
+def to_keras_hub(tokenizer: Tokenizer, hub_class: Any) -> Any:
     """Converts a tokenizer to KerasHub.
 
     Args:
         tokenizer: Tokenizer of this package.
-        kind: Class of KerasHub, such as `keras_hub.tokenizers.GPT2Tokenizer`.
+        hub_class: Class of KerasHub, such as `keras_hub.tokenizers.GPT2Tokenizer`.
 
     Raises:
         TokenizerError: KerasHub does not support the kind of tokenizer, its vocabulary or one of its steps.
@@ -220,9 +215,9 @@ def to_keras_hub(tokenizer: Tokenizer, kind: Any) -> Any:
     if name not in builders:
         raise TokenizerError(f"KerasHub has tokenizers of the kinds {', '.join(builders)}. Received: {name}")
     try:
-        converted = builders[name](content, kind)
+        converted = builders[name](content, hub_class)
     except (TypeError, ValueError) as error:  # raised by KerasHub's checks of a vocabulary
-        raise TokenizerError(f"{kind.__name__} of KerasHub cannot have this vocabulary: {error}") from error
+        raise TokenizerError(f"{hub_class.__name__} of KerasHub cannot have this vocabulary: {error}") from error
     if converted.pad_token_id == getattr(converted, "end_token_id", None):
         # KerasHub takes padding for the end of a text, and would generate nothing. Padding is masked, so that any other
         # token will do.
@@ -237,10 +232,10 @@ def to_keras_hub(tokenizer: Tokenizer, kind: Any) -> Any:
     return converted
 
 
-def preprocessor_arguments(tokenizer: Tokenizer, kind: Any) -> dict[str, Any]:
+def preprocessor_arguments(tokenizer: Tokenizer, hub_class: Any) -> dict[str, Any]:
     """Returns the arguments of KerasHub's preprocessor: start token and sequence length."""
     arguments: dict[str, Any] = {}
-    parameters = inspect.signature(kind.__init__).parameters
+    parameters = inspect.signature(hub_class.__init__).parameters
     if "add_start_token" in parameters:
         arguments["add_start_token"] = tokenizer.num_special_tokens() > 0
     if "sequence_length" in parameters and tokenizer.model_max_length is not None:
@@ -261,52 +256,34 @@ def _vocabulary(content: dict[str, Any]) -> dict[str, int]:
     return ordered
 
 
-def _to_wordpiece(content: dict[str, Any], kind: Any) -> Any:
+def _to_wordpiece(content: dict[str, Any], hub_class: Any) -> Any:
     """Converts WordPiece, with the options of KerasHub that result in the same normalization and splitting."""
     normalizer, model = content["normalizer"] or {}, content["model"]
-    options: dict[str, Any] = {
-        "oov_token": model["unk_token"],
-        "suffix_indicator": model["continuing_subword_prefix"],
-    }
-    vocabulary = list(_vocabulary(content))
+    build = partial(
+        hub_class,
+        list(_vocabulary(content)),
+        oov_token=model["unk_token"],
+        suffix_indicator=model["continuing_subword_prefix"],
+    )
     if normalizer.get("type") == "BertNormalizer":
         lowercase, strip = normalizer["lowercase"], normalizer["strip_accents"]
-        options |= {"lowercase": lowercase, "strip_accents": lowercase if strip is None else strip}
-        return kind(vocabulary, split_on_cjk=normalizer["handle_chinese_chars"], **options)
+        strip = lowercase if strip is None else strip
+        return build(lowercase=lowercase, strip_accents=strip, split_on_cjk=normalizer["handle_chinese_chars"])
     for lowercase, strip, cjk in itertools.product((False, True), repeat=3):
-        candidate = kind(vocabulary, lowercase=lowercase, strip_accents=strip, split_on_cjk=cjk, **options)
+        candidate = build(lowercase=lowercase, strip_accents=strip, split_on_cjk=cjk)
         converted = json.loads(_wordpiece(candidate).to_str())
         if all(converted[part] == content[part] for part in ("normalizer", "pre_tokenizer")):
             return candidate
     raise TokenizerError("KerasHub's WordPiece does not support the normalizer or the splitting of this tokenizer")
 
 
-def _to_byte_pairs(content: dict[str, Any], kind: Any) -> Any:
+def _to_byte_pairs(content: dict[str, Any], hub_class: Any) -> Any:
     splitter = content["pre_tokenizer"] or {}
     if splitter.get("type") != "ByteLevel" or content["normalizer"] is not None:
         raise TokenizerError("KerasHub's byte-level BPE supports only the splitting of GPT-2. Received: another one")
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in content["model"]["merges"]]
-    return kind(_vocabulary(content), merges, add_prefix_space=splitter["add_prefix_space"])
+    return hub_class(_vocabulary(content), merges, add_prefix_space=splitter["add_prefix_space"])
 
 
-def _to_pieces(content: dict[str, Any], kind: Any) -> Any:
-    normalizer, model = content["normalizer"], content["model"]
-    steps = normalizer.get("normalizers", [normalizer]) if normalizer else []
-    if [step["type"] for step in steps] not in ([], ["Precompiled"]):
-        raise TokenizerError(
-            "KerasHub's SentencePiece supports only the normalization rules in its model file. "
-            f"Received: {', '.join(step['type'] for step in steps)}"
-        )
-    special = {token["content"] for token in content["added_tokens"] if token["special"]}
-    scores = dict(model["vocab"])
-    pieces = []
-    for index, token in enumerate(_vocabulary({**content, "model": {"vocab": _ids(model["vocab"])}})):
-        piece = spiece.UNKNOWN if index == model["unk_id"] else spiece.CONTROL if token in special else spiece.NORMAL
-        pieces.append(spiece.Piece(token, scores.get(token, 0.0), piece))
-    charsmap = base64.b64decode(steps[0]["precompiled_charsmap"]) if steps else b""
-    return kind(spiece.serialize(spiece.SentencePieceModel(pieces, unk_id=model["unk_id"], charsmap=charsmap)))
-
-
-def _ids(vocabulary: list[Any]) -> dict[str, int]:
-    """Returns ids by piece."""
-    return {piece: index for index, (piece, _) in enumerate(vocabulary)}
+def _to_pieces(content: dict[str, Any], hub_class: Any) -> Any:
+    return hub_class(spiece.serialize(spiece.from_tokenizer(content)))
