@@ -189,11 +189,12 @@ def languages(manifest: Manifest) -> str:
     if info.output_language is None:
         change = code(f'model.tokenizer = model.tokenizer.for_languages(tgt_lang="{next(iter(ids))}")')
         written = f"""**The language of the output is not set.** In the programs that call a runtime directly,
-replace {code(LANGUAGE)} by the id of a language; `run.py` takes its code as the second argument. Or set {change} and
-export the model again."""
+replace {code(LANGUAGE)} by the id of a language; `run.py` and `model.js` take its code as the last argument. Or set
+{change} and export the model again."""
     else:
         written = f"""The programs that call a runtime directly write {code(info.output_language)}. For
-another language, replace {ids[info.output_language]} by its id, or pass its code to `run.py` as the second argument."""
+another language, replace {ids[info.output_language]} by its id; `run.py` and `model.js` take its code as the last
+argument."""
     listed = ", ".join(f"{code(name)} {index}" for name, index in ids.items())
     return f"""## Languages
 

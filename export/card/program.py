@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from string import Template
 from typing import Any
 
@@ -35,6 +36,11 @@ class ProgramFile:
     def row(self) -> str:
         """Row of the card's table of programs."""
         return f"| {self.title} | [{FOLDER}/{self.name}]({FOLDER}/{self.name}) | {self.needs} |"
+
+
+def source(name: str) -> str:
+    """Returns the text of a program that reads the manifest when it runs, and is the same for every bundle."""
+    return (Path(__file__).parent / "programs" / name).read_text(encoding="utf-8")
 
 
 class Program(Template):

@@ -111,10 +111,9 @@ def test_caches_of_layers_with_a_window_are_told_apart(tmp_path):
     )
     manifest = replace(decoder(), signatures={"decode": signature})
     assert manifest.cache_bytes == 2 * HEADS * SIZE * 4 * ((LAYERS - 1) * CAPACITY + 9)
-    text = everything(tmp_path, manifest, TARGETS["litert-web"])
+    text = everything(tmp_path, manifest)
     assert f"{CAPACITY} slots × {SIZE} × 4 bytes + 1 layers × 2 (keys, values) × {HEADS} heads × 9 slots" in text
     assert f"one of each kind for each layer; some are `[1, {HEADS}, 9, {SIZE}]` |" in text
-    assert f'"kv_cache_k_1": [1, {HEADS}, 9, {SIZE}]' in text and f"position < {CAPACITY}" in text
 
 
 def test_bytes_of_the_caches_of_an_encoder_decoder_in_onnx(tmp_path):
@@ -293,9 +292,10 @@ MODELS = {"encoder": encoder, "decoder": decoder, "encoder-decoder": encoder_dec
 ONNX_MODELS = {"encoder": onnx_encoder, "decoder": onnx_decoder, "encoder-decoder": onnx_encoder_decoder}
 LANGUAGES = {"Kotlin": r"\$\w+", "Swift": r"\\\(\$?\w+\)", "C++": None}
 """The languages of a card whose programs contain names and numbers of the bundle, and how they insert a number into a
-string. The program in Python reads the manifest when it runs: tests/foreign/test_own_runtimes.py."""
+string. Those in Python and JavaScript read the manifest when they run: tests/foreign/test_own_runtimes.py and
+test_litert_web.py."""
 PROGRAMS = [
-    *((model, language) for model in MODELS.values() for language in (*LANGUAGES, "LiteRT.js")),
+    *((model, language) for model in MODELS.values() for language in LANGUAGES),
     *((model, "C++") for model in ONNX_MODELS.values()),
 ]
 
@@ -305,16 +305,15 @@ def test_programs_apply_forbidden_and_first_tokens(model, language, tmp_path):
     """Those that only some sequences forbid are listed as settings that the programs do not apply."""
     manifest = model()
     words = {"suppress_tokens": [201, 202], "bad_words_ids": [[203]]}
-    target = TARGETS["litert-web"] if language == "LiteRT.js" else None
     info = replace(manifest.info, generation={**words, "forced_bos_token_id": 204})
-    text = everything(tmp_path / "one", replace(manifest, info=info), target)
+    text = everything(tmp_path / "one", replace(manifest, info=info))
     generates = "decoder" in model.__name__
     assert ("201, 202, 203" in text) == generates
     assert bool(re.search(r"\b204\b.*every answer|\b204 if .*every answer", text)) == info.is_encoder_decoder
     assert ("forced_bos_token_id=204" in text) == (not info.is_encoder_decoder)
     assert "suppress_tokens=" not in text and "bad_words_ids=" not in text
     info = replace(info, generation={"bad_words_ids": [[203], [205, 206]]})
-    text = everything(tmp_path / "two", replace(manifest, info=info), target)
+    text = everything(tmp_path / "two", replace(manifest, info=info))
     assert "bad_words_ids=" in text
 
 
@@ -334,7 +333,7 @@ def test_languages(model, setting, tmp_path):
         assert "## Languages" not in text
         return
     assert "language of the output is not set" in text and "`deu_Latn` 61, `ron_Latn` 62" in text
-    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and len(starts) == (4 if manifest.format == "tflite" else 1)
+    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and len(starts) == (3 if manifest.format == "tflite" else 1)
     info = replace(info, generation={**info.generation, setting: 62}, **{setting: 62} if "start" in setting else {})
     text = everything(tmp_path / "with", replace(manifest, info=info), target)
     assert "LANGUAGE_ID" not in text and "write `ron_Latn`" in text and "replace 62 by its id" in text
@@ -376,7 +375,7 @@ def renamed(manifest: Manifest) -> Manifest:
 def test_programs_have_the_names_of_the_bundle(model, language, tmp_path):
     """Signatures and tensors are called as in the manifest, and caches by their names around the layer's number."""
     manifest = renamed(model())
-    written(tmp_path, manifest, TARGETS["litert-web"] if language == "LiteRT.js" else None)
+    written(tmp_path, manifest)
     program = block(tmp_path, language)
     caches = set()
     for signature in manifest.signatures.values():
@@ -385,15 +384,15 @@ def test_programs_have_the_names_of_the_bundle(model, language, tmp_path):
         for name in {*signature.inputs, *signature.outputs} - {"my_token_type_ids"}:
             if name.startswith("my_"):
                 assert re.search(rf"\b{name}\b", program), name
-                assert not re.search(rf"['\"]{name[3:]}['\"]|(?<![\w.]){name[3:]}(=|: integers)", program), name
+                assert not re.search(rf"['\"]{name[3:]}['\"]|(?<![\w.]){name[3:]}=", program), name
     for name in caches:
         beginning, ending = re.split(r"\b0\b|(?<=_)0", name)
         assert beginning in program and ending in program, name
 
 
 CODE = ("kotlin", "swift", "cpp", "javascript", "python")
-_BLOCKS = {"Kotlin": "TextE|TextG|TextT", "Swift": "import LiteRT\n", "C++": "int main", "LiteRT.js": "loadLiteRt"}
-_NAMES = {"C++": "cpp", "LiteRT.js": "javascript"}
+_BLOCKS = {"Kotlin": "TextE|TextG|TextT", "Swift": "import LiteRT\n", "C++": "int main"}
+_NAMES = {"C++": "cpp"}
 
 
 def block(folder: Path, language: str) -> str:
@@ -416,25 +415,31 @@ def test_programs_have_the_numbers_of_the_bundle(language, tmp_path):
     assert all(f'"prefill_{n}"' in program for n in (8, 64))
 
 
-@pytest.mark.parametrize(("format", "name"), [("tflite", "litert-web"), ("onnx", "transformers.js")])
-def test_the_card_has_javascript_for_models_that_are_tested_in_a_browser(format, name, tmp_path):
-    heading = {"litert-web": "## LiteRT.js\n", "transformers.js": "## transformers.js\n"}[name]
-    manifest = encoder()
-    if format == "onnx":
-        signatures = {"model": replace(manifest.signatures["forward_16"], file="onnx/model.onnx")}
-        manifest = replace(manifest, format=format, profile="ort", signatures=signatures)
-    manifest = replace(manifest, recipe=RECIPES["none"].to_dict())
+@pytest.mark.parametrize("target", [None, "litert-web"])
+def test_javascript_for_models_that_are_tested_with_litert_js(target, tmp_path):
+    """A bundle for another target has the program if such models are tested; one for this target always has it."""
+    program = tmp_path / "programs" / "model.js"
+    given = TARGETS[target] if target else None
+    text = written(tmp_path, encoder(), given)
+    assert "](programs/model.js) | `npm install @litertjs/core@" in text and program.is_file()
+    program.unlink()
+    written(tmp_path, replace(encoder(), info=replace(encoder().info, model_type="unheard-of")), given)
+    assert program.is_file() == (target is not None)
+
+
+def test_javascript_for_models_that_are_tested_with_transformers_js(tmp_path):
+    heading, target = "## transformers.js\n", TARGETS["transformers.js"]
+    manifest = replace(onnx_encoder(), recipe=RECIPES["none"].to_dict())
     assert everything(tmp_path / "plain", manifest).count(heading) == 1
-    assert everything(tmp_path / "target", manifest, TARGETS[name]).count(heading) == 1
-    assert heading in written(tmp_path / "target", manifest, TARGETS[name])
+    assert everything(tmp_path / "target", manifest, target).count(heading) == 1
+    assert heading in written(tmp_path / "target", manifest, target)
     strange = replace(manifest, info=replace(manifest.info, model_type="unheard-of"))
     assert heading not in everything(tmp_path / "strange", strange)
-    if format == "onnx":
-        assert heading not in everything(tmp_path / "mine", replace(manifest, recipe={"name": "mine"}))
-        shared = replace(
-            manifest, info=replace(manifest.info, task="summarization", model_type="t5", is_encoder_decoder=True)
-        )
-        assert "```javascript\nimport" not in everything(tmp_path / "shared", shared)
+    assert heading not in everything(tmp_path / "mine", replace(manifest, recipe={"name": "mine"}))
+    shared = replace(
+        manifest, info=replace(manifest.info, task="summarization", model_type="t5", is_encoder_decoder=True)
+    )
+    assert "```javascript\nimport" not in everything(tmp_path / "shared", shared)
 
 
 def test_no_program_for_another_format(tmp_path):
@@ -464,7 +469,7 @@ def test_the_table_of_files_includes_those_of_the_target(tmp_path):
 def test_programs_refuse_texts_of_too_many_tokens(model, language, tmp_path):
     """With one message in all languages, which has the only number of tokens on the card."""
     manifest = model()
-    text = written(tmp_path, manifest, TARGETS["litert-web"] if language == "LiteRT.js" else None)
+    text = written(tmp_path, manifest)
     name = model.__name__
     number = manifest.encoder_capacity or manifest.capacity or {"encoder": 48, "onnx_encoder": 16}[name]
     assert set(re.findall(r"(\d+) tokens\b", text)) == {str(number)}
@@ -521,4 +526,4 @@ def test_a_vocabulary_of_the_decoder(model, tmp_path):
     """The programs of a browser, which have one tokenizer, are left out."""
     tmp_path.joinpath("target_tokenizer.json").write_text("{}")
     assert "| `target_tokenizer.json` | 2 |" in written(tmp_path, model())
-    assert not (tmp_path / "programs" / "javascript.md").exists()
+    assert not {"javascript.md", "model.js"} & {path.name for path in (tmp_path / "programs").iterdir()}
