@@ -189,12 +189,10 @@ def languages(manifest: Manifest) -> str:
     if info.output_language is None:
         change = code(f'model.tokenizer = model.tokenizer.for_languages(tgt_lang="{next(iter(ids))}")')
         written = f"""**The language of the output is not set.** Programs that call a runtime directly take its code as
-the last argument; in those without this argument, replace {code(LANGUAGE)} by the id of a language. Or set {change} and
-export the model again."""
+the last argument; in C++, replace {code(LANGUAGE)} by its id. Or set {change} and export the model again."""
     else:
         written = f"""The programs that call a runtime directly write {code(info.output_language)}. They take
-the code of another language as the last argument; in those without this argument, replace
-{ids[info.output_language]} by its id."""
+the code of another language as the last argument; in C++, replace {ids[info.output_language]} by its id."""
     listed = ", ".join(f"{code(name)} {index}" for name, index in ids.items())
     return f"""## Languages
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kerasformer.bundle import LanguageInfo, Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.bundle import Kind, LanguageInfo, Manifest, ModelInfo, Role, Signature, TensorInfo
 from kerasformer.bundle.interface import CACHES
 from kerasformer.export.card.model_card import write_card
+from kerasformer.export.card.program import source
 from kerasformer.export.quantization.recipes import RECIPES, WHEN
 from kerasformer.export.targets import TARGETS, Target
 from kerasformer.fidelity.figures import Fidelity
@@ -290,18 +291,13 @@ def onnx_encoder_decoder() -> Manifest:
 
 MODELS = {"encoder": encoder, "decoder": decoder, "encoder-decoder": encoder_decoder}
 ONNX_MODELS = {"encoder": onnx_encoder, "decoder": onnx_decoder, "encoder-decoder": onnx_encoder_decoder}
-LANGUAGES = {"Swift": r"\\\(\$?\w+\)", "C++": None}
-"""The languages of a card whose programs contain names and numbers of the bundle, and how they insert a number into a
-string. Those in Python, JavaScript and Kotlin read the manifest when they run: tests/foreign/test_own_runtimes.py,
-test_litert_web.py and test_card_kotlin.py."""
-PROGRAMS = [
-    *((model, language) for model in MODELS.values() for language in LANGUAGES),
-    *((model, "C++") for model in ONNX_MODELS.values()),
-]
+"""Bundles with a program in C++, which contains their names and numbers. Those in other languages read the manifest
+when they run: tests/foreign/test_own_runtimes.py, test_litert_web.py and test_card_kotlin.py."""
+in_cpp = pytest.mark.parametrize("model", [*MODELS.values(), *ONNX_MODELS.values()])
 
 
-@pytest.mark.parametrize(("model", "language"), PROGRAMS)
-def test_programs_apply_forbidden_and_first_tokens(model, language, tmp_path):
+@in_cpp
+def test_programs_apply_forbidden_and_first_tokens(model, tmp_path):
     """Those that only some sequences forbid are listed as settings that the programs do not apply."""
     manifest = model()
     words = {"suppress_tokens": [201, 202], "bad_words_ids": [[203]]}
@@ -333,26 +329,22 @@ def test_languages(model, setting, tmp_path):
         assert "## Languages" not in text
         return
     assert "language of the output is not set" in text and "`deu_Latn` 61, `ron_Latn` 62" in text
-    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and len(starts) == (2 if manifest.format == "tflite" else 1)
+    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and len(starts) == 1
     info = replace(info, generation={**info.generation, setting: 62}, **{setting: 62} if "start" in setting else {})
     text = everything(tmp_path / "with", replace(manifest, info=info), target)
-    assert "LANGUAGE_ID" not in text and "write `ron_Latn`" in text and "replace\n62 by its id" in text
+    assert "LANGUAGE_ID" not in text and "write `ron_Latn`" in text and "replace 62 by its id" in text
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_programs_use_existing_tensors(model, language, tmp_path):
+def test_programs_use_existing_tensors(model, tmp_path):
     """Every quoted name is a signature or a tensor, and no required name is missing."""
     manifest = MODELS[model]()
     written(tmp_path, manifest)
-    program = block(tmp_path, language)
+    program = block(tmp_path)
     names = {*manifest.signatures, "model.tflite"}
     for signature in manifest.signatures.values():
         names |= {*signature.inputs, *signature.outputs}
-    quoted = {
-        re.sub(LANGUAGES[language], "N", word) if LANGUAGES[language] else word
-        for word in re.findall(r'"([a-z]+_[a-z_]*[^" ]*|logits|tokens|decode)"', program)
-    }
+    quoted = set(re.findall(r'"([a-z]+_[a-z_]*[^" ]*|logits|tokens|decode)"', program))
     known = {form for name in names for form in (name, re.sub(r"\d+", "N", name), re.sub(r"\d+$", "", name))}
     assert not quoted - known - {"tokenizer.json", "config.json", "path/to/this/folder"}
     assert "logits" in program
@@ -371,12 +363,12 @@ def renamed(manifest: Manifest) -> Manifest:
     return replace(manifest, signatures=signatures)
 
 
-@pytest.mark.parametrize(("model", "language"), PROGRAMS)
-def test_programs_have_the_names_of_the_bundle(model, language, tmp_path):
+@in_cpp
+def test_programs_have_the_names_of_the_bundle(model, tmp_path):
     """Signatures and tensors are called as in the manifest, and caches by their names around the layer's number."""
     manifest = renamed(model())
     written(tmp_path, manifest)
-    program = block(tmp_path, language)
+    program = block(tmp_path)
     caches = set()
     for signature in manifest.signatures.values():
         names = signature.named(*CACHES)
@@ -391,27 +383,36 @@ def test_programs_have_the_names_of_the_bundle(model, language, tmp_path):
 
 
 CODE = ("kotlin", "swift", "cpp", "javascript", "python")
-_BLOCKS = {"Swift": "import LiteRT\n", "C++": "int main"}
-_NAMES = {"C++": "cpp"}
 
 
-def block(folder: Path, language: str) -> str:
-    """Returns the only program of a language."""
-    mark, name = _BLOCKS[language], _NAMES.get(language, language.lower())
-    (found,) = [code for code in programs(folder, name) if re.search(mark, code)]
+def block(folder: Path) -> str:
+    """Returns the program in C++."""
+    (found,) = programs(folder, "cpp")
     return found
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_programs_have_the_numbers_of_the_bundle(language, tmp_path):
+def test_the_program_in_swift_has_names_of_the_manifest():
+    """It is not compiled: its structures have the fields of the manifest, and its texts are roles and kinds of it."""
+    program = source("TextModels.swift")
+    structures = dict(re.findall(r"^private struct (\w+): Decodable \{\n(.*?)^\}", program, re.MULTILINE | re.DOTALL))
+    known = {"Manifest": Manifest, "ModelInfo": ModelInfo, "SignatureInfo": Signature, "TensorInfo": TensorInfo}
+    for name, described in {**known, "LanguageInfo": LanguageInfo}.items():
+        properties = re.findall(r"^    let `?(\w+)", structures.pop(name), re.MULTILINE)
+        assert properties and {*properties} <= {field.name for field in fields(described)}, name
+    assert [*structures] == ["GenerationInfo"]
+    words = set(re.findall(r'"([a-z_]+)"', program)) - {"decode", "text", "prompt", "summarization", "none"}
+    assert words <= {*map(str, Kind), *map(str, Role), "forced_bos_token_id"} and len(words) > 8
+
+
+def test_programs_have_the_numbers_of_the_bundle(tmp_path):
     written(tmp_path / "both", encoder_decoder())
-    program = block(tmp_path / "both", language)
+    program = block(tmp_path / "both")
     for number in ("16, 48", "9, 10", f"{CAPACITY}"):
         assert re.search(rf"\b{number}\b", program), number
     assert re.search(r"summarize: ", program)
     assert re.search(r"\b7\b", program) and re.search(r"\b8\b", program), "padding and start"
     written(tmp_path, decoder())
-    program = block(tmp_path, language)
+    program = block(tmp_path)
     assert all(f'"prefill_{n}"' in program for n in (8, 64))
 
 
@@ -465,15 +466,15 @@ def test_the_table_of_files_includes_those_of_the_target(tmp_path):
     assert table.startswith("".join(f"| {name} | {size} |\n" for name, size in rows))
 
 
-@pytest.mark.parametrize(("model", "language"), PROGRAMS)
-def test_programs_refuse_texts_of_too_many_tokens(model, language, tmp_path):
-    """With one message in all languages, which has the only number of tokens on the card."""
+@in_cpp
+def test_programs_refuse_texts_of_too_many_tokens(model, tmp_path):
+    """With a message that has the only number of tokens on the card."""
     manifest = model()
     text = written(tmp_path, manifest)
     name = model.__name__
     number = manifest.encoder_capacity or manifest.capacity or {"encoder": 48, "onnx_encoder": 16}[name]
     assert set(re.findall(r"(\d+) tokens\b", text)) == {str(number)}
-    program = block(tmp_path, language)
+    program = block(tmp_path)
     assert re.search(r"can have 1 to (.*?) tokens\. ?Received|can have 1 to \"", program)
     assert re.search(rf"1 to {number} tokens|CheckLength\(.*, {number}\)|limit: {number},", program)
 
@@ -512,7 +513,7 @@ def test_programs_always_have_the_task_prefix(model, task, tmp_path):
     prefix = "to German: " if task == "translation" else "shorten: "
     codes = [code for language in CODE for code in programs(tmp_path, language) if "differing" not in code]
     codes = [code for code in codes if "kerasformer.json" not in code and "import kerasformer" not in code]
-    assert len(codes) >= (2 if model is encoder_decoder else 1) and all(prefix in code for code in codes)
+    assert codes and all(prefix in code for code in codes)
     calls = {
         "text2text-generation": 'pipe("shorten: A text.", max_new_tokens=40)',
         "summarization": 'pipe("A text.", max_new_tokens=40)',
