@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from importlib.metadata import version
@@ -19,16 +18,16 @@ from tokenizers import normalizers
 
 import kerasformer as kf
 from kerasformer import bundle
+from kerasformer.bundle.manifest import encoded
 from kerasformer.export.card import in_kotlin, in_swift
-from kerasformer.export.card.program import ProgramFile
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.targets.litert_lm import card as litertlm_card
 from kerasformer.export.targets.litert_lm import embedding_card
 from tests.code_blocks import blocks, programs
-from tests.foreign.environments import HERE, HOME, need
+from tests.foreign.environments import HERE
+from tests.foreign.kotlin import DECLARED, compiled
 
 PAGE = Path(__file__).parents[1] / "docs" / "phones.md"
-DECLARED = Path(__file__).parent / "kotlin"
 EMBEDDING = embedding_card.section(
     bundle.Manifest(
         "tflite",
@@ -79,17 +78,10 @@ def translator() -> bundle.Manifest:
     return bundle.Manifest("tflite", model.info(), signatures, capacity=capacity, encoder_capacity=lengths[-1])
 
 
-def program(manifest: bundle.Manifest) -> ProgramFile:
-    """Returns the Kotlin program of a bundle."""
-    written = in_kotlin.program(manifest)
-    assert written is not None
-    return written
-
-
 def test_named_files_exist(folder, translator):
     named = set(re.findall(r"`((?:story|sentiment)/[\w./]+)`", PAGE.read_text()))
-    assert len(named) == 6 and all((folder / name).is_file() for name in named)
-    for written in (program(translator), in_swift.program(translator)):
+    assert len(named) == 7 and all((folder / name).is_file() for name in named)
+    for written in (in_kotlin.program(translator), in_swift.program(translator)):
         assert written is not None and f"`programs/{written.name}`" in PAGE.read_text()
 
 
@@ -137,29 +129,27 @@ def test_versions():
 
 
 @pytest.fixture(scope="module")
-def compiled(folder, translator, tmp_path_factory) -> list[str]:
+def java(folder, tmp_path_factory) -> list[str]:
     """The compiled Kotlin code of the page and of its bundles, as a Java command line."""
-    need("kotlin")
-    if shutil.which("java") is None:
-        pytest.skip("Kotlin's compiler needs Java")
-    (jars,) = (HOME / "kotlin").glob("lib/python*/site-packages/run_kotlin_kernel/jars")
     place = tmp_path_factory.mktemp("kotlin")
     cards = [block for name in ("story", "sentiment") for block in programs(folder / name, "kotlin")]
-    cards += [program(translator).source, *re.findall(r"```kotlin\n(.*?)```", EMBEDDING, re.DOTALL)]
-    complete = [block for block in cards if re.search("^(class|fun|suspend fun)", block, re.MULTILINE)]
+    cards += re.findall(r"```kotlin\n(.*?)```", EMBEDDING, re.DOTALL)
+    # Both bundles have the same program.
+    complete = [block for block in dict.fromkeys(cards) if re.search("^(class|fun|suspend fun)", block, re.MULTILINE)]
     for index, block in enumerate([*blocks(PAGE, "kotlin"), *complete]):
         (place / f"block_{index}.kt").write_text(block)
-    sources = [str(path) for path in (*sorted(DECLARED.glob("*.kt")), *sorted(place.glob("*.kt")))]
-    java = ["java", "-cp", f"{place / 'classes'}:{jars}/*"]
-    compiler = ["org.jetbrains.kotlin.cli.jvm.K2JVMCompiler", "-no-stdlib", "-no-reflect", "-Werror"]
-    libraries = ":".join(str(path) for pattern in ("kotlin-stdlib-*", "*-all.jar") for path in jars.glob(pattern))
-    command = [*java, *compiler, "-classpath", libraries, "-d", str(place / "classes"), *sources]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return java
+    return compiled(place, [*sorted(DECLARED.glob("*.kt")), *sorted(place.glob("*.kt"))])
 
 
-def test_the_kotlin_code_compiles_and_generates_correctly(compiled, folder, tmp_path):
+def with_assets(folder: Path, manifest: bundle.Manifest) -> Path:
+    """Writes the files that the programs of a bundle read; returns the folder of the app."""
+    (folder / "assets").mkdir()
+    (folder / "assets" / "kerasformer.json").write_text(encoded(manifest), encoding="utf-8")
+    (folder / "assets" / "tokenizer.json").write_text("{}")
+    return folder
+
+
+def test_the_kotlin_code_compiles_and_generates_correctly(java, folder, tmp_path):
     """With prompts that need every prefill length, up to the capacity of the cache."""
     manifest = bundle.read(folder / "story")
     caches = {name: info for name, info in manifest.signatures["decode"].inputs.items() if name.startswith("kv_cache")}
@@ -169,20 +159,22 @@ def test_the_kotlin_code_compiles_and_generates_correctly(compiled, folder, tmp_
     prompts = ["".join(chr(33 + (7 * i + n) % 90) for i in range(n)) for n in lengths]
     most = [min(12, capacity - n) for n in lengths]
     asked = [word for prompt, count in zip(prompts, most, strict=True) for word in (prompt, str(count))]
-    command = [*compiled, "MainKt", ",".join(map(str, shape)), *asked]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    command = [*java, "MainKt", ",".join(map(str, shape)), *asked]
+    place = with_assets(tmp_path, manifest)
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     expected = [" ".join(map(str, continued(*each, vocabulary))) for each in zip(prompts, most, strict=True)]
     assert done.stdout.splitlines() == expected
 
 
-def test_the_kotlin_code_translates_each_sentence(compiled, tmp_path):
+def test_the_kotlin_code_translates_each_sentence(java, translator, tmp_path):
     texts = [
         "One is here. Two follow it!  And is this three?",
         "A sentence of more than 32 characters, by far.",
     ]
-    command = [*compiled, "MainKt", "translate", *texts]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    command = [*java, "MainKt", "translate", *texts]
+    place = with_assets(tmp_path, translator)
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     sentences = [["One is here.", "Two follow it!", "And is this three?"], [texts[1]]]
     expected = [" ".join(" ".join(map(str, translated(each))) for each in parts) for parts in sentences]
@@ -201,7 +193,7 @@ def translated(text: str, vocabulary: int = 58101, most: int = 128) -> list[int]
     return tokens[1:]
 
 
-def test_the_kotlin_normalization_equals_that_of_the_tokenizer(compiled):
+def test_the_kotlin_normalization_equals_that_of_the_tokenizer(java):
     texts = (
         "The café was naïve.",
         "ΣΊΣΥΦΟΣ ΟΔΟΣ, Straße ẞ",
@@ -209,7 +201,7 @@ def test_the_kotlin_normalization_equals_that_of_the_tokenizer(compiled):
         "no\u00a0break, zero\u200bwidth\ttab",
         "한국어 𐐀 ö",
     )
-    command = [*compiled, "MainKt", "plain", *texts]
+    command = [*java, "MainKt", "plain", *texts]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "LC_ALL": "C.UTF-8"})
     assert done.returncode == 0, done.stderr
     received = ["".join(chr(int(point)) for point in line.split()) for line in done.stdout.splitlines()]

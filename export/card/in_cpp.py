@@ -3,18 +3,8 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Kind, Manifest
-from kerasformer.export.card.program import (
-    Program,
-    ProgramFile,
-    inputs,
-    kind,
-    length_check,
-    prefills,
-    rules,
-    takes_segments,
-    values,
-)
-from kerasformer.export.card.quoting import cpp
+from kerasformer.export.card.cpp_values import Program, inputs, length_check, prefills, rules, takes_segments, values
+from kerasformer.export.card.program import ProgramFile, kind
 
 
 def program(manifest: Manifest) -> ProgramFile | None:
@@ -23,10 +13,10 @@ def program(manifest: Manifest) -> ProgramFile | None:
     if template is None:
         return None
     source = Program(template).substitute(
-        values(manifest, cpp),
+        values(manifest),
         **rules(manifest, _FORBIDDEN, _FIRST.get(manifest.format, "")),
-        prefills=prefills(manifest, '{{"{name}", {length}}}'),
-        inputs=inputs(manifest, _INPUTS[manifest.format], cpp, "  "),
+        prefills=prefills(manifest),
+        inputs=inputs(manifest, _INPUTS[manifest.format]),
         checked=length_check(manifest, '  CheckLength("text", ids.size(), @limit);\n'),
         segments=", Ids segments = {}" if takes_segments(manifest) else "",
     )

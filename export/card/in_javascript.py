@@ -1,4 +1,4 @@
-"""JavaScript programs of a card, by the targets of the browser runtimes that run the plain bundle of a format."""
+"""JavaScript of a card: a program for LiteRT.js, or a page about transformers.js, by the format of the bundle."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from pathlib import Path
 
 from kerasformer import tested
 from kerasformer.bundle import Manifest
-from kerasformer.export.card.program import ProgramFile
+from kerasformer.export.card.program import ProgramFile, kind, source
 from kerasformer.export.card.quoting import code
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.targets import TARGETS, Target
 from kerasformer.tokenization.tokenizer import TARGET_FILE
 
-_TARGETS = {"tflite": "litert-web", "onnx": "transformers.js"}
+LITERT_JS = "2.5.3"
+"""Version of `@litertjs/core` for which the program is written."""
 
 # A table that encoder and decoder share is stored in a file beside them, which they cannot read in a browser.
 _ONLY_IN_NODE = """## transformers.js
@@ -23,25 +24,38 @@ both.
 
 
 def program(manifest: Manifest, target: Target, folder: Path) -> ProgramFile | None:
-    """Returns the page of a browser runtime if such models are tested there and it is not the target anyway."""
-    page = _page(manifest, target, folder)
-    if not page:
-        return None
-    runtime = TARGETS[_TARGETS[manifest.format]]
-    further = [name for name in runtime.app_files if name not in target.app_files and (folder / name).is_file()]
-    needs = ", ".join([page.partition("\n")[0].removeprefix("## "), *map(code, further)])
-    return ProgramFile("javascript.md", "JavaScript", needs, page)
-
-
-def _page(manifest: Manifest, target: Target, folder: Path) -> str:
+    """Returns the program or page of a browser runtime, if such models are tested there."""
     if (folder / TARGET_FILE).is_file():
-        return ""  # its programs read and write texts with one vocabulary
-    name, info = _TARGETS.get(manifest.format, ""), manifest.info
-    if name in ("", target.name) or not tested.runtimes()[name].covers(info.task, info.model_type):
-        return ""
-    if manifest.format == "onnx":
-        if manifest.recipe.get("name") not in SUFFIXES:
-            return ""
-        if info.is_encoder_decoder:
-            return _ONLY_IN_NODE
-    return TARGETS[name].card(manifest, folder)
+        return None  # they read and write texts with one vocabulary
+    return _litert_js(manifest, target, folder) if manifest.format == "tflite" else _page(manifest, target, folder)
+
+
+def _litert_js(manifest: Manifest, target: Target, folder: Path) -> ProgramFile | None:
+    """Returns the program for LiteRT.js, which reads the manifest when it runs."""
+    if kind(manifest) is None or not (target.name == "litert-web" or _is_tested("litert-web", manifest)):
+        return None
+    files = ", ".join(map(code, ("kerasformer.json", *_further("litert-web", target, folder))))
+    needs = f"`npm install @litertjs/core@{LITERT_JS} @huggingface/tokenizers`; {files}"
+    return ProgramFile("model.js", "JavaScript (browsers)", needs, source("model.js"))
+
+
+def _page(manifest: Manifest, target: Target, folder: Path) -> ProgramFile | None:
+    """Returns the page about transformers.js, which is on the card itself if it is the target."""
+    name, is_encoder_decoder = "transformers.js", manifest.info.is_encoder_decoder
+    if manifest.format != "onnx" or target.name == name or manifest.recipe.get("name") not in SUFFIXES:
+        return None
+    if not _is_tested(name, manifest):
+        return None
+    page = _ONLY_IN_NODE if is_encoder_decoder else TARGETS[name].card(manifest, folder)
+    needs = ", ".join([name, *map(code, _further(name, target, folder))])
+    return ProgramFile("javascript.md", "JavaScript", needs, page) if page else None
+
+
+def _is_tested(runtime: str, manifest: Manifest) -> bool:
+    return tested.runtimes()[runtime].covers(manifest.info.task, manifest.info.model_type)
+
+
+def _further(runtime: str, target: Target, folder: Path) -> list[str]:
+    """Returns the files that a runtime needs beyond those that the card lists for the target."""
+    files = TARGETS[runtime].app_files
+    return [name for name in files if name not in target.app_files and (folder / name).is_file()]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from kerasformer.bundle import Manifest
-from kerasformer.export.card.program import ProgramFile, kind, lacks_language, text_prefix
+from kerasformer.export.card.program import ProgramFile, kind, lacks_language, source, text_prefix
 from kerasformer.export.card.quoting import python
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
@@ -44,8 +42,7 @@ def program(manifest: Manifest) -> ProgramFile | None:
     if manifest.format not in _PACKAGES or kind(manifest) is None:
         return None
     needs = f"`pip install {_PACKAGES[manifest.format]} tokenizers`"
-    source = (Path(__file__).parent / "programs" / "run.py").read_text(encoding="utf-8")
-    return ProgramFile("run.py", "Python", needs, source)
+    return ProgramFile("run.py", "Python", needs, source("run.py"))
 
 
 def _prefixed(manifest: Manifest) -> str:

@@ -1,7 +1,8 @@
-"""Bundles for LiteRT.js run in Chromium with the code on their cards."""
+"""Bundles for LiteRT.js run in Chromium with the program of their cards."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,11 +38,11 @@ def page() -> Iterator[Page]:
 
 
 def card_page(folder: Path) -> Path:
-    """Writes the page of the model card into the bundle's folder."""
-    card = (folder / "README.md").read_text(encoding="utf-8").partition("## LiteRT.js")[2]
-    html, code = (re.findall(rf"```{language}\n(.*?)```", card, re.DOTALL)[0] for language in ("html", "javascript"))
-    (folder / "index.html").write_text(f"<!doctype html><title>card</title>{html}", encoding="utf-8")
-    (folder / "model.js").write_text(code, encoding="utf-8")
+    """Writes a page with the import map in the first lines of the bundle's program."""
+    lines = (folder / "programs" / "model.js").read_text(encoding="utf-8").splitlines()
+    comment = "\n".join(line.removeprefix("//") for line in lines if line.startswith("//"))
+    (imports,) = re.findall(r"<script type=.importmap.>.*?</script>", comment, re.DOTALL)
+    (folder / "index.html").write_text(f"<!doctype html><title>card</title>{imports}", encoding="utf-8")
     (folder / "node_modules").symlink_to(need("node"))
     return folder
 
@@ -52,15 +53,19 @@ def opened(case: Case, folder: Path) -> tuple[Any, Path]:
     return model, case.export(folder, model, target="litert-web")
 
 
-def answers(page: Page, text: str) -> dict[str, list[float]]:
-    """Returns the result of the card's function `run`."""
-    code = "async (text) => Object.entries(await (await import('./model.js')).run(text)).map(([k, v]) => [k, [...v]])"
-    return dict(page.call(code, text))
+PROGRAM = "./programs/model.js"
 
 
-def tokens(page: Page, text: str) -> list[int]:
-    """Returns the result of the card's function `generate`."""
-    return page.call("async (text, count) => (await import('./model.js')).generate(text, count)", text, NEW_TOKENS)
+def answers(page: Page, *texts: str) -> dict[str, list[float]]:
+    """Returns the result of the program's function `run`."""
+    code = "async (path, ...texts) => Object.entries(await (await import(path)).run(...texts))"
+    return dict(page.call(f"async (...all) => (await ({code})(...all)).map(([k, v]) => [k, [...v]])", PROGRAM, *texts))
+
+
+def tokens(page: Page, text: str, language: str | None = None) -> list[int]:
+    """Returns the result of the program's function `generate`."""
+    code = "async (path, text, count, ...rest) => (await import(path)).generate(text, count, () => {}, ...rest)"
+    return page.call(code, PROGRAM, text, NEW_TOKENS, *filter(None, [language]))
 
 
 def close(received: Any, expected: np.ndarray) -> None:
@@ -131,6 +136,47 @@ def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
                 model.tokenizer(text).input_ids, max_new_tokens=NEW_TOKENS, do_sample=False, jit_compile=False
             )
             assert tokens(page, text) == np.asarray(expected)[0].tolist(), text
+
+
+@pytest.mark.foreign("litert-web")
+def test_a_pair_of_texts(page: Page, tmp_path: Path) -> None:
+    model, folder = opened(tiny("bert", "question-answering"), tmp_path / "bundle")
+    encoded = model.tokenizer(["Who?"], [TEXTS[0]])
+    expected = model.named(model({name: getattr(encoded, name) for name in model.input_names}))
+    with served(card_page(folder)) as url:
+        page.open(url)
+        received = answers(page, "Who?", TEXTS[0])
+    for name, tensor in expected.items():
+        values = keras.ops.convert_to_numpy(tensor)
+        close(received[name][: values.size], values)
+
+
+@pytest.mark.foreign("litert-web")
+def test_forbidden_and_first_tokens_and_limits(page: Page, tmp_path: Path) -> None:
+    model = tiny("bart", "text2text-generation").model()
+    prompt = model.tokenizer(TEXTS[:1]).input_ids
+    greedy = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "jit_compile": False}
+    forbidden, *words = dict.fromkeys(np.asarray(model.generate(prompt, **greedy))[0].tolist()[:3])
+    settings = {"suppress_tokens": (forbidden,), "bad_words_ids": [[word] for word in words]}
+    model.generation_config = model.generation_config.replace(forced_bos_token_id=120, **settings)
+    folder = kf.export.export(model, tmp_path / "bundle", "tflite", target="litert-web", capacity=64, lengths=[16])
+    expected = np.asarray(model.generate(prompt, **greedy))[0].tolist()
+    with served(card_page(folder)) as url:
+        page.open(url)
+        assert tokens(page, TEXTS[0]) == expected
+        assert expected[0] == 120 and not {*expected} & {forbidden, *words}
+        with pytest.raises(AssertionError, match="A text can have 1 to 16 tokens. Received: "):
+            tokens(page, TEXTS[0] * 9)
+    # The same for a language that an argument selects.
+    manifest = json.loads((folder / bundle.MANIFEST).read_text())
+    manifest["info"]["languages"] = {"ids": {"deu": 120, "ron": 121}, "setting": "forced_bos_token_id"}
+    del manifest["info"]["generation"]["forced_bos_token_id"]
+    (folder / bundle.MANIFEST).write_text(json.dumps(manifest))
+    with served(folder) as url:
+        page.open(url)
+        assert tokens(page, TEXTS[0], "deu") == expected and tokens(page, TEXTS[0], "ron")[0] == 121
+        with pytest.raises(AssertionError, match="Pass the language of the output, one of deu, ron"):
+            tokens(page, TEXTS[0])
 
 
 @pytest.mark.foreign("litert-web")

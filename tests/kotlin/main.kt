@@ -3,18 +3,8 @@
 //   its tokens, and a count: runs the guide's `generate` and prints a line of ids for each pair;
 // - `translate`, then texts: prints the guide's translation of each by a model of 6 layers;
 // - `plain`, then texts: prints the code points of each text after the guide's `plain`.
-import android.content.AssetManager
-import android.content.Context
 import com.google.ai.edge.litert.CompiledModel
 import java.io.File
-import java.io.InputStream
-
-class Desktop(override val filesDir: File) : Context() {
-    override val cacheDir = filesDir
-    override val assets = object : AssetManager() {
-        override fun open(fileName: String): InputStream = "{}".byteInputStream()
-    }
-}
 
 fun main(arguments: Array<String>) {
     if (arguments[0] == "plain") {

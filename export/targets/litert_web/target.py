@@ -10,7 +10,6 @@ from kerasformer.errors import ExportError
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import Target, refuse_signatures
-from kerasformer.export.targets.litert_web import card as litertjs_card
 
 _LARGEST = 2**31
 _DTYPES = ("float32", "int32")
@@ -71,10 +70,6 @@ class LitertWeb(Target):
                     "smaller model, or quantize='int8' or 'int4'"
                 )
         return ()
-
-    def card(self, manifest: Manifest, folder: Path) -> str:
-        """See `Target.card`."""
-        return litertjs_card.section(manifest)
 
 
 def _check(function: Function) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kerasformer.bundle import LanguageInfo, Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.bundle import Kind, LanguageInfo, Manifest, ModelInfo, Role, Signature, TensorInfo
 from kerasformer.bundle.interface import CACHES
 from kerasformer.export.card.model_card import write_card
+from kerasformer.export.card.program import source
 from kerasformer.export.quantization.recipes import RECIPES, WHEN
 from kerasformer.export.targets import TARGETS, Target
 from kerasformer.fidelity.figures import Fidelity
@@ -111,10 +112,9 @@ def test_caches_of_layers_with_a_window_are_told_apart(tmp_path):
     )
     manifest = replace(decoder(), signatures={"decode": signature})
     assert manifest.cache_bytes == 2 * HEADS * SIZE * 4 * ((LAYERS - 1) * CAPACITY + 9)
-    text = everything(tmp_path, manifest, TARGETS["litert-web"])
+    text = everything(tmp_path, manifest)
     assert f"{CAPACITY} slots × {SIZE} × 4 bytes + 1 layers × 2 (keys, values) × {HEADS} heads × 9 slots" in text
     assert f"one of each kind for each layer; some are `[1, {HEADS}, 9, {SIZE}]` |" in text
-    assert f'"kv_cache_k_1": [1, {HEADS}, 9, {SIZE}]' in text and f"position < {CAPACITY}" in text
 
 
 def test_bytes_of_the_caches_of_an_encoder_decoder_in_onnx(tmp_path):
@@ -291,30 +291,25 @@ def onnx_encoder_decoder() -> Manifest:
 
 MODELS = {"encoder": encoder, "decoder": decoder, "encoder-decoder": encoder_decoder}
 ONNX_MODELS = {"encoder": onnx_encoder, "decoder": onnx_decoder, "encoder-decoder": onnx_encoder_decoder}
-LANGUAGES = {"Kotlin": r"\$\w+", "Swift": r"\\\(\$?\w+\)", "C++": None}
-"""The languages of a card whose programs contain names and numbers of the bundle, and how they insert a number into a
-string. The program in Python reads the manifest when it runs: tests/foreign/test_own_runtimes.py."""
-PROGRAMS = [
-    *((model, language) for model in MODELS.values() for language in (*LANGUAGES, "LiteRT.js")),
-    *((model, "C++") for model in ONNX_MODELS.values()),
-]
+"""Bundles with a program in C++, which contains their names and numbers. Those in other languages read the manifest
+when they run: tests/foreign/test_own_runtimes.py, test_litert_web.py and test_card_kotlin.py."""
+in_cpp = pytest.mark.parametrize("model", [*MODELS.values(), *ONNX_MODELS.values()])
 
 
-@pytest.mark.parametrize(("model", "language"), PROGRAMS)
-def test_programs_apply_forbidden_and_first_tokens(model, language, tmp_path):
+@in_cpp
+def test_programs_apply_forbidden_and_first_tokens(model, tmp_path):
     """Those that only some sequences forbid are listed as settings that the programs do not apply."""
     manifest = model()
     words = {"suppress_tokens": [201, 202], "bad_words_ids": [[203]]}
-    target = TARGETS["litert-web"] if language == "LiteRT.js" else None
     info = replace(manifest.info, generation={**words, "forced_bos_token_id": 204})
-    text = everything(tmp_path / "one", replace(manifest, info=info), target)
+    text = everything(tmp_path / "one", replace(manifest, info=info))
     generates = "decoder" in model.__name__
     assert ("201, 202, 203" in text) == generates
     assert bool(re.search(r"\b204\b.*every answer|\b204 if .*every answer", text)) == info.is_encoder_decoder
     assert ("forced_bos_token_id=204" in text) == (not info.is_encoder_decoder)
     assert "suppress_tokens=" not in text and "bad_words_ids=" not in text
     info = replace(info, generation={"bad_words_ids": [[203], [205, 206]]})
-    text = everything(tmp_path / "two", replace(manifest, info=info), target)
+    text = everything(tmp_path / "two", replace(manifest, info=info))
     assert "bad_words_ids=" in text
 
 
@@ -334,26 +329,22 @@ def test_languages(model, setting, tmp_path):
         assert "## Languages" not in text
         return
     assert "language of the output is not set" in text and "`deu_Latn` 61, `ron_Latn` 62" in text
-    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and len(starts) == (4 if manifest.format == "tflite" else 1)
+    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and len(starts) == 1
     info = replace(info, generation={**info.generation, setting: 62}, **{setting: 62} if "start" in setting else {})
     text = everything(tmp_path / "with", replace(manifest, info=info), target)
     assert "LANGUAGE_ID" not in text and "write `ron_Latn`" in text and "replace 62 by its id" in text
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_programs_use_existing_tensors(model, language, tmp_path):
+def test_programs_use_existing_tensors(model, tmp_path):
     """Every quoted name is a signature or a tensor, and no required name is missing."""
     manifest = MODELS[model]()
     written(tmp_path, manifest)
-    program = block(tmp_path, language)
+    program = block(tmp_path)
     names = {*manifest.signatures, "model.tflite"}
     for signature in manifest.signatures.values():
         names |= {*signature.inputs, *signature.outputs}
-    quoted = {
-        re.sub(LANGUAGES[language], "N", word) if LANGUAGES[language] else word
-        for word in re.findall(r'"([a-z]+_[a-z_]*[^" ]*|logits|tokens|decode)"', program)
-    }
+    quoted = set(re.findall(r'"([a-z]+_[a-z_]*[^" ]*|logits|tokens|decode)"', program))
     known = {form for name in names for form in (name, re.sub(r"\d+", "N", name), re.sub(r"\d+$", "", name))}
     assert not quoted - known - {"tokenizer.json", "config.json", "path/to/this/folder"}
     assert "logits" in program
@@ -372,12 +363,12 @@ def renamed(manifest: Manifest) -> Manifest:
     return replace(manifest, signatures=signatures)
 
 
-@pytest.mark.parametrize(("model", "language"), PROGRAMS)
-def test_programs_have_the_names_of_the_bundle(model, language, tmp_path):
+@in_cpp
+def test_programs_have_the_names_of_the_bundle(model, tmp_path):
     """Signatures and tensors are called as in the manifest, and caches by their names around the layer's number."""
     manifest = renamed(model())
-    written(tmp_path, manifest, TARGETS["litert-web"] if language == "LiteRT.js" else None)
-    program = block(tmp_path, language)
+    written(tmp_path, manifest)
+    program = block(tmp_path)
     caches = set()
     for signature in manifest.signatures.values():
         names = signature.named(*CACHES)
@@ -385,56 +376,71 @@ def test_programs_have_the_names_of_the_bundle(model, language, tmp_path):
         for name in {*signature.inputs, *signature.outputs} - {"my_token_type_ids"}:
             if name.startswith("my_"):
                 assert re.search(rf"\b{name}\b", program), name
-                assert not re.search(rf"['\"]{name[3:]}['\"]|(?<![\w.]){name[3:]}(=|: integers)", program), name
+                assert not re.search(rf"['\"]{name[3:]}['\"]|(?<![\w.]){name[3:]}=", program), name
     for name in caches:
         beginning, ending = re.split(r"\b0\b|(?<=_)0", name)
         assert beginning in program and ending in program, name
 
 
 CODE = ("kotlin", "swift", "cpp", "javascript", "python")
-_BLOCKS = {"Kotlin": "TextE|TextG|TextT", "Swift": "import LiteRT\n", "C++": "int main", "LiteRT.js": "loadLiteRt"}
-_NAMES = {"C++": "cpp", "LiteRT.js": "javascript"}
 
 
-def block(folder: Path, language: str) -> str:
-    """Returns the only program of a language."""
-    mark, name = _BLOCKS[language], _NAMES.get(language, language.lower())
-    (found,) = [code for code in programs(folder, name) if re.search(mark, code)]
+def block(folder: Path) -> str:
+    """Returns the program in C++."""
+    (found,) = programs(folder, "cpp")
     return found
 
 
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_programs_have_the_numbers_of_the_bundle(language, tmp_path):
+def test_the_program_in_swift_has_names_of_the_manifest():
+    """It is not compiled: its structures have the fields of the manifest, and its texts are roles and kinds of it."""
+    program = source("TextModels.swift")
+    structures = dict(re.findall(r"^private struct (\w+): Decodable \{\n(.*?)^\}", program, re.MULTILINE | re.DOTALL))
+    known = {"Manifest": Manifest, "ModelInfo": ModelInfo, "SignatureInfo": Signature, "TensorInfo": TensorInfo}
+    for name, described in {**known, "LanguageInfo": LanguageInfo}.items():
+        properties = re.findall(r"^    let `?(\w+)", structures.pop(name), re.MULTILINE)
+        assert properties and {*properties} <= {field.name for field in fields(described)}, name
+    assert [*structures] == ["GenerationInfo"]
+    words = set(re.findall(r'"([a-z_]+)"', program)) - {"decode", "text", "prompt", "summarization", "none"}
+    assert words <= {*map(str, Kind), *map(str, Role), "forced_bos_token_id"} and len(words) > 8
+
+
+def test_programs_have_the_numbers_of_the_bundle(tmp_path):
     written(tmp_path / "both", encoder_decoder())
-    program = block(tmp_path / "both", language)
+    program = block(tmp_path / "both")
     for number in ("16, 48", "9, 10", f"{CAPACITY}"):
         assert re.search(rf"\b{number}\b", program), number
     assert re.search(r"summarize: ", program)
     assert re.search(r"\b7\b", program) and re.search(r"\b8\b", program), "padding and start"
     written(tmp_path, decoder())
-    program = block(tmp_path, language)
+    program = block(tmp_path)
     assert all(f'"prefill_{n}"' in program for n in (8, 64))
 
 
-@pytest.mark.parametrize(("format", "name"), [("tflite", "litert-web"), ("onnx", "transformers.js")])
-def test_the_card_has_javascript_for_models_that_are_tested_in_a_browser(format, name, tmp_path):
-    heading = {"litert-web": "## LiteRT.js\n", "transformers.js": "## transformers.js\n"}[name]
-    manifest = encoder()
-    if format == "onnx":
-        signatures = {"model": replace(manifest.signatures["forward_16"], file="onnx/model.onnx")}
-        manifest = replace(manifest, format=format, profile="ort", signatures=signatures)
-    manifest = replace(manifest, recipe=RECIPES["none"].to_dict())
+@pytest.mark.parametrize("target", [None, "litert-web"])
+def test_javascript_for_models_that_are_tested_with_litert_js(target, tmp_path):
+    """A bundle for another target has the program if such models are tested; one for this target always has it."""
+    program = tmp_path / "programs" / "model.js"
+    given = TARGETS[target] if target else None
+    text = written(tmp_path, encoder(), given)
+    assert "](programs/model.js) | `npm install @litertjs/core@" in text and program.is_file()
+    program.unlink()
+    written(tmp_path, replace(encoder(), info=replace(encoder().info, model_type="unheard-of")), given)
+    assert program.is_file() == (target is not None)
+
+
+def test_javascript_for_models_that_are_tested_with_transformers_js(tmp_path):
+    heading, target = "## transformers.js\n", TARGETS["transformers.js"]
+    manifest = replace(onnx_encoder(), recipe=RECIPES["none"].to_dict())
     assert everything(tmp_path / "plain", manifest).count(heading) == 1
-    assert everything(tmp_path / "target", manifest, TARGETS[name]).count(heading) == 1
-    assert heading in written(tmp_path / "target", manifest, TARGETS[name])
+    assert everything(tmp_path / "target", manifest, target).count(heading) == 1
+    assert heading in written(tmp_path / "target", manifest, target)
     strange = replace(manifest, info=replace(manifest.info, model_type="unheard-of"))
     assert heading not in everything(tmp_path / "strange", strange)
-    if format == "onnx":
-        assert heading not in everything(tmp_path / "mine", replace(manifest, recipe={"name": "mine"}))
-        shared = replace(
-            manifest, info=replace(manifest.info, task="summarization", model_type="t5", is_encoder_decoder=True)
-        )
-        assert "```javascript\nimport" not in everything(tmp_path / "shared", shared)
+    assert heading not in everything(tmp_path / "mine", replace(manifest, recipe={"name": "mine"}))
+    shared = replace(
+        manifest, info=replace(manifest.info, task="summarization", model_type="t5", is_encoder_decoder=True)
+    )
+    assert "```javascript\nimport" not in everything(tmp_path / "shared", shared)
 
 
 def test_no_program_for_another_format(tmp_path):
@@ -460,15 +466,15 @@ def test_the_table_of_files_includes_those_of_the_target(tmp_path):
     assert table.startswith("".join(f"| {name} | {size} |\n" for name, size in rows))
 
 
-@pytest.mark.parametrize(("model", "language"), PROGRAMS)
-def test_programs_refuse_texts_of_too_many_tokens(model, language, tmp_path):
-    """With one message in all languages, which has the only number of tokens on the card."""
+@in_cpp
+def test_programs_refuse_texts_of_too_many_tokens(model, tmp_path):
+    """With a message that has the only number of tokens on the card."""
     manifest = model()
-    text = written(tmp_path, manifest, TARGETS["litert-web"] if language == "LiteRT.js" else None)
+    text = written(tmp_path, manifest)
     name = model.__name__
     number = manifest.encoder_capacity or manifest.capacity or {"encoder": 48, "onnx_encoder": 16}[name]
     assert set(re.findall(r"(\d+) tokens\b", text)) == {str(number)}
-    program = block(tmp_path, language)
+    program = block(tmp_path)
     assert re.search(r"can have 1 to (.*?) tokens\. ?Received|can have 1 to \"", program)
     assert re.search(rf"1 to {number} tokens|CheckLength\(.*, {number}\)|limit: {number},", program)
 
@@ -506,8 +512,8 @@ def test_programs_always_have_the_task_prefix(model, task, tmp_path):
     text = written(tmp_path, replace(model(), info=info))
     prefix = "to German: " if task == "translation" else "shorten: "
     codes = [code for language in CODE for code in programs(tmp_path, language) if "differing" not in code]
-    codes = [code for code in codes if "Tokenizer.from_file" not in code and "import kerasformer" not in code]
-    assert len(codes) >= (3 if model is encoder_decoder else 1) and all(prefix in code for code in codes)
+    codes = [code for code in codes if "kerasformer.json" not in code and "import kerasformer" not in code]
+    assert codes and all(prefix in code for code in codes)
     calls = {
         "text2text-generation": 'pipe("shorten: A text.", max_new_tokens=40)',
         "summarization": 'pipe("A text.", max_new_tokens=40)',
@@ -521,4 +527,4 @@ def test_a_vocabulary_of_the_decoder(model, tmp_path):
     """The programs of a browser, which have one tokenizer, are left out."""
     tmp_path.joinpath("target_tokenizer.json").write_text("{}")
     assert "| `target_tokenizer.json` | 2 |" in written(tmp_path, model())
-    assert not (tmp_path / "programs" / "javascript.md").exists()
+    assert not {"javascript.md", "model.js"} & {path.name for path in (tmp_path / "programs").iterdir()}
