@@ -9,6 +9,7 @@ import json
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -70,17 +71,36 @@ def section(text: str, members: Iterable[Architecture]) -> str:
     _, end, after = rest.partition(_END)
     if not end:
         raise ValueError(f"{PAGE} must have the lines {_BEGIN} and {_END}")
-    lines = [["`model_type`", "model", "tasks", "tested checkpoints"], ["---"] * 4]
-    lines += [_cells(member) for branch in lineages(members).values() for member, _ in branch]
-    return "\n".join([before + _BEGIN, *(f"| {' | '.join(line)} |" for line in lines), _END + after])
+    usual: dict[str, str] = {}
+    lines = [["`model_type`", "model", "tasks, if others", "tested checkpoints"], ["---"] * 4]
+    for branch, lineage in lineages(members).items():
+        usual[branch] = Counter(_listed_tasks(member) for member, _ in lineage).most_common(1)[0][0]
+        lines += [_cells(member, usual[branch]) for member, _ in lineage]
+    tasks_of_branches = [f"- {branch}: {names}" for branch, names in usual.items()]
+    rows = (f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(
+        [
+            before + _BEGIN,
+            "Tasks of a branch, unless the table has others:",
+            "",
+            *tasks_of_branches,
+            "",
+            *rows,
+            _END + after,
+        ]
+    )
 
 
-def _cells(architecture: Architecture) -> list[str]:
-    name = architecture.model_type
-    derived = [task for task, performer in tasks.PERFORMED_BY.items() if performer in architecture.tasks]
-    listed = [task for task in (*architecture.tasks, *derived) if task not in _IN_WORDS]
+def _cells(architecture: Architecture, usual: str) -> list[str]:
+    name, listed = architecture.model_type, _listed_tasks(architecture)
     checkpoints = [f"`{checkpoint}`" for checkpoint in tested.checkpoints().get(name, [])]
-    return [f"`{name}`", f"{architecture.name}: {architecture.summary}", ", ".join(listed), ", ".join(checkpoints)]
+    other = "" if listed == usual else listed
+    return [f"`{name}`", f"{architecture.name}: {architecture.summary}", other, ", ".join(checkpoints)]
+
+
+def _listed_tasks(architecture: Architecture) -> str:
+    derived = [task for task, performer in tasks.PERFORMED_BY.items() if performer in architecture.tasks]
+    return ", ".join(task for task in (*architecture.tasks, *derived) if task not in _IN_WORDS)
 
 
 def picture(known: Mapping[str, Architecture]) -> str:
