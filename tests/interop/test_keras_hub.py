@@ -22,9 +22,9 @@ from kerasformer.errors import CheckpointError, UnsupportedConfigError
 from kerasformer.interop.keras_hub import tokenizer_conversion as _keras_hub_text
 from kerasformer.interop.keras_hub.names import HubWeights, activation_function
 from kerasformer.interop.keras_hub.tables import all_tables
+from kerasformer.testing.comparison import TOLERANCE, ragged
 from tests import tiny_text
 from tests.tokenization.samples import CORPUS, TEXTS
-from tests.zoo.harness import TOLERANCE, ragged
 
 keras_hub = pytest.importorskip("keras_hub")
 models = keras_hub.models

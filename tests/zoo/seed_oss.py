@@ -23,6 +23,7 @@ class SeedOssConfig(GatedDecoderConfig):
     """Configuration of Seed-OSS; the defaults are those of the reference class."""
 
     model_type = "seed_oss"
+    ignored = frozenset({"pretraining_tp"})  # affects only the order of summation
 
     vocab_size: Size = hf("vocab_size", 155136)
     max_length: Size = hf("max_position_embeddings", 524288)
@@ -46,4 +47,4 @@ class SeedOss(GatedDecoder):
     config_type = SeedOssConfig
 
 
-MODELS = task_models.heads_like(llama.MODELS, SeedOss, task_models.CausalQuestionAnswering)
+MODELS = task_models.heads_like(llama.MODELS, SeedOss)
