@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import transformers
 
-from kerasformer import zoo
+from kerasformer.models import loading
 from kerasformer.tasks import SENTENCE_SIMILARITY
 
 
@@ -57,17 +57,17 @@ class Case:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks to test; embeddings have tests of their own, since their class is that of feature extraction."""
-        tasks = tuple(task for task in zoo.architecture(self.model_type).MODELS if task != SENTENCE_SIMILARITY)
+        tasks = tuple(task for task in loading.architecture(self.model_type).MODELS if task != SENTENCE_SIMILARITY)
         return self.only or tasks
 
     @property
     def module(self) -> str:
         """File of the architecture."""
-        return str(zoo.architecture(self.model_type).__file__)
+        return str(loading.architecture(self.model_type).__file__)
 
     def kind(self, task: str) -> Any:
         """Returns the class of this package for a task."""
-        return zoo.architecture(self.model_type).MODELS[task]
+        return loading.architecture(self.model_type).MODELS[task]
 
     def reference_class(self, task: str) -> Any:
         """Returns the class of `transformers` for a task."""
