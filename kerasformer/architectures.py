@@ -1,6 +1,7 @@
 """The architectures: what each one is and which tasks it has, from `architectures.json`.
 
-That file is generated from the modules of `kerasformer.zoo`, so that Keras is not imported.
+That file is generated from the modules of `kerasformer.zoo`, so that Keras is not imported. Other packages add
+architectures with `kerasformer.zoo.register`, or with an entry point of the group `kerasformer.architectures`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from kerasformer.errors import UnsupportedConfigError
@@ -18,6 +20,8 @@ ENCODER, DECODER, ENCODER_DECODER = BRANCHES = ("encoder", "decoder", "encoder-d
 """Kinds of architectures, by the parts of the original Transformer that they have."""
 
 FILE = "architectures.json"
+GROUP = "kerasformer.architectures"
+"""Group of the entry points of other packages: the name is a `model_type`, the value is the name of a module."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +49,32 @@ class Architecture:
     tasks: tuple[str, ...]
 
 
-@cache
+_added: dict[str, Architecture] = {}
+
+
 def architectures() -> dict[str, Architecture]:
-    """Returns all architectures by `model_type`, in alphabetical order."""
+    """Returns the architectures of this package and those that were added to it, by `model_type`.
+
+    Those of entry points are added when they are used, see `installed`.
+    """
+    return {**_table(), **_added}
+
+
+@cache
+def _table() -> dict[str, Architecture]:
     rows = json.loads(Path(__file__).with_name(FILE).read_text(encoding="utf-8"))
     return {row["model_type"]: Architecture(**{**row, "tasks": tuple(row["tasks"])}) for row in rows}
+
+
+def add(architecture: Architecture) -> None:
+    """Adds the description of an architecture of another package, for this process."""
+    _added[architecture.model_type] = architecture
+
+
+@cache
+def installed() -> dict[str, EntryPoint]:
+    """Returns the entry points by which installed packages add architectures, by `model_type`; none is imported."""
+    return {point.name: point for point in sorted(entry_points(group=GROUP), key=lambda point: point.name)}
 
 
 def models() -> dict[str, list[str]]:
@@ -65,10 +90,11 @@ def find(model_type: str) -> Architecture:
     """
     known = architectures()
     if model_type not in known:
-        near = difflib.get_close_matches(model_type.lower().replace("_", "-"), known, n=1, cutoff=0.75)
+        names = [*known, *(name for name in installed() if name not in known)]
+        near = difflib.get_close_matches(model_type.lower().replace("_", "-"), names, n=1, cutoff=0.75)
         hint = f". Did you mean {near[0]!r}?" if near else ""
         raise UnsupportedConfigError(
-            f"Unsupported model_type. Expected one of {', '.join(known)}. Received: {model_type!r}{hint}"
+            f"Unsupported model_type. Expected one of {', '.join(names)}. Received: {model_type!r}{hint}"
         )
     return known[model_type]
 

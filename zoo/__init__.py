@@ -1,4 +1,4 @@
-"""Model architectures and their checkpoints: `load` one, or `build` one from a configuration."""
+"""Model architectures and their checkpoints: `load` one, `build` one from a configuration, or `register` another."""
 
 # ruff: noqa: E402 - checked first, so that the error names the extra to install where Keras is missing
 from kerasformer.errors import require
@@ -7,7 +7,7 @@ require("keras", "tensorflow")
 
 from kerasformer.interop.keras_hub.conversion import to_keras_hub
 from kerasformer.models.contracts import CausalLM, EncoderModel, Seq2SeqLM
-from kerasformer.models.loading import architecture, architectures, build, load, models
+from kerasformer.models.loading import architecture, architectures, build, load, models, register, zoo_modules
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.pruning import PrunedModel, prune_vocabulary
 from kerasformer.models.sentence_settings import SentenceSettings
@@ -24,9 +24,10 @@ __all__ = [
     "load",
     "models",
     "prune_vocabulary",
+    "register",
     "to_keras_hub",
 ]
 
-for _name in architectures():
+for _name in zoo_modules():
     # Registers the classes, so that Keras finds them by name, and makes each one an attribute of this module.
     globals().update({kind.__name__: kind for kind in architecture(_name).MODELS.values()})

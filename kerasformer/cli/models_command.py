@@ -20,7 +20,7 @@ _RECIPES = {"none": "f32", "fp16": "fp16", "int8": "int8", "int8_weights": "int8
 
 
 def _names(incomplete: str) -> list[str]:
-    return one_of(*architectures.architectures())(incomplete)
+    return one_of(*{**architectures.architectures(), **architectures.installed()})(incomplete)
 
 
 def models(
@@ -36,6 +36,10 @@ def models(
 
     A format or runtime is listed if tests compare its bundles with Keras: f32 are unquantized weights.
     """
+    if name in architectures.installed():
+        from kerasformer.models.loading import architecture
+
+        architecture(name)  # imports the package that adds it, which alone can describe it
     known = architectures.architectures()
     if picture is not None:
         if name is not None:
@@ -95,6 +99,9 @@ def _list() -> None:
     targets = [each for each in tested.runtimes().values() if each.is_target]
     rows = [[each.name, _named({*chain.from_iterable(each.bundles.values())})] for each in targets]
     table("Targets", ["target", "models that were tested"], rows, compact=True)
+    if points := architectures.installed().values():
+        rows = [[point.name, point.dist.name if point.dist else "", point.value] for point in points]
+        table("Installed by other packages", ["model_type", "package", "module"], rows, compact=True)
     table("Presets", ["name", "model_type", "MB"], [[*row.values()] for row in _presets()], compact=True)
     say("kerasformer models NAME describes one of them, such as bert.")
 
@@ -143,8 +150,10 @@ def _shown(recipes: Iterable[str]) -> str:
 
 def _describe(found: Architecture) -> None:
     name, formats = found.model_type, tested.formats()
-    say(f"{found.name} ({found.branch}, derived from {found.derived_from or 'the Transformer'}): {found.summary}.")
-    say(f"Paper: {found.paper}.")
+    origin = f"{found.name} ({found.branch}, derived from {found.derived_from or 'the Transformer'})"
+    say(f"{origin}: {found.summary}." if found.summary else f"{origin}.")
+    if found.paper:
+        say(f"Paper: {found.paper}.")
     children = [each.model_type for each in architectures.architectures().values() if each.derived_from == name]
     if children:
         say(f"Derived from it: {', '.join(children)}.")

@@ -13,8 +13,8 @@ import transformers
 from kerasformer import zoo
 from kerasformer.architectures import architectures
 from kerasformer.gguf.tables import ARCHITECTURES
+from kerasformer.testing.comparison import Loaded, assert_close, make_inputs, run, run_reference
 from tests.gguf.writing import ROWS, Row, write_model
-from tests.zoo.harness import Loaded, assert_close, make_inputs, run, run_reference
 
 TASKS = ("text-generation", "text2text-generation", "feature-extraction")
 

@@ -13,7 +13,8 @@ from typing import Any
 import gguf
 import numpy as np
 
-from tests.zoo.cases import CASES, Case
+from kerasformer.testing import Case
+from tests.zoo.cases import CASES
 
 Change = Callable[[str, np.ndarray, Any], np.ndarray]
 

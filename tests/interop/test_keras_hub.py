@@ -22,10 +22,10 @@ from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfi
 from kerasformer.interop.keras_hub import tokenizer_conversion as _keras_hub_text
 from kerasformer.interop.keras_hub.tables import TABLES, activation_function
 from kerasformer.interop.keras_hub.weights import hub_variable
+from kerasformer.testing.comparison import TOLERANCE, ragged
 from kerasformer.tokenization import spiece
 from tests import tiny_text
 from tests.tokenization.samples import CORPUS, TEXTS
-from tests.zoo.harness import TOLERANCE, ragged
 
 keras_hub = pytest.importorskip("keras_hub")
 models = keras_hub.models

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kerasformer import zoo
-from tests.zoo.cases import Case
-from tests.zoo.harness import Loaded
+from kerasformer.testing import Case
+from kerasformer.testing.comparison import Loaded
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
@@ -22,10 +21,7 @@ class Models:
     def __call__(self, row: tuple[Case, str]) -> Loaded:
         case, task = row
         if (case.name, task) not in self._made:
-            folder = self._factory.mktemp(f"{case}-{task}")
-            reference = case.reference(task)
-            reference.save_pretrained(folder)
-            self._made[case.name, task] = Loaded(case, task, folder, reference, zoo.load(folder))
+            self._made[case.name, task] = Loaded.of(case, task, self._factory.mktemp(f"{case}-{task}"))
         return self._made[case.name, task]
 
     def free_graphs(self) -> None:

@@ -13,13 +13,10 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import ModuleType
 
 from kerasformer import tasks, tested, zoo
-from kerasformer.architectures import DECODER, ENCODER, ENCODER_DECODER, FILE, Architecture, lineages
-from kerasformer.models.decoder import CausalDecoder
-from kerasformer.models.encoder import BidirectionalEncoder
-from kerasformer.models.encoder_decoder import EncoderDecoder
+from kerasformer.architectures import FILE, Architecture, lineages
+from kerasformer.models.loading import describe, zoo_modules
 from kerasformer.viz import draw_family_tree
 
 COMMAND = "python -m tests.zoo.table --write"
@@ -27,7 +24,6 @@ ROOT = Path(__file__).parents[2]
 TABLE = ROOT / "kerasformer" / FILE
 PAGE = ROOT / "docs" / "zoo.md"
 PICTURE = ROOT / "docs" / "pictures" / "models.svg"
-_BASES = {BidirectionalEncoder: ENCODER, CausalDecoder: DECODER, EncoderDecoder: ENCODER_DECODER}
 _BEGIN, _END = f"<!-- from the zoo: {COMMAND} -->", "<!-- end -->"
 _IN_WORDS = {tasks.SENTENCE_SIMILARITY, "text-ranking", "zero-shot-classification"}
 """Tasks that the page assigns to models by those that the table lists."""
@@ -35,28 +31,8 @@ _IN_WORDS = {tasks.SENTENCE_SIMILARITY, "text-ranking", "zero-shot-classificatio
 
 def architectures() -> dict[str, Architecture]:
     """Returns the architectures by `model_type`, as their modules describe them."""
-    found = (_described(zoo.architecture(name)) for name in zoo.architectures())
+    found = (describe(zoo.architecture(name)) for name in zoo_modules())
     return {architecture.model_type: architecture for architecture in found}
-
-
-def _described(module: ModuleType) -> Architecture:
-    text = module.__doc__ or ""
-    title, _, summary = text.splitlines()[0].partition(": ")
-    parent = re.search(r"^Derived from: `([\w-]+)`", text, re.MULTILINE)
-    paper = re.search(r"^Paper: (.+?)\.(?:\s+Reference: .*)?$", text, re.MULTILINE | re.DOTALL)
-    citation = " ".join(paper[1].split()) if paper else ""
-    year = re.search(r"\b(?:19|20)\d\d\b", citation)
-    backbone = next(iter(module.MODELS.values())).backbone_type
-    return Architecture(
-        model_type=backbone.config_type.model_type,
-        name=title,
-        branch=next(branch for base, branch in _BASES.items() if issubclass(backbone, base)),
-        summary=summary.removesuffix("."),
-        derived_from=parent[1] if parent else None,
-        year=int(year[0]) if year else 0,
-        paper=citation,
-        tasks=tuple(module.MODELS),
-    )
 
 
 def table(members: Iterable[Architecture]) -> str:

@@ -17,8 +17,8 @@ from kerasformer import zoo
 from kerasformer.adapters import AdapterConfig
 from kerasformer.errors import CheckpointError, InputError, SourceError, UnsupportedConfigError
 from kerasformer.models.adaptation import modules_of
+from kerasformer.testing.comparison import assert_close, make_inputs, run, run_reference
 from tests.zoo.cases import CASES, FIRST
-from tests.zoo.harness import assert_close, make_inputs, run, run_reference
 
 USUAL = ("gpt2", "llama", "gpt_neox", "bert", "t5")
 """One case for each layout of fused queries, keys and values: (in, out) side by side, none, interleaved; and stacks."""

@@ -12,9 +12,9 @@ from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import Dropout, SparseBlocks
 from kerasformer.models.variables import variables_by_path
 from kerasformer.pipelines import pipeline
+from kerasformer.testing.comparison import HIDDEN, assert_close, ragged, run, run_reference
 from tests import tiny_text
 from tests.zoo.cases import CASES
-from tests.zoo.harness import HIDDEN, assert_close, ragged, run, run_reference
 
 BIG_BIRD, ODD, FULL = (case for case in CASES if case.model_type == "big_bird")
 SIZES = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20, "max_length": 64}

@@ -15,8 +15,8 @@ import pytest
 import transformers
 
 from kerasformer import zoo
-from tests.zoo.cases import Case
-from tests.zoo.harness import Loaded, assert_same_outputs, make_inputs, run, run_reference
+from kerasformer.testing import Case
+from kerasformer.testing.comparison import Loaded, assert_same_outputs, make_inputs, run, run_reference
 
 ROWS = json.loads(Path(__file__).with_name("checkpoints.json").read_text(encoding="utf-8"))
 SCALED = ("intermediate_dim", "decoder_intermediate_dim", "inner_dim", "token_dim")

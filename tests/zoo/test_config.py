@@ -13,7 +13,8 @@ import transformers
 from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.config import ConfigWarning
-from tests.zoo.cases import CASES, FIRST, Case
+from kerasformer.testing import Case
+from tests.zoo.cases import CASES, FIRST
 
 
 def config_type(case: Case | str) -> Any:

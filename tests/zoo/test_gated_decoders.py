@@ -10,9 +10,10 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.testing import Case
+from kerasformer.testing.comparison import Loaded, assert_same_outputs, run, run_reference
 from tests.grids import grid
-from tests.zoo.cases import LLAMA, Case
-from tests.zoo.harness import Loaded, assert_same_outputs, run, run_reference
+from tests.zoo.cases import LLAMA
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 SCALINGS: dict[str, dict[str, Any]] = {

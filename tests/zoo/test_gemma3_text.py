@@ -10,8 +10,8 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.models.keras_engine import KerasStep
+from kerasformer.testing.comparison import assert_close, assert_same_outputs, make_inputs, ragged, run_reference
 from tests.zoo.cases import CASES
-from tests.zoo.harness import assert_close, assert_same_outputs, make_inputs, ragged, run_reference
 
 ROW = next(case for case in CASES if case.name == "gemma3"), "text-generation"
 

@@ -34,11 +34,11 @@ from kerasformer.errors import (
 from kerasformer.models import weights
 from kerasformer.models.config import ConfigWarning
 from kerasformer.models.variables import release_weights
+from kerasformer.testing.comparison import Loaded, assert_close, make_inputs, run, run_reference
 from kerasformer.tokenization import Tokenizer
 from tests import hub_server
 from tests.grids import grid
 from tests.zoo.cases import CASES
-from tests.zoo.harness import Loaded, assert_close, make_inputs, run, run_reference
 
 # A warning of Keras, which passes an unsupported argument to TensorFlow variables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

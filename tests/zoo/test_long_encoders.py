@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kerasformer.testing.comparison import assert_close, assert_same_outputs, ragged, run, run_reference
 from tests.zoo.cases import CASES
-from tests.zoo.harness import assert_close, assert_same_outputs, marked, ragged, rows, run, run_reference
+from tests.zoo.harness import marked, rows
 
 LENGTHS = {
     "big_bird": (61, 40, 33),

@@ -10,9 +10,10 @@ from kerasformer import zoo
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.models.config import Config
 from kerasformer.pipelines import pipeline
+from kerasformer.testing.comparison import assert_same_outputs, make_inputs, ragged, run, run_reference
 from tests import tiny_text
 from tests.zoo.cases import CASES
-from tests.zoo.harness import assert_same_outputs, make_inputs, ragged, rows, run, run_reference
+from tests.zoo.harness import rows
 
 LONGFORMER = [case for case in CASES if case.name == "longformer"]
 SIZES = {

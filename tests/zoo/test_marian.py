@@ -16,13 +16,13 @@ from kerasformer import decoding, zoo
 from kerasformer.errors import CheckpointError, ExportError, InputError, UnsupportedConfigError
 from kerasformer.layers import sinusoids
 from kerasformer.runtime import open_engine
+from kerasformer.testing.comparison import Loaded, assert_same_outputs, make_inputs, run
+from kerasformer.testing.generation import prompts, theirs
 from kerasformer.tokenization import load_tokenizer
 from tests.export.text_models import size_options
 from tests.grids import grid
 from tests.tokenization.test_marian import checkpoint
 from tests.zoo.cases import CASES
-from tests.zoo.harness import Loaded, assert_same_outputs, make_inputs, run
-from tests.zoo.test_generation import prompts, theirs
 
 MARIAN = next(case for case in CASES if case.name == "marian")
 WRITES = "text2text-generation"

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from kerasformer import zoo
-from tests.zoo.cases import MOBILEBERT, Case
-from tests.zoo.harness import Loaded, assert_close, assert_same_outputs, make_inputs, run, run_reference
+from kerasformer.testing import Case
+from kerasformer.testing.comparison import Loaded, assert_close, assert_same_outputs, make_inputs, run, run_reference
+from tests.zoo.cases import MOBILEBERT
 
 
 def loaded_from(folder, task="feature-extraction", zero_padding=False, **settings):

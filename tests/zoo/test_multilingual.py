@@ -13,8 +13,8 @@ from transformers.models.mbart.modeling_mbart import shift_tokens_right
 
 from kerasformer import zoo
 from kerasformer.models.keras_engine import KerasStep
+from kerasformer.testing.comparison import assert_close, ragged
 from tests.zoo.cases import M2M_100, MBART
-from tests.zoo.harness import assert_close, ragged
 
 NEW = 9
 

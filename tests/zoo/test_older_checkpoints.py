@@ -13,8 +13,8 @@ import pytest
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, InputError, UnsupportedConfigError
+from kerasformer.testing.comparison import Loaded, make_inputs
 from tests.zoo.cases import CASES, DISTINCT, FIRST
-from tests.zoo.harness import Loaded, make_inputs
 from tests.zoo.test_loading import BERT, GPT2, assert_same, change, change_config
 
 

@@ -15,11 +15,11 @@ from kerasformer import zoo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import GenerationError, InputError, UnsupportedConfigError
 from kerasformer.models.variables import release_weights, variables_by_path
+from kerasformer.testing.comparison import run_reference
 from tests import tiny_text
 from tests.export.text_models import OTHERS, ROWS
 from tests.grids import grid
 from tests.zoo.cases import RELATIVES
-from tests.zoo.harness import run_reference
 
 # A warning of Keras, which passes an unsupported argument to TensorFlow variables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -7,8 +7,8 @@ import pytest
 
 from kerasformer import zoo
 from kerasformer.errors import CapacityError, UnsupportedConfigError
+from kerasformer.testing.comparison import assert_same_outputs, make_inputs, run, run_reference
 from tests.zoo.cases import CASES
-from tests.zoo.harness import assert_same_outputs, make_inputs, run, run_reference
 
 BY_NAME = {case.name: case for case in CASES}
 SIZES = {"vocab_size": 61, "hidden_dim": 12, "num_layers": 1, "num_heads": 3, "intermediate_dim": 20}

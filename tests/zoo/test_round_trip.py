@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
-from collections.abc import Iterable
-from typing import Any
 
 import keras
 import numpy as np
@@ -16,22 +13,11 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError
-from kerasformer.models.layouts import Offset
-from kerasformer.models.variables import variables_by_path
 from kerasformer.tasks import PRETRAINING
+from kerasformer.testing import round_trip
+from kerasformer.testing.comparison import assert_same_outputs, make_inputs, run_reference
 from tests.zoo.cases import DISTINCT, FIRST
-from tests.zoo.harness import (
-    Loaded,
-    assert_same_outputs,
-    distinct,
-    first_of_each,
-    main_tasks,
-    make_inputs,
-    marked,
-    rows,
-    run,
-    run_reference,
-)
+from tests.zoo.harness import distinct, first_of_each, main_tasks, marked, rows
 
 # A warning of Keras, which passes an unsupported argument to TensorFlow variables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -40,80 +26,21 @@ ROWS = rows(on_jax=False)
 KEPT = ("feature-extraction", "text-generation", "text2text-generation", *PRETRAINING)
 FEW = rows(tasks=KEPT, on_jax=False)
 SMALL = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20}
-# Keys without effect on outputs, or that depend on the version that wrote the file.
-BOOKKEEPING = {"transformers_version", "_name_or_path", "dtype", "architectures"}
-
-
-def weights(model: keras.Model) -> dict[str, np.ndarray]:
-    return {path: np.asarray(value) for path, value in variables_by_path(model).items()}
-
-
-def assert_same_weights(a: keras.Model, b: keras.Model) -> None:
-    ours, theirs = weights(a), weights(b)
-    assert set(ours) == set(theirs)
-    for path, value in ours.items():
-        np.testing.assert_array_equal(value, theirs[path], err_msg=path)
-
-
-def unused(it: Loaded, names: Iterable[str]) -> set[str]:
-    """Returns the tensors of a pooler that the head does not use; BigBird has one with each head."""
-    prefix, used = it.model.backbone.names.prefix, {row.tensor for row in it.model.rows()}
-    return {name for name in names if "pooler" in name and used.isdisjoint((name, prefix + name))}
-
-
-def constants(it: Loaded) -> set[str]:
-    """Returns the tensors that layers compute, such as sinusoids; not every class of `transformers` saves them."""
-    return {row.tensor for row in it.model.rows(it.model.bare) if not row.variables}
-
-
-def reopened(it: Loaded, folder: Any) -> Any:
-    """Loads a folder with `transformers`, without missing or unexpected tensors."""
-    kind = it.case.reference_class(it.task)
-    model, report = kind.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
-    missing = report["missing_keys"] - unused(it, report["missing_keys"])
-    assert not (missing or report["unexpected_keys"] or report["mismatched_keys"]), report
-    return model.eval()
 
 
 @pytest.mark.parametrize("row", main_tasks(first_of_each(ROWS)))
 def test_transformers_reads_what_we_write(loaded, row, tmp_path):
-    it = loaded(row)
-    it.model.save_pretrained(tmp_path)
-    theirs = reopened(it, tmp_path)
-    inputs = make_inputs(it)
-    assert_same_outputs(inputs, run(it, inputs), run_reference(theirs, inputs))
-    before, after = it.reference.config.to_dict(), theirs.config.to_dict()
-    for name in set(before) - BOOKKEEPING:
-        assert after[name] == before[name], name
-    assert theirs.config.architectures == it.reference.config.architectures
+    round_trip.check_transformers_reads_it(loaded(row), tmp_path)
 
 
 @pytest.mark.parametrize("row", main_tasks(distinct(FEW)))
 def test_we_read_what_we_write(loaded, row, tmp_path):
-    it = loaded(row)
-    it.model.save_pretrained(tmp_path)
-    again = zoo.load(tmp_path)
-    assert type(again) is type(it.model) and again.config == it.model.config
-    assert again.generation_config == it.model.generation_config
-    assert_same_weights(again, it.model)
+    round_trip.check_it_reads_itself(loaded(row), tmp_path)
 
 
 @pytest.mark.parametrize("row", main_tasks(distinct(rows(FIRST, on_jax=False))))
 def test_the_tensors_are_those_that_came(loaded, row, tmp_path):
-    it = loaded(row)
-    it.model.save_pretrained(tmp_path)
-    before, after = (safetensors.numpy.load_file(f / "model.safetensors") for f in (it.folder, tmp_path))
-    tied = {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "predictions.decoder.weight"}
-    tied |= {"generator_lm_head.weight"}
-    assert set(after) - constants(it) == set(before) - tied - unused(it, before) - constants(it)
-    added = {row.tensor: row.layout for row in it.model.rows(it.model.bare) if isinstance(row.layout, Offset)}
-    for name, value in after.items():
-        if name in constants(it):  # checked when they are loaded
-            continue
-        expected = before[name]
-        if name in added:  # the sum has fewer digits of the tensor
-            expected = added[name].joined(added[name].split(expected, [expected.shape]))
-        np.testing.assert_array_equal(value, expected, err_msg=name)
+    round_trip.check_tensors(loaded(row), tmp_path)
 
 
 # tests/test_saved_models.py opens the file of each architecture in another process.
@@ -125,16 +52,7 @@ def test_the_tensors_are_those_that_came(loaded, row, tmp_path):
     ],
 )
 def test_keras_files(loaded, row, tmp_path):
-    it = loaded(row)
-    it.model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    assert type(again) is type(it.model) and again.config == it.model.config
-    assert_same_weights(again, it.model)
-    inputs = make_inputs(it)
-    expected = run(it, inputs)
-    actual = again.named(again(inputs))
-    for name, value in expected.items():
-        np.testing.assert_array_equal(keras.ops.convert_to_numpy(actual[name]), value)
+    round_trip.check_keras_file(loaded(row), tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -145,34 +63,12 @@ def test_keras_files(loaded, row, tmp_path):
     ],
 )
 def test_summary_counts_every_weight_and_shows_shapes(loaded, row):
-    it = loaded(row)
-    page = io.StringIO()
-    it.model.summary(print_fn=lambda line: page.write(line + "\n"), expand_nested=True)
-    text = page.getvalue()
-    assert f"Total params: {it.model.count_params():,}" in text
-    stored = dict(it.reference.named_parameters()) | {
-        name: buffer for name, buffer in it.reference.named_buffers() if name in it.reference.state_dict()
-    }
-    counted = set(stored) - unused(it, stored) - constants(it)
-    assert it.model.count_params() == sum(stored[name].numel() for name in counted)
-    assert "output (Dense)" in text, "parts of parts"
-    unknown = [line for line in text.splitlines() if "?" in line and "dropout" not in line]
-    assert not unknown
-    if it.model.head is not None:
-        inputs = make_inputs(it)
-        free = inputs["input_ids"].shape + inputs.get("decoder_input_ids", inputs["input_ids"]).shape
-        outputs = map(np.asarray, keras.tree.flatten(it.model(inputs)))
-        shapes = [tuple(None if size in free else size for size in output.shape) for output in outputs]
-        assert all(str(shape) in text[text.index("│ head") :].split("└")[0] for shape in shapes)
+    round_trip.check_summary(loaded(row))
 
 
 @pytest.mark.parametrize("row", main_tasks(distinct(FEW)))
 def test_backbones_come_back_from_their_config(loaded, row):
-    backbone = loaded(row).model.backbone
-    copy = type(backbone).from_config(backbone.get_config())
-    copy.build()
-    assert copy.get_config() == backbone.get_config() and copy.config == backbone.config
-    assert [v.path for v in copy.weights] == [v.path.split("/", 1)[1] for v in backbone.weights]
+    round_trip.check_backbone_config(loaded(row))
 
 
 def test_low_rank_matrices_are_merged_in_files(tmp_path):
@@ -206,7 +102,7 @@ def test_files_have_the_dtype_that_was_asked_for(loaded, dtype, tmp_path):
     assert {value.dtype.name for value in tensors.values()} == {dtype}
     assert json.loads((tmp_path / "config.json").read_text())["dtype"] == dtype
     inputs = make_inputs(it)
-    theirs = reopened(it, tmp_path).float()
+    theirs = round_trip.reopened(it, tmp_path).float()
     assert_same_outputs(inputs, {"logits": run_reference(theirs, inputs).logits}, run_reference(theirs, inputs))
 
 

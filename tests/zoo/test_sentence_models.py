@@ -10,8 +10,9 @@ from kerasformer import architectures, zoo
 from kerasformer.errors import CheckpointError
 from kerasformer.layers import Projection, SentenceHead, SentencePooling
 from kerasformer.layers.sentence import POOLINGS
+from kerasformer.testing.comparison import assert_close, make_inputs, ragged, run_reference
 from tests.zoo.cases import DISTINCT, FIRST
-from tests.zoo.harness import assert_close, make_inputs, ragged, rows, run_reference
+from tests.zoo.harness import rows
 
 SETTINGS = zoo.SentenceSettings(("mean", "lasttoken"), ("normalize",))
 

@@ -24,9 +24,9 @@ from kerasformer.layers import (
     StaticCache,
     Visibility,
 )
+from kerasformer.testing.comparison import TOLERANCE, ragged
 from kerasformer.zoo.t5 import T5Config
 from tests.zoo.cases import T5
-from tests.zoo.harness import TOLERANCE, ragged
 
 SETTINGS = {**T5, "num_layers": 3, "num_decoder_layers": 2}
 Save = Callable[..., tuple[Path, Any]]

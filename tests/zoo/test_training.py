@@ -14,8 +14,9 @@ import transformers
 from kerasformer import zoo
 from kerasformer.models.layouts import Offset, SideBySide
 from kerasformer.models.variables import variables_by_path
+from kerasformer.testing.comparison import assert_close, further_inputs, make_inputs, run_reference
 from tests.zoo.cases import FIRST
-from tests.zoo.harness import assert_close, further_inputs, make_inputs, rows, run_reference
+from tests.zoo.harness import rows
 
 GRADIENT_TOLERANCE = 1e-4
 """Relative to the largest gradient of a tensor; twice as many sums contribute as in the forward pass."""

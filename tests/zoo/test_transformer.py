@@ -15,7 +15,7 @@ import torch
 
 from kerasformer import layers, zoo
 from kerasformer.errors import UnsupportedConfigError
-from tests.zoo.harness import assert_close, ragged
+from kerasformer.testing.comparison import assert_close, ragged
 
 CONFIGS = {
     "usual": {"hidden_dim": 32, "num_heads": 4, "intermediate_dim": 44, "num_layers": 2, "num_decoder_layers": 3},

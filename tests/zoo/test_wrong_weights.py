@@ -17,9 +17,10 @@ import torch
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, KerasformerError, UnsupportedConfigError
+from kerasformer.testing import Case
+from kerasformer.testing.comparison import Loaded, make_inputs, run
 from tests.grids import grid
-from tests.zoo.cases import DISTINCT, FIRST, Case
-from tests.zoo.harness import Loaded, make_inputs, run
+from tests.zoo.cases import DISTINCT, FIRST
 from tests.zoo.test_loading import BERT, GPT2, TORCH, assert_same, change, change_config
 
 KERNEL, TABLE = "bert.encoder.layer.1.output.dense.weight", "bert.embeddings.word_embeddings.weight"

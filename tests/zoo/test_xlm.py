@@ -11,8 +11,8 @@ import torch
 
 from kerasformer import zoo
 from kerasformer.errors import InputError
+from kerasformer.testing.comparison import assert_same_outputs, make_inputs, run, run_reference
 from tests.zoo.cases import CASES
-from tests.zoo.harness import assert_same_outputs, make_inputs, run, run_reference
 from tests.zoo.test_loading import change_config
 
 XLM, CAUSAL, MONOLINGUAL = (case for case in CASES if case.model_type == "xlm")
