@@ -65,7 +65,7 @@ def page(text: str, runtimes: Sequence[Tested]) -> str:
 def formats(runtimes: Sequence[Tested]) -> dict[str, tested.Bundles]:
     """Returns the bundles that were compared with Keras, by format, in this package or in a third-party runtime."""
     own = {name: option.split()[-1] for name, (option, _) in OWN.items()}
-    written_for = own | {name: target.required_options["format"] for name, target in TARGETS.items()}
+    written_for = own | {name: target.format for name, target in TARGETS.items()}
 
     def claims() -> Iterator[exports.Claim]:
         yield from exports.claims(test_export)

@@ -109,12 +109,12 @@ def test_an_unknown_target(tmp_path):
         (name, format)
         for name, target in TARGETS.items()
         for format in FORMATS
-        if format != target.required_options["format"]
+        if format != target.format
     ],
 )
 def test_a_target_with_another_format_is_refused(target, format, tmp_path):
     expected = (
-        f"target='{target}' requires format='{TARGETS[target].required_options['format']}'. Received: format='{format}'"
+        f"target='{target}' requires format='{TARGETS[target].format}'. Received: format='{format}'"
     )
     with pytest.raises(ExportError, match=expected):
         kf.export.export("sentiment-bert", tmp_path / "out", format, target=target)
