@@ -9,8 +9,9 @@ import pytest
 from kerasformer import architectures, zoo
 from kerasformer.errors import InputError
 from kerasformer.models import loading, task_models
-from kerasformer.testing import Case, check_architecture
+from kerasformer.testing import Case, check_architecture, exports
 from kerasformer.testing.architecture import check_heads
+from tests.export.text_models import ROWS
 from tests.zoo import seed_oss
 from tests.zoo.cases import FIRST, LLAMA
 
@@ -48,6 +49,31 @@ def test_its_exports():
 @pytest.mark.parametrize("case", FIRST, ids=str)
 def test_every_architecture_has_the_heads_of_the_reference(case):
     check_heads(case)
+
+
+ALL_EXPORTS = [
+    (case, format, quantize)
+    for case in FIRST
+    if case.model_type not in {row.model_type for row in ROWS.values()}
+    for format in exports.FORMATS
+    for quantize in exports.RECIPES
+]
+"""Exports of the architectures without a row in tests/export/text_models.py."""
+
+
+@pytest.mark.parametrize(
+    ("case", "format", "quantize"),
+    [
+        pytest.param(
+            *export, marks=() if export[1:] == ("onnx", "none") else pytest.mark.grid, id="-".join(map(str, export))
+        )
+        for export in ALL_EXPORTS
+    ],
+)
+def test_exports_of_other_architectures(loaded, tmp_path, case, format, quantize):
+    task = case.tasks[0]
+    model = exports.text_model(case, task, loaded((case, task)).model.config)
+    exports.check_export(model, tmp_path / "bundle", format, quantize)
 
 
 def outside(backbone, *models):
