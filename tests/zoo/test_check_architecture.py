@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 
 import pytest
@@ -146,6 +148,12 @@ OTHER_TASKS = ("text-classification", "token-classification", "question-answerin
 def test_what_is_missing_is_named(module, without, message):
     with pytest.raises(AssertionError, match=f"(?s)seed_oss fails the check .*{message}.*outside.py"):
         check_architecture(module, SETTINGS, without=without, exports=False)
+
+
+def test_a_missing_extra_is_named():
+    code = 'import sys; sys.modules["torch"] = None; import kerasformer.testing'
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "MissingExtraError: torch is required here" in result.stderr and "kerasformer[test]" in result.stderr
 
 
 def test_an_unknown_task_is_refused():
