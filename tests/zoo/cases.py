@@ -97,6 +97,9 @@ GEMMA3 = {
     "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64, "rms_norm_eps": 1e-3, "sliding_window": 3,
     "query_pre_attn_scalar": 5, "eos_token_id": [1, 2],
 }  # fmt: skip
+GEMMA2 = {
+    **GEMMA3, "attn_logit_softcapping": 3.0, "final_logit_softcapping": 4.0,
+}  # fmt: skip
 # Settings that the classes of these models compute from others, or read and do not declare.
 QWEN_DERIVED = frozenset({"head_dim", "layer_types", "num_key_value_heads", "sliding_window"})
 SMOLLM3_DERIVED = QWEN_DERIVED | {"no_rope_layers"}
@@ -142,6 +145,9 @@ PHI = {
     "resid_pdrop": 0.11, "embd_pdrop": 0.12, "attention_dropout": 0.13,
 }  # fmt: skip
 
+PHI3 = {
+    **LLAMA, "original_max_position_embeddings": 64, "resid_pdrop": 0.11, "embd_pdrop": 0.12,
+}  # fmt: skip
 ELECTRA = {**BERT, "embedding_size": 13, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}
 MOBILEBERT = {
     **BERT, "embedding_size": 13, "intra_bottleneck_size": 21, "num_feedforward_networks": 3, "hidden_act": "relu",
@@ -491,6 +497,20 @@ CASES = (
         only=("text-generation",),
         std=0.2,
     ),
+    Case("gemma2", "gemma2", GEMMA2, std=0.2),
+    Case(
+        "gemma2-uncapped",
+        "gemma2",
+        {
+            **GEMMA2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 10, "attention_bias": True,
+            "attn_logit_softcapping": None, "final_logit_softcapping": None, "hidden_activation": "silu",
+            "layer_types": ["full_attention", "sliding_attention", "sliding_attention"], "attention_dropout": 0.11,
+            "tie_word_embeddings": False, "initializer_range": 0.03,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0},
+        },
+        only=("text-generation",),
+        std=0.2,
+    ),
     # Windows are shorter than the texts, so that each example has tokens outside of them.
     Case("mistral", "mistral", {**LLAMA, "sliding_window": 4}, derived=LLAMA_DERIVED),
     Case(
@@ -735,6 +755,21 @@ CASES = (
         },
         only=("text-generation",),
         std=0.25,
+    ),
+    # The settings of Phi-3-mini at small sizes, with a window; then those of Phi-4-mini.
+    Case("phi3", "phi3", {**PHI3, "sliding_window": 4}, derived=frozenset({"num_key_value_heads"})),
+    Case(
+        "phi3-longrope",
+        "phi3",
+        {
+            **PHI3, "hidden_size": 48, "num_key_value_heads": 3, "tie_word_embeddings": True, "hidden_act": "gelu_new",
+            "original_max_position_embeddings": 32, "attention_dropout": 0.13, "initializer_range": 0.03,
+            "rope_parameters": {
+                "rope_type": "longrope", "rope_theta": 300.0, "partial_rotary_factor": 0.75,
+                "short_factor": [1.0, 1.5, 2.0], "long_factor": [1.0, 3.0, 9.0],
+            },
+        },
+        only=("text-generation",),
     ),
     Case("t5", "t5", T5, std=0.2, derived=T5_DERIVED, end_token=1, on_jax=True),
     Case("bart", "bart", BART, std=0.15, end_token=2, on_jax=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import types
 
 import pytest
@@ -9,8 +11,9 @@ import pytest
 from kerasformer import architectures, zoo
 from kerasformer.errors import InputError
 from kerasformer.models import loading, task_models
-from kerasformer.testing import Case, check_architecture
+from kerasformer.testing import Case, check_architecture, exports
 from kerasformer.testing.architecture import check_heads
+from tests.export.text_models import ROWS
 from tests.zoo import seed_oss
 from tests.zoo.cases import FIRST, LLAMA
 
@@ -48,6 +51,31 @@ def test_its_exports():
 @pytest.mark.parametrize("case", FIRST, ids=str)
 def test_every_architecture_has_the_heads_of_the_reference(case):
     check_heads(case)
+
+
+ALL_EXPORTS = [
+    (case, format, quantize)
+    for case in FIRST
+    if case.model_type not in {row.model_type for row in ROWS.values()}
+    for format in exports.FORMATS
+    for quantize in exports.RECIPES
+]
+"""Exports of the architectures without a row in tests/export/text_models.py."""
+
+
+@pytest.mark.parametrize(
+    ("case", "format", "quantize"),
+    [
+        pytest.param(
+            *export, marks=() if export[1:] == ("onnx", "none") else pytest.mark.grid, id="-".join(map(str, export))
+        )
+        for export in ALL_EXPORTS
+    ],
+)
+def test_exports_of_other_architectures(loaded, tmp_path, case, format, quantize):
+    task = case.tasks[0]
+    model = exports.text_model(case, task, loaded((case, task)).model.config)
+    exports.check_export(model, tmp_path / "bundle", format, quantize)
 
 
 def outside(backbone, *models):
@@ -120,6 +148,12 @@ OTHER_TASKS = ("text-classification", "token-classification", "question-answerin
 def test_what_is_missing_is_named(module, without, message):
     with pytest.raises(AssertionError, match=f"(?s)seed_oss fails the check .*{message}.*outside.py"):
         check_architecture(module, SETTINGS, without=without, exports=False)
+
+
+def test_a_missing_extra_is_named():
+    code = 'import sys; sys.modules["torch"] = None; import kerasformer.testing'
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "MissingExtraError: torch is required here" in result.stderr and "kerasformer[test]" in result.stderr
 
 
 def test_an_unknown_task_is_refused():
