@@ -105,17 +105,10 @@ def test_an_unknown_target(tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "format"),
-    [
-        (name, format)
-        for name, target in TARGETS.items()
-        for format in FORMATS
-        if format != target.format
-    ],
+    [(name, format) for name, target in TARGETS.items() for format in FORMATS if format != target.format],
 )
 def test_a_target_with_another_format_is_refused(target, format, tmp_path):
-    expected = (
-        f"target='{target}' requires format='{TARGETS[target].format}'. Received: format='{format}'"
-    )
+    expected = f"target='{target}' requires format='{TARGETS[target].format}'. Received: format='{format}'"
     with pytest.raises(ExportError, match=expected):
         kf.export.export("sentiment-bert", tmp_path / "out", format, target=target)
 
