@@ -732,7 +732,7 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ("gpt2-text-generation", {"capacity": True}, InputError, "capacity must be an integer"),
     ("bert-text-classification", {"lengths": (16, 65)}, InputError, r"between 1 and 64. Received: \[16, 65\]"),
     ("bert-text-classification", {"texts": "Rain."}, InputError, "A file of texts was expected"),
-    ("bert-text-classification", {"texts": []}, InputError, "A file of texts was expected"),
+    ("bert-text-classification", {"texts": []}, InputError, "list of at least one text"),
     ("gpt2-text-generation", {"capacity": 97}, InputError, "between 2 and 96. Received: capacity=97"),
     ("gpt2-text-generation", {"capacity": 1}, InputError, "between 2 and 96"),
     ("gpt2-text-generation", {"task": "summarization"}, InputError, "is text-generation"),
