@@ -196,6 +196,9 @@ IN_GRID = {
     ("litert-int8-caches", "gpt2-windows"),
     ("onnx-portable-int8-caches", "gpt2"),
     ("saved-model", "t5"),
+    ("litert", "gpt2-windows"),
+    ("litert", "t5-windows"),
+    ("litert-int8-caches", "gpt2"),
 }
 """Subjects of the full grid: their engines are tested with the other architecture."""
 

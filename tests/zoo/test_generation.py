@@ -19,7 +19,7 @@ from kerasformer.testing.comparison import (
 )
 from tests import tiny_text
 from tests.zoo.cases import DISTINCT
-from tests.zoo.harness import distinct, first_of_each, rows
+from tests.zoo.harness import distinct, rows
 
 ROWS = rows(tasks=("text-generation", "text2text-generation"))
 
@@ -33,7 +33,7 @@ def _with_settings(row: Any, name: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("row", "settings"), [_with_settings(row, name) for row in first_of_each(ROWS) for name in generation.SETTINGS]
+    ("row", "settings"), [_with_settings(row, name) for row in distinct(ROWS) for name in generation.SETTINGS]
 )
 def test_the_tokens_of_transformers(loaded, row, settings):
     generation.check_tokens(loaded(row), settings)
