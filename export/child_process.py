@@ -21,7 +21,7 @@ from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.search import Auto
 from kerasformer.export_options import ExportOptions
-from kerasformer.files import local_path
+from kerasformer.files import local_path, read_json
 from kerasformer.process import free_tensors
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel
@@ -133,7 +133,7 @@ def _main(file: Path) -> None:
     """Exports what a file asks for, and prints the stages to standard output."""
     from kerasformer.export.api import export
 
-    request = json.loads(file.read_text(encoding="utf-8"))
+    request = read_json(file)
     options = {**request["options"], "progress": write_line}
     if options["texts"] is not None:
         options["texts"] = read_examples(Path(options["texts"]))

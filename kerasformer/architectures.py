@@ -7,7 +7,6 @@ architectures with `kerasformer.zoo.register`, or with an entry point of the gro
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -15,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.files import parse_json, read_text
 
 ENCODER, DECODER, ENCODER_DECODER = BRANCHES = ("encoder", "decoder", "encoder-decoder")
 """Kinds of architectures, by the parts of the original Transformer that they have."""
@@ -62,7 +62,7 @@ def architectures() -> dict[str, Architecture]:
 
 @cache
 def _table() -> dict[str, Architecture]:
-    rows = json.loads(Path(__file__).with_name(FILE).read_text(encoding="utf-8"))
+    rows = parse_json(read_text(Path(__file__).with_name(FILE)), FILE)
     return {row["model_type"]: Architecture(**{**row, "tasks": tuple(row["tasks"])}) for row in rows}
 
 
