@@ -139,7 +139,7 @@ def test_rouge_before_and_after(tmp_path):
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        (CLASSIFIER, {"labels": [0]}, "without texts"),
+        (CLASSIFIER, {"labels": [0]}, "labels must come with a list of texts"),
         (CLASSIFIER, {"texts": ["a", "b"], "labels": [0]}, "2 texts and 1 labels"),
         (CLASSIFIER, {"texts": ["a"], "labels": ["none such"]}, "'none such'"),
         (CLASSIFIER, {"texts": [{"text": "a", "label": 0}, "b"]}, "text 2 of 2 has none"),
