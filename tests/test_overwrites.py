@@ -83,7 +83,7 @@ def test_an_overwrite_never_mixes_two_exports(tmp_path):
     try:
         while time.monotonic() < end or len(answers) < 10:
             try:
-                answers.append(pipeline("text-classification", tmp_path / "out")("text")[0]["label"])
+                answers.append(pipeline(tmp_path / "out", "text-classification")("text")[0]["label"])
                 (tmp_path / "opened").touch()
             except BundleError:
                 pass
