@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ def evaluate(
         MissingExtraError: `rouge-score` or `sacrebleu` is needed and not installed.
     """
     pipe = source if isinstance(source, Pipeline) else pipeline(source, task)
-    read = read_examples(data) if isinstance(data, str | os.PathLike) else examples(data, labels)
+    read = read_examples(Path(data)) if isinstance(data, str | os.PathLike) else examples(data, labels)
     check(pipe.task, read)
     answers = _MEASURES[of_prefix(pipe.task)](pipe, read, progress or _silent)
     return {name: float(value) for name, value in answers.items()}
