@@ -23,7 +23,7 @@ ACCELERATORS = ("cpu", GPU)
 """Processors that a TFLite file is written for."""
 
 _LARGEST = 100_000  # MB: more than any model file, so that a larger limit was meant in bytes
-MEGABYTES = number(above=0).where(
+_MEGABYTES = number(above=0).where(
     lambda size: size <= _LARGEST,
     f"a number of MB (1e6 bytes) above 0, up to {_LARGEST:,}; for 30,000,000 bytes, pass 30",
 )
@@ -200,7 +200,7 @@ class ExportOptions(TypedDict, total=False):
         ),
     ]
     max_size: Annotated[
-        float | None, Option("For the recipe `auto`: largest total size of the model files, in MB.", MEGABYTES)
+        float | None, Option("For the recipe `auto`: largest total size of the model files, in MB.", _MEGABYTES)
     ]
     max_latency: Annotated[
         float | None,

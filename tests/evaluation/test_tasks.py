@@ -218,8 +218,8 @@ def test_recorded_quality():
 
 def test_a_source_and_texts_or_a_file(tmp_path):
     file = tmp_path / "texts.tsv"
-    file.write_text("text\tlabel\nA warm and funny film.\tpositive\nLoud and largely unfunny.\tpositive\n")
-    texts, labels = ["A warm and funny film.", "Loud and largely unfunny."], ["positive", "positive"]
+    file.write_text("text\tlabel\nA warm and funny film.\tpositive\nLoud and largely unfunny.\tnegative\n")
+    texts, labels = ["A warm and funny film.", "Loud and largely unfunny."], ["positive", "negative"]
     expected = kf.evaluate("sentiment-bert", file)
-    assert expected["accuracy"] == 0.5
+    assert expected["accuracy"] == 1
     assert kf.evaluate(kf.load("sentiment-bert"), texts, labels, task="sentiment-analysis") == expected
