@@ -24,7 +24,8 @@ import numpy as np
 
 from benchmarks.export import export_in_subprocess
 from benchmarks.shapes import SHAPES, write_checkpoint
-from kerasformer import bundle, runtime
+from kerasformer import bundle
+from kerasformer import engines as runtime
 from kerasformer.decoding import GenerationConfig, State, Step, generate
 
 VOCAB = 50_257

@@ -18,9 +18,9 @@ from typing import Any
 import kerasformer as kf
 from kerasformer import cli, zoo
 from kerasformer.decoding import GenerationConfig
+from kerasformer.engines.litert.step import LiteRTStep
 from kerasformer.export import job
 from kerasformer.models import weights
-from kerasformer.runtime.litert.step import LiteRTStep
 
 ROOTS = {str(Path(module.__file__ or "").parent): module.__name__ for module in (kf, zoo, kf.export)}
 """Names of the package and of the folders that are mapped into it, by their paths."""

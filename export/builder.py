@@ -13,6 +13,7 @@ import numpy as np
 
 from kerasformer import __version__, bundle
 from kerasformer.bundle import GpuFinding, Manifest, Signature
+from kerasformer.engines import open_engine
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
@@ -30,7 +31,6 @@ from kerasformer.export_options import GPU
 from kerasformer.fidelity.figures import Fidelity, cosine_text
 from kerasformer.fidelity.rounding import Rounding
 from kerasformer.progress import StageProgress
-from kerasformer.runtime import open_engine
 
 
 class BundleBuilder:

@@ -21,7 +21,7 @@ from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.search import Auto
 from kerasformer.export_options import ExportOptions
-from kerasformer.files import local_path, read_json
+from kerasformer.files.reading import local_path, read_json
 from kerasformer.process import free_tensors
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel

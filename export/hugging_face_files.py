@@ -14,7 +14,7 @@ from typing import Any
 from tokenizers import models, normalizers
 
 from kerasformer.export.job import ExportJob
-from kerasformer.files import read_json
+from kerasformer.files.reading import read_json
 from kerasformer.tokenization import Tokenizer, hard_texts
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-from kerasformer.files import parse_json
+from kerasformer.files.reading import parse_json
 from kerasformer.progress import StageProgress
 
 WRITE_WEIGHTS = "write weights"

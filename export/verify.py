@@ -11,6 +11,7 @@ import numpy as np
 from kerasformer import bundle
 from kerasformer.bundle import Limits, Manifest
 from kerasformer.decoding import Forward, Step
+from kerasformer.engines import open_engine
 from kerasformer.errors import ExportMismatchError
 from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
 from kerasformer.export.quantization.auto import NAME as AUTO
@@ -18,7 +19,6 @@ from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.fidelity import verification
 from kerasformer.fidelity.figures import Fidelity, cosine_text, divergence_text, near_ties_text
 from kerasformer.fidelity.rounding import Rounding
-from kerasformer.runtime import open_engine
 from kerasformer.tokenization import load_tokenizer
 
 

@@ -14,7 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.files import parse_json, read_text
+from kerasformer.files.reading import parse_json, read_text
 
 ENCODER, DECODER, ENCODER_DECODER = BRANCHES = ("encoder", "decoder", "encoder-decoder")
 """Kinds of architectures, by the parts of the original Transformer that they have."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kerasformer.sources import read_json
+from kerasformer.files.sources import read_json
 
 _FILE = Path(__file__).with_suffix(".json")
 

@@ -6,7 +6,7 @@ import pytest
 
 from kerasformer import architectures, zoo
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.sources import zoo_folder
+from kerasformer.files.sources import zoo_folder
 from tests.zoo import table
 
 every = pytest.mark.parametrize("found", architectures.architectures().values(), ids=lambda each: each.model_type)

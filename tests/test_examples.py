@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kerasformer as kf
-from kerasformer import sources
+from kerasformer.files import sources
 from kerasformer.sample_texts import examples
 from kerasformer.web.site import PAGE
 

@@ -21,7 +21,7 @@ atexit.register(lambda: print("last words of Python", file=sys.stderr))
 import absl.logging, keras, numpy as np, onnxruntime, tensorflow as tf, tf2onnx.convert, tf2onnx.optimizer
 from ai_edge_litert import compiled_model, environment, interpreter, options
 import kerasformer as kf
-from kerasformer import runtime
+from kerasformer import engines as runtime
 
 
 def loggers():

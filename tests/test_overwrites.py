@@ -15,9 +15,9 @@ import pytest
 from kerasformer import bundle, pipeline
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.bundle import manifest as manifest_module
+from kerasformer.engines import weight_cache
 from kerasformer.errors import BundleError
-from kerasformer.runtime import weight_cache
-from tests.test_bundle import publish_new
+from tests.bundle.test_bundle import publish_new
 from tests.tiny_text import wordpiece
 
 onnx = pytest.importorskip("onnx")
@@ -29,7 +29,7 @@ SECONDS = 3
 WRITER = """
 import itertools, random, shutil, time
 from pathlib import Path
-from kerasformer import publishing
+from kerasformer.files import publishing
 
 rename, out, opened = Path.rename, Path("out"), Path("opened")
 Path.rename = lambda self, target: (rename(self, target), time.sleep(random.choice([0, 0.001])))[0]
@@ -164,7 +164,7 @@ def test_a_bundle_that_keeps_changing_raises(tmp_path):
 
 
 def test_weights_of_a_replaced_file_are_not_cached(tmp_path, monkeypatch):
-    from kerasformer.runtime.litert import signatures as litert_signatures
+    from kerasformer.engines.litert import signatures as litert_signatures
 
     publish_new(tmp_path / "out", b"old")
     manifest = bundle.read(tmp_path / "out")

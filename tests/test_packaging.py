@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import kerasformer as kf
-from kerasformer.sources import presets, resolve
+from kerasformer.files.sources import presets, resolve
 
 ROOT = Path(__file__).parents[1]
 MAPPING = {"kerasformer": "kerasformer", "zoo": "kerasformer/zoo", "export": "kerasformer/export"}

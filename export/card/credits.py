@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.export.card.quoting import code, markdown, yaml
+from kerasformer.files.sources import is_gguf
 from kerasformer.gguf import GgufCheckpoint
-from kerasformer.sources import is_gguf
 
 CARD = "MODEL_CARD.md"
 """Name of the file with the checkpoint's own card in a bundle."""

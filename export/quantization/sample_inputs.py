@@ -20,7 +20,7 @@ from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
 from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.fidelity.answers import stacked
-from kerasformer.files import local_path
+from kerasformer.files.reading import local_path
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.pretrained import PretrainedModel
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from kerasformer import bundle
 from kerasformer.bench.report import markdown, note, tables
 from kerasformer.bench.run import BenchReport
-from kerasformer.publishing import MANIFEST, link_or_copy, publish, staging
+from kerasformer.files.publishing import MANIFEST, link_or_copy, publish, staging
 
 _CARD, _HEADING = "README.md", "## Speed"
 

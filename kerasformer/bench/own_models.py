@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kerasformer import bundle, sources
+from kerasformer import bundle
 from kerasformer.bench.question import Facts, Question, Tokens
 from kerasformer.bundle import Manifest
 from kerasformer.errors import require
+from kerasformer.files import sources
 
 if TYPE_CHECKING:
     from kerasformer.tokenization import Tokenizer
@@ -97,7 +98,7 @@ class Source:
         return Tokens(read, written)
 
     def _load_bundle(self, threads: int | None) -> str:
-        from kerasformer.runtime import ENGINES, open_engine
+        from kerasformer.engines import ENGINES, open_engine
 
         def opened(folder: Path, manifest: Manifest) -> tuple[Manifest, Any]:
             return manifest, open_engine(folder, manifest, threads)

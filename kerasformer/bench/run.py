@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from kerasformer import sources as source_folders
 from kerasformer.bench.machine import machine, versions
 from kerasformer.bench.other_engines import ENGINES, engines_of
 from kerasformer.bench.question import Facts, Question
@@ -19,6 +18,7 @@ from kerasformer.bench.rounds import Answers, Workload, check_rounds, first_answ
 from kerasformer.bench.speed_figures import SubjectFigures, WorkFigures, ratio, subject_figures
 from kerasformer.bench.worker_process import Worker
 from kerasformer.errors import CapacityError, InputError, KerasformerError
+from kerasformer.files import sources as source_folders
 from kerasformer.progress import StageProgress
 
 PROMPT_LENGTH, NEW_TOKENS = 32, 128

@@ -127,9 +127,9 @@ def _reply(replies: IO[str], content: dict[str, Any]) -> None:
 def main() -> None:
     """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS [CLOCK]] [--engine NAME] [--whole]`."""
     replies = reserve_stdout()
-    from kerasformer import sources
     from kerasformer.bench.other_engines import ENGINES
     from kerasformer.bench.own_models import Source
+    from kerasformer.files import sources
     from kerasformer.process import compact_loading
 
     parser = argparse.ArgumentParser(prog="python -m kerasformer.bench.worker")

@@ -21,7 +21,7 @@ from kerasformer.bundle.manifest import (
     write_references,
 )
 from kerasformer.bundle.opened import Bundle, agreement_text, compared_answers, fidelity_line
-from kerasformer.publishing import MANIFEST, check_destination, publish, repair, staging
+from kerasformer.files.publishing import MANIFEST, check_destination, publish, repair, staging
 
 __all__ = [
     "FORMAT_VERSION",

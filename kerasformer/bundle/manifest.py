@@ -37,9 +37,9 @@ from kerasformer.bundle.interface import (
 )
 from kerasformer.bundle.limits import Limits
 from kerasformer.errors import BundleError, KerasformerError, SourceError
-from kerasformer.files import parse_json
-from kerasformer.publishing import MANIFEST, repair
-from kerasformer.sources import inside, read_json
+from kerasformer.files.publishing import MANIFEST, repair
+from kerasformer.files.reading import parse_json
+from kerasformer.files.sources import inside, read_json
 
 FORMAT_VERSION = 2
 """Version 2 describes the roles of signatures and the kinds of tensors; version 1 had only names and shapes."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import kerasformer
 from kerasformer.bundle.manifest import Manifest, read
-from kerasformer.publishing import repair
+from kerasformer.files.publishing import repair
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from kerasformer import sources
 from kerasformer.errors import ChatTemplateError, SourceError
-from kerasformer.files import read_text
+from kerasformer.files import sources
+from kerasformer.files.reading import read_text
 
 ChatTemplates = str | dict[str, str] | None
 """A template, several templates by name, or none."""

@@ -34,7 +34,7 @@ from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
 from kerasformer.cli.web_command import web
 from kerasformer.errors import BundleError, InputError, require
-from kerasformer.files import local_path, read_text
+from kerasformer.files.reading import local_path, read_text
 
 if TYPE_CHECKING:
     from kerasformer.bundle import Limits
@@ -120,7 +120,8 @@ def info(
         return
     if clear_cache:
         raise InputError(f"--clear-cache clears the cache of all models. Received: {source}. Remove it")
-    from kerasformer import bundle, sources
+    from kerasformer import bundle
+    from kerasformer.files import sources
     from kerasformer.gguf import checkpoint_files
 
     folder = sources.resolve(source)
@@ -139,7 +140,7 @@ def info(
 
 def _cache(clear: bool, as_json: bool) -> None:
     """Shows or clears the cache of packed weights."""
-    from kerasformer.runtime import weight_cache
+    from kerasformer.engines import weight_cache
 
     folder = weight_cache.user_folder()
     if clear:
@@ -202,7 +203,8 @@ def verify(
 
     The answers of the Keras model are recorded in the bundle, so that Keras is not needed.
     """
-    from kerasformer import bundle, sources
+    from kerasformer import bundle
+    from kerasformer.files import sources
 
     folder = sources.resolve(source)
     if sources.kind(folder) == "checkpoint":
@@ -210,8 +212,8 @@ def verify(
             f"A bundle was expected, which has recorded answers of its Keras model. Received: the checkpoint {folder}. "
             "To evaluate it on texts: kerasformer eval SOURCE --data FILE"
         )
+    from kerasformer.engines import open_engine
     from kerasformer.evaluation import QUALITY
-    from kerasformer.runtime import open_engine
     from kerasformer.tokenization import load_tokenizer
 
     def opened(folder: Path, manifest: Any) -> tuple[Any, ...]:
@@ -330,7 +332,7 @@ def bench(
     from kerasformer.bench.card import write_speed
     from kerasformer.bench.picture import check_picture, draw, panels_of
     from kerasformer.bench.report import note, tables
-    from kerasformer.sources import resolve
+    from kerasformer.files.sources import resolve
 
     if picture is not None:
         check_picture(picture)
@@ -377,7 +379,7 @@ def demo(
 
     Each preset is exported in int8; answers, sizes and speeds are compared.
     """
-    from kerasformer import demo as presets_demo
+    from kerasformer.cli import demo as presets_demo
 
     require("keras", "all")
     with Stages(quiet=as_json) as stages:

@@ -27,7 +27,7 @@ from kerasformer.cli.console import (
 from kerasformer.cli.declared_options import passed, setting_of, with_options
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError
-from kerasformer.files import decode, local_path, parse_json, read_text
+from kerasformer.files.reading import decode, local_path, parse_json, read_text
 
 if TYPE_CHECKING:
     from kerasformer.pipelines.session import Session

@@ -28,7 +28,7 @@ def one_of(*choices: str) -> Callable[[str], list[str]]:
 
 def preset_names(incomplete: str) -> list[str]:
     """Completes the name of a preset; if there is none, the shell completes file names."""
-    from kerasformer import sources
+    from kerasformer.files import sources
 
     return one_of(*sources.presets())(incomplete)
 
@@ -53,7 +53,8 @@ Threads = Annotated[int | None, typer.Option(help="Number of CPU threads; the ru
 
 def open_pipeline(source: str, task: str | None = None, **options: Any) -> Any:
     """Opens the pipeline of a source, with settings of the process that suit a command."""
-    from kerasformer import process, sources
+    from kerasformer import process
+    from kerasformer.files import sources
     from kerasformer.pipelines import pipeline
 
     if sources.kind(sources.resolve(source)) == "checkpoint":

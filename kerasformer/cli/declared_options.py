@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 import typer
 
 from kerasformer.errors import InputError, SourceError
-from kerasformer.files import parse_json
+from kerasformer.files.reading import parse_json
 from kerasformer.options import Option, declared
 
 Function = TypeVar("Function", bound=Callable[..., None])

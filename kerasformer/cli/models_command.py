@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kerasformer import architectures, sources, tasks, tested
+from kerasformer import architectures, tasks, tested
 from kerasformer.architectures import Architecture
 from kerasformer.cli.console import Json, one_of, print_json, say, table
 from kerasformer.errors import InputError
+from kerasformer.files import sources
 
 _RECIPES = {"none": "f32", "fp16": "fp16", "int8": "int8", "int8_weights": "int8_weights", "int4": "int4"}
 """How recipes are shown, in this order; others follow."""

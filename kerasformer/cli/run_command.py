@@ -33,7 +33,7 @@ from kerasformer.cli.console import (
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, KerasformerError, SourceError
-from kerasformer.files import decode, local_path, parse_json, read_text
+from kerasformer.files.reading import decode, local_path, parse_json, read_text
 from kerasformer.options import declared
 
 

@@ -68,7 +68,7 @@ def _write(
     sources: Sequence[str], out: Path, title: str, runtime_files: Path | None, given_texts: bool, overwrite: bool
 ) -> None:
     """Writes the page and prints a table of its models."""
-    from kerasformer.publishing import SITE, check_destination
+    from kerasformer.files.publishing import SITE, check_destination
     from kerasformer.web.site import build, check_site
 
     check_destination(out, overwrite, SITE)
@@ -88,7 +88,7 @@ def _write(
 
 def _bundle(argument: str, parent: Path) -> str:
     """Returns `NAME=FOLDER` for a bundle; a checkpoint is exported to a folder in `parent` first."""
-    from kerasformer.sources import kind, resolve
+    from kerasformer.files.sources import kind, resolve
     from kerasformer.web.site import name_of
 
     name, source = name_of(argument)

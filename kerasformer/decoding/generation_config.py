@@ -32,8 +32,8 @@ from kerasformer.decoding.checks import (
 )
 from kerasformer.decoding.setting_names import resolve_aliases, unknown_name_message, warn_unsupported
 from kerasformer.errors import GenerationError, SourceError
-from kerasformer.files import local_path, read_json
-from kerasformer.sources import inside
+from kerasformer.files.reading import local_path, read_json
+from kerasformer.files.sources import inside
 
 DEFAULT_NEW_TOKENS = 20
 """New tokens when neither `max_new_tokens` nor `max_length` is set, as in `transformers`."""

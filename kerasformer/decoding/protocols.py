@@ -10,8 +10,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from kerasformer.adapters import Adapter
 from kerasformer.decoding.saved_state import SavedState
+from kerasformer.files.adapters import Adapter
 
 DEFAULT_CAPACITY = 1024
 """Default number of slots of a decoder cache."""

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from kerasformer.errors import InputError, SourceError
-from kerasformer.files import local_path, parse_json
+from kerasformer.files.reading import local_path, parse_json
 
 MAX_FILE_BYTES = 2**34
 """Default limit of the size of a file, 16 GiB."""

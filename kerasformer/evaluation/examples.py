@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.errors import InputError, SourceError
-from kerasformer.files import local_path, parse_json
+from kerasformer.files.reading import local_path, parse_json
 
 TEXT_COLUMNS = (
     "text",

@@ -13,7 +13,7 @@ from kerasformer.decoding import Forward, Step
 from kerasformer.errors import BundleError
 from kerasformer.evaluation.examples import Example, examples
 from kerasformer.evaluation.task_evaluation import evaluate
-from kerasformer.files import parse_json
+from kerasformer.files.reading import parse_json
 from kerasformer.pipelines import PIPELINES, Pipeline
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Tokenizer

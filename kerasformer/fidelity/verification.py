@@ -85,7 +85,7 @@ def _limited_engines(engine: Forward | Step, manifest: Manifest) -> Iterator[tup
     steps = list(manifest.of_role(Role.DECODE, Role.VERIFY))
     if len(steps) < 2:
         return
-    from kerasformer.runtime.litert import LiteRTStep
+    from kerasformer.engines.litert import LiteRTStep
 
     if isinstance(engine, LiteRTStep):
         others = set(manifest.signatures) - set(steps)
@@ -99,7 +99,7 @@ def _generated_in_graph(
     """Compares the tokens of a signature that generates within the graph with the recorded ones up to the end token."""
     if GENERATE not in manifest.signatures:
         return {}
-    from kerasformer.runtime.saved_model import SavedModelStep
+    from kerasformer.engines.saved_model import SavedModelStep
 
     if not isinstance(engine, SavedModelStep):
         return {}

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from kerasformer.errors import CheckpointError, require
+from kerasformer.files.tensors import TensorFile
 from kerasformer.gguf.container import TensorEntry
-from kerasformer.tensor_files import TensorFile
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 """Data types of tensors that are stored as numbers, by the names of their types."""

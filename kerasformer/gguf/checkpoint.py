@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.errors import CheckpointError
+from kerasformer.files.sources import is_gguf
+from kerasformer.files.tensors import TensorFile, open_tensors
 from kerasformer.gguf import vocabulary
 from kerasformer.gguf.architecture import Metadata, Settings, find, located
 from kerasformer.gguf.blocks import GgufTensors
 from kerasformer.gguf.container import read
 from kerasformer.gguf.tables import ARCHITECTURES
-from kerasformer.sources import is_gguf
-from kerasformer.tensor_files import TensorFile, open_tensors
 
 _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
 """Poolings of sentence-transformers by `pooling_type`; 0 is a model without pooling."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.errors import CheckpointError, require
-from kerasformer.sources import inside
+from kerasformer.files.sources import inside
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)

@@ -18,15 +18,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer import sources
-from kerasformer.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_adapter, write_adapter
 from kerasformer.errors import CheckpointError, InputError
-from kerasformer.files import local_path
+from kerasformer.files import sources
+from kerasformer.files.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_adapter, write_adapter
+from kerasformer.files.publishing import move_files, staging
+from kerasformer.files.reading import local_path
 from kerasformer.layers.core import Embedding, LowRank
 from kerasformer.models.layouts import Convolution, Interleaved, SideBySide
 from kerasformer.models.variables import read_again_with, variables_by_path
 from kerasformer.models.weight_table import HEAD, Row
-from kerasformer.publishing import move_files, staging
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
@@ -261,7 +261,7 @@ class Adaptable(keras.Model):
         """Adds an adapter that was read before, as `load_adapter`.
 
         Args:
-            adapter: The adapter, from `kerasformer.adapters.read_adapter`.
+            adapter: The adapter, from `kerasformer.files.adapters.read_adapter`.
             trainable: As in `load_adapter`.
 
         Raises:

@@ -17,13 +17,13 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
+from kerasformer.files.tensors import TensorFile
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Inputs, PretrainedModel
 from kerasformer.models.weight_table import Row
-from kerasformer.tensor_files import TensorFile
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
 """Results that a model returns in addition to its output, on request."""

@@ -16,12 +16,12 @@ import numpy as np
 from keras import ops
 
 from kerasformer import decoding
-from kerasformer.adapters import Adapter
 from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND, default_capacity
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.errors import CapacityError, InputError, TokenizerError
+from kerasformer.files.adapters import Adapter
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slots

@@ -12,7 +12,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kerasformer import sources
 from kerasformer.architectures import DECODER, ENCODER, ENCODER_DECODER, Architecture, add, find, installed
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import (
@@ -23,7 +22,9 @@ from kerasformer.errors import (
     SourceError,
     UnsupportedConfigError,
 )
-from kerasformer.files import read_json
+from kerasformer.files import sources
+from kerasformer.files.reading import read_json
+from kerasformer.files.tensors import JoinedTensors, TensorFile, open_tensors
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
 from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
 from kerasformer.models.config import Config
@@ -35,7 +36,6 @@ from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, of_class, of_model
-from kerasformer.tensor_files import JoinedTensors, TensorFile, open_tensors
 from kerasformer.tokenization.fitting import vocabulary_warning
 
 logger = logging.getLogger("kerasformer")

@@ -22,7 +22,9 @@ from kerasformer.decoding.arrays import as_array, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
 from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError
 from kerasformer.export_options import ExportOptions
-from kerasformer.files import local_path, read_json
+from kerasformer.files.publishing import MANIFEST, move_files, staging
+from kerasformer.files.reading import local_path, read_json
+from kerasformer.files.tensors import TensorFile, save_tensors
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
 from kerasformer.layers.tensor import Tensor
@@ -32,9 +34,7 @@ from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_I
 from kerasformer.models.weight_table import HEAD, Names, Row, nested
 from kerasformer.models.weights import hf_tensors
 from kerasformer.options import documented
-from kerasformer.publishing import MANIFEST, move_files, staging
 from kerasformer.tasks import FEATURE_EXTRACTION
-from kerasformer.tensor_files import TensorFile, save_tensors
 from kerasformer.tokenization import Encoding, has_tokenizer, load_tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
 

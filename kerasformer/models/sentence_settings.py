@@ -19,11 +19,11 @@ from typing import Any, Self
 
 from kerasformer.bundle import SIMILARITIES
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.files import parse_json, read_bytes, read_json
+from kerasformer.files.reading import parse_json, read_bytes, read_json
+from kerasformer.files.sources import inside
 from kerasformer.layers.sentence import NORMALIZE, POOLINGS, Projection, Step
 from kerasformer.models.config import ConfigWarning
 from kerasformer.models.weight_table import Row, dense
-from kerasformer.sources import inside
 
 logger = logging.getLogger("kerasformer")
 

@@ -15,9 +15,9 @@ import keras
 import numpy as np
 
 from kerasformer.errors import CheckpointError, MissingHeadError, UnsupportedConfigError
+from kerasformer.files.tensors import FLOATS, TensorFile
 from kerasformer.models.variables import deferred_variables, initialize_with, read_again_with, variables_by_path
 from kerasformer.models.weight_table import HEAD, Names, Row
-from kerasformer.tensor_files import FLOATS, TensorFile
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel

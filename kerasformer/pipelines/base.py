@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasformer import sources
-from kerasformer.adapters import Adapter, read_adapter
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.decoding import Forward, Step
 from kerasformer.decoding.arrays import similar_rows
 from kerasformer.decoding.protocols import AdaptableEngine
 from kerasformer.errors import CapacityError, InputError
+from kerasformer.files import sources
+from kerasformer.files.adapters import Adapter, read_adapter
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known

@@ -13,7 +13,7 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, check, instance, integer, one_of
 from kerasformer.errors import InputError, SourceError
-from kerasformer.files import local_path, parse_json
+from kerasformer.files.reading import local_path, parse_json
 from kerasformer.pipelines.inputs import read_inputs, read_text
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
 from kerasformer.pipelines.vectors import (

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerasformer import bundle, sources
+from kerasformer import bundle
 from kerasformer.arguments import check, instance
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError, TokenizerError, require
+from kerasformer.files import sources
 from kerasformer.tasks import NEEDS, of_model
 from kerasformer.tokenization import Tokenizer, load_tokenizer
 
@@ -70,7 +71,7 @@ def open_source(
         from kerasformer.models.loading import load
 
         return _open_model(task, load(folder, task), replacement, options)
-    from kerasformer.runtime import ENGINES, open_engine
+    from kerasformer.engines import ENGINES, open_engine
 
     def load_bundle(folder: Path, manifest: Manifest) -> Opened:
         checked = _checked_task(task, manifest.info.task)

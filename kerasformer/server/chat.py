@@ -7,7 +7,7 @@ from typing import Any
 
 from kerasformer.arguments import BOOLEAN, TEXT, instance, sequence
 from kerasformer.errors import SourceError
-from kerasformer.files import parse_json
+from kerasformer.files.reading import parse_json
 from kerasformer.server.answers import ChatAnswer
 from kerasformer.server.fields import Fields
 from kerasformer.server.limits import Limits

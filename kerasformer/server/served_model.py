@@ -9,15 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from kerasformer import sources
 from kerasformer.decoding import Step
 from kerasformer.errors import InputError, TokenizerError
+from kerasformer.files import sources
+from kerasformer.files.publishing import SITE
 from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
 from kerasformer.pipelines import pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.generation_base import GenerationPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
-from kerasformer.publishing import SITE
 from kerasformer.server.jobs import Jobs
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements

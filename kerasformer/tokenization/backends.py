@@ -10,8 +10,8 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
-from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError, tokenizer_errors
+from kerasformer.files import sources
 from kerasformer.tokenization import byte_level, spiece
 from kerasformer.tokenization.families import (
     ALBERT,

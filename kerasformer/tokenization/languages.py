@@ -14,7 +14,7 @@ from tokenizers import models, processors
 
 from kerasformer.arguments import STRING, check
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.files import parse_json
+from kerasformer.files.reading import parse_json
 from kerasformer.tokenization.families import CLASSES, Family, LanguageScheme
 from kerasformer.tokenization.tokenizer import Tokenizer
 

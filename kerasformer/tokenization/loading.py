@@ -11,9 +11,9 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders
 
-from kerasformer import sources
 from kerasformer.chat_templates import read_templates
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
+from kerasformer.files import sources
 from kerasformer.gguf import GgufCheckpoint, tokenizer_files
 from kerasformer.tokenization import backends, bertweet, ctrl, languages, m2m_100, marian, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges

@@ -22,7 +22,7 @@ from tokenizers import pre_tokenizers
 
 from kerasformer.arguments import STRING, TEXT, check, integer, number, optional, sequence
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.files import read_json
+from kerasformer.files.reading import read_json
 from kerasformer.tokenization import m2m_100, spiece
 from kerasformer.tokenization.languages import MultilingualTokenizer
 from kerasformer.tokenization.loading import load_tokenizer

@@ -9,8 +9,8 @@ from typing import Any
 
 from tokenizers import AddedToken
 
-from kerasformer import sources
 from kerasformer.errors import SourceError, TokenizerError
+from kerasformer.files import sources
 from kerasformer.tokenization.families import CLASSES, GENERIC_CLASSES, MODEL_TYPES, Family
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from kerasformer.errors import InputError
-from kerasformer.files import local_path
+from kerasformer.files.reading import local_path
 from kerasformer.web.site import check_site
 
 _HEADERS = {

@@ -22,8 +22,8 @@ from kerasformer import architectures, bundle
 from kerasformer.bundle import MANIFEST, SENTENCE_EMBEDDING, Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES
 from kerasformer.errors import BundleError, InputError, SourceError
-from kerasformer.files import local_path, read_json
-from kerasformer.publishing import SITE, check_destination, publish, staging
+from kerasformer.files.publishing import SITE, check_destination, publish, staging
+from kerasformer.files.reading import local_path, read_json
 from kerasformer.sample_texts import examples
 from kerasformer.tasks import entailment_class, languages
 from kerasformer.tokenization import load_tokenizer

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
+from kerasformer.engines.weight_cache import user_folder
 from kerasformer.errors import MissingExtraError, SourceError
-from kerasformer.runtime.weight_cache import user_folder
-from kerasformer.sources import read_json
+from kerasformer.files.sources import read_json
 
 PINS = Path(__file__).with_name("package.json")
 LOCK = Path(__file__).with_name("package-lock.json")

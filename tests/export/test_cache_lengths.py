@@ -11,13 +11,13 @@ import pytest
 
 from kerasformer import bundle, zoo
 from kerasformer.decoding import GenerationConfig, generate
+from kerasformer.engines import open_engine
 from kerasformer.export import export, verify
 from kerasformer.export.formats.tflite import signatures
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.models.keras_engine import KerasStep
-from kerasformer.runtime import open_engine
 
 pytest.importorskip("ai_edge_litert")
 

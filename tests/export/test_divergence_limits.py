@@ -22,8 +22,8 @@ from kerasformer.fidelity import verification
 from kerasformer.fidelity.figures import Fidelity
 from kerasformer.fidelity.rounding import Rounding
 from tests.chat_templates.conversations import TEMPLATES
+from tests.cli.test_cli import main
 from tests.export.text_models import ROWS
-from tests.test_cli import main
 
 CAPACITY = 200
 READS_NORMS = ("query/kernel", "key/kernel", "value/kernel", "gate/kernel", "up/kernel", "head/kernel")

@@ -18,6 +18,7 @@ import kerasformer as kf
 from kerasformer import bundle, decoding, errors
 from kerasformer.architectures import find
 from kerasformer.bundle.manifest import _digest
+from kerasformer.engines import ENGINES, open_engine
 from kerasformer.errors import (
     BundleError,
     CapacityError,
@@ -35,7 +36,6 @@ from kerasformer.export.formats.tflite import storage as tflite_storage
 from kerasformer.export.job import cache_capacity
 from kerasformer.fidelity.comparison import compare
 from kerasformer.fidelity.verification import verify
-from kerasformer.runtime import ENGINES, open_engine
 from kerasformer.tasks import PRETRAINING
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests.code_blocks import card_texts

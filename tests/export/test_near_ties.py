@@ -17,13 +17,13 @@ from onnx import numpy_helper
 
 import kerasformer as kf
 from kerasformer import bundle
+from kerasformer.engines import open_engine
 from kerasformer.errors import ExportMismatchError
 from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.export.verify import verify
 from kerasformer.fidelity import verification
 from kerasformer.fidelity.rounding import Rounding
-from kerasformer.runtime import open_engine
-from tests.test_cli import main
+from tests.cli.test_cli import main
 
 CASES = {"tflite": "int8", "onnx": "int4"}
 SIZES = {"hidden_dim": 64, "num_layers": 2, "num_heads": 2, "intermediate_dim": 128, "max_length": 24}

@@ -41,7 +41,7 @@ def keras_step(layers: str) -> KerasStep:
 
 
 def litert_step(folder: Path, layers: str, signatures: DecoderSignatures, quantize: str, rolling: bool = True) -> Step:
-    from kerasformer.runtime.litert import LiteRTStep
+    from kerasformer.engines.litert import LiteRTStep
 
     functions = tflite_functions(model(layers), CAPACITY, None, (), signatures, rolling)
     with pytest.MonkeyPatch.context() as patch:

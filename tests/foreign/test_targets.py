@@ -12,11 +12,11 @@ from kerasformer.export.formats.registry import FORMATS
 from kerasformer.export.targets import TARGETS
 from kerasformer.tasks import PRETRAINING
 from tests import tiny_text
+from tests.cli.test_cli import main
 from tests.export.test_export import REPEATED_HEADS
 from tests.export.ticks import ALL
 from tests.foreign.refusals import reason, try_to_export
 from tests.grids import grid
-from tests.test_cli import main
 from tests.zoo.cases import RELATIVES
 
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}

@@ -13,8 +13,9 @@ import gguf
 import numpy as np
 import pytest
 
-from kerasformer import errors, sources, zoo
+from kerasformer import errors, zoo
 from kerasformer.errors import CheckpointError, KerasformerError, MissingExtraError, SourceError, UnsupportedConfigError
+from kerasformer.files import sources
 from kerasformer.gguf import GgufCheckpoint
 from kerasformer.gguf.blocks import read_entry
 from kerasformer.gguf.container import read

@@ -15,7 +15,7 @@ import threading
 import openai
 import pytest
 
-from kerasformer.runtime.litert.step import _Row
+from kerasformer.engines.litert.step import _Row
 from kerasformer.server.jobs import Jobs
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements

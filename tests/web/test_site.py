@@ -37,8 +37,8 @@ from kerasformer.web.site import PAGE, build, check_site
 from kerasformer.web.token_check import check_tokens
 from kerasformer.web.vendor import vendor
 from tests import tiny_text
+from tests.cli.test_cli import main
 from tests.foreign.environments import need
-from tests.test_cli import main
 from tests.web.pages import served as served_without_checks
 from tests.web.sites import edit_manifest, served, tokenizer_json, write_bundle, write_runtimes
 

@@ -14,8 +14,8 @@ import safetensors.numpy
 import torch
 
 from kerasformer import zoo
-from kerasformer.adapters import AdapterConfig
 from kerasformer.errors import CheckpointError, InputError, SourceError, UnsupportedConfigError
+from kerasformer.files.adapters import AdapterConfig
 from kerasformer.models.adaptation import modules_of
 from kerasformer.testing.comparison import assert_close, make_inputs, run, run_reference
 from tests.zoo.cases import CASES, FIRST

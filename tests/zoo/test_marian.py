@@ -13,9 +13,9 @@ import safetensors.numpy
 
 import kerasformer as kf
 from kerasformer import decoding, zoo
+from kerasformer.engines import open_engine
 from kerasformer.errors import CheckpointError, ExportError, InputError, UnsupportedConfigError
 from kerasformer.layers import sinusoids
-from kerasformer.runtime import open_engine
 from kerasformer.testing.comparison import Loaded, assert_same_outputs, make_inputs, run
 from kerasformer.testing.generation import prompts, theirs
 from kerasformer.tokenization import load_tokenizer

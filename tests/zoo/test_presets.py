@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer import sources
-from kerasformer.tensor_files import open_tensors
+from kerasformer.files import sources
+from kerasformer.files.tensors import open_tensors
 
 SAMPLE = Path(__file__).parents[1] / "data" / "sentence_polarity_sample.tsv"
 PRESETS = {"sentiment-bert", "story-gpt2", "summarizer-t5"}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kerasformer.files import read_json
+from kerasformer.files.reading import read_json
 
 LANGUAGES = ("kotlin", "swift", "javascript", "python")
 

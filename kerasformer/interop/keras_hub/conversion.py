@@ -9,9 +9,9 @@ from typing import Any
 
 import keras
 
-from kerasformer import sources
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError, require
+from kerasformer.files import sources
 from kerasformer.interop.keras_hub import tokenizer_conversion as text
 from kerasformer.interop.keras_hub.names import is_hub_class
 from kerasformer.interop.keras_hub.tables import TABLES, HubArchitecture, HubTask

@@ -12,8 +12,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from kerasformer.files.tensors import TensorFile
 from kerasformer.models.weight_table import Names, Row
-from kerasformer.tensor_files import TensorFile
 
 
 def hub_variable(model: Any, name: str) -> Any:

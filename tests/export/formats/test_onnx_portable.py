@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import pytest
 
+from kerasformer.engines.onnx import OnnxStep
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.calibration import Ranges
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
-from kerasformer.runtime.onnx import OnnxStep
 from tests.export.onnx_bundles import expected, feeds_of, load, padded, run, tiny, write
 from tests.export.onnx_inventory import per_layer
 from tests.grids import grid

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kerasformer.bundle import TensorInfo
+from kerasformer.engines.litert.engine import open_engine
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite import convert as to_tflite
 from kerasformer.export.formats.tflite.convert import write_tflite
@@ -22,7 +23,6 @@ from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.layers import primitives
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
-from kerasformer.runtime.litert.engine import open_engine
 from tests.export import tflite_bundles
 from tests.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq
 

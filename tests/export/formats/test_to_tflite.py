@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kerasformer.bundle import Manifest, TensorInfo
+from kerasformer.engines.litert import LiteRTForward, LiteRTStep
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite import convert as to_tflite
 from kerasformer.export.formats.tflite.convert import write_tflite
@@ -18,7 +19,6 @@ from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.quantization.recipes import RECIPES
-from kerasformer.runtime.litert import LiteRTForward, LiteRTStep
 from tests.export import tflite_bundles
 from tests.export.small_models import TinyDecoder, TinyEncoder
 

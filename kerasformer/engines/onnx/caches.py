@@ -1,0 +1,232 @@
+"""Key and value caches on ONNX Runtime, in the two forms that exported files use.
+
+`SharedCaches` are for files with fused attention: a step reads and writes the same buffers, so that it only adds its
+slots and copies nothing. `GrowingCaches` are for all other files: each step returns new, longer tensors.
+Shape letters: `B` rows, `H` heads, `S` slots, `D` head size, `V` vocabulary, `T` tokens of one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from kerasformer.engines.onnx.session import OnnxSession, tensor
+
+_MIN_SLOTS = 64
+"""Smallest size of shared caches. Also slots that were never written take memory, since NumPy asks for large pages."""
+Scores = tuple[str, np.ndarray]
+
+
+class Caches(Protocol):
+    """Caches of a batch. Callers pass the number of valid slots; the content of the others is undefined."""
+
+    version: int
+    """Incremented by every change in place; a state with an earlier version is invalid."""
+
+    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> Caches:
+        """Processes `count` tokens after `length` others; returns the caches that include them.
+
+        Args:
+            inputs: Other inputs of the decoder by name, as arrays or `OrtValue`s.
+            length: Number of valid slots.
+            count: Number of tokens `T`.
+            scores: Name and array of the output for the logits, float32 `(B, T, V)`, or for the states that these are
+                computed from; `None` if it is not needed.
+        """
+        ...
+
+    def reorder(self, rows: np.ndarray, length: int) -> Caches:
+        """Returns the caches of the given rows; rows that keep their index are not copied.
+
+        If the number of rows does not change, a row that others are copied from must keep its index.
+        """
+        ...
+
+    def fork(self, length: int) -> Caches:
+        """Returns independent caches with the same content."""
+        ...
+
+    def content(self, length: int) -> dict[str, np.ndarray]:
+        """Returns the valid slots `(B, H, S, D)` by input name; they may be views that later steps change."""
+        ...
+
+
+class GrowingCaches:
+    """Caches `(B, H, S, D)` that every step replaces by longer tensors; existing tensors are never modified.
+
+    Args:
+        session: Session of the decoder.
+        past: Tensors by input name.
+    """
+
+    version = 0
+
+    def __init__(self, session: OnnxSession, past: Mapping[str, Any]) -> None:
+        self.session = session
+        self.past = dict(past)
+
+    @classmethod
+    def empty(cls, session: OnnxSession, names: list[str], batch: int) -> GrowingCaches:
+        """Creates caches without slots."""
+        return cls(session, {name: tensor(_unused(session, name, batch, 0)) for name in names})
+
+    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> GrowingCaches:
+        """Processes tokens; see `Caches.run`."""
+        binding = self.session.binding()
+        # Kept alive until the end, as a binding does not own its memory.
+        tensors = {name: tensor(value) for name, value in inputs.items()} | self._cut(length)
+        for name, value in tensors.items():
+            binding.bind_ortvalue_input(name, value)
+        after = self.session.signature.continued()
+        for name in self.past:
+            binding.bind_output(after[name], "cpu")
+        if scores is not None:
+            binding.bind_ortvalue_output(scores[0], tensor(scores[1]))
+        self.session.run(binding)
+        return GrowingCaches(self.session, dict(zip(self.past, binding.get_outputs(), strict=False)))
+
+    def reorder(self, rows: np.ndarray, length: int) -> GrowingCaches:
+        """Selects rows; see `Caches.reorder`."""
+        if np.array_equal(rows, np.arange(next(iter(self.past.values())).shape()[0])):
+            return self
+        past = {name: tensor(value.numpy()[rows]) for name, value in self._cut(length).items()}
+        return GrowingCaches(self.session, past)
+
+    def fork(self, length: int) -> GrowingCaches:
+        """Returns the caches themselves, since they are never modified."""
+        return self
+
+    def content(self, length: int) -> dict[str, np.ndarray]:
+        """Returns the valid slots; see `Caches.content`."""
+        return {name: value.numpy()[:, :, :length] for name, value in self.past.items()}
+
+    def _cut(self, length: int) -> dict[str, Any]:
+        """Returns the tensors without the slots of tokens that were taken back."""
+        return {
+            name: value if value.shape()[2] == length else tensor(value.numpy()[:, :, :length])
+            for name, value in self.past.items()
+        }
+
+
+class SharedCaches:
+    """Caches in buffers `(B, H, S, D)` with unused slots, which every step updates in place.
+
+    The size is a power of two and grows on demand: short texts need little memory, and long ones few copies. There is
+    room for half as many tokens as the prompt has, so that growing never follows soon after it.
+
+    Args:
+        session: Session of the decoder, whose attention must ignore the slots after the valid ones.
+        arrays: Buffers by input name.
+        capacity: Maximum number of slots.
+    """
+
+    def __init__(self, session: OnnxSession, arrays: Mapping[str, np.ndarray], capacity: int) -> None:
+        self.session, self.capacity = session, capacity
+        self.version = 0
+        self._hold(arrays)
+
+    @classmethod
+    def empty(cls, session: OnnxSession, names: list[str], batch: int, length: int, capacity: int) -> SharedCaches:
+        """Creates caches for prompts of `length` tokens, without valid slots."""
+        slots = _rounded(length + length // 2, capacity)
+        arrays = {name: _unused(session, name, batch, slots) for name in names}
+        return cls(session, arrays, capacity)
+
+    @classmethod
+    def filled(cls, session: OnnxSession, content: Mapping[str, np.ndarray], capacity: int) -> SharedCaches:
+        """Creates caches with these valid slots `(B, H, S, D)`, and unused ones for the next tokens."""
+        batch, heads, length, size = zip(*(array.shape for array in content.values()), strict=True)
+        slots = _rounded(length[0] + 1, capacity)
+        # One block takes a fraction of the time of many allocations, as it is made of large pages.
+        counts = [b * h * slots * d for b, h, d in zip(batch, heads, size, strict=True)]
+        parts = np.split(np.zeros(sum(counts), next(iter(content.values())).dtype), np.cumsum(counts)[:-1])
+        arrays = {}
+        for (name, array), part in zip(content.items(), parts, strict=True):
+            arrays[name] = part.reshape(*array.shape[:2], slots, array.shape[3])
+            arrays[name][:, :, : array.shape[2]] = array
+        return cls(session, arrays, capacity)
+
+    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> SharedCaches:
+        """Processes tokens; see `Caches.run`."""
+        self._grow(length, length + count)
+        for name, value in inputs.items():
+            self._set(name, value)
+        if scores is not None:
+            self.binding.bind_ortvalue_output(scores[0], tensor(scores[1]))
+        self.version += 1
+        self.session.run(self.binding)
+        return self
+
+    def _set(self, name: str, value: Any) -> None:
+        """Sets an input of the next run. Copying some integers takes a fraction of the time of binding them."""
+        bound = self._bound.get(name)
+        if bound is value:
+            return
+        if isinstance(value, np.ndarray):
+            if bound is not None and bound.shape == value.shape:
+                bound[...] = value
+                return
+            value = value.copy()
+        self.binding.bind_ortvalue_input(name, tensor(value))
+        self._bound[name] = value
+
+    def reorder(self, rows: np.ndarray, length: int) -> SharedCaches:
+        """Selects rows; see `Caches.reorder`. Copies the valid slots of rows whose index changes."""
+        self.version += 1
+        if len(rows) != len(next(iter(self.arrays.values()))):
+            return self._copy(rows, length)
+        for row in np.flatnonzero(rows != np.arange(len(rows))):
+            for array in self.arrays.values():
+                array[row, :, :length] = array[rows[row], :, :length]
+        return self
+
+    def fork(self, length: int) -> SharedCaches:
+        """Copies the caches; see `Caches.fork`."""
+        return self._copy(np.arange(len(next(iter(self.arrays.values())))), length)
+
+    def content(self, length: int) -> dict[str, np.ndarray]:
+        """Returns the valid slots; see `Caches.content`."""
+        return {name: array[:, :, :length] for name, array in self.arrays.items()}
+
+    def _copy(self, rows: np.ndarray, length: int) -> SharedCaches:
+        """Returns new buffers with the given rows."""
+        arrays = {}
+        for name, array in self.arrays.items():
+            arrays[name] = np.zeros((len(rows), *array.shape[1:]), array.dtype)
+            arrays[name][:, :, :length] = array[rows, :, :length]
+        return SharedCaches(self.session, arrays, self.capacity)
+
+    def _grow(self, length: int, needed: int) -> None:
+        slots = next(iter(self.arrays.values())).shape[2]
+        if needed <= slots:
+            return
+        slots = _rounded(needed, self.capacity)
+        arrays = {}
+        for name, array in self.arrays.items():
+            batch, heads, _, size = array.shape
+            arrays[name] = np.zeros((batch, heads, slots, size), array.dtype)
+            arrays[name][:, :, :length] = array[:, :, :length]
+        self._hold(arrays)
+
+    def _hold(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self.arrays = dict(arrays)
+        self.binding = self.session.binding()
+        self._bound: dict[str, Any] = {}
+        after = self.session.signature.continued()
+        for name, array in self.arrays.items():
+            value = tensor(array)
+            self.binding.bind_ortvalue_input(name, value)
+            self.binding.bind_ortvalue_output(after[name], value)
+
+
+def _rounded(needed: int, capacity: int) -> int:
+    """Returns the number of slots of buffers in which `needed` slots are used."""
+    return min(max(_MIN_SLOTS, 1 << (needed - 1).bit_length()), capacity)
+
+
+def _unused(session: OnnxSession, name: str, batch: int, slots: int) -> np.ndarray:
+    """Returns the array of a cache `(B, H, S, D)` whose slots have no content."""
+    info = session.signature.inputs[name]
+    return np.zeros((batch, int(info.shape[1]), slots, int(info.shape[3])), info.dtype)

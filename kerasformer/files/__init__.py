@@ -1,0 +1,1 @@
+"""Files of checkpoints and bundles: sources, JSON, tensors, adapters, publishing."""

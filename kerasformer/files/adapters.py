@@ -1,0 +1,437 @@
+"""Low-rank adapters in the format of PEFT: `adapter_config.json`, and pairs of matrices by the module they adapt.
+
+An adapter adds `scale * B @ A` to the weights of some modules of a model. Modules have their names in `transformers`,
+and matrices the layout of PyTorch. This file needs neither Keras nor PyTorch, since bundles read adapters, too.
+
+Reference: Hu et al. 2021, arXiv:2106.09685.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kerasformer.errors import CheckpointError, SourceError, UnsupportedConfigError
+from kerasformer.files.reading import read_json
+from kerasformer.files.sources import inside
+from kerasformer.files.tensors import Safetensors, TensorFile, TorchFile, save_tensors
+
+CONFIG, WEIGHTS, TORCH_WEIGHTS = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
+ALL_LINEAR = "all-linear"
+_ROOT = "base_model.model."
+"""Prefix of the names of tensors in adapters: PEFT's own modules around the model."""
+_LONGEST_PATTERN = 2000  # characters of a regular expression in an adapter, which may be anyone's
+_LAYER, _END = r"(?:^|.*?\.){}\.(?P<index>\d+)\.", r"(.*\.)?({})$"
+"""Regular expressions of PEFT around those in a configuration: of a list of layers, and of the end of a path."""
+_HALF = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<half>[AB])(?:\.default)?(?:\.weight)?")
+_DORA = re.compile(r".+\.lora_magnitude_vector(\..+)?")
+
+_NAMES = {
+    "rank": "r",
+    "alpha": "lora_alpha",
+    "targets": "target_modules",
+    "excluded": "exclude_modules",
+    "layers": "layers_to_transform",
+    "layers_pattern": "layers_pattern",
+    "rank_pattern": "rank_pattern",
+    "alpha_pattern": "alpha_pattern",
+    "rslora": "use_rslora",
+    "saved": "modules_to_save",
+    "dropout": "lora_dropout",
+    "task_type": "task_type",
+    "base_model": "base_model_name_or_path",
+}
+"""Keys in `adapter_config.json` by attribute of `AdapterConfig`."""
+_IGNORED = frozenset(
+    {
+        "peft_type", "auto_mapping", "peft_version", "revision", "inference_mode", "fan_in_fan_out",
+        "init_lora_weights", "megatron_config", "megatron_core", "loftq_config", "eva_config", "lora_ga_config",
+        "corda_config", "qalora_group_size", "runtime_config", "ensure_weight_tying", "bias",
+    }
+)  # fmt: skip
+"""Keys without effect on what a trained adapter computes; some are checked by `_unsupported`."""
+_CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""Values of `init_lora_weights` with which PEFT changes the weights of the base model, too."""
+
+
+@dataclass(frozen=True)
+class AdapterConfig:
+    """Content of `adapter_config.json`.
+
+    Attributes:
+        rank: Rank of the products.
+        alpha: Numerator of their scale, `alpha / rank`.
+        targets: Names of the adapted modules, each the last part of a path or several (`"c_attn"`); a regular
+            expression that matches whole paths; or `"all-linear"`.
+        excluded: Modules that are not adapted, likewise.
+        layers: Indices of the adapted layers; all by default.
+        layers_pattern: Names of the lists that these indices refer to.
+        rank_pattern: Other ranks, by regular expressions for the ends of paths.
+        alpha_pattern: Other numerators, likewise.
+        rslora: Whether the scale is `alpha / sqrt(rank)` (Kalajdzievski 2023, arXiv:2312.03732).
+        saved: Modules that the adapter replaces as a whole, such as a new classification head.
+        dropout: Dropout rate of the inputs of the products in training with PEFT; without effect in Keras.
+        task_type: PEFT's name of the task, such as `"CAUSAL_LM"`; optional.
+        base_model: Name of the base model; optional.
+    """
+
+    rank: int = 8
+    alpha: float = 8
+    targets: str | tuple[str, ...] = ALL_LINEAR
+    excluded: str | tuple[str, ...] = ()
+    layers: tuple[int, ...] = ()
+    layers_pattern: tuple[str, ...] = ()
+    rank_pattern: Mapping[str, int] = field(default_factory=dict)
+    alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    rslora: bool = False
+    saved: tuple[str, ...] = ()
+    dropout: float = 0.0
+    task_type: str | None = None
+    base_model: str | None = None
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], source: str = CONFIG) -> AdapterConfig:
+        """Creates a configuration from the content of `adapter_config.json`.
+
+        Args:
+            content: The content.
+            source: Name of the file for error messages.
+
+        Raises:
+            UnsupportedConfigError: another kind of adapter, options that are unsupported or unknown, or values of a
+                wrong type; one error lists all of them.
+        """
+        problems = list(_unsupported(content))
+        values: dict[str, Any] = {}
+        for attribute, key in _NAMES.items():
+            if content.get(key) is None:
+                continue
+            try:
+                values[attribute] = _CONVERSIONS[attribute](content[key])
+            except (OverflowError, RecursionError, TypeError, ValueError, re.error) as error:
+                problems.append(f"{key}: {error}. Received: {content[key]!r:.200}")
+        if problems:
+            raise UnsupportedConfigError(
+                f"{source} describes an adapter that is unsupported ({len(problems)} problems):\n  "
+                + "\n  ".join(problems)
+            )
+        return cls(**values)
+
+    def to_json(self, transposed: bool = False) -> dict[str, Any]:
+        """Returns the content of `adapter_config.json`.
+
+        Args:
+            transposed: Whether the adapted weights are `(in, out)`, as those of `Conv1D` in GPT-2.
+        """
+        values = {key: getattr(self, attribute) for attribute, key in _NAMES.items()}
+        plain = {
+            key: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+            for key, value in values.items()
+        }
+        optional = ("exclude_modules", "layers_to_transform", "layers_pattern", "modules_to_save")
+        return {
+            "peft_type": "LORA",
+            **plain,
+            **{key: plain[key] or None for key in optional},
+            "bias": "none",
+            "fan_in_fan_out": transposed,
+            "inference_mode": True,
+            "init_lora_weights": True,
+        }
+
+    def adapts(self, module: str) -> bool:
+        """Whether a module is adapted, by the rules of PEFT; `"all-linear"` must be replaced by names before."""
+        if _named(self.excluded, module) or self.saves(module):
+            return False
+        if not _named(self.targets, module):
+            return False
+        if isinstance(self.targets, str) or module in self.targets or not self.layers:
+            return True
+        lists = self.layers_pattern or (r"[^.]*",)
+        found = (re.match(_LAYER.format(name), module) for name in lists)
+        return next((int(match["index"]) in self.layers for match in found if match), False)
+
+    def saves(self, module: str) -> bool:
+        """Whether the adapter replaces a module, or one that contains it."""
+        return any(re.match(rf"(^|.*\.){re.escape(name)}($|\..*)", module) for name in self.saved)
+
+    def rank_of(self, module: str) -> int:
+        """Returns the rank of the product of a module."""
+        return int(_by_pattern(self.rank_pattern, module, self.rank))
+
+    def scale_of(self, module: str) -> float:
+        """Returns the factor of the product of a module."""
+        alpha, rank = float(_by_pattern(self.alpha_pattern, module, self.alpha)), self.rank_of(module)
+        return alpha / math.sqrt(rank) if self.rslora else alpha / rank
+
+
+def _named(names: str | Collection[str], module: str) -> bool:
+    if isinstance(names, str):
+        return re.fullmatch(names, module) is not None
+    return module in names or any(module.endswith(f".{name}") for name in names)
+
+
+def _by_pattern(patterns: Mapping[str, Any], module: str, default: Any) -> Any:
+    return next((value for key, value in patterns.items() if re.match(_END.format(key), module)), default)
+
+
+def _unsupported(content: Mapping[str, Any]) -> Iterable[str]:
+    """Yields a line for each option that changes what the adapter computes and is not implemented."""
+    kind = content.get("peft_type")
+    if kind != "LORA":
+        yield f"peft_type: only low-rank adapters are supported, 'LORA'. Received: {kind!r}"
+        return
+    if content.get("bias", "none") != "none":
+        yield f"bias: trained biases are unsupported; expected 'none'. Received: {content['bias']!r}. Merge it in PEFT"
+    start = content.get("init_lora_weights", True)
+    if isinstance(start, str) and start.lower().startswith(_CHANGED_BASES):
+        yield (
+            f"init_lora_weights: {start!r} changes the base model. Convert the adapter with PEFT, "
+            "save_pretrained(…, path_initial_model_for_weight_conversion=…)"
+        )
+    for key, value in content.items():
+        if key not in _IGNORED and key not in _NAMES.values() and value not in (None, False, [], {}, "", 0):
+            yield f"{key}: unsupported. Received: {value!r:.200}. Merge the adapter in PEFT: merge_and_unload()"
+
+
+def _names_of(value: Any) -> str | tuple[str, ...]:
+    if isinstance(value, str):
+        if value.lower() == ALL_LINEAR:
+            return ALL_LINEAR
+        _pattern(value)
+        return value
+    if not isinstance(value, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in value):
+        raise TypeError("expected a list of names, or a regular expression")
+    return tuple(value)
+
+
+def _listed_names(value: Any) -> tuple[str, ...]:
+    names = (value,) if isinstance(value, str) else value
+    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in names):
+        raise TypeError("expected a list of names")
+    return tuple(names)
+
+
+def _listed_patterns(value: Any) -> tuple[str, ...]:
+    return tuple(_pattern(name, _LAYER) for name in _listed_names(value))
+
+
+def _pattern(value: str, within: str = "{}") -> str:
+    """Returns a regular expression that is valid where it is used, in the place of the braces."""
+    if len(value) > _LONGEST_PATTERN:
+        raise ValueError(f"expected at most {_LONGEST_PATTERN} characters")
+    re.compile(value)
+    re.compile(within.format(value))
+    return value
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
+        raise ValueError("expected a positive integer")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**31:
+        raise ValueError("expected a number below 2**31")
+    return value
+
+
+def _indices(value: Any) -> tuple[int, ...]:
+    indices = value if isinstance(value, list | tuple) else [value]
+    if any(isinstance(index, bool) or not isinstance(index, int) for index in indices):
+        raise TypeError("expected indices of layers")
+    return tuple(indices)
+
+
+def _patterns(convert: Any) -> Any:
+    def read(value: Any) -> dict[str, Any]:
+        if not isinstance(value, Mapping):
+            raise TypeError("expected an object")
+        return {_pattern(key, _END): convert(each) for key, each in value.items()}
+
+    return read
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError("expected true or false")
+    return value
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("expected a string")
+    return value
+
+
+_CONVERSIONS: dict[str, Any] = {
+    "rank": _integer,
+    "alpha": _number,
+    "targets": _names_of,
+    "excluded": _names_of,
+    "layers": _indices,
+    "layers_pattern": _listed_patterns,
+    "rank_pattern": _patterns(_integer),
+    "alpha_pattern": _patterns(_number),
+    "rslora": _boolean,
+    "saved": _listed_names,
+    "dropout": _number,
+    "task_type": _string,
+    "base_model": _string,
+}
+if set(_CONVERSIONS) != {each.name for each in fields(AdapterConfig)}:  # pragma: no cover
+    raise TypeError("each attribute of AdapterConfig needs a conversion")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Low-rank product `scale * B @ A` of a module, in float32.
+
+    Attributes:
+        a: `(r, in)`; `(r, in, size)` for a convolution.
+        b: `(out, r)`; `(out, r, 1)` for a convolution. For an embedding table `(V, E)` they are `(r, V)` and `(E, r)`,
+            and the product is transposed.
+        scale: Factor of the product.
+        embedding: Whether the module is an embedding table.
+    """
+
+    a: np.ndarray
+    b: np.ndarray
+    scale: float
+    embedding: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Rank of the product."""
+        return int(self.a.shape[0])
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter: its configuration, and its matrices.
+
+    Attributes:
+        config: Configuration.
+        pairs: Products by the path of the module in the adapted model of `transformers`, as `transformer.h.0.mlp.c_fc`.
+        saved: Tensors that the adapter replaces, by name.
+        source: Name of the folder for error messages.
+    """
+
+    config: AdapterConfig
+    pairs: Mapping[str, Pair]
+    saved: Mapping[str, np.ndarray] = field(default_factory=dict)
+    source: str = "the adapter"
+
+    def mismatch(self, model: str, problems: Sequence[str], available: Iterable[str] = ()) -> CheckpointError:
+        """Returns the error for an adapter that does not fit a model.
+
+        Args:
+            model: Name of the model.
+            problems: One line for each problem.
+            available: Modules that an adapter could have; their last parts are listed.
+        """
+        lines = "\n  ".join(problems)
+        kinds = sorted({name.rsplit(".", 1)[-1] for name in available})
+        known = f"\nModules that can be adapted: {', '.join(kinds)}" if kinds else ""
+        return CheckpointError(f"{self.source} does not match {model} ({len(problems)} problems):\n  {lines}{known}")
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """Reads an adapter from a folder; no code in it is executed.
+
+    Args:
+        folder: Folder with `adapter_config.json` and `adapter_model.safetensors` (or `.bin`, if PyTorch is installed).
+
+    Raises:
+        SourceError: a file is missing or damaged.
+        UnsupportedConfigError: the adapter has options that are not implemented.
+        CheckpointError: tensors are damaged, not finite, unknown, or not in pairs of the rank in the configuration; one
+            error lists all problems.
+    """
+    if not (folder / CONFIG).is_file():
+        raise SourceError(f"The folder of an adapter was expected, with {CONFIG} and {WEIGHTS}. Received: {folder}")
+    config = AdapterConfig.from_json(read_json(inside(folder, CONFIG)), str(folder / CONFIG))
+    problems: list[str] = []
+    halves: dict[str, dict[str, np.ndarray]] = {}
+    embeddings: set[str] = set()
+    saved: dict[str, np.ndarray] = {}
+    file = _weights(folder)
+    for name in file.names():
+        path = name.removeprefix(_ROOT)
+        if problem := file.problem(name):
+            problems.append(f"{name} is a tensor {problem}")
+            continue
+        tensor = file.read(name).astype("float32", copy=False)
+        if not np.isfinite(tensor).all():
+            problems.append(f"{name} contains NaN or infinity")
+        if match := _HALF.fullmatch(path):
+            found = halves.setdefault(match["module"], {})
+            if match["half"] in found:
+                problems.append(f"{name} is a second lora_{match['half']} of {match['module']}")
+            found[match["half"]] = tensor
+            if match["embedding"]:
+                embeddings.add(match["module"])
+        elif config.saves(path):
+            saved[path.replace(".modules_to_save.default", "")] = tensor
+        elif _DORA.fullmatch(path):
+            problems.append(f"{name} belongs to DoRA, which is unsupported. Merge the adapter in PEFT")
+        else:
+            problems.append(f"unknown tensor: {name}")
+    pairs = {}
+    for module, found in halves.items():
+        problem = _pair_problem(module, found, config.rank_of(module))
+        if problem is None:
+            pairs[module] = Pair(found["A"], found["B"], config.scale_of(module), module in embeddings)
+        else:
+            problems.append(problem)
+    if not halves:
+        problems.append("no low-rank matrices, lora_A and lora_B")
+    if problems:
+        raise CheckpointError(f"{file} cannot be used ({len(problems)} problems):\n  " + "\n  ".join(problems))
+    return Adapter(config, pairs, saved, str(folder))
+
+
+def _weights(folder: Path) -> TensorFile:
+    if (folder / WEIGHTS).is_file():
+        return Safetensors(folder, [WEIGHTS])
+    if (folder / TORCH_WEIGHTS).is_file():
+        return TorchFile(folder, [TORCH_WEIGHTS])
+    raise SourceError(f"The weights of an adapter are missing. Expected: {folder / WEIGHTS}")
+
+
+def _pair_problem(module: str, found: Mapping[str, np.ndarray], rank: int) -> str | None:
+    if missing := {"A", "B"} - set(found):
+        return f"{module} has no lora_{missing.pop()}"
+    a, b = found["A"], found["B"]
+    if min(a.ndim, b.ndim) < 2 or a.shape[0] != rank or b.shape[1] != rank:
+        return f"{module}: expected lora_A ({rank}, …) and lora_B (…, {rank}). Received: {a.shape} and {b.shape}"
+    return None
+
+
+def write_adapter(folder: Path, adapter: Adapter, transposed: bool = False) -> None:
+    """Writes an adapter; PEFT reads it.
+
+    Args:
+        folder: Existing folder.
+        adapter: The adapter.
+        transposed: See `AdapterConfig.to_json`.
+
+    Raises:
+        OSError: the disk is full, or the folder is not writable.
+    """
+    tensors = {_ROOT + name: value for name, value in adapter.saved.items()}
+    for module, pair in adapter.pairs.items():
+        names = ("lora_embedding_A", "lora_embedding_B") if pair.embedding else ("lora_A.weight", "lora_B.weight")
+        for name, value in zip(names, (pair.a, pair.b), strict=True):
+            tensors[f"{_ROOT}{module}.{name}"] = np.ascontiguousarray(value)
+    save_tensors(tensors, folder / WEIGHTS)
+    content = json.dumps(adapter.config.to_json(transposed), indent=2, ensure_ascii=False)
+    (folder / CONFIG).write_text(content + "\n", encoding="utf-8")

@@ -1,0 +1,166 @@
+"""Resolution of a source (preset, folder, GGUF file or hub id) to a local path, and safe access to its files."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import os
+import re
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Literal
+
+from kerasformer.errors import MissingExtraError, SourceError, require
+from kerasformer.files.publishing import MANIFEST, repair
+from kerasformer.files.reading import local_path
+from kerasformer.files.reading import read_json as read_json
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors"]
+_IN_SUBFOLDERS = [f"*/{name}" for name in _CHECKPOINT_FILES]
+"""Files that are not downloaded: many repositories have copies for other frameworks in subfolders."""
+_TEMPLATE_FILES = ["chat_template.jinja", "additional_chat_templates/*.jinja"]
+_GGUF = ".gguf"
+_FOR_KERAS_FILES = (
+    "Open a .keras file with keras.models.load_model, after import kerasformer.zoo, which registers its classes"
+)
+_ATTEMPTS = 3
+"""Attempts to find a folder that another process may be moving at the moment."""
+_TORCH_FILES = ["pytorch_model*.bin"]
+_MODULE_FILES = [f"[0-9]_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin")]
+"""Files of the modules of sentence-transformers, each in a subfolder such as `1_Pooling`."""
+
+
+def resolve(source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None) -> Path:
+    """Returns the local folder of a preset, a path or a hub id, tried in this order; a hub id is downloaded once.
+
+    A GGUF file, the format of llama.cpp, takes the place of a checkpoint's folder; it is returned itself.
+
+    Args:
+        source: Name of a preset, path (`"./name"` if a preset has the same name), or hub id `"owner/name"`. The
+            environment variable `HF_ENDPOINT` sets the hub's address.
+        revision: Branch, tag or commit on the hub.
+        token: Access token for private repositories; defaults to the one stored by `hf auth login`.
+    Raises:
+        SourceError: the source was not found; the message lists the locations searched.
+    """
+    if isinstance(source, str) and source in presets():
+        return _presets_folder() / source
+    for _ in range(_ATTEMPTS):
+        folder = repair(local_path(source))
+        if folder.is_dir():
+            return folder
+    if is_gguf(folder):
+        return folder
+    if folder.exists():
+        advice = f". {_FOR_KERAS_FILES}" if folder.suffix == ".keras" else ""
+        raise SourceError(
+            f"a folder with config.json or {MANIFEST}, or a file with the suffix {_GGUF}, was expected. "
+            f"Received: the file {folder}{advice}"
+        )
+    if not isinstance(source, str) or not _HUB_ID.fullmatch(source):
+        raise SourceError(_not_found(str(source), [f"the folder {folder}"]))
+    try:
+        return _download(source, revision, token)
+    except (OSError, ValueError, MissingExtraError) as error:
+        searched = [f"the folder {folder}", f"the hub ({str(error).strip().splitlines()[0]})"]
+        raise SourceError(_not_found(source, searched)) from error
+
+
+def presets() -> list[str]:
+    """Returns the names of the small trained models that ship with this package."""
+    folder = _presets_folder()
+    if not folder.is_dir():
+        return []
+    return sorted(path.name for path in folder.iterdir() if (path / "config.json").is_file())
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a path is that of a file in the format of llama.cpp."""
+    return path.suffix.lower() == _GGUF and path.is_file()
+
+
+def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
+    """Returns whether a folder is an exported bundle or a Hugging Face checkpoint; a GGUF file is a checkpoint.
+
+    Raises:
+        SourceError: the folder is neither.
+    """
+    if is_gguf(folder):
+        return "checkpoint"
+    for _ in range(_ATTEMPTS):
+        if os.path.isfile(folder / MANIFEST):
+            return "bundle"
+        if os.path.isfile(folder / "config.json"):
+            return "checkpoint"
+        repair(folder)
+    files = sorted(path.name for path in folder.glob(f"*{_GGUF}")) if folder.is_dir() else []
+    hint = f" Pass one of its GGUF files: {', '.join(files[:5])}" if files else ""
+    raise SourceError(
+        f"a bundle contains {MANIFEST} and a checkpoint contains config.json; this folder has neither. "
+        f"Received: {folder}.{hint}"
+    )
+
+
+def inside(folder: Path, name: str) -> Path:
+    """Joins a folder and a file name from an untrusted file in it, such as a shard listed in an index.
+
+    Raises:
+        SourceError: the name is absolute, contains `..`, or follows a link out of the folder.
+    """
+    parts = PurePosixPath(name).parts
+    absolute = name.startswith("/") or bool(PureWindowsPath(name).drive)
+    if not parts or absolute or ".." in parts or "\\" in name or "\0" in name:
+        raise SourceError(f"a file name relative to its folder was expected. Received: {name!r} in {folder}")
+    path = folder / name
+    target = local_path(path)
+    if not any(target.is_relative_to(root) for root in _roots(folder)):
+        raise SourceError(f"a file must be inside its folder. Received: {name!r} in {folder}, a link to {target}")
+    return path
+
+
+def _presets_folder() -> Path:
+    return zoo_folder() / "presets"
+
+
+def zoo_folder() -> Path:
+    """Returns the folder of the architectures and the presets."""
+    # Located without an import: importing kerasformer.zoo loads Keras.
+    spec = importlib.util.find_spec("kerasformer.zoo")
+    if spec is None or not spec.submodule_search_locations:
+        raise SourceError("the installation of kerasformer is damaged: kerasformer.zoo is missing. Reinstall it")
+    return Path(list(spec.submodule_search_locations)[0])
+
+
+def _roots(folder: Path) -> list[Path]:
+    """Returns the folders that files may resolve to: in the hub's cache, `snapshots/<commit>` links to `blobs`."""
+    folder = folder.resolve()
+    if folder.parent.name == "snapshots":
+        return [folder, folder.parent.parent / "blobs"]
+    return [folder]
+
+
+def _download(name: str, revision: str | None, token: str | None) -> Path:
+    hub = require("huggingface_hub", "tensorflow")
+
+    def fetch(**patterns: list[str]) -> Path:
+        return Path(hub.snapshot_download(name, revision=revision, token=token, **patterns))
+
+    names = _CHECKPOINT_FILES + _TEMPLATE_FILES
+    folder = fetch(allow_patterns=names, ignore_patterns=_IN_SUBFOLDERS)
+    if (folder / MANIFEST).is_file():
+        return fetch()
+    if not any(folder.glob("*.safetensors")):
+        folder = fetch(allow_patterns=names + _TORCH_FILES, ignore_patterns=_IN_SUBFOLDERS)
+    if (folder / "modules.json").is_file():
+        fetch(allow_patterns=_MODULE_FILES)
+    return folder
+
+
+def _not_found(source: str, searched: list[str]) -> str:
+    close = difflib.get_close_matches(source, presets(), n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    names = ", ".join(presets()) or "none are installed"
+    return (
+        f"no model of that name was found; a preset, a folder or a hub id was expected. Received: {source!r}.{hint} "
+        f"Searched: the presets ({names}); {'; '.join(searched)}"
+    )

@@ -1,0 +1,328 @@
+"""Tensor files: safetensors, single or sharded, and the format of PyTorch if PyTorch is installed.
+
+Tensors are read one at a time, so that loading a model needs little more memory than the model.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import sys
+import zipfile
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kerasformer.errors import CheckpointError, require
+from kerasformer.files.reading import parse_json, read_json
+from kerasformer.files.sources import inside
+
+_LARGE = 200 * 2**20  # bytes; loading shows its progress for larger files
+
+
+class TensorFile(Collection[str]):
+    """Base of tensor files: a collection of the names of the tensors, which can be read one at a time.
+
+    Attributes:
+        on_disk: Whether tensors are read from the disk each time, so that an open file takes no memory.
+    """
+
+    on_disk = False
+
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        self.paths = [inside(folder, name) for name in files]
+        for path in self.paths:
+            if not path.is_file():
+                raise CheckpointError(f"A weight file is missing. Expected: {path}")
+
+    def __str__(self) -> str:
+        return self.paths[0].name if len(self.paths) == 1 else f"{self.paths[0].parent.name} ({len(self.paths)} files)"
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+    @abstractmethod
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor without reading it."""
+
+    @abstractmethod
+    def problem(self, name: str) -> str | None:
+        """Describes why a tensor is unsupported, such as "of type I8"; `None` for floating-point tensors."""
+
+    @abstractmethod
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor that has no `problem`, such as `"bfloat16"`."""
+
+    def read(self, name: str) -> np.ndarray:
+        """Reads a tensor as a NumPy array of its own data type; bfloat16 is that of `ml_dtypes`.
+
+        Raises:
+            CheckpointError: the tensor does not contain floating-point numbers, see `problem`.
+        """
+        problem = self.problem(name)
+        if problem is not None:
+            raise CheckpointError(f"{name} of {self}: {FLOATS} were expected. Received: a tensor {problem}")
+        return self._read(name)
+
+    @abstractmethod
+    def _read(self, name: str) -> np.ndarray:
+        """Reads a tensor that has no `problem`."""
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[int], None]]:
+        """Context that shows the progress of reading large files; yields a function to report the bytes read."""
+        total = sum(path.stat().st_size for path in self.paths)
+        if total < _LARGE or not sys.stderr.isatty():
+            yield lambda count: None
+            return
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(f"Loading {self}", total=total)
+            yield lambda count: bar.advance(task, count)
+
+
+FLOATS = "floating-point numbers (float16, bfloat16, float32 or float64)"
+
+_DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Names of the data types of safetensors in NumPy and `ml_dtypes`."""
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    """Returns a data type of `_DTYPES`; the library for bfloat16 is imported only if a file has such tensors."""
+    return np.dtype(require("ml_dtypes", "adapters").bfloat16 if name == "bfloat16" else name)
+
+
+class Safetensors(TensorFile):
+    """One or several `.safetensors` files.
+
+    The safetensors library validates the files. Tensors are read from the file rather than from a memory mapping, whose
+    pages would occupy memory until the file is closed.
+    """
+
+    on_disk = True
+
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        super().__init__(folder, files)
+        safetensors = require("safetensors", "adapters")
+        self._entries: dict[str, tuple[Path, int, dict[str, Any]]] = {}
+        for path in self.paths:
+            try:
+                with safetensors.safe_open(path, framework="numpy"):
+                    self._entries.update(_safetensors_header(path))
+            except (safetensors.SafetensorError, OSError) as error:
+                raise CheckpointError(
+                    f"{path} is not a complete safetensors file. Received: {error}. Download or copy it again."
+                ) from error
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        return list(self._entries)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor without reading it."""
+        return tuple(self._entries[name][2]["shape"])
+
+    def problem(self, name: str) -> str | None:
+        """Describes a data type that is not floating-point."""
+        dtype = self._entries[name][2]["dtype"]
+        return None if dtype in _DTYPES else f"of type {dtype}"
+
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor."""
+        return _DTYPES[self._entries[name][2]["dtype"]]
+
+    def _read(self, name: str) -> np.ndarray:
+        path, start, entry = self._entries[name]
+        offset = start + entry["data_offsets"][0]
+        # Files are little-endian; bfloat16 has no such variant in NumPy, nor a reader.
+        dtype = _numpy_dtype(_DTYPES[entry["dtype"]])
+        count = math.prod(entry["shape"])
+        try:
+            bits = np.fromfile(path, f"<u{dtype.itemsize}", count, offset=offset)
+        except OSError as error:
+            raise CheckpointError(f"{path} was opened, but {name} cannot be read from it. Received: {error}") from error
+        if bits.size != count:
+            raise CheckpointError(
+                f"{path} was changed after it was opened. Expected: {count} values of {name}. Received: {bits.size}"
+            )
+        return bits.astype(f"u{dtype.itemsize}", copy=False).view(dtype).reshape(entry["shape"])
+
+
+def _safetensors_header(path: Path) -> dict[str, tuple[Path, int, dict[str, Any]]]:
+    """Returns for each tensor the file, the offset of the data section, and its entry in the header."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = parse_json(file.read(size), f"the header of {path}")
+    return {name: (path, 8 + size, entry) for name, entry in header.items() if name != "__metadata__"}
+
+
+def save_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
+    """Writes a `.safetensors` file that is readable by all users.
+
+    Raises:
+        OSError: the disk is full, or the file cannot be written.
+    """
+    safetensors_numpy = require("safetensors.numpy", "adapters")
+    safetensors = require("safetensors", "adapters")
+    try:
+        safetensors_numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
+    except safetensors.SafetensorError as error:  # not an `OSError`, and without an error number
+        raise OSError(errno.EIO, f"{path.name} could not be written: {error}") from error
+    path.chmod(0o644)  # safetensors creates files that only their owner can read
+
+
+class TorchFile(TensorFile):
+    """One or several `pytorch_model.bin` files; only weights are loaded, no code is executed."""
+
+    def __init__(self, folder: Path, files: Iterable[str]) -> None:
+        super().__init__(folder, files)
+        torch = require("torch", "test")
+        self._torch = torch
+        self._tensors: dict[str, Any] = {}
+        for path in self.paths:
+            try:
+                content = torch.load(path, map_location="cpu", weights_only=True, mmap=_can_be_mapped(path))
+            except Exception as error:  # damaged files raise many types of errors
+                raise CheckpointError(_why_unreadable(path, error)) from error
+            if not isinstance(content, Mapping):
+                raise CheckpointError(f"{path} must contain tensors by name. Received: {type(content).__name__}")
+            others = {str(name): type(x).__name__ for name, x in content.items() if not isinstance(x, torch.Tensor)}
+            if others:
+                raise CheckpointError(f"{path} must contain nothing but tensors by name. Received: {str(others)[:200]}")
+            self._tensors.update({str(name): tensor.detach() for name, tensor in content.items()})
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        return list(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor without reading it."""
+        return tuple(self._tensors[name].shape)
+
+    def problem(self, name: str) -> str | None:
+        """Describes a tensor that is quantized, sparse, nested, without data, or not floating-point."""
+        torch, tensor = self._torch, self._tensors[name]
+        if tensor.is_quantized:
+            return f"that is quantized ({tensor.dtype})"
+        if tensor.layout != torch.strided or tensor.is_nested:
+            return "that is sparse or nested"
+        if tensor.is_meta:
+            return "without data"
+        floats = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        return None if tensor.dtype in floats else f"of type {str(tensor.dtype).removeprefix('torch.')}"
+
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor."""
+        return str(self._tensors[name].dtype).removeprefix("torch.")
+
+    def _read(self, name: str) -> np.ndarray:
+        # The array gets the logical order of elements also if the tensor is a transposed view.
+        tensor = self._tensors[name].contiguous()
+        if tensor.dtype == self._torch.bfloat16:  # PyTorch cannot convert it
+            bits: np.ndarray = tensor.view(self._torch.int16).numpy()
+            return bits.view(_numpy_dtype("bfloat16"))
+        array: np.ndarray = tensor.numpy()
+        return array
+
+
+def _can_be_mapped(path: Path) -> bool:
+    """Whether a file can be memory-mapped: older files are not zip archives, and archives may be compressed."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return all(entry.compress_type == zipfile.ZIP_STORED for entry in archive.infolist())
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError):
+        return False
+
+
+def _why_unreadable(path: Path, error: Exception) -> str:
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if type(error).__name__ == "UnpicklingError":
+        return (
+            f"{path} contains more than weights, and code in checkpoints is never executed. "
+            f"Convert it to safetensors. Received: {reason}"
+        )
+    return f"{path} cannot be read as PyTorch weights. Received: {reason}"
+
+
+class JoinedTensors(TensorFile):
+    """Tensors of a checkpoint and of its subfolders, which are named after them: `2_Dense/linear.weight`.
+
+    Args:
+        parts: Tensor files by their subfolders; `""` is the folder itself.
+    """
+
+    def __init__(self, parts: Mapping[str, TensorFile]) -> None:
+        self.paths = [path for part in parts.values() for path in part.paths]
+        self._located = {
+            f"{folder}/{name}" if folder else name: (part, name) for folder, part in parts.items() for name in part
+        }
+        self.on_disk = all(part.on_disk for part in parts.values())
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        return list(self._located)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor without reading it."""
+        part, own = self._located[name]
+        return part.shape(own)
+
+    def problem(self, name: str) -> str | None:
+        """Describes why a tensor is unsupported."""
+        part, own = self._located[name]
+        return part.problem(own)
+
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor."""
+        part, own = self._located[name]
+        return part.dtype(own)
+
+    def _read(self, name: str) -> np.ndarray:
+        part, own = self._located[name]
+        return part.read(own)
+
+
+def open_tensors(folder: Path) -> TensorFile:
+    """Opens the tensor files of a checkpoint folder; safetensors take precedence.
+
+    Raises:
+        CheckpointError: there is no tensor file, or an index cannot be read.
+    """
+    kinds: list[tuple[str, type[TensorFile]]] = [("model.safetensors", Safetensors), ("pytorch_model.bin", TorchFile)]
+    for name, kind in kinds:
+        if (folder / name).exists():
+            return kind(folder, [name])
+        index = f"{name}.index.json"
+        if (folder / index).exists():
+            return kind(folder, _shards(folder, index))
+    raise CheckpointError(
+        f"No weights found. Expected model.safetensors or pytorch_model.bin, or an index of their parts, in {folder}. "
+        f"Received: {', '.join(sorted(path.name for path in folder.iterdir())) or 'an empty folder'}"
+    )
+
+
+def _shards(folder: Path, index: str) -> list[str]:
+    content = read_json(inside(folder, index))
+    weight_map = content.get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
+        raise CheckpointError(
+            f"{folder / index} must have a weight_map from tensors to files. Received: {json.dumps(content)[:200]}"
+        )
+    return sorted(set(weight_map.values()))

@@ -1,6 +1,0 @@
-"""Engines on TensorFlow: `SavedModelForward` for encoders, `SavedModelStep` for models that generate; without Keras."""
-
-from kerasformer.runtime.saved_model.forward import SavedModelForward
-from kerasformer.runtime.saved_model.step import SavedModelStep
-
-__all__ = ["SavedModelForward", "SavedModelStep"]
