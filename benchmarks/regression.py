@@ -1,10 +1,10 @@
 """Regressions between two versions: `python -m benchmarks.regression compare before.json after.json --speed`.
 
 `record` exports presets and random models in each format and recipe with the kerasformer of `--python`, and records
-operators, tensors, sizes, fidelity and times. `compare` prints the figures that became worse, and exits with 1 if there
-are any. `--speed` measures the bundles of both records again in alternating rounds, each with its own Python; `times`
-does the same for any two folders of bundles. Records are comparable if their random models are the same, see
-`--checkpoints`.
+parity with `transformers`, operators, tensors, sizes, fidelity and times. `compare` prints the figures that became
+worse, and exits with 1 if there are any. `--speed` measures the bundles of both records again in alternating rounds,
+each with its own Python; `times` does the same for any two folders of bundles. Records are comparable if their random
+models are the same, see `--checkpoints`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.in_turn import READS, WRITES, Effort, Side, in_turn, installed_package, times
-from benchmarks.inventory import MANIFEST, Finding, compared, inventory
+from benchmarks.inventory import MANIFEST, Figures, Finding, compared, inventory
 from benchmarks.shapes import Shape, write_checkpoint
 
+PRESETS = Path(__file__).parents[1] / "zoo" / "presets"
 _SIZE: dict[str, Any] = {"vocab_size": 4000, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
 _LAYERS = {**_SIZE, "num_hidden_layers": 4}
 _DISTIL = {"vocab_size": 4000, "dim": 256, "n_heads": 4, "hidden_dim": 1024, "n_layers": 4}
@@ -72,6 +73,15 @@ def export_all(subject: str, options: argparse.Namespace) -> None:
         subprocess.run(command, input=json.dumps(variants), text=True, check=True, env=installed_package())
 
 
+def parity(subject: str, options: argparse.Namespace) -> Figures:
+    """Compares the Keras model of a subject with `transformers`."""
+    source = options.checkpoints / subject if SUBJECTS[subject] else PRESETS / subject
+    command = [options.python, "-P", str(Path(__file__).with_name("parity.py")), str(source)]
+    answer = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=installed_package()).stdout
+    rules = {"forward": "error", "greedy": "more"}
+    return {f"parity: {name}": (rules[name], value) for name, value in json.loads(answer).items()}
+
+
 def record(options: argparse.Namespace) -> None:
     """Exports the bundles, records their figures and measures the variants of each subject in alternating rounds."""
     subjects, effort = options.subjects or list(SUBJECTS), Effort(options.openings, options.rounds, options.threads)
@@ -80,6 +90,7 @@ def record(options: argparse.Namespace) -> None:
     names = [f"{subject}/{variant}" for subject in subjects for variant in VARIANTS]
     content: dict[str, Any] = {"python": options.python, "bundles": str(options.bundles.resolve())}
     content["inventory"] = {name: inventory(options.bundles / name) for name in names}
+    content["inventory"] |= {f"{subject}/keras": parity(subject, options) for subject in subjects}
     options.out.write_text(json.dumps(content, indent=1) + "\n")
     content["times"] = {}
     for subject in subjects if options.rounds else ():
