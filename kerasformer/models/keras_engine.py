@@ -254,8 +254,8 @@ class KerasStep:
         index = state.unused + length
         if self._is_rolling and state.index - index > state.steps:
             raise InputError(
-                f"At most {state.steps} tokens can be discarded, because of the model's sliding window. Received: "
-                f"{state.index - index}"
+                f"At most {state.steps} tokens can be discarded, because some layers keep only the last tokens. "
+                f"Received: {state.index - index}"
             )
         if length + len(tokens) > self.capacity:
             raise CapacityError(f"The cache holds {self.capacity} tokens. Received: {length + len(tokens)}")
