@@ -24,11 +24,13 @@ class AttentionSupport:
         reads_whole_prompts: Whether a prompt is read in one call. If not, rotary scalings that depend on the length of
             the whole text (`dynamic` and `longrope`) match Keras only up to the original length.
         caches_may_differ: Whether the caches of different layers may differ in the number and size of heads.
+        states: Whether layers may keep something else of earlier tokens than keys and values.
     """
 
     features: frozenset[str] = FEATURES
     reads_whole_prompts: bool = True
     caches_may_differ: bool = True
+    states: bool = True
 
 
 def check_attention(job: ExportJob, name: str, support: AttentionSupport) -> None:
@@ -47,10 +49,19 @@ def check_attention(job: ExportJob, name: str, support: AttentionSupport) -> Non
         for feature, reason in _refusals(spec, support, longest):
             value = spec.features[feature]
             raise ExportError(f"{name} {reason}. Received: {feature}={value!r} in the layer {layer!r}")
-    if support.caches_may_differ or not job.model.generates:
+    if not job.model.generates:
         return
-    sizes = sorted({(heads, width) for _, heads, _, width in job.model.cache_shapes("batch", "slots")})
-    if len(sizes) > 1:
+    specs = job.model.cache_specs()
+    others = {index: spec.tensors for index, spec in enumerate(specs) if not spec.attends}
+    if others and not support.states:
+        index, tensors = next(iter(others.items()))
+        raise ExportError(
+            f"{name} passes only keys and values from one step to the next. Received: {', '.join(tensors)} of "
+            f"{len(others)} layers, the first of which is layer {index}. Remove target: this package runs the plain "
+            "bundle"
+        )
+    sizes = sorted({(spec.num_heads, spec.size) for spec in specs})
+    if len(sizes) > 1 and not support.caches_may_differ:
         received = ", ".join(f"{heads} of {width}" for heads, width in sizes)
         raise ExportError(
             f"{name} needs the same number and size of key and value heads in all layers. Received: {received}"

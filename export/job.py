@@ -62,7 +62,7 @@ class ExportJob:
     lora_rank: int | None = None
     lora_targets: str | tuple[str, ...] = "all-linear"
     cache_dtype: str = "float32"
-    cache_scales: tuple[CacheScales, ...] | None = None
+    cache_scales: tuple[CacheScales | None, ...] | None = None
     accelerator: str = "cpu"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, agreement_text
-from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, without_row, without_sizes
+from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, Kind, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.program import LANGUAGE, kind, limit, text_prefix, unapplied_settings
 from kerasformer.export.card.quoting import code, markdown
@@ -164,7 +164,7 @@ def _memory(manifest: Manifest) -> str:
 
 
 def _caches(manifest: Manifest, encoded: bool) -> list[TensorInfo]:
-    """Returns the keys and values of all layers for one text: of the tokens so far, or of an encoded text."""
+    """Returns the tensors of all layers' caches for one text: of the tokens so far, or of an encoded text."""
     kinds = CROSS_CACHES if encoded else CACHES
     steps = manifest.of_role(Role.DECODE, Role.VERIFY).values()
     candidates = ([step.inputs[name] for name in step.named(*kinds)] for step in steps)
@@ -172,10 +172,14 @@ def _caches(manifest: Manifest, encoded: bool) -> list[TensorInfo]:
 
 
 def _product(caches: list[TensorInfo], length: int | None) -> str:
-    sizes = Counter((info.shape[1], length if info.margin is None else info.shape[2], info.shape[3]) for info in caches)
+    sizes = Counter(
+        (info.kind == Kind.STATE, info.shape[1], length if info.margin is None else info.shape[2], info.shape[3])
+        for info in caches
+    )
     return " + ".join(
-        f"{count // 2} layers × 2 (keys, values) × {heads} heads × {slots} slots × {size} × 4 bytes"
-        for (heads, slots, size), count in sizes.items()
+        f"{f'{count} other states' if other else f'{count // 2} layers × 2 (keys, values)'} × {heads} heads × {slots} "
+        f"slots × {size} × 4 bytes"
+        for (other, heads, slots, size), count in sizes.items()
     )
 
 
@@ -288,9 +292,9 @@ def _each_row(signatures: list[Signature]) -> str:
 
 
 def _other_shapes(tensors: dict[str, TensorInfo]) -> str:
-    """Lists the shapes of caches that differ from those of the first layer."""
+    """Lists the shapes of caches that differ from those of the first layer with a cache of their kind."""
     caches = [tensors[name] for name in _numbered(tensors)]
-    first = {info.kind: info.shape for info in caches if info.layer == 0}
+    first = {info.kind: info.shape for info in reversed(caches)}
     shapes = {
         info.shape: code(f"[{', '.join(map(str, info.shape))}]", True)
         for info in caches
@@ -305,8 +309,10 @@ def _numbered(tensors: dict[str, TensorInfo]) -> list[str]:
 
 
 def _first(tensors: dict[str, TensorInfo]) -> list[str]:
-    """Returns the names without those of layers after the first."""
-    return [name for name, info in tensors.items() if not info.layer and info.kind not in ADAPTERS]
+    """Returns the names without those of further caches of a kind."""
+    names = [name for name, info in tensors.items() if info.kind not in ADAPTERS]
+    layers = {tensors[name].kind: tensors[name].layer for name in reversed(names)}
+    return [name for name in names if tensors[name].layer in (None, layers[tensors[name].kind])]
 
 
 def _shape(name: str, kinds: list[dict[str, TensorInfo]], letters: dict[tuple[int | str, ...], str]) -> str:

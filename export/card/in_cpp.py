@@ -8,9 +8,13 @@ from kerasformer.export.card.program import ProgramFile, kind
 
 
 def program(manifest: Manifest) -> ProgramFile | None:
-    """Returns functions that run the model on token ids, and a `main` that calls them."""
+    """Returns functions that run the model on token ids, and a `main` that calls them.
+
+    There are none for a model that keeps other states than keys and values, which not all layers then have.
+    """
     template = _PROGRAMS.get((manifest.format, kind(manifest)))
-    if template is None:
+    has_states = any(signature.named(Kind.STATE) for signature in manifest.signatures.values())
+    if template is None or has_states:
         return None
     source = Program(template).substitute(
         values(manifest),

@@ -79,7 +79,7 @@ def _table(manifest: Manifest, programs: Sequence[ProgramFile], has_page: bool) 
     rows = "\n".join(program.row for program in programs)
     what = "prompt" if kind(manifest) == "decoder" else "text"
     bound = "" if limit(manifest) is None else f"A {what} that is empty or too long is an error in each of them.\n"
-    native = "Kotlin, Swift and C++ take" if manifest.format == "tflite" else "C++ takes"
+    languages = [program.title.partition(" (")[0] for program in programs if program.name in _ON_TOKENS]
     test = f"\n[{FOLDER}/{TOKENS}]({FOLDER}/{TOKENS}) tests such a library." if has_page else ""
     return f"""## Programs
 
@@ -87,8 +87,19 @@ def _table(manifest: Manifest, programs: Sequence[ProgramFile], has_page: bool) 
 |---|---|---|
 {rows}
 
-{bound}{native} token ids, for which an app uses a library that reads Hugging Face's `tokenizer.json`.{test}
+{bound}{_on_tokens(languages)}{test}
 """
+
+
+_ON_TOKENS = ("TextModels.kt", "TextModels.swift", "main.cpp")
+"""Programs that take token ids."""
+
+
+def _on_tokens(languages: Sequence[str]) -> str:
+    if not languages:
+        return ""
+    listed = f"{', '.join(languages[:-1])} and {languages[-1]} take" if languages[1:] else f"{languages[0]} takes"
+    return f"{listed} token ids, for which an app uses a library that reads Hugging Face's `tokenizer.json`."
 
 
 _SEE = f"[{FOLDER}/{TENSORS}]({FOLDER}/{TENSORS}) lists the inputs and outputs of all signatures.\n"

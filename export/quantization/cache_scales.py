@@ -24,7 +24,7 @@ _SMALLEST_SHARE = 2.0**-10
 
 def measure_cache_scales(
     model: CausalLM, texts: Sequence[str], progress: CountProgress | None = None
-) -> tuple[CacheScales, ...]:
+) -> tuple[CacheScales | None, ...]:
     """Measures the ranges of the keys and values while a decoder reads texts and its own continuations of them.
 
     Args:
@@ -33,19 +33,21 @@ def measure_cache_scales(
         progress: Called with the number of texts read and their total.
 
     Returns:
-        Scales of each layer.
+        Scales of each layer; `None` for a layer without keys and values.
 
     Raises:
         ExportError: A key or value is not finite.
     """
+    specs = model.cache_specs()
+    has_keys = [spec.attends for spec in specs]
 
     def read(inputs: dict[str, Any]) -> list[list[Any]]:
         tokens = inputs["input_ids"]
-        empty = [ops.zeros(shape) for shape in model.cache_shapes(1, 0)]
-        caches = [GrowingCache(tensor, tensor, causal=True) for tensor in empty]
+        empty = (tuple(ops.zeros(spec.shape(1, 0)) for _ in spec.tensors) for spec in specs)
+        caches = [GrowingCache(tensors, causal=True) for tensors in empty]
         _, filled = model.decode_states(tokens, Visibility.of_text(ops.shape(tokens)[1], causal=True), caches)
-        pairs = ((cache.key, cache.value) for cache in cast(Sequence[GrowingCache], filled))
-        return [[ops.max(ops.abs(x), axis=(0, 2)) for x in pair] for pair in pairs]
+        of_attention = (cast(GrowingCache, cache).tensors for cache, has in zip(filled, has_keys, strict=True) if has)
+        return [[ops.max(ops.abs(x), axis=(0, 2)) for x in pair] for pair in of_attention]
 
     run = compiled(read, model, jit_compile=False, any_length=True)
     arrays = passages(model, texts)
@@ -59,7 +61,8 @@ def measure_cache_scales(
             progress(done, len(arrays["input_ids"]))
     if not all(np.isfinite(ranges).all() for ranges in largest):
         raise ExportError("The keys and values of a decoder must be finite. Received: infinity or NaN on the texts")
-    return tuple(CacheScales(*(_scales(half) for half in ranges)) for ranges in largest)
+    scales = iter([CacheScales(*(_scales(half) for half in ranges)) for ranges in largest])
+    return tuple(next(scales) if has else None for has in has_keys)
 
 
 def _scales(largest: np.ndarray) -> np.ndarray:

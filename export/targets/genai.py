@@ -62,7 +62,7 @@ class Genai(Target):
     app_files = ("tokenizer.json", "tokenizer_config.json")
     summary = "onnxruntime-genai: decoders in Python, C++, C# and Java"
     format = "onnx"
-    attention = AttentionSupport(caches_may_differ=False)  # it creates all empty caches with the same shape
+    attention = AttentionSupport(caches_may_differ=False, states=False)  # it creates all empty caches with one shape
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """See `Target.check`."""

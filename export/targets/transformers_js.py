@@ -41,6 +41,7 @@ from typing import Any
 from kerasformer.architectures import DECODER, find
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError
+from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.card.program import kind, limit, text_prefix
 from kerasformer.export.card.quoting import code, javascript
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
@@ -139,6 +140,7 @@ class TransformersJs(Target):
     summary = "transformers.js: pipelines in Node and in browsers"
     format = "onnx"
     inputs = TOKENIZED
+    attention = AttentionSupport(states=False)
     reads_tokenizer = True
     app_files = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 

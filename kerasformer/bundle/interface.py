@@ -12,7 +12,7 @@ Shape letters: `B` batch, `T` tokens, `E` hidden size, `H` key and value heads, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -68,6 +68,8 @@ class Kind(StrEnum):
     """Keys of earlier tokens, `(B, H, S, D)`."""
     VALUE = "value"
     """Values of earlier tokens, `(B, H, S, D)`."""
+    STATE = "state"
+    """What a layer without keys and values keeps of earlier tokens, `(B, H, S, D)`, such as inputs of a convolution."""
     CROSS_KEY = "cross_key"
     """Keys of an encoded text, `(B, H, M, D)`."""
     CROSS_VALUE = "cross_value"
@@ -84,7 +86,8 @@ class Kind(StrEnum):
     """Any other tensor: an output of the task, or a setting."""
 
 
-CACHES = (Kind.KEY, Kind.VALUE)
+KEY_AND_VALUE = (Kind.KEY, Kind.VALUE)
+CACHES = (*KEY_AND_VALUE, Kind.STATE)
 CROSS_CACHES = (Kind.CROSS_KEY, Kind.CROSS_VALUE)
 ADAPTERS = (Kind.ADAPTER_A, Kind.ADAPTER_B)
 
@@ -102,9 +105,10 @@ class TensorInfo:
         continues: For an output that is a new state, the input that it replaces in the next call.
         in_place: For an output that continues an input, whether both may be one buffer; `None` if unknown, as in
             bundles of earlier versions.
-        margin: For the cache of a layer with a sliding window that has fewer slots than the text has tokens: the number
-            of tokens that can be discarded or can follow a prompt as padding. Slot `p` of the text is at index `p % S`
-            of such a cache. `None` for a cache with a slot for each token.
+        margin: For the cache of a layer that reads only the last tokens, if it has fewer slots than the text has
+            tokens: the number of tokens that can be discarded. In a TFLite file, slot `p` of the text is at index
+            `p % S` of such a cache, and as many tokens of padding can follow a prompt. In an ONNX file, the cache has
+            the last `S` slots in the order of the text, and 0 before it. `None` for a cache with a slot for each token.
         module: For a matrix of an adapter, path of the adapted module in `transformers`.
         part: For a matrix `B`, index of the part of its outputs.
         count: For an array of integers, number of values that an entry may have; `None` if it is not known here.
@@ -245,10 +249,19 @@ _ROLES = {
     SAMPLE: Role.GENERATE,
     TOKENIZE: Role.TOKENIZE,
 }
-_STATIC_CACHE = re.compile(r"(?P<prefix>kv_cache|cross)_(?P<half>[kv])_(?P<layer>\d+)(?:_row_(?P<row>\d+))?")
-_GROWING_CACHE = re.compile(
-    r"(?P<prefix>past_key_values|present)\.(?P<layer>\d+)(?:\.(?P<part>decoder|encoder))?\.(?P<half>key|value)"
+_STATIC_CACHE = re.compile(
+    r"(?P<prefix>kv_cache_k|kv_cache_v|cross_k|cross_v|state_[a-z]+)_(?P<layer>\d+)(?:_row_(?P<row>\d+))?"
 )
+_GROWING_CACHE = re.compile(
+    r"(?:past_key_values|present)\.(?P<layer>\d+)(?:\.(?P<part>decoder|encoder))?\.(?P<half>key|value)"
+)
+_GROWING_STATE = re.compile(r"(?:past|present)_(?P<name>[a-z]+)\.(?P<layer>\d+)")
+_STATIC_KINDS = {
+    "kv_cache_k": Kind.KEY,
+    "kv_cache_v": Kind.VALUE,
+    "cross_k": Kind.CROSS_KEY,
+    "cross_v": Kind.CROSS_VALUE,
+}
 _PAST, _PRESENT = "past_key_values", "present"
 _SIZED = re.compile(
     r"(?P<role>forward|encode|prefill|short_prefill|decode|verify)(?:_rows_(?P<rows>\d+))?(?:_(?P<sizes>\d+(?:_\d+)?))?"
@@ -282,30 +295,40 @@ def step_name(rows: int = 1, tokens: int = 1, cache_length: int | None = None) -
     return name if cache_length is None else f"{name}_{cache_length}"
 
 
-def static_caches(layer: int, row: int | None = None, cross: bool = False) -> tuple[str, str]:
-    """Returns the names of the keys and values of a layer in TFLite files and SavedModels.
+def static_caches(
+    layer: int, row: int | None = None, cross: bool = False, tensors: Sequence[str] = KEY_AND_VALUE
+) -> tuple[str, ...]:
+    """Returns the names of the tensors of a layer's cache in TFLite files and SavedModels.
 
     Args:
         layer: Index of the layer, starting at 0.
         row: Index of the row, if each row has a separate cache.
         cross: Whether the cache is that of the encoded text.
+        tensors: What the layer calls its tensors, `CacheSpec.tensors`.
     """
     suffix = "" if row is None else f"_row_{row}"
     prefix = "cross" if cross else "kv_cache"
-    return f"{prefix}_k_{layer}{suffix}", f"{prefix}_v_{layer}{suffix}"
+    names: dict[str, str] = {Kind.KEY: f"{prefix}_k", Kind.VALUE: f"{prefix}_v"}
+    return tuple(f"{names.get(tensor, f'state_{tensor}')}_{layer}{suffix}" for tensor in tensors)
 
 
-def growing_caches(layer: int | str, cross: bool | None = None, present: bool = False) -> tuple[str, str]:
-    """Returns the names of the keys and values of a layer in ONNX files.
+def growing_caches(
+    layer: int | str, cross: bool | None = None, present: bool = False, tensors: Sequence[str] = KEY_AND_VALUE
+) -> tuple[str, ...]:
+    """Returns the names of the tensors of a layer's cache in ONNX files.
 
     Args:
         layer: Index of the layer, starting at 0, or a placeholder such as `"%d"`.
         cross: In an encoder-decoder, whether the cache is that of the encoded text; `None` for a decoder-only model.
         present: Whether to return the names of the outputs instead of the inputs.
+        tensors: What the layer calls its tensors, `CacheSpec.tensors`.
     """
     part = "" if cross is None else ".encoder" if cross else ".decoder"
-    prefix = _PRESENT if present else _PAST
-    return f"{prefix}.{layer}{part}.key", f"{prefix}.{layer}{part}.value"
+    prefix, state = (_PRESENT, "present") if present else (_PAST, "past")
+    return tuple(
+        f"{prefix}.{layer}{part}.{tensor}" if tensor in KEY_AND_VALUE else f"{state}_{tensor}.{layer}"
+        for tensor in tensors
+    )
 
 
 def adapter_input(module: str, kind: Kind, part: int | None = None, dotted: bool = True) -> str:
@@ -328,7 +351,7 @@ def around_layer(name: str) -> tuple[str, str]:
     Raises:
         BundleError: it is not the name of a cache.
     """
-    match = _STATIC_CACHE.fullmatch(name) or _GROWING_CACHE.fullmatch(name)
+    match = _STATIC_CACHE.fullmatch(name) or _GROWING_CACHE.fullmatch(name) or _GROWING_STATE.fullmatch(name)
     if match is None:
         raise BundleError(f"The name of a cache was expected. Received: {name!r}")
     return name[: match.start("layer")], name[match.end("layer") :]
@@ -380,17 +403,26 @@ def _described(name: str, info: TensorInfo, inputs: Mapping[str, TensorInfo] | N
         return info
     continues = None
     if inputs is not None:
-        past = name.replace(_PRESENT, _PAST, 1) if name.startswith(f"{_PRESENT}.") else name
+        past = _past_of(name)
         continues = past if past in inputs else None
+    row: int | None = None
     if match := _STATIC_CACHE.fullmatch(name):
-        cross, key = match["prefix"] == "cross", match["half"] == "k"
+        kind = _STATIC_KINDS.get(match["prefix"], Kind.STATE)
         row = None if match["row"] is None else int(match["row"])
     elif match := _GROWING_CACHE.fullmatch(name):
-        cross, key, row = match["part"] == "encoder", match["half"] == "key", None
+        kind = (CROSS_CACHES if match["part"] == "encoder" else KEY_AND_VALUE)[match["half"] == "value"]
+    elif match := _GROWING_STATE.fullmatch(name):
+        kind = Kind.STATE
     else:
         return replace(info, kind=_KINDS.get(name, Kind.OTHER), continues=continues)
-    kind = (CROSS_CACHES if cross else CACHES)[not key]
     return replace(info, kind=kind, layer=int(match["layer"]), row=row, continues=continues)
+
+
+def _past_of(name: str) -> str:
+    """Returns the name of the input that an output would continue."""
+    if _GROWING_STATE.fullmatch(name):
+        return name.replace("present", "past", 1)
+    return name.replace(_PRESENT, _PAST, 1) if name.startswith(f"{_PRESENT}.") else name
 
 
 def _role(name: str, signature: Signature) -> Role:

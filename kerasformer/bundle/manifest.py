@@ -26,6 +26,7 @@ from kerasformer import tasks
 from kerasformer.bundle.interface import (
     CACHES,
     CROSS_CACHES,
+    KEY_AND_VALUE,
     LOGITS,
     PROBABILITIES,
     Kind,
@@ -297,7 +298,7 @@ class Manifest:
 
     @property
     def cache_bytes(self) -> int:
-        """Size in bytes of a full cache of one text, with keys and values of all layers; 0 for a model without one."""
+        """Size in bytes of a full cache of one text, with the tensors of all layers; 0 for a model without one."""
         sizes = []
         for signature in self.of_role(Role.DECODE, Role.VERIFY).values():
             full = dict.fromkeys(signature.named(*CACHES), self.capacity)
@@ -313,9 +314,9 @@ class Manifest:
 
     @property
     def cache_dtype(self) -> str | None:
-        """Data type of the decoder's caches, such as `"float32"` or `"int8"`; `None` for a model without caches."""
+        """Data type of cached keys and values, such as `"float32"` or `"int8"`; `None` for a model without them."""
         steps = self.of_role(Role.DECODE).values()
-        return next((step.inputs[name].dtype for step in steps for name in step.named(*CACHES)), None)
+        return next((step.inputs[name].dtype for step in steps for name in step.named(*KEY_AND_VALUE)), None)
 
     @staticmethod
     def _elements(signature: Signature, name: str, length: int | None) -> int:

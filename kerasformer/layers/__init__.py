@@ -19,14 +19,17 @@ from kerasformer.layers.blocks import DecoderLayer, EncoderLayer, MaskedEncoderL
 from kerasformer.layers.bottleneck import BottleneckEncoderLayer, NormalizedDense
 from kerasformer.layers.cache import (
     CacheScales,
+    CacheSpec,
     FixedCache,
     GrowingCache,
     LayerCache,
     RollingCache,
     RowCaches,
+    ShiftingCache,
     StaticCache,
     cache_of_slots,
 )
+from kerasformer.layers.convolution import ShortConvolution
 from kerasformer.layers.core import Dense, Dropout, Embedding
 from kerasformer.layers.disentangled import ConvolutionEncoderLayer, DisentangledAttention, RelativeEmbeddings
 from kerasformer.layers.embeddings import TransformerEmbeddings
@@ -47,6 +50,7 @@ __all__ = [
     "BlockSparseAttention",
     "BottleneckEncoderLayer",
     "CacheScales",
+    "CacheSpec",
     "ClassificationHead",
     "ConvolutionEncoderLayer",
     "Decoder",
@@ -80,6 +84,8 @@ __all__ = [
     "Rotary",
     "RotaryScaling",
     "RowCaches",
+    "ShiftingCache",
+    "ShortConvolution",
     "SentenceHead",
     "SentencePooling",
     "SinusoidalPositions",

@@ -14,7 +14,7 @@ from kerasformer.errors import InputError
 from kerasformer.layers import banded, block_sparse, primitives
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config, rotary_to_config
 from kerasformer.layers.banded import GlobalTokens, States
-from kerasformer.layers.cache import LayerCache
+from kerasformer.layers.cache import CacheSpec, LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed, serialize_part
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.positions import RelativePositionBias
@@ -217,6 +217,11 @@ class MultiHeadAttention(Composite):
         self.last_dropout = None
         if output_dropout:
             self.last_dropout = Dropout(output_dropout, name="output_dropout", dtype=self.dtype_policy)
+
+    @property
+    def cache_spec(self) -> CacheSpec:
+        """The keys and values of earlier tokens."""
+        return CacheSpec(self.spec.num_key_value_heads, self.spec.head_dim, self.spec.window)
 
     def _dense(self, units: int, use_bias: bool, name: str, initializer: Any = None) -> Dense:
         initializer = keras.initializers.get(keras.initializers.serialize(initializer or self.kernel_initializer))

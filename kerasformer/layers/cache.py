@@ -1,10 +1,12 @@
-"""Caches of keys and values of earlier tokens: immutable objects with tensors `(B, H, S, D)`.
+"""Caches of what layers keep of earlier tokens: immutable objects with tensors `(B, H, S, D)`.
 
-Attention passes its tensors to `attend` and does not depend on the kind of cache. `StaticCache` has a fixed number of
-slots, which are overwritten from an index on (LiteRT and XLA reuse its buffer). `GrowingCache` appends new tokens
-(portable ONNX). `FixedCache` is complete and accepts no tokens (cross attention to an encoded text). `RollingCache` is
-for layers with a sliding window and is little longer than the window; `cache_of_slots` chooses between it and
-`StaticCache`. `RowCaches` has one of these for each row of a batch. The tensors of a cache with `CacheScales` are int8.
+A layer declares its tensors by a `CacheSpec`: keys and values of an attention, or the inputs of a convolution. It reads
+and updates them by the methods of `LayerCache`, which do not depend on the kind of cache. `StaticCache` has a fixed
+number of slots, which are overwritten from an index on (LiteRT and XLA reuse its buffer). `GrowingCache` appends new
+tokens (portable ONNX). `FixedCache` is complete and accepts no tokens (cross attention to an encoded text).
+`RollingCache` is for layers that read only the last tokens and is little longer than their window; `cache_of_slots`
+chooses between it and `StaticCache`. `ShiftingCache` has the same content in the order of the text. `RowCaches` has one
+of these for each row of a batch. The tensors of a cache with `CacheScales` are int8.
 """
 
 from __future__ import annotations
@@ -24,6 +26,51 @@ Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor 
 """Function from query, key, value and bias to `(context, weights)`, as `primitives.attention`."""
 
 
+KEY_AND_VALUE = ("key", "value")
+"""Names of the tensors of an attention's cache."""
+
+
+@dataclass(frozen=True)
+class CacheSpec:
+    """Declaration of what a layer keeps of earlier tokens: tensors `(B, H, S, D)` of equal shape, axis 2 the tokens.
+
+    Engines and exports create, copy, reorder, shorten and save the tensors by this alone. Every entry belongs to one
+    token, so that the state of a shorter text is a part of that of a longer one.
+
+    Attributes:
+        num_heads: Number `H` of heads, 1 for a layer without heads.
+        size: Size `D` of the entry of a head.
+        window: Number of last tokens that the layer reads, the newest included; `None` for all. With a window, only as
+            many last tokens can be discarded as the cache is longer than it.
+        tensors: Name of each tensor.
+    """
+
+    num_heads: int
+    size: int
+    window: int | None = None
+    tensors: tuple[str, ...] = KEY_AND_VALUE
+
+    @property
+    def attends(self) -> bool:
+        """Whether the tensors are keys and values, which queries find by slots; others are read in their order."""
+        return self.tensors == KEY_AND_VALUE
+
+    def shape(self, batch: Any, length: Any, margin: int | None = None) -> tuple[Any, ...]:
+        """Returns the shape of each tensor.
+
+        Args:
+            batch: Batch size `B`, a number or a symbolic name.
+            length: Number of slots `S`, likewise.
+            margin: Number of tokens that can be discarded from a cache that is shorter than the text. With it, a layer
+                with a window has such a cache if that is shorter than `length`, which must be a number. By default, all
+                layers have `length` slots.
+        """
+        slots = length
+        if margin is not None and self.window is not None:
+            slots = min(length, RollingCache.num_slots(self.window, margin))
+        return batch, self.num_heads, slots, self.size
+
+
 @dataclass(frozen=True, eq=False)
 class CacheScales:
     """Scales of a cache whose tensors are int8: a stored number times its scale is an entry of a key or value.
@@ -40,7 +87,7 @@ class CacheScales:
 
 
 class LayerCache(Protocol):
-    """Cache of an attention layer."""
+    """Cache of a layer."""
 
     @property
     def complete(self) -> bool:
@@ -66,6 +113,13 @@ class LayerCache(Protocol):
             `(slots of the tokens (T,) or (B, T), slots of the keys (S,))`; `None` for keys whose slots are `key_slots`.
         """
 
+    def last(self, count: int) -> tuple[Tensor, ...]:
+        """Returns the last `count` entries of each tensor, `(B, H, count, D)`, oldest first; 0 before the text."""
+
+    def update(self, *entries: Any) -> tuple[tuple[Tensor, ...], LayerCache]:
+        """Adds entries `(B, H, T, D)` to each tensor; returns those to attend to, and the updated cache."""
+        ...
+
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
     ) -> tuple[Tensor, Tensor | None, LayerCache]:
@@ -85,7 +139,19 @@ class LayerCache(Protocol):
 
 
 class _BatchCache(ABC):
-    """Base of caches with two tensors for the whole batch."""
+    """Base of caches with tensors for the whole batch."""
+
+    tensors: tuple[Tensor, ...]
+
+    @property
+    def key(self) -> Tensor:
+        """Keys `(B, H, S, D)` of an attention."""
+        return self.tensors[0]
+
+    @property
+    def value(self) -> Tensor:
+        """Values `(B, H, S, D)` of an attention."""
+        return self.tensors[1]
 
     def key_slots(self, length: Any) -> Tensor | None:
         """Returns `None`: the slots are those of the visibility."""
@@ -96,24 +162,40 @@ class _BatchCache(ABC):
         """See `LayerCache.slots`."""
 
     @abstractmethod
-    def update(self, key: Any, value: Any) -> tuple[Tensor, Tensor, Any]:
-        """Adds keys and values `(B, H, T, D)`; returns those to attend to, and the updated cache."""
+    def last(self, count: int) -> tuple[Tensor, ...]:
+        """See `LayerCache.last`."""
+
+    @abstractmethod
+    def update(self, *entries: Any) -> tuple[tuple[Tensor, ...], Any]:
+        """See `LayerCache.update`."""
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
     ) -> tuple[Tensor, Tensor | None, Any]:
         """See `LayerCache.attend`."""
-        keys, values, cache = self.update(key, value)
+        (keys, values), cache = self.update(key, value)
         return (*attention(query, keys, values, bias), cache)
 
 
+class _IndexedCache(_BatchCache):
+    """Base of caches with slot `p` of the text at index `p % S`."""
+
+    position: Tensor
+
+    def last(self, count: int) -> tuple[Tensor, ...]:
+        """See `LayerCache.last`. What a buffer contains before the text is never read."""
+        slots = self.position - count + ops.arange(count, dtype="int32")
+        index, exists = ops.mod(slots, self.tensors[0].shape[2]), ops.reshape(slots >= 0, (1, 1, count, 1))
+        entries = (ops.take(tensor, index, axis=2) for tensor in self.tensors)
+        return tuple(ops.where(exists, entry, ops.zeros_like(entry)) for entry in entries)
+
+
 @dataclass(frozen=True)
-class StaticCache(_BatchCache):
+class StaticCache(_IndexedCache):
     """Cache with a fixed number of slots `S`, which are overwritten.
 
     Attributes:
-        key: Keys `(B, H, S, D)`.
-        value: Values `(B, H, S, D)`.
+        tensors: `(B, H, S, D)` each, such as keys and values.
         position: Slot of the next token in all rows, a scalar int32.
         complete: Always false.
         visible_length: Number of first slots to attend to, all by default; a smaller number saves time while the text
@@ -121,8 +203,7 @@ class StaticCache(_BatchCache):
         scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
 
-    key: Tensor
-    value: Tensor
+    tensors: tuple[Tensor, ...]
     position: Tensor
     complete: bool = False
     visible_length: int | None = None
@@ -130,19 +211,19 @@ class StaticCache(_BatchCache):
 
     def slots(self, length: Any) -> tuple[Tensor, Tensor]:
         """See `LayerCache.slots`."""
-        count = self.key.shape[2] if self.visible_length is None else self.visible_length
+        count = self.tensors[0].shape[2] if self.visible_length is None else self.visible_length
         return self.position + ops.arange(length, dtype="int32"), ops.arange(count, dtype="int32")
 
-    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, StaticCache]:
+    def update(self, *entries: Tensor) -> tuple[tuple[Tensor, ...], StaticCache]:
         """Overwrites `T` slots; the caller must mask the slots after them, whose content is undefined."""
         zero = ops.zeros_like(self.position)
         start = ops.stack([zero, zero, self.position, zero])
-        new_key = ops.slice_update(self.key, start, ops.cast(key, self.key.dtype))
-        new_value = ops.slice_update(self.value, start, ops.cast(value, self.value.dtype))
-        new = replace(self, key=new_key, value=new_value, position=self.position + ops.shape(key)[2])
+        pairs = zip(self.tensors, entries, strict=True)
+        tensors = tuple(ops.slice_update(tensor, start, ops.cast(entry, tensor.dtype)) for tensor, entry in pairs)
+        new = replace(self, tensors=tensors, position=self.position + ops.shape(entries[0])[2])
         if self.visible_length is None:
-            return new_key, new_value, new
-        return new_key[:, :, : self.visible_length], new_value[:, :, : self.visible_length], new
+            return tensors, new
+        return tuple(tensor[:, :, : self.visible_length] for tensor in tensors), new
 
 
 @dataclass(frozen=True)
@@ -150,34 +231,70 @@ class GrowingCache(_BatchCache):
     """Cache that contains exactly the earlier tokens and grows with each update.
 
     Attributes:
-        key: Keys `(B, H, S, D)`.
-        value: Values `(B, H, S, D)`.
+        tensors: `(B, H, S, D)` each, such as keys and values.
         complete: Always false.
         causal: Whether the caller's mask is causal, with the last query at the slot of the last key, so that a lowering
             can use an operator with a built-in causal mask.
         scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
 
-    key: Tensor
-    value: Tensor
+    tensors: tuple[Tensor, ...]
     complete: bool = False
     causal: bool = False
     scales: CacheScales | None = None
 
     def slots(self, length: Any) -> tuple[Tensor, Tensor]:
         """See `LayerCache.slots`."""
-        keys = ops.arange(ops.shape(self.key)[2] + length, dtype="int32")
+        keys = ops.arange(ops.shape(self.tensors[0])[2] + length, dtype="int32")
         return keys[-length:], keys
 
-    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, GrowingCache]:
-        """Appends keys and values."""
-        new_key = ops.concatenate([self.key, key], axis=2)
-        new_value = ops.concatenate([self.value, value], axis=2)
-        return new_key, new_value, replace(self, key=new_key, value=new_value)
+    def last(self, count: int) -> tuple[Tensor, ...]:
+        """See `LayerCache.last`."""
+        before = ((0, 0), (0, 0), (count, 0), (0, 0))
+        return tuple(ops.pad(tensor, before)[:, :, -count:] for tensor in self.tensors)
+
+    def update(self, *entries: Tensor) -> tuple[tuple[Tensor, ...], GrowingCache]:
+        """Appends entries."""
+        tensors = _joined(self.tensors, entries)
+        return tensors, replace(self, tensors=tensors)
 
 
 @dataclass(frozen=True)
-class RollingCache(_BatchCache):
+class ShiftingCache(_BatchCache):
+    """Cache of the last `S` entries in the order of the text, with 0 before its start; a layer reads them by `last`.
+
+    Attributes:
+        tensors: `(B, H, S, D)` each.
+        complete: Always false.
+        scales: Always `None`.
+    """
+
+    tensors: tuple[Tensor, ...]
+    complete: bool = False
+    scales: CacheScales | None = None
+
+    def slots(self, length: Any) -> tuple[Tensor, None]:
+        """Raises an error: the number of earlier tokens is unknown."""
+        raise InputError("A ShiftingCache requires a visibility with query_slots. Received: none")
+
+    def last(self, count: int) -> tuple[Tensor, ...]:
+        """See `LayerCache.last`."""
+        return tuple(tensor[:, :, -count:] for tensor in self.tensors)
+
+    def update(self, *entries: Tensor) -> tuple[tuple[Tensor, ...], ShiftingCache]:
+        """Appends entries and drops as many of the oldest."""
+        joined = _joined(self.tensors, entries)
+        return joined, replace(self, tensors=tuple(x[:, :, -self.tensors[0].shape[2] :] for x in joined))
+
+
+def _joined(tensors: tuple[Tensor, ...], entries: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Returns each tensor with the entries after it."""
+    pairs = zip(tensors, entries, strict=True)
+    return tuple(ops.concatenate([tensor, ops.cast(entry, tensor.dtype)], axis=2) for tensor, entry in pairs)
+
+
+@dataclass(frozen=True)
+class RollingCache(_IndexedCache):
     """Cache with `S` slots for a layer with a sliding window: slot `p` of the text is stored at index `p % S`.
 
     With `S = window + margin - 1`, up to `margin` tokens can be discarded by decreasing `position`, or can be padding
@@ -187,15 +304,13 @@ class RollingCache(_BatchCache):
     and itself.
 
     Attributes:
-        key: Keys `(B, H, S, D)`.
-        value: Values `(B, H, S, D)`.
+        tensors: `(B, H, S, D)` each, such as keys and values.
         position: Slot of the next token in all rows, a scalar int32.
         complete: Always false.
         scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
 
-    key: Tensor
-    value: Tensor
+    tensors: tuple[Tensor, ...]
     position: Tensor
     complete: bool = False
     scales: CacheScales | None = None
@@ -218,34 +333,33 @@ class RollingCache(_BatchCache):
 
     def _stored(self, last: Tensor) -> Tensor:
         """Returns the slots of the text in the cache, `(S,)`, if `last` is the newest."""
-        size = self.key.shape[2]
+        size = self.tensors[0].shape[2]
         return last - ops.mod(last - ops.arange(size, dtype="int32"), size)
 
-    def update(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, RollingCache]:
+    def update(self, *entries: Tensor) -> tuple[tuple[Tensor, ...], RollingCache]:
         """Adds any number `T` of tokens.
 
         A single token is written in place. Several tokens may overwrite keys that the first of them attends to; the
         queries therefore attend to the concatenation of old and new keys, of which the last `S` are kept. Two writes,
         before and after the end of the buffer, would not be faster, since LiteRT would copy the cache for each.
         """
-        size, length = self.key.shape[2], ops.shape(key)[2]
-        key, value = ops.cast(key, self.key.dtype), ops.cast(value, self.value.dtype)
-        new = replace(self, position=self.position + length)
-        if key.shape[2] == 1:
+        size = self.tensors[0].shape[2]
+        new = replace(self, position=self.position + ops.shape(entries[0])[2])
+        if entries[0].shape[2] == 1:
             zero = ops.zeros_like(self.position)
             start = ops.stack([zero, zero, ops.mod(self.position, size), zero])
-            keys, values = ops.slice_update(self.key, start, key), ops.slice_update(self.value, start, value)
-            return keys, values, replace(new, key=keys, value=values)
-        keys, values = ops.concatenate([self.key, key], axis=2), ops.concatenate([self.value, value], axis=2)
+            pairs = zip(self.tensors, entries, strict=True)
+            tensors = tuple(ops.slice_update(tensor, start, ops.cast(entry, tensor.dtype)) for tensor, entry in pairs)
+            return tensors, replace(new, tensors=tensors)
+        joined = _joined(self.tensors, entries)
         slots = self._stored(new.position - 1)
         index = ops.arange(size, dtype="int32")
         source = ops.where(slots >= self.position, slots - self.position + size, index)
-        return keys, values, replace(new, key=ops.take(keys, source, axis=2), value=ops.take(values, source, axis=2))
+        return joined, replace(new, tensors=tuple(ops.take(x, source, axis=2) for x in joined))
 
 
 def cache_of_slots(
-    key: Tensor,
-    value: Tensor,
+    tensors: tuple[Tensor, ...],
     position: Tensor,
     num_slots: int,
     visible_length: int | None = None,
@@ -254,25 +368,23 @@ def cache_of_slots(
     """Returns the cache of a layer: a `RollingCache` if the tensors have fewer slots than the text may have.
 
     Args:
-        key: Keys `(B, H, S, D)`.
-        value: Values, likewise.
+        tensors: `(B, H, S, D)` each.
         position: Slot of the next token, a scalar int32.
         num_slots: Number of slots of the longest text.
         visible_length: Number of first slots of the text to attend to, as in `StaticCache`.
         scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
     longest = num_slots if visible_length is None else visible_length
-    if key.shape[2] < min(num_slots, longest):
-        return RollingCache(key, value, position, scales=scales)
-    return StaticCache(key, value, position, visible_length=visible_length, scales=scales)
+    if tensors[0].shape[2] < min(num_slots, longest):
+        return RollingCache(tensors, position, scales=scales)
+    return StaticCache(tensors, position, visible_length=visible_length, scales=scales)
 
 
 @dataclass(frozen=True)
 class FixedCache(_BatchCache):
     """Complete cache of keys and values that were projected once."""
 
-    key: Tensor
-    value: Tensor
+    tensors: tuple[Tensor, ...]
     complete: bool = True
     scales: CacheScales | None = None
 
@@ -280,9 +392,13 @@ class FixedCache(_BatchCache):
         """Raises an error: no tokens are added."""
         raise InputError("Causal attention requires a cache to which tokens are added. Received: a FixedCache")
 
-    def update(self, key: Tensor | None, value: Tensor | None) -> tuple[Tensor, Tensor, FixedCache]:
-        """Ignores the arguments, since the cache is complete."""
-        return self.key, self.value, self
+    def last(self, count: int) -> tuple[Tensor, ...]:
+        """Returns the last entries."""
+        return tuple(tensor[:, :, -count:] for tensor in self.tensors)
+
+    def update(self, *entries: Tensor | None) -> tuple[tuple[Tensor, ...], FixedCache]:
+        """Ignores the entries, since the cache is complete."""
+        return self.tensors, self
 
 
 @dataclass(frozen=True)
@@ -313,6 +429,17 @@ class RowCaches:
         """See `LayerCache.slots`."""
         queries, keys = zip(*(row.slots(length) for row in self.rows), strict=True)
         return ops.stack(queries), keys[0]
+
+    def last(self, count: int) -> tuple[Tensor, ...]:
+        """See `LayerCache.last`."""
+        entries = zip(*(row.last(count) for row in self.rows), strict=True)
+        return tuple(ops.concatenate(of_rows, axis=0) for of_rows in entries)
+
+    def update(self, *entries: Tensor) -> tuple[tuple[Tensor, ...], RowCaches]:
+        """See `LayerCache.update`."""
+        results = [cache.update(*(_row(x, index) for x in entries)) for index, cache in enumerate(self.rows)]
+        tensors, caches = zip(*results, strict=True)
+        return tuple(ops.concatenate(of_rows, axis=0) for of_rows in zip(*tensors, strict=True)), RowCaches(caches)
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None

@@ -10,7 +10,7 @@ import keras
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.blocks import check_memory, decoder_visibility, split_output
-from kerasformer.layers.cache import LayerCache, RollingCache
+from kerasformer.layers.cache import CacheSpec, LayerCache
 from kerasformer.layers.core import PACKAGE, OptionalOutputs, build_once, packed, serialize_part
 from kerasformer.layers.tensor import Tensor
 from kerasformer.layers.visibility import Visibility, visibility_of
@@ -160,11 +160,12 @@ class Decoder(_Stack):
         bias: Added to the scores of all self attention, float, broadcastable to `(B, H, T, S)`; optional.
         memory_mask: `True` or 1 attends: `(B, M)` for padding, `(B, T, M)` or `(B, H, T, M)`.
         visibility: `Visibility` of the self attention, causal unless it has `causal=False`; optional.
-        caches: One `LayerCache` of the self attention for each entry of the schedule, optional.
+        caches: One `LayerCache` for each entry of the schedule, as `cache_specs` declares it; optional.
         cross_caches: One `LayerCache` of the cross attention for each entry of the schedule, optional.
         attention_inputs: Further keyword arguments of each self attention's call, optional.
         return_hidden_states: As in `Encoder`.
-        return_attention: As in `Encoder`, also with `cross_attentions`, `(B, H, T, M)` for each layer.
+        return_attention: As in `Encoder`, also with `cross_attentions`, `(B, H, T, M)` for each layer; `None` for a
+            layer without attention weights, such as a convolution.
         return_cache: Returns a dictionary of `output`, `caches` and `cross_caches`, the updated caches.
 
     Returns:
@@ -211,25 +212,10 @@ class Decoder(_Stack):
         shared: dict[str, Any] = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
         return self._run(x, arguments, *flags, **shared)
 
-    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
-        """Returns the shape `(B, G, S, D)` of the cached keys (and values) of each layer's self attention.
+    def cache_specs(self) -> list[CacheSpec]:
+        """Returns what each entry of the schedule keeps of earlier tokens, as its self attention declares it."""
+        return [self.layers[index].attention.cache_spec for index in self.schedule]
 
-        Args:
-            batch: Batch size `B`, a number or a symbolic name.
-            length: Number of slots `S`, likewise.
-            margin: Number of tokens that a `RollingCache` can discard. With it, a layer with a sliding window has such
-                a cache if that is shorter than `length`, which must be a number. By default, all layers have `length`
-                slots.
-        """
-        shapes = []
-        for index in self.schedule:
-            spec, slots = self.layers[index].attention.spec, length
-            if margin is not None and spec.window is not None:
-                slots = min(length, RollingCache.num_slots(spec.window, margin))
-            shapes.append((batch, spec.num_key_value_heads, slots, spec.head_dim))
-        return shapes
-
-    def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Returns the shape `(B, G, M, D)` of the cached keys (and values) of each layer's cross attention."""
-        specs = [self.layers[index].cross_attention.spec for index in self.schedule]
-        return [(batch, spec.num_key_value_heads, length, spec.head_dim) for spec in specs]
+    def memory_specs(self) -> list[CacheSpec]:
+        """Returns what the cross attention of each entry of the schedule keeps of the memory."""
+        return [self.layers[index].cross_attention.cache_spec for index in self.schedule]

@@ -181,6 +181,40 @@ class Visibility:
             positions = ops.arange(length, dtype="int32")
         return positions if len(positions.shape) == 2 else ops.reshape(positions, (1, -1))
 
+    def real_queries(self, length: Any) -> Tensor | None:
+        """Returns which queries are tokens and not padding, boolean `(B or 1, T)`; `None` if all are.
+
+        Layers without keys use it, such as convolutions.
+
+        Args:
+            length: Number `T` of queries.
+
+        Raises:
+            InputError: a mask with a row for each query or head, which only attention can follow.
+        """
+        return self.rendered(("real queries",), lambda: self._real_queries(length))
+
+    def _real_queries(self, length: Any) -> Tensor | None:
+        slots = ops.arange(length, dtype="int32") if self.query_slots is None else self.query_slots
+        masks = [] if self.query_mask is None else [ops.cast(self.query_mask, "int32") > 0]
+        if self.starts is not None:
+            queries = slots if len(slots.shape) == 2 else ops.reshape(slots, (1, -1))
+            masks.append(queries >= ops.reshape(self.starts, (-1, 1)))
+        columns = [] if self.key_mask is None else [ops.cast(self.key_mask, "int32") > 0]
+        if self.mask is not None:
+            if self.mask.shape[1] != 1 or self.mask.shape[2] != 1:
+                raise InputError(
+                    "A layer without keys supports a mask of padding alone. Expected: (B, S) or (B, 1, 1, S), True for "
+                    f"real tokens. Received: shape {tuple(self.mask.shape)}"
+                )
+            columns.append(self.mask[:, 0, 0])
+        by_row = len(slots.shape) == 2
+        masks += [ops.take_along_axis(x, slots, axis=1) if by_row else ops.take(x, slots, axis=1) for x in columns]
+        total = masks[0] if masks else None
+        for mask in masks[1:]:
+            total = ops.logical_and(total, mask)
+        return total
+
     def angles(self, rotary: Rotary, length: Any) -> tuple[Tensor, Tensor]:
         """Returns `Rotary.angles` of the queries, computed once for all layers with equal `rotary`."""
         return self.rendered(("angles", rotary), lambda: rotary.angles(self.query_positions(length)))

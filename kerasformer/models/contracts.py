@@ -19,7 +19,7 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.files.tensors import TensorFile
 from kerasformer.generation.streams import Callback, Stream
-from kerasformer.layers import LayerCache, LMHead, Visibility
+from kerasformer.layers import CacheSpec, LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Inputs, PretrainedModel
@@ -156,10 +156,14 @@ class _GenerativeModel(PretrainedModel):
         """Computes logits `(B, T, V)` from hidden states `(B, T, E)`."""
         return self.head(hidden, embedding=self.backbone.tokens)
 
+    def cache_specs(self) -> list[CacheSpec]:
+        """Returns what each layer keeps of earlier tokens."""
+        specs: list[CacheSpec] = self.backbone.cache_specs()
+        return specs
+
     def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
-        """Returns the cache shape `(B, G, S, D)` of each layer; see `Decoder.cache_shapes`."""
-        shapes: list[tuple[Any, ...]] = self.backbone.cache_shapes(batch, length, margin)
-        return shapes
+        """Returns the shape `(B, H, S, D)` of the tensors of each layer's cache; see `CacheSpec.shape`."""
+        return [spec.shape(batch, length, margin) for spec in self.cache_specs()]
 
     def generate(self, inputs: Any, *, attention_mask: Any = None, **settings: Any) -> Any:
         """Generates texts or tokens.
@@ -305,10 +309,10 @@ class Seq2SeqLM(_GenerativeModel):
         """Returns the hidden states `(B, M, E)` of the input text."""
         return self.backbone.encode(ids, attention_mask=attention_mask, training=training)
 
-    def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Returns the shape `(B, G, M, D)` of the cached cross-attention keys (and values) of each layer."""
-        shapes: list[tuple[Any, ...]] = self.backbone.memory_shapes(batch, length)
-        return shapes
+    def memory_specs(self) -> list[CacheSpec]:
+        """Returns what the cross attention of each layer keeps of the encoded text."""
+        specs: list[CacheSpec] = self.backbone.memory_specs()
+        return specs
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""

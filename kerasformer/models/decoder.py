@@ -12,6 +12,7 @@ import keras
 from keras import ops
 
 from kerasformer.layers import (
+    CacheSpec,
     Decoder,
     DecoderLayer,
     Dense,
@@ -107,34 +108,42 @@ class CausalDecoder(Backbone):
 
     def make_layer(self, index: int) -> DecoderLayer:
         """Creates the layer of this index, named `layer_{index}`; layers may differ."""
-        config = self.config
-        attention = MultiHeadAttention(
-            config.num_heads,
-            config.hidden_dim,
-            dropout=config.attention_dropout,
-            kernel_initializer=self.initializer,
-            name="attention",
-            **self.attention_options(index),
-        )
         feed_forward = FeedForward(
-            config.hidden_dim,
-            config.intermediate_dim,
-            config.hidden_act,
+            self.config.hidden_dim,
+            self.feed_forward_dim,
+            self.config.hidden_act,
             kernel_initializer=self.initializer,
             name="feed_forward",
             **self.feed_forward_options(index),
         )
         return DecoderLayer(
-            attention,
+            self.make_attention(index),
             feed_forward,
             norm=self.norm,
-            epsilon=config.epsilon,
+            epsilon=self.config.epsilon,
             norm_first=self.norm_first,
             dropout=self.hidden_dropout,
             output_norm=self.has_output_norms,
             name=f"layer_{index}",
             **self.layer_options(index),
         )
+
+    def make_attention(self, index: int) -> keras.layers.Layer:
+        """Creates the attention of the layer of this index, or a layer in its place, such as `ShortConvolution`."""
+        return MultiHeadAttention(
+            self.config.num_heads,
+            self.config.hidden_dim,
+            dropout=self.config.attention_dropout,
+            kernel_initializer=self.initializer,
+            name="attention",
+            **self.attention_options(index),
+        )
+
+    @property
+    def feed_forward_dim(self) -> int:
+        """Size `F` of the feed-forward networks."""
+        size: int = self.config.intermediate_dim
+        return size
 
     def layer_options(self, index: int) -> dict[str, Any]:
         """Returns further arguments of the layer of this index, such as `parallel`."""
@@ -235,6 +244,6 @@ class CausalDecoder(Backbone):
             states["hidden_states"] = (*states["hidden_states"][:-1], states["output"])
         return states
 
-    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
-        """Returns the cache shape `(B, G, S, D)` of each layer; see `Decoder.cache_shapes`."""
-        return self.decoder.cache_shapes(batch, length, margin)
+    def cache_specs(self) -> list[CacheSpec]:
+        """Returns what each layer keeps of earlier tokens."""
+        return self.decoder.cache_specs()

@@ -16,6 +16,7 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import (
+    CacheSpec,
     Decoder,
     DecoderLayer,
     Dropout,
@@ -317,13 +318,13 @@ class EncoderDecoder(Backbone):
         """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""
         return [layer.cross_attention.project(memory) for layer in self.decoder.layers]
 
-    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
-        """Returns the cache shape `(B, G, S, D)` of each decoder layer; see `Decoder.cache_shapes`."""
-        return self.decoder.cache_shapes(batch, length, margin)
+    def cache_specs(self) -> list[CacheSpec]:
+        """Returns what each layer of the decoder keeps of earlier tokens."""
+        return self.decoder.cache_specs()
 
-    def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
-        """Returns the shape `(B, G, M, D)` of the cached cross-attention keys (and values) of each layer."""
-        return self.decoder.memory_shapes(batch, length)
+    def memory_specs(self) -> list[CacheSpec]:
+        """Returns what the cross attention of each layer keeps of the encoded text."""
+        return self.decoder.memory_specs()
 
     def get_config(self) -> dict[str, Any]:
         """Arguments of the constructor."""

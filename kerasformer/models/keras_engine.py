@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 _PARTS = (512, 128, 32)
 _BUCKET = _PARTS[-1]
 _FIRST_SLOTS, _GROWTH = 256, 4
-_KEY_AND_VALUE = ("key", "value")
 
 
 class KerasForward:
@@ -94,7 +93,7 @@ class KerasState:
     """State of generation between steps.
 
     Attributes:
-        caches: Keys and values `(B, H, S, D)` of each layer; little longer than the window in a layer with a window.
+        caches: Tensors `(B, H, S, D)` of each layer's cache; little longer than the window in a layer with a window.
         slots: Number of slots of the caches of layers without a window.
         index: Slot of the next token in all rows.
         unused: Number of slots before `index` that no row uses, since prompts are padded.
@@ -103,12 +102,12 @@ class KerasState:
         steps: Number of tokens from `step` that can be discarded.
     """
 
-    caches: list[tuple[Tensor, Tensor]]
+    caches: list[tuple[Tensor, ...]]
     slots: int
     index: int
     unused: int
     starts: np.ndarray
-    memory: tuple[Tensor, list[tuple[Tensor, Tensor]]] | None = None
+    memory: tuple[Tensor, list[tuple[Tensor, ...]]] | None = None
     steps: int = 0
 
     @property
@@ -227,7 +226,7 @@ class KerasStep:
         if state.index - state.unused + count > self.capacity:
             raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
 
-    def _after(self, state: KerasState, caches: list[tuple[Tensor, Tensor]], count: int) -> KerasState:
+    def _after(self, state: KerasState, caches: list[tuple[Tensor, ...]], count: int) -> KerasState:
         """Returns the state after `count` more tokens of `step`."""
         steps = min(state.steps + count, self._margin) if self._is_rolling else state.steps + count
         return replace(state, caches=caches, index=state.index + count, steps=steps)
@@ -255,8 +254,8 @@ class KerasStep:
         index = state.unused + length
         if self._is_rolling and state.index - index > state.steps:
             raise InputError(
-                f"At most {state.steps} tokens can be discarded, because of the model's sliding window. Received: "
-                f"{state.index - index}"
+                f"At most {state.steps} tokens can be discarded, because some layers keep only the last tokens. "
+                f"Received: {state.index - index}"
             )
         if length + len(tokens) > self.capacity:
             raise CapacityError(f"The cache holds {self.capacity} tokens. Received: {length + len(tokens)}")
@@ -276,15 +275,16 @@ class KerasStep:
         """Copies a state to host memory; see `ResumableStep.save`."""
         numbers = {"index": [state.index], "unused": [state.unused], "steps": [state.steps], "starts": state.starts}
         arrays = {name: np.asarray(values, np.int64) for name, values in numbers.items()}
-        shapes = self._cache_shapes(1, self._slots)
-        for layer, (caches, shape) in enumerate(zip(state.caches, shapes, strict=True)):
-            first, end = self._used_slots(shape[2], state.index, state.unused)
-            for name, cache in zip(_KEY_AND_VALUE, caches, strict=True):
+        for layer, (caches, spec) in enumerate(zip(state.caches, self.model.cache_specs(), strict=True)):
+            slots = spec.shape(1, self._slots, self._margin)[2]
+            first, end = self._used_slots(slots, state.index, state.unused)
+            for name, cache in zip(spec.tensors, caches, strict=True):
                 arrays[f"{name}.{layer}"] = host_array(cache)[:, :, first:end]
         if state.memory is not None:
             arrays["memory_mask"] = host_array(state.memory[0]).astype(np.int64)
-            for layer, cross in enumerate(state.memory[1]):
-                named = zip(_KEY_AND_VALUE, cross, strict=True)
+            memory = zip(cast("Seq2SeqLM", self.model).memory_specs(), state.memory[1], strict=True)
+            for layer, (spec, cross) in enumerate(memory):
+                named = zip(spec.tensors, cross, strict=True)
                 arrays |= {f"cross_{name}.{layer}": host_array(cache) for name, cache in named}
         return SavedState.copy_of(self.identity(), arrays)
 
@@ -299,24 +299,23 @@ class KerasStep:
         steps = int(saved.integers("steps", (1,), 0, index)[0])
         dtype, batch = np.dtype(self.model.compute_dtype), len(starts)
         caches, num_slots = [], self._sufficient(index + 1)
-        shapes = zip(self._cache_shapes(batch, self._slots), self._cache_shapes(batch, num_slots), strict=True)
-        for layer, (shape, new_shape) in enumerate(shapes):
+        for layer, spec in enumerate(self.model.cache_specs()):
+            shape, new_shape = (spec.shape(batch, slots, self._margin) for slots in (self._slots, num_slots))
             first, end = self._used_slots(shape[2], index, unused)
-            pair = []
-            for name in _KEY_AND_VALUE:
-                slots = saved.array(f"{name}.{layer}", (batch, shape[1], end - first, shape[3]), dtype)
-                around = ((0, 0), (0, 0), (first, new_shape[2] - end), (0, 0))
-                pair.append(ops.pad(ops.convert_to_tensor(slots), around))
-            caches.append((pair[0], pair[1]))
+            around = ((0, 0), (0, 0), (first, new_shape[2] - end), (0, 0))
+            names = (f"{name}.{layer}" for name in spec.tensors)
+            used = (saved.array(name, (batch, shape[1], end - first, shape[3]), dtype) for name in names)
+            caches.append(tuple(ops.pad(ops.convert_to_tensor(slots), around) for slots in used))
         memory = self._restored_memory(saved, batch) if self.is_encoder_decoder else None
         return KerasState(caches, num_slots, index, unused, starts.astype("int32"), memory, steps)
 
-    def _restored_memory(self, saved: SavedState, batch: int) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    def _restored_memory(self, saved: SavedState, batch: int) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
         mask = saved.integers("memory_mask", (batch, None), 0, 1)
-        dtype, cross = np.dtype(self.model.compute_dtype), []
-        for layer, shape in enumerate(self.model.backbone.memory_shapes(batch, mask.shape[1])):
-            key, value = (saved.array(f"cross_{name}.{layer}", shape, dtype) for name in _KEY_AND_VALUE)
-            cross.append((ops.convert_to_tensor(key), ops.convert_to_tensor(value)))
+        dtype = np.dtype(self.model.compute_dtype)
+        cross: list[tuple[Tensor, ...]] = []
+        for layer, spec in enumerate(cast("Seq2SeqLM", self.model).memory_specs()):
+            names, shape = (f"cross_{name}.{layer}" for name in spec.tensors), spec.shape(batch, mask.shape[1])
+            cross.append(tuple(ops.convert_to_tensor(saved.array(name, shape, dtype)) for name in names))
         return ops.convert_to_tensor(mask.astype("int32")), cross
 
     def _used_slots(self, slots: int, index: int, unused: int) -> tuple[int, int]:
@@ -353,19 +352,20 @@ class KerasStep:
             return state
         shapes = self._cache_shapes(len(state.starts), slots)
         grown = [
-            tuple(ops.pad(cache, ((0, 0), (0, 0), (0, shape[2] - cache.shape[2]), (0, 0))) for cache in pair)
-            for pair, shape in zip(state.caches, shapes, strict=True)
+            tuple(ops.pad(cache, ((0, 0), (0, 0), (0, shape[2] - cache.shape[2]), (0, 0))) for cache in caches)
+            for caches, shape in zip(state.caches, shapes, strict=True)
         ]
-        return replace(state, caches=[(key, value) for key, value in grown], slots=slots)
+        return replace(state, caches=grown, slots=slots)
 
     def _cache_shapes(self, batch: int, slots: int) -> list[tuple[int, ...]]:
         shapes: list[tuple[int, ...]] = self.model.cache_shapes(batch, slots, self._margin)
         return shapes
 
-    def _empty(self, batch: int, slots: int) -> list[tuple[Tensor, Tensor]]:
+    def _empty(self, batch: int, slots: int) -> list[tuple[Tensor, ...]]:
         shapes = self._cache_shapes(batch, slots)
         zeros = {shape: ops.zeros(shape, self.model.compute_dtype) for shape in set(shapes)}
-        return [(zeros[shape], zeros[shape]) for shape in shapes]
+        specs = zip(self.model.cache_specs(), shapes, strict=True)
+        return [tuple(zeros[shape] for _ in spec.tensors) for spec, shape in specs]
 
     def _encode(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
         limit = self.model.max_length
@@ -407,8 +407,8 @@ def _rounded(length: int) -> int:
     return -(-length // _BUCKET) * _BUCKET
 
 
-def _take(caches: Sequence[tuple[Tensor, Tensor]], rows: np.ndarray) -> list[tuple[Tensor, Tensor]]:
-    return [(ops.take(key, rows, axis=0), ops.take(value, rows, axis=0)) for key, value in caches]
+def _take(caches: Sequence[tuple[Tensor, ...]], rows: np.ndarray) -> list[tuple[Tensor, ...]]:
+    return [tuple(ops.take(tensor, rows, axis=0) for tensor in tensors) for tensors in caches]
 
 
 def _functions(model: CausalLM | Seq2SeqLM, jit_compile: bool, num_slots: int) -> dict[str, Callable[..., Any]]:
@@ -443,7 +443,7 @@ def _encoder_decoder_steps(model: Seq2SeqLM, num_slots: int) -> dict[str, Callab
         slots = ops.arange(tokens.shape[1], dtype="int32") + index
         keys = ops.arange(num_slots, dtype="int32")
         visibility = Visibility(causal=True, query_slots=slots, key_slots=keys)
-        fixed = [FixedCache(key, value) for key, value in cross]
+        fixed = [FixedCache(tuple(tensors)) for tensors in cross]
         logits, new, _ = model.decode(tokens, visibility, _opened(caches, index, num_slots), memory_mask, fixed)
         return logits, _tensors(new)
 
@@ -481,13 +481,13 @@ def _greedy(decode: Callable[..., Any], num_slots: int) -> Callable[..., Any]:
     return write
 
 
-def _opened(caches: Sequence[tuple[Tensor, Tensor]], index: Tensor, num_slots: int) -> list[LayerCache]:
+def _opened(caches: Sequence[Sequence[Tensor]], index: Tensor, num_slots: int) -> list[LayerCache]:
     """Returns caches whose next token has the slot `index`."""
-    return [cache_of_slots(key, value, index, num_slots) for key, value in caches]
+    return [cache_of_slots(tuple(tensors), index, num_slots) for tensors in caches]
 
 
-def _tensors(caches: Sequence[Any]) -> list[tuple[Tensor, Tensor]]:
-    return [(cache.key, cache.value) for cache in caches]
+def _tensors(caches: Sequence[Any]) -> list[tuple[Tensor, ...]]:
+    return [cache.tensors for cache in caches]
 
 
 class _Graphs:

@@ -163,7 +163,7 @@ def _checks(it: Loaded, folder: Path) -> Iterator[tuple[str, Callable[[], float 
     if it.model.generates:
         for name, settings in generation.SETTINGS.items():
             yield f"tokens ({name})", partial(generation.check_tokens, it, settings)
-        yield "cache shapes", partial(generation.check_cache_shapes, it)
+        yield "declared caches", partial(generation.check_declared_caches, it)
         yield "cache", partial(generation.check_cache, it)
         if generation.has_windows(it):
             yield "caches that wrap", partial(generation.check_caches_that_wrap, it)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer import bundle
+from kerasformer import bundle, zoo
 from kerasformer.bundle import Manifest
 from kerasformer.decoding import Step
 from kerasformer.decoding.protocols import JointStep
@@ -26,13 +26,15 @@ from kerasformer.layers import CacheScales
 from kerasformer.models.keras_engine import KerasStep
 from tests import shared
 from tests.export import onnx_bundles, saved_model_bundles, tflite_bundles
+from tests.zoo import lfm2
 
 CAPACITY, READ, VOCAB = 40, 48, 61
 WINDOWS = (12, 24)
 SETTINGS: dict[str, dict[str, Any]] = {
     "gpt2": {"max_length": CAPACITY},
-    "t5": {"head_dim": 8},
-}  # a head size that fused attention supports
+    "t5": {"head_dim": 8},  # a head size that fused attention supports
+    "lfm2": {"head_dim": 8, "max_length": CAPACITY},  # most layers keep inputs of a convolution
+}
 SLIDING = {"gpt2": (3, 5), "t5": (None, 4)}
 """Windows of the decoder's layers in the kind of that name with "windows"."""
 
@@ -40,6 +42,7 @@ SLIDING = {"gpt2": (3, 5), "t5": (None, 4)}
 @cache
 def model(kind: str) -> Any:
     model_type, *windows = kind.split("-")
+    zoo.register(lfm2)
     made = onnx_bundles.tiny(model_type, **SETTINGS[model_type])
     if windows:
         for layer, window in zip(made.backbone.decoder.layers, SLIDING[model_type], strict=True):
@@ -52,7 +55,7 @@ def keras_step(model_type: str) -> Step:
 
 
 @cache
-def scales(kind: str) -> tuple[CacheScales, ...]:
+def scales(kind: str) -> tuple[CacheScales | None, ...]:
     return measure_cache_scales(model(kind), ["a text"] * 8)
 
 
@@ -184,7 +187,7 @@ SUBJECTS = [
     (name, f"{kind}{windows}")
     for name, row in ROWS.items()
     for kind in row.kinds
-    for windows in ("", "-windows")[: 1 + row.rolling]
+    for windows in ("", "-windows")[: 1 + (row.rolling and kind in SLIDING)]
 ]
 
 
@@ -199,6 +202,10 @@ IN_GRID = {
     ("litert", "gpt2-windows"),
     ("litert", "t5-windows"),
     ("litert-int8-caches", "gpt2"),
+    ("litert-int8", "lfm2"),
+    ("onnx-portable", "lfm2"),
+    ("onnx-int8", "lfm2"),
+    ("saved-model", "lfm2"),
 }
 """Subjects of the full grid: their engines are tested with the other architecture."""
 

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.layers import GrowingCache, LayerCache, Visibility
+from kerasformer.layers import CacheSpec, GrowingCache, LayerCache, Visibility
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.attention_spec import Rotary, RotaryScaling
 from kerasformer.layers.blocks import DecoderLayer
@@ -96,9 +96,9 @@ class DescribedDecoder(keras.Model):
             start = 1.0 if len(variable.shape) == 1 else 0.0
             variable.assign(start + generator.normal(0, wide, variable.shape))
 
-    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
+    def cache_specs(self) -> list[CacheSpec]:
         """Like a model of the zoo."""
-        return self.decoder.cache_shapes(batch, length, margin)
+        return self.decoder.cache_specs()
 
     def decode(self, tokens: Any, visibility: Visibility, caches: Sequence[LayerCache]) -> Any:
         """As a model of the zoo."""
@@ -118,8 +118,8 @@ class DescribedDecoder(keras.Model):
 
     def answers(self, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """Logits `(B, T, V)` of a padded batch, in Keras, from one call."""
-        shapes = self.cache_shapes(len(ids), 0)
-        caches = [GrowingCache(ops.zeros(shape), ops.zeros(shape), causal=True) for shape in shapes]
+        shapes = [spec.shape(len(ids), 0) for spec in self.cache_specs()]
+        caches = [GrowingCache((ops.zeros(shape), ops.zeros(shape)), causal=True) for shape in shapes]
         positions = np.maximum(mask.cumsum(axis=1) - 1, 0).astype("int32")
         visibility = Visibility.of_text(ids.shape[1], ops.convert_to_tensor(mask), causal=True, positions=positions)
         return np.asarray(self.decode(ops.convert_to_tensor(ids), visibility, caches)[0])

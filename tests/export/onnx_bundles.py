@@ -29,6 +29,16 @@ TINY = {
         "intermediate_dim": 40,
         "max_length": 32,
     },
+    "lfm2": {
+        "hidden_dim": 24,
+        "num_layers": 3,
+        "num_heads": 3,
+        "num_key_value_heads": 1,
+        "intermediate_dim": 60,
+        "multiple_of": 8,
+        "convolution_size": 4,
+        "layer_types": ["conv", "full_attention", "conv"],
+    },
     "bloom": {"hidden_dim": 36, "num_layers": 2, "num_heads": 6},
     "big_bird": {
         "hidden_dim": 24,
@@ -94,7 +104,7 @@ def write(
     model: Any,
     quantize: str | Recipe = "none",
     profile: str = "ort",
-    scales: Sequence[CacheScales] | None = None,
+    scales: Sequence[CacheScales | None] | None = None,
     **settings: Any,
 ) -> Manifest:
     """Writes all files of a model into `folder/onnx`.

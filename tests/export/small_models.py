@@ -118,7 +118,7 @@ class TinyDecoder(keras.Model):
         x = self.embeddings(tokens, positions=ops.reshape(input_pos, (1, -1)))
         mask = ops.reshape(ops.arange(self.capacity), (1, 1, 1, -1)) <= ops.reshape(input_pos, (1, 1, -1, 1))
         given = [
-            StaticCache(caches[f"kv_cache_k_{i}"], caches[f"kv_cache_v_{i}"], input_pos[0])
+            StaticCache((caches[f"kv_cache_k_{i}"], caches[f"kv_cache_v_{i}"]), input_pos[0])
             for i in range(len(self.decoder.layers))
         ]
         result = self.decoder(x, attention_mask=mask, caches=given, return_cache=True)
@@ -191,8 +191,8 @@ class TinySeq2Seq(keras.Model):
             attention_mask=mask,
             bias=self.decoder_bias(input_pos, keys),
             memory_mask=padding_mask(encoder_mask),
-            caches=[StaticCache(caches[f"kv_cache_k_{i}"], caches[f"kv_cache_v_{i}"], input_pos[0]) for i in layers],
-            cross_caches=[FixedCache(caches[f"cross_k_{i}"], caches[f"cross_v_{i}"]) for i in layers],
+            caches=[StaticCache((caches[f"kv_cache_k_{i}"], caches[f"kv_cache_v_{i}"]), input_pos[0]) for i in layers],
+            cross_caches=[FixedCache((caches[f"cross_k_{i}"], caches[f"cross_v_{i}"])) for i in layers],
             return_cache=True,
         )
         after = {f"kv_cache_k_{i}": cache.key for i, cache in enumerate(result["caches"])}

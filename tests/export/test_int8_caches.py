@@ -86,12 +86,12 @@ def test_groups_that_share_heads_and_numbers_beyond_the_range() -> None:
     x = np.random.default_rng(0).normal(size=(2, 9, 32)).astype("float32")
     attention(x)
     empty = np.zeros((2, 2, 2, 0, 8), "float32")
-    full = attention(x, cache=GrowingCache(*empty), return_cache=True)
+    full = attention(x, cache=GrowingCache(tuple(empty)), return_cache=True)
     key, value = (keras.ops.convert_to_numpy(tensor) for tensor in (full["cache"].key, full["cache"].value))
 
     def of(share: float) -> dict[str, Any]:
         found = CacheScales(*(share * np.abs(y).max(axis=(0, 2))[:, None] / 127 for y in (key, value)))
-        cache = GrowingCache(*empty.astype("int8"), scales=found)
+        cache = GrowingCache(tuple(empty.astype("int8")), scales=found)
         return dict(attention(x, cache=cache, return_cache=True), scales=found)
 
     within = of(1.0)

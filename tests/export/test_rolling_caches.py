@@ -140,7 +140,7 @@ def test_a_text_is_resumed_while_its_window_is_known(subject: Subject) -> None:
     state = subject.step.start(ids[:, :WIDTH], mask[:, :WIDTH])
     for place in range(WIDTH - 1, 47):
         _, state = subject.step.step(ids[:, place : place + 1], state)
-    with pytest.raises(InputError, match="because of the model's sliding window"):
+    with pytest.raises(InputError, match="because some layers keep only the last tokens"):
         subject.step.resume(state, 20, other[0, 20:60])
     state = subject.step.resume(state, 43, other[0, 43:80])
     for place in range(80, END):

@@ -20,12 +20,14 @@ CHUNKS = [[1] * 6, [4, 1, 1], [2, 3, 1], [6]]
 def empty(kind: str, heads: int, head_dim: int) -> Any:
     """Creates an empty cache."""
     if kind == "growing":
-        return layers.GrowingCache(*np.zeros((2, B, heads, 0, head_dim), "float32"))
+        return layers.GrowingCache(tuple(np.zeros((2, B, heads, 0, head_dim), "float32")))
     if kind == "rolling":
-        return layers.RollingCache(*np.full((2, B, heads, WINDOW, head_dim), 7.0, "float32"), ops.array(0, "int32"))
+        return layers.RollingCache(
+            tuple(np.full((2, B, heads, WINDOW, head_dim), 7.0, "float32")), ops.array(0, "int32")
+        )
     # Slots after the last token must not affect the result, so they are not zero.
     states = np.full((2, B, heads, CAPACITY, head_dim), 7.0, "float32")
-    return layers.StaticCache(ops.convert_to_tensor(states[0]), ops.convert_to_tensor(states[1]), ops.array(0, "int32"))
+    return layers.StaticCache(tuple(map(ops.convert_to_tensor, states)), ops.array(0, "int32"))
 
 
 def mask_of_step(kind: str, start: int, length: int) -> Any:
@@ -79,7 +81,7 @@ def test_a_sliding_window_over_a_cache(kind, chunks) -> None:
     whole = as_numpy(layer(x, visibility=layers.Visibility.of_text(9, real, causal=True)))
     cache, start = empty(kind, 2, 4), 0
     if kind == "static":
-        cache = layers.StaticCache(*np.full((2, B, 2, 12, 4), 7.0, "float32"), ops.array(0, "int32"))
+        cache = layers.StaticCache(tuple(np.full((2, B, 2, 12, 4), 7.0, "float32")), ops.array(0, "int32"))
     for length in chunks:
         slots = np.arange(start, start + length, dtype="int32")
         keys = np.arange(12 if kind == "static" else start + length, dtype="int32")
@@ -106,7 +108,7 @@ def test_a_rolling_cache_can_discard_the_tokens_of_its_margin(margin, at_once) -
 
     def largest_error(size: int) -> float:
         start, errors = 0, []
-        cache = layers.RollingCache(*np.full((2, B, 2, size, 4), 7.0, "float32"), ops.array(0, "int32"))
+        cache = layers.RollingCache(tuple(np.full((2, B, 2, size, 4), 7.0, "float32")), ops.array(0, "int32"))
         while start < 24:
             for index in range(0, margin, margin if at_once else 1):
                 _, cache = step(wrong[:, index : margin if at_once else index + 1], start + index, cache)
@@ -162,7 +164,7 @@ def test_a_decoder_is_causal_after_the_tokens_of_its_cache(kind, chunks) -> None
 
 def _rows() -> layers.RowCaches:
     whole = empty("static", 3, 4)
-    rows = (replace(whole, key=whole.key[row : row + 1], value=whole.value[row : row + 1]) for row in range(B))
+    rows = (replace(whole, tensors=tuple(tensor[row : row + 1] for tensor in whole.tensors)) for row in range(B))
     return layers.RowCaches(tuple(rows))
 
 
@@ -175,7 +177,7 @@ def test_decoder_over_a_memory(kind, chunks, monkeypatch) -> None:
     seen = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], "int32")
     options = {"memory_mask": layers.padding_mask(seen)}
     whole = decoder(x, memory=memory, attention_mask=layers.causal_mask(6), **options)
-    cross = [layers.FixedCache(*layer.cross_attention.project(memory)) for layer in decoder.layers]
+    cross = [layers.FixedCache(layer.cross_attention.project(memory)) for layer in decoder.layers]
     for layer in decoder.layers:
         monkeypatch.setattr(layer.cross_attention, "project", None)
     caches, start = [empty(kind, 3, 4) for _ in cross], 0
@@ -196,8 +198,8 @@ def test_decoder_over_a_memory(kind, chunks, monkeypatch) -> None:
 
 def test_updates_do_not_change_the_previous_cache() -> None:
     new = numbers(B, 3, 2, 4)
-    static = layers.StaticCache(*np.zeros((2, B, 3, 5, 4), "float32"), ops.array(1, "int32"))
-    keys, values, after = static.update(new, -new)
+    static = layers.StaticCache(tuple(np.zeros((2, B, 3, 5, 4), "float32")), ops.array(1, "int32"))
+    (keys, values), after = static.update(new, -new)
     expected = np.zeros((B, 3, 5, 4), "float32")
     expected[:, :, 1:3] = new
     assert_close(keys, expected)
@@ -206,21 +208,21 @@ def test_updates_do_not_change_the_previous_cache() -> None:
     assert np.abs(static.key).max() == 0.0
     assert after.key is keys
 
-    growing = layers.GrowingCache(expected, -expected)
-    keys, values, after = growing.update(new, -new)
+    growing = layers.GrowingCache((expected, -expected))
+    (keys, values), after = growing.update(new, -new)
     assert_close(keys, np.concatenate([expected, new], 2))
     assert_close(after.value, np.concatenate([-expected, -new], 2))
     assert growing.key.shape[2] == 5
 
-    fixed = layers.FixedCache(expected, -expected)
-    keys, values, after = fixed.update(new, new)
+    fixed = layers.FixedCache((expected, -expected))
+    (keys, values), after = fixed.update(new, new)
     assert keys is fixed.key and values is fixed.value and after is fixed
 
 
 def test_static_cache_keeps_its_type() -> None:
     """A cache in half precision keeps its data type when float32 keys are added."""
     states = [ops.zeros((B, 3, 5, 4), "float16") for _ in range(2)]
-    _, _, after = layers.StaticCache(*states, ops.array(0, "int32")).update(numbers(B, 3, 2, 4), numbers(B, 3, 2, 4))
+    _, after = layers.StaticCache(tuple(states), ops.array(0, "int32")).update(numbers(B, 3, 2, 4), numbers(B, 3, 2, 4))
     assert backend.standardize_dtype(after.key.dtype) == "float16"
 
 
@@ -237,7 +239,7 @@ def test_one_graph_for_all_lengths(kind) -> None:
 
     @tf.function(input_signature=[tf.TensorSpec((None, None, E)), spec, spec, tf.TensorSpec((), tf.int32)])
     def step(piece, key, value, position):
-        cache = cache_type(key, value, position) if kind == "static" else cache_type(key, value)
+        cache = cache_type((key, value), position) if kind == "static" else cache_type((key, value))
         length = tf.shape(piece)[1]
         keys = tf.shape(key)[2] + (0 if kind == "static" else length)
         seen = tf.range(keys)[None, None, None, :] <= (position + tf.range(length))[None, None, :, None]

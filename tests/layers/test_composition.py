@@ -112,7 +112,7 @@ def test_a_decoder_of_encoder_layers() -> None:
     decoder, stack = layers.Decoder(parts), layers.Encoder(parts)
     mask = layers.causal_mask(5)
     assert_close(decoder(x, attention_mask=mask), stack(x, attention_mask=mask))
-    empty = layers.GrowingCache(*np.zeros((2, 3, 3, 0, 4), "float32"))
+    empty = layers.GrowingCache(tuple(np.zeros((2, 3, 3, 0, 4), "float32")))
     step = decoder(x[:, :4], attention_mask=mask[..., :4, :4], caches=[empty, empty], return_cache=True)
     last = decoder(x[:, 4:], attention_mask=mask[..., 4:, :], caches=step["caches"])
     assert_close(last, decoder(x, attention_mask=mask)[:, 4:])

@@ -117,9 +117,9 @@ class WrongCache(seed_oss.SeedOss):
 
     architecture_prefix = "SeedOss"
 
-    def cache_shapes(self, *sizes):
-        """Returns the shapes of all layers but one."""
-        return super().cache_shapes(*sizes)[:-1]
+    def cache_specs(self):
+        """Returns the declarations of all layers but one."""
+        return super().cache_specs()[:-1]
 
 
 class UnknownClass(seed_oss.SeedOss):

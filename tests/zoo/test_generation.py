@@ -42,7 +42,7 @@ def test_the_tokens_of_transformers(loaded, row, settings):
 @pytest.mark.parametrize("row", distinct(ROWS))
 def test_with_the_cache_as_without(loaded, row):
     it = loaded(row)
-    generation.check_cache_shapes(it)
+    generation.check_declared_caches(it)
     generation.check_cache(it)
 
 

@@ -175,12 +175,12 @@ def test_token_by_token_gives_the_logits_of_all_at_once(save: Save, form: str) -
     ids, batch, capacity = inputs["decoder_input_ids"], 3, 19
     memory_mask = inputs["attention_mask"]
     cross = [
-        FixedCache(*pair) for pair in model.project_memory(model.encode(inputs["input_ids"], inputs["attention_mask"]))
+        FixedCache(pair) for pair in model.project_memory(model.encode(inputs["input_ids"], inputs["attention_mask"]))
     ]
     length = capacity if form == "static" else 0
     start = keras.ops.convert_to_tensor(0, "int32")
     caches: Any = [
-        StaticCache(empty, empty, start) if form == "static" else GrowingCache(empty, empty)
+        StaticCache((empty, empty), start) if form == "static" else GrowingCache((empty, empty))
         for empty in map(keras.ops.zeros, model.cache_shapes(batch, length))
     ]
     seen, logits = 0, []

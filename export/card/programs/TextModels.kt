@@ -37,7 +37,7 @@ class TextGenerator(context: Context, folder: String = "") : AutoCloseable {
     private val logits = bundle.logits()
 
     // Each cache is one buffer, both input and output of every signature: it is updated in place.
-    private val caches = bundle.inputs(bundle.decode, "key", "value")
+    private val caches = bundle.inputs(bundle.decode, "key", "value", "state")
 
     /** Continues the token ids of a prompt by greedy search; returns at most [count] new ids. */
     fun generate(prompt: IntArray, count: Int = 40): List<Int> {
@@ -81,7 +81,7 @@ class TextToTextGenerator(context: Context, folder: String = "") : AutoCloseable
     private val crossCaches = bundle.inputs(decode, "cross_key", "cross_value")
 
     // Each cache is one buffer, both input and output: it is updated in place.
-    private val caches = bundle.inputs(decode, "key", "value")
+    private val caches = bundle.inputs(decode, "key", "value", "state")
 
     /** What precedes every text of the task, such as "summarize: "; empty for most models. */
     val prefix: String = bundle.prefix

@@ -37,7 +37,7 @@ final class TextGenerator {
         steps = bundle.ofRole("prefill").reversed() + [(name: "decode", tokens: 1)]
         let decode = try Signature(bundle.model, "decode")
         // Each cache is one buffer, both input and output of every signature: it is updated in place.
-        let names = bundle.decode.names(["key", "value"])
+        let names = bundle.decode.names(["key", "value", "state"])
         caches = Dictionary(uniqueKeysWithValues: names.map { ($0, decode.inputs[$0]!) })
         for (name, _) in steps {
             let signature = name == "decode" ? decode : try Signature(bundle.model, name)
@@ -93,7 +93,7 @@ final class TextToTextGenerator {
         bundle = try ModelBundle(folder)
         decode = try Signature(bundle.model, "decode")
         // Each cache is one buffer, both input and output: it is updated in place.
-        caches = bundle.decode.names(["key", "value"])
+        caches = bundle.decode.names(["key", "value", "state"])
         for name in caches { decode.outputs[name] = decode.inputs[name] }
     }
 

@@ -31,7 +31,7 @@ const model = await loadAndCompile(file(main.file), { accelerator: "wasm" });
 
 // A token of only the vocabulary that the model writes is no id of a text.
 const padding = info.vocab_size && info.pad_token_id >= info.vocab_size ? 0 : (info.pad_token_id ?? 0);
-const CACHES = ["key", "value"];
+const CACHES = ["key", "value", "state"];
 
 /** Returns the name of the tensor of a kind. */
 const nameOf = (tensors, kind) => Object.keys(tensors).find((name) => tensors[name].kind === kind);

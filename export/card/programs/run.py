@@ -45,8 +45,8 @@ def arrays(inputs, values):
 
 
 def is_cache(tensor):
-    """Returns whether a tensor has the keys or values of earlier tokens, or of an encoded text."""
-    return tensor.get("kind") in ("key", "value", "cross_key", "cross_value")
+    """Returns whether a tensor has what a layer keeps of earlier tokens, or of an encoded text."""
+    return tensor.get("kind") in ("key", "value", "state", "cross_key", "cross_value")
 
 
 class LiteRt:
@@ -146,12 +146,12 @@ class OnnxRuntime:
         if text is not None:
             (states,) = self.run(text, "encode").values()
             self.fixed = {"memory": states, "memory_mask": [text.attention_mask]}
-        past = {name: tensor for name, tensor in inputs.items() if is_cache(tensor)}
         self.caches = {
-            name: np.zeros((1, tensor["shape"][1], 0, tensor["shape"][3]), np.float32) for name, tensor in past.items()
+            name: np.zeros([1, *(size if isinstance(size, int) else 0 for size in tensor["shape"][1:])], np.float32)
+            for name, tensor in inputs.items()
+            if is_cache(tensor)
         }
-        present = {(tensor["kind"], tensor["layer"]): name for name, tensor in outputs.items() if is_cache(tensor)}
-        self.present = {name: present[tensor["kind"], tensor["layer"]] for name, tensor in past.items()}
+        self.present = {tensor["continues"]: name for name, tensor in outputs.items() if is_cache(tensor)}
 
     def scores(self, tokens, position):
         """Reads tokens from a position on; returns the score of each token as the next one."""

@@ -71,7 +71,7 @@ class FusedLowering(OnnxLowering):
         settings = {**_settings(spec, bias), "softcap": spec.softcap, "window": spec.window, "cached": True}
         settings["scales"] = cache.scales
         context, keys, values = self._mark_all("cached_attention", inputs, shapes, {}, cache.key.dtype, **settings)
-        return context, None, replace(cache, key=keys, value=values)
+        return context, None, replace(cache, tensors=(keys, values))
 
     def _heads_attention(
         self, query: Tensor, key: Any, value: Any, spec: AttentionSpec, visibility: Visibility, cache: LayerCache | None

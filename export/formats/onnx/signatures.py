@@ -28,13 +28,14 @@ from kerasformer.bundle.interface import (
     POSITION_IDS,
     growing_caches,
 )
+from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND
 from kerasformer.export.graph.functions import Function, Infos, forward
-from kerasformer.layers import CacheScales, GrowingCache, Visibility
+from kerasformer.layers import CacheScales, CacheSpec, GrowingCache, ShiftingCache, Visibility
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
 
 
-def onnx_functions(model: PretrainedModel, scales: Sequence[CacheScales] | None = None) -> list[Function]:
+def onnx_functions(model: PretrainedModel, scales: Sequence[CacheScales | None] | None = None) -> list[Function]:
     """Returns the functions of an ONNX folder, one for each file.
 
     Args:
@@ -48,18 +49,37 @@ def onnx_functions(model: PretrainedModel, scales: Sequence[CacheScales] | None 
     return [_encoder(model), _growing_step_with_memory(model)]
 
 
+def _shifts(spec: CacheSpec) -> bool:
+    """Returns whether a cache has only the last entries; keys and values have a slot for each token."""
+    return spec.window is not None and not spec.attends
+
+
 def _own_caches(
-    model: CausalLM | Seq2SeqLM, length: str, present: bool, cross: bool | None = None, dtype: str = "float32"
+    model: CausalLM | Seq2SeqLM,
+    length: str,
+    present: bool,
+    cross: bool | None = None,
+    scales: Sequence[CacheScales | None] | None = None,
 ) -> list[Infos]:
-    """Describes the caches of each layer's self-attention."""
-    shapes = enumerate(model.cache_shapes("batch_size", length))
-    return [dict.fromkeys(growing_caches(i, cross, present), TensorInfo(shape, dtype)) for i, shape in shapes]
+    """Describes the cache of each layer's self-attention, or what else the layer keeps of earlier tokens."""
+    layers, specs = [], model.cache_specs()
+    for i, (spec, of_layer) in enumerate(zip(specs, scales or [None] * len(specs), strict=True)):
+        info = TensorInfo(spec.shape("batch_size", length), "float32" if of_layer is None else "int8")
+        if _shifts(spec):
+            info = TensorInfo(spec.shape("batch_size", MAX_CAPACITY, MIN_REWIND), info.dtype, margin=MIN_REWIND)
+        layers.append(dict.fromkeys(growing_caches(i, cross, present, spec.tensors), info))
+    return layers
 
 
 def _all_caches(model: CausalLM | Seq2SeqLM, length: str, encoder_length: str, present: bool) -> Infos:
     """Describes the caches of self- and cross-attention; runtimes expect them layer by layer."""
-    shapes = enumerate(model.memory_shapes("batch_size", encoder_length))
-    cross = [dict.fromkeys(growing_caches(i, True, present), TensorInfo(shape, "float32")) for i, shape in shapes]
+    cross = [
+        dict.fromkeys(
+            growing_caches(i, True, present, spec.tensors),
+            TensorInfo(spec.shape("batch_size", encoder_length), "float32"),
+        )
+        for i, spec in enumerate(model.memory_specs())
+    ]
     return _joined(own | other for own, other in zip(_own_caches(model, length, present, False), cross, strict=True))
 
 
@@ -67,52 +87,54 @@ def _joined(layers: Iterable[Infos]) -> Infos:
     return {name: info for layer in layers for name, info in layer.items()}
 
 
-def _grown(caches: Sequence[Any], cross: bool | None = None) -> dict[str, Any]:
-    return {
-        name: tensor
-        for i, cache in enumerate(caches)
-        for name, tensor in zip(growing_caches(i, cross, present=True), (cache.key, cache.value), strict=True)
-    }
+def _grown(specs: Sequence[CacheSpec], caches: Sequence[Any], cross: bool | None = None) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for i, (spec, cache) in enumerate(zip(specs, caches, strict=True)):
+        named |= zip(growing_caches(i, cross, True, spec.tensors), cache.tensors, strict=True)
+    return named
 
 
 def _past(
-    model: CausalLM | Seq2SeqLM,
+    specs: Sequence[CacheSpec],
     inputs: dict[str, Any],
     causal: bool,
     cross: bool | None = None,
-    scales: Sequence[CacheScales] | None = None,
-) -> list[GrowingCache]:
-    of_layers: Sequence[CacheScales | None] = scales or [None] * len(model.cache_shapes(1, 1))
-    names = ((*growing_caches(i, cross), of_layer) for i, of_layer in enumerate(of_layers))
-    return [GrowingCache(inputs[key], inputs[value], causal=causal, scales=of_layer) for key, value, of_layer in names]
+    scales: Sequence[CacheScales | None] | None = None,
+) -> list[GrowingCache | ShiftingCache]:
+    caches: list[GrowingCache | ShiftingCache] = []
+    for i, (spec, of_layer) in enumerate(zip(specs, scales or [None] * len(specs), strict=True)):
+        tensors = tuple(inputs[name] for name in growing_caches(i, cross, tensors=spec.tensors))
+        cache = ShiftingCache(tensors) if _shifts(spec) else GrowingCache(tensors, causal=causal, scales=of_layer)
+        caches.append(cache)
+    return caches
 
 
-def _growing_step(model: CausalLM, scales: Sequence[CacheScales] | None) -> Function:
+def _growing_step(model: CausalLM, scales: Sequence[CacheScales | None] | None) -> Function:
     """Returns the function by which a decoder reads tokens after those in the caches.
 
     ONNX Runtime computes the logits of all tokens of a prompt, also if they are not requested. `logits_start` omits
     those at the start; other runtimes need not know this input.
     """
-    dtype = "float32" if scales is None else "int8"
+    specs = model.cache_specs()
 
     def call(input_ids: Any, attention_mask: Any, position_ids: Any, logits_start: Any, **past: Any) -> dict[str, Any]:
         tokens, positions, real = (ops.cast(x, "int32") for x in (input_ids, position_ids, attention_mask))
         visibility = Visibility.of_text(
             ops.shape(tokens)[1], real, causal=True, key_length=ops.shape(real)[1], positions=positions
         )
-        hidden, new = model.decode_states(tokens, visibility, _past(model, past, causal=True, scales=scales))
-        return {LOGITS: model.project(hidden[:, ops.cast(logits_start, "int32")[0] :]), **_grown(new)}
+        hidden, new = model.decode_states(tokens, visibility, _past(specs, past, causal=True, scales=scales))
+        return {LOGITS: model.project(hidden[:, ops.cast(logits_start, "int32")[0] :]), **_grown(specs, new)}
 
     inputs = {
         INPUT_IDS: TensorInfo(("batch_size", "sequence_length"), "int64"),
         ATTENTION_MASK: TensorInfo(("batch_size", "total_sequence_length"), "int64"),
         POSITION_IDS: TensorInfo(("batch_size", "sequence_length"), "int64"),
-        **_joined(_own_caches(model, "past_sequence_length", present=False, dtype=dtype)),
+        **_joined(_own_caches(model, "past_sequence_length", present=False, scales=scales)),
         LOGITS_START: TensorInfo((1,), "int64"),
     }
     outputs = {
         LOGITS: TensorInfo(("batch_size", "logits_length", model.output_vocab_size), "float32"),
-        **_joined(_own_caches(model, "total_sequence_length", present=True, dtype=dtype)),
+        **_joined(_own_caches(model, "total_sequence_length", present=True, scales=scales)),
     }
     return Function(MODEL, inputs, outputs, call, incremental=True, defaults={LOGITS_START: np.array([0])})
 
@@ -135,13 +157,14 @@ def _growing_step_with_memory(model: Seq2SeqLM) -> Function:
     not in the cross caches, which are all tokens in the first step and none later. `cache_length` may be omitted if the
     decoder's caches contain only earlier tokens; a buffer with unused slots needs it.
     """
+    specs, memory_specs = model.cache_specs(), model.memory_specs()
 
     def call(
         encoder_attention_mask: Any, input_ids: Any, encoder_hidden_states: Any, cache_length: Any, **past: Any
     ) -> dict[str, Any]:
         tokens, real = ops.cast(input_ids, "int32"), ops.cast(encoder_attention_mask, "int32")
-        caches = _past(model, past, causal=True, cross=False)
-        cross = _past(model, past, causal=False, cross=True)
+        caches = _past(specs, past, causal=True, cross=False)
+        cross = _past(memory_specs, past, causal=False, cross=True)
         count, length = ops.shape(tokens)[1], ops.cast(cache_length, "int32")[0]
         before = ops.where(length < 0, ops.shape(caches[0].key)[2], length)
         scores, new, new_cross = model.decode(
@@ -152,7 +175,7 @@ def _growing_step_with_memory(model: Seq2SeqLM) -> Function:
             cross,
             memory=encoder_hidden_states[:, ops.shape(cross[0].key)[2] :],
         )
-        return {LOGITS: scores, **_grown(new, False), **_grown(new_cross, True)}
+        return {LOGITS: scores, **_grown(specs, new, False), **_grown(memory_specs, new_cross, True)}
 
     past_lengths = "past_decoder_sequence_length", "past_encoder_sequence_length"
     present_lengths = "present_decoder_sequence_length", "encoder_sequence_length"

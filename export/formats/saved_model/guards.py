@@ -50,7 +50,8 @@ def _token_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
     ids = inputs[TOKENS] if TOKENS in inputs else inputs[INPUT_IDS]
     length, limit, count = _length(ids), job.model.max_length, job.model.config.vocab_size
     if TOKENS in inputs:
-        length, limit = length + _length(inputs[static_caches(0)[0]], axis=2), job.capacity
+        cache = static_caches(0, tensors=job.model.cache_specs()[0].tensors)[0]
+        length, limit = length + _length(inputs[cache], axis=2), job.capacity
         count = job.model.output_vocab_size
     checks = [_check_ids(ids, count), *_check_length(length, limit)]
     if ATTENTION_MASK in inputs:

@@ -38,7 +38,7 @@ from kerasformer.export.formats.saved_model.loops import InitialState, Loop
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.export.graph.tracing import shared
 from kerasformer.export.job import ExportJob
-from kerasformer.layers import FixedCache, GrowingCache, Visibility
+from kerasformer.layers import CacheSpec, FixedCache, GrowingCache, Visibility
 
 _BATCH, _LENGTH, _PAST, _TOTAL, _ENCODED = (
     "batch_size",
@@ -80,24 +80,33 @@ def _on_texts(job: ExportJob, tokens: Function) -> Function:
     return Function(SERVING_DEFAULT, {TEXT: TensorInfo((_BATCH,), "string")}, tokens.outputs, call)
 
 
+def _specs(job: ExportJob, cross: bool) -> list[CacheSpec]:
+    specs: list[CacheSpec] = job.model.memory_specs() if cross else job.model.cache_specs()
+    return specs
+
+
+def _names(job: ExportJob, cross: bool = False) -> list[tuple[str, ...]]:
+    """Returns the names of the tensors of each layer's cache."""
+    specs = enumerate(_specs(job, cross))
+    return [static_caches(layer, cross=cross, tensors=spec.tensors) for layer, spec in specs]
+
+
 def _caches(job: ExportJob, length: str, cross: bool = False) -> Infos:
-    """Describes the keys and values of all layers by name."""
-    shapes = (job.model.memory_shapes if cross else job.model.cache_shapes)(_BATCH, length)
-    infos = enumerate(TensorInfo(shape, "float32") for shape in shapes)
-    return {name: info for layer, info in infos for name in static_caches(layer, cross=cross)}
+    """Describes the tensors of all layers' caches by name."""
+    infos = (TensorInfo(spec.shape(_BATCH, length), "float32") for spec in _specs(job, cross))
+    return {name: info for names, info in zip(_names(job, cross), infos, strict=True) for name in names}
 
 
-def _layer_caches(job: ExportJob, inputs: dict[str, Any], cross: bool = False) -> list[tuple[Any, Any]]:
-    """Collects the keys and values of each layer from named tensors."""
-    names = (static_caches(layer, cross=cross) for layer in range(len(job.model.cache_shapes(1, 1))))
-    return [(inputs[key], inputs[value]) for key, value in names]
+def _layer_caches(job: ExportJob, inputs: dict[str, Any], cross: bool = False) -> list[tuple[Any, ...]]:
+    """Collects the tensors of each layer's cache from named tensors."""
+    return [tuple(inputs[name] for name in names) for names in _names(job, cross)]
 
 
-def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
-    """Returns the keys and values of all layers by name."""
+def _named_caches(job: ExportJob, caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
+    """Returns the tensors of all layers' caches by name."""
     named: dict[str, Any] = {}
-    for layer, cache in enumerate(caches):
-        named |= zip(static_caches(layer, cross=cross), (cache.key, cache.value), strict=True)
+    for names, cache in zip(_names(job, cross), caches, strict=True):
+        named |= zip(names, cache.tensors, strict=True)
     return named
 
 
@@ -112,9 +121,9 @@ def _step(job: ExportJob) -> Function:
         count, total = ops.shape(tokens)[1], ops.shape(attention_mask)[1]
         positions = ops.maximum(ops.cumsum(attention_mask, axis=1) - 1, 0)[:, total - count :]
         visibility = Visibility.of_text(count, attention_mask, causal=True, key_length=total, positions=positions)
-        caches = [GrowingCache(*pair) for pair in _layer_caches(job, past)]
+        caches = [GrowingCache(tensors) for tensors in _layer_caches(job, past)]
         scores, new = job.model.decode(tokens, visibility, caches)
-        return {LOGITS: scores, **_named_caches(new)}
+        return {LOGITS: scores, **_named_caches(job, new)}
 
     inputs = {
         TOKENS: TensorInfo((_BATCH, _LENGTH), "int32"),
@@ -138,7 +147,7 @@ def _encode(job: ExportJob) -> Function:
 
     def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
         memory = job.model.project_memory(job.model.encode(input_ids, attention_mask))
-        return _named_caches([FixedCache(*pair) for pair in memory], cross=True)
+        return _named_caches(job, [FixedCache(pair) for pair in memory], cross=True)
 
     inputs = {name: TensorInfo((_BATCH, _ENCODED), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
     return Function(ENCODE, inputs, _caches(job, _ENCODED, cross=True), call)
@@ -148,12 +157,12 @@ def _step_with_memory(job: ExportJob) -> Function:
     """Returns the function by which a decoder that attends to encoded texts reads tokens."""
 
     def call(tokens: Any, encoder_mask: Any, **past: Any) -> dict[str, Any]:
-        caches = [GrowingCache(*pair) for pair in _layer_caches(job, past)]
-        cross = [FixedCache(*pair) for pair in _layer_caches(job, past, cross=True)]
+        caches = [GrowingCache(tensors) for tensors in _layer_caches(job, past)]
+        cross = [FixedCache(tensors) for tensors in _layer_caches(job, past, cross=True)]
         count, before = ops.shape(tokens)[1], ops.shape(caches[0].key)[2]
         visibility = Visibility.of_text(count, causal=True, key_length=before + count)
         scores, new, _ = job.model.decode(tokens, visibility, caches, encoder_mask, cross)
-        return {LOGITS: scores, **_named_caches(new)}
+        return {LOGITS: scores, **_named_caches(job, new)}
 
     inputs = {
         TOKENS: TensorInfo((_BATCH, _LENGTH), "int32"),
@@ -185,7 +194,7 @@ def _initial_state_with_memory(job: ExportJob, encode: Function, inputs: dict[st
 def _empty(job: ExportJob, ids: Any) -> dict[str, Any]:
     """Returns caches of length 0."""
     shapes = job.model.cache_shapes(ops.shape(ids)[0], 0)
-    return {name: ops.zeros(shape) for layer, shape in enumerate(shapes) for name in static_caches(layer)}
+    return {name: ops.zeros(shape) for names, shape in zip(_names(job), shapes, strict=True) for name in names}
 
 
 def _loop(job: ExportJob, start: Callable[[dict[str, Any]], InitialState], step: Function) -> Loop:

@@ -145,7 +145,7 @@ def tflite_functions(
     lengths: Sequence[int],
     signatures: DecoderSignatures = DecoderSignatures(),
     rolling: bool = True,
-    scales: Sequence[CacheScales] | None = None,
+    scales: Sequence[CacheScales | None] | None = None,
 ) -> list[Function]:
     """Returns the functions of a TFLite file, one for each signature.
 
@@ -167,16 +167,17 @@ def tflite_functions(
     if capacity is None:
         raise InputError("A model that generates needs a capacity. Received: capacity=None")
     sizes = signatures.sizes
-    own = _OwnCaches.of(model, capacity, sizes if rolling else None, scales)
+    own = _Caches.of(model, capacity, sizes if rolling else None, scales)
     if not model.is_encoder_decoder:
         prefills = [_static_prefill(model, step, own) for step in _prefill_steps(sizes, capacity)]
         steps = _steps(sizes, capacity, capacity, doubled=signatures.cache_lengths is None)
         return [*prefills, *(_static_step(model, step, own) for step in steps)]
     if encoder_capacity is None:
         raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
-    encoders = [_static_encode(model, n, encoder_capacity) for n in lengths]
+    cross = _Caches.of_memory(model, encoder_capacity)
+    encoders = [_static_encode(model, n, cross) for n in lengths]
     steps = _steps(sizes, capacity, max(capacity, encoder_capacity), doubled=signatures.cache_lengths is None)
-    return [*encoders, *(_static_step_with_memory(model, step, own, encoder_capacity) for step in steps)]
+    return [*encoders, *(_static_step_with_memory(model, step, own, cross) for step in steps)]
 
 
 def _steps(sizes: Mapping[str, Sequence[int]], capacity: int, longest: int, doubled: bool) -> list[_Step]:
@@ -201,34 +202,28 @@ def _steps(sizes: Mapping[str, Sequence[int]], capacity: int, longest: int, doub
     return [*verifies, *several, *(_Step(cache_length=length) for length in plain), _Step()]
 
 
-def _names(layer: int, rows: int, cross: bool) -> list[tuple[str, str]]:
-    """Returns the names of a layer's keys and values for each row."""
-    return [static_caches(layer, None if rows == 1 else row, cross) for row in range(rows)]
-
-
-def _infos(layers: Sequence[TensorInfo], rows: int, cross: bool) -> Infos:
-    """Describes the caches of all layers: for each layer, keys of all rows, then values."""
-    return {
-        names[half]: info
-        for layer, info in enumerate(layers)
-        for half in (0, 1)
-        for names in _names(layer, rows, cross)
-    }
+def _names(layer: int, rows: int, cross: bool, tensors: Sequence[str]) -> list[tuple[str, ...]]:
+    """Returns the names of the tensors of a layer's cache for each row."""
+    return [static_caches(layer, None if rows == 1 else row, cross, tensors) for row in range(rows)]
 
 
 @dataclass(frozen=True)
-class _OwnCaches:
-    """The caches of the decoder's self attention.
+class _Caches:
+    """The caches of all layers of a decoder: of its text, or of the encoded text.
 
     Attributes:
         capacity: Number of slots of the longest text.
-        layers: Description of the keys (and values) of each layer.
+        layers: Description of the tensors of each layer.
+        tensors: Names of the tensors of each layer, `CacheSpec.tensors`.
         scales: Scales of each layer; `None` for those of float32 caches.
+        cross: Whether they are those of the encoded text.
     """
 
     capacity: int
     layers: tuple[TensorInfo, ...]
+    tensors: tuple[tuple[str, ...], ...]
     scales: tuple[CacheScales | None, ...]
+    cross: bool = False
 
     @classmethod
     def of(
@@ -236,9 +231,9 @@ class _OwnCaches:
         model: CausalLM | Seq2SeqLM,
         capacity: int,
         sizes: Mapping[str, Sequence[int]] | None,
-        scales: Sequence[CacheScales] | None,
-    ) -> _OwnCaches:
-        """Returns the caches of a model.
+        scales: Sequence[CacheScales | None] | None,
+    ) -> _Caches:
+        """Returns the caches of the text of a decoder.
 
         Args:
             model: The model.
@@ -251,45 +246,47 @@ class _OwnCaches:
         if sizes is not None:
             steps = (*sizes["prefill_lengths"], *sizes["verify_lengths"])
             margin = max((MIN_REWIND, *(length for length in steps if length <= capacity)))
-        shapes = model.cache_shapes(1, capacity, margin)
-        dtype = "float32" if scales is None else "int8"
-        infos = (TensorInfo(shape, dtype, margin=margin if shape[2] < capacity else None) for shape in shapes)
-        return cls(capacity, tuple(infos), tuple(scales or [None] * len(shapes)))
+        specs = model.cache_specs()
+        of_layers = tuple(scales or [None] * len(specs))
+        infos = []
+        for spec, of_layer in zip(specs, of_layers, strict=True):
+            shape, dtype = spec.shape(1, capacity, margin), "float32" if of_layer is None else "int8"
+            infos.append(TensorInfo(shape, dtype, margin=margin if shape[2] < capacity else None))
+        return cls(capacity, tuple(infos), tuple(spec.tensors for spec in specs), of_layers)
+
+    @classmethod
+    def of_memory(cls, model: Seq2SeqLM, capacity: int) -> _Caches:
+        """Returns the caches of the encoded text, which has up to `capacity` tokens."""
+        specs = model.memory_specs()
+        infos = tuple(TensorInfo(spec.shape(1, capacity), "float32") for spec in specs)
+        return cls(capacity, infos, tuple(spec.tensors for spec in specs), (None,) * len(specs), cross=True)
 
     def infos(self, rows: int = 1) -> Infos:
-        """Describes all tensors by name."""
-        return _infos(self.layers, rows, cross=False)
+        """Describes all tensors by name: for each layer, its first tensor of all rows, then the next."""
+        return {
+            names[index]: info
+            for layer, (info, tensors) in enumerate(zip(self.layers, self.tensors, strict=True))
+            for index in range(len(tensors))
+            for names in _names(layer, rows, self.cross, tensors)
+        }
 
+    def opened(self, inputs: dict[str, Any], rows: int, make: Callable[..., LayerCache]) -> list[Any]:
+        """Collects the caches from named tensors; `make` takes the indices of a row and of the layer, and tensors."""
+        layers = []
+        for layer, tensors in enumerate(self.tensors):
+            names = enumerate(_names(layer, rows, self.cross, tensors))
+            caches = tuple(make(row, layer, tuple(inputs[name] for name in of_row)) for row, of_row in names)
+            layers.append(RowCaches(caches) if rows > 1 else caches[0])
+        return layers
 
-def _cross(model: Seq2SeqLM, encoder_capacity: int, rows: int = 1) -> Infos:
-    """Describes the caches of cross attention."""
-    shapes = model.memory_shapes(1, encoder_capacity)
-    return _infos([TensorInfo(shape, "float32") for shape in shapes], rows, cross=True)
-
-
-def _layer_caches(
-    count: int, inputs: dict[str, Any], rows: int, make: Callable[..., LayerCache], cross: bool = False
-) -> list[Any]:
-    """Collects the caches of `count` layers from named tensors.
-
-    `make` takes the indices of a row and of the layer, keys and values.
-    """
-    layers = []
-    for layer in range(count):
-        names = enumerate(_names(layer, rows, cross))
-        caches = tuple(make(row, layer, inputs[key], inputs[value]) for row, (key, value) in names)
-        layers.append(RowCaches(caches) if rows > 1 else caches[0])
-    return layers
-
-
-def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
-    """Returns the tensors of all layers' caches by name."""
-    named: dict[str, Any] = {}
-    for layer, cache in enumerate(caches):
-        rows: Sequence[Any] = cache.rows if isinstance(cache, RowCaches) else (cache,)
-        for (key, value), row in zip(_names(layer, len(rows), cross), rows, strict=True):
-            named |= {key: row.key, value: row.value}
-    return named
+    def named(self, caches: Sequence[Any]) -> dict[str, Any]:
+        """Returns the tensors of caches by name."""
+        named: dict[str, Any] = {}
+        for layer, (cache, tensors) in enumerate(zip(caches, self.tensors, strict=True)):
+            rows: Sequence[Any] = cache.rows if isinstance(cache, RowCaches) else (cache,)
+            for names, row in zip(_names(layer, len(rows), self.cross, tensors), rows, strict=True):
+                named |= zip(names, row.tensors, strict=True)
+        return named
 
 
 def _prefill_steps(sizes: Mapping[str, Sequence[int]], capacity: int) -> list[_Step]:
@@ -303,7 +300,7 @@ def _prefill_steps(sizes: Mapping[str, Sequence[int]], capacity: int) -> list[_S
     ]
 
 
-def _static_prefill(model: CausalLM, read: _Step, own: _OwnCaches) -> Function:
+def _static_prefill(model: CausalLM, read: _Step, own: _Caches) -> Function:
     """Returns the function that reads tokens of a prompt into the caches, without logits."""
     step = _static_step(model, read, own)
 
@@ -313,19 +310,19 @@ def _static_prefill(model: CausalLM, read: _Step, own: _OwnCaches) -> Function:
     return Function(prefill_name(read.count, read.cache_length), step.inputs, own.infos(), call)
 
 
-def _static_step(model: CausalLM, step: _Step, own: _OwnCaches) -> Function:
+def _static_step(model: CausalLM, step: _Step, own: _Caches) -> Function:
     """Returns the function that reads the next token of each row at its own position, or the next tokens of one row."""
     reach = step.cache_length or own.capacity
 
     def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, layer: int, key: Any, value: Any) -> LayerCache:
-            return cache_of_slots(key, value, input_pos[row], own.capacity, step.cache_length, own.scales[layer])
+        def cache(row: int, layer: int, tensors: tuple[Any, ...]) -> LayerCache:
+            return cache_of_slots(tensors, input_pos[row], own.capacity, step.cache_length, own.scales[layer])
 
-        caches = _layer_caches(len(own.layers), inputs, step.rows, cache)
+        caches = own.opened(inputs, step.rows, cache)
         slots = ops.reshape(input_pos, (step.rows, step.count))
         visibility = Visibility(causal=True, query_slots=slots, key_slots=ops.arange(reach, dtype="int32"))
         scores, new = model.decode(tokens, visibility, caches)
-        return {**_named_caches(new), LOGITS: scores}
+        return {**own.named(new), LOGITS: scores}
 
     cached = own.infos(step.rows)
     inputs = {**_tokens(step, step.rows * step.count), **cached}
@@ -343,48 +340,45 @@ def _scores(model: CausalLM | Seq2SeqLM, step: _Step) -> Infos:
     return {LOGITS: TensorInfo((step.rows, step.count, model.output_vocab_size), "float32")}
 
 
-def _static_encode(model: Seq2SeqLM, length: int, encoder_capacity: int) -> Function:
+def _static_encode(model: Seq2SeqLM, length: int, cross: _Caches) -> Function:
     """Returns the function that encodes a text and projects it to keys and values, padded to the encoder capacity."""
 
     def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
         memory = model.project_memory(model.encode(input_ids, attention_mask))
-        padding = ((0, 0), (0, 0), (0, encoder_capacity - length), (0, 0))
-        padded = [
-            FixedCache(*(ops.pad(t, padding) if encoder_capacity > length else t for t in pair)) for pair in memory
-        ]
-        return _named_caches(padded, cross=True)
+        padding = ((0, 0), (0, 0), (0, cross.capacity - length), (0, 0))
+        padded = [tuple(ops.pad(t, padding) if cross.capacity > length else t for t in pair) for pair in memory]
+        return cross.named([FixedCache(pair) for pair in padded])
 
     inputs = {name: TensorInfo((1, length), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
-    return Function(encode_name(length), inputs, _cross(model, encoder_capacity), call)
+    return Function(encode_name(length), inputs, cross.infos(), call)
 
 
-def _static_step_with_memory(model: Seq2SeqLM, step: _Step, own: _OwnCaches, encoder_capacity: int) -> Function:
+def _static_step_with_memory(model: Seq2SeqLM, step: _Step, own: _Caches, cross: _Caches) -> Function:
     """Returns the step of a decoder that attends to encoded texts, one for each row.
 
     All rows have the same position, since each answer begins with the decoder's start token. `step.cache_length` limits
     both caches.
     """
-    reach, other = (min(step.cache_length or size, size) for size in (own.capacity, encoder_capacity))
+    reach, other = (min(step.cache_length or size, size) for size in (own.capacity, cross.capacity))
 
     def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, layer: int, key: Any, value: Any) -> LayerCache:
+        def cache(row: int, layer: int, tensors: tuple[Any, ...]) -> LayerCache:
             visible = reach if reach < own.capacity else None
-            return cache_of_slots(key, value, input_pos[0], own.capacity, visible, own.scales[layer])
+            return cache_of_slots(tensors, input_pos[0], own.capacity, visible, own.scales[layer])
 
-        def memory(row: int, layer: int, key: Any, value: Any) -> FixedCache:
-            return FixedCache(key[:, :, :other], value[:, :, :other])
+        def memory(row: int, layer: int, tensors: tuple[Any, ...]) -> FixedCache:
+            return FixedCache(tuple(tensor[:, :, :other] for tensor in tensors))
 
-        caches = _layer_caches(len(own.layers), inputs, step.rows, cache)
-        cross = _layer_caches(len(own.layers), inputs, step.rows, memory, cross=True)
+        caches, memories = own.opened(inputs, step.rows, cache), cross.opened(inputs, step.rows, memory)
         visibility = Visibility(causal=True, query_slots=input_pos, key_slots=ops.arange(reach, dtype="int32"))
-        scores, new, _ = model.decode(tokens, visibility, caches, encoder_mask[:, :other], cross)
-        return {**_named_caches(new), LOGITS: scores}
+        scores, new, _ = model.decode(tokens, visibility, caches, encoder_mask[:, :other], memories)
+        return {**own.named(new), LOGITS: scores}
 
     cached = own.infos(step.rows)
     inputs = {
         **_tokens(step, step.count),
-        ENCODER_MASK: TensorInfo((step.rows, encoder_capacity), "int32"),
+        ENCODER_MASK: TensorInfo((step.rows, cross.capacity), "int32"),
         **cached,
-        **_cross(model, encoder_capacity, step.rows),
+        **cross.infos(step.rows),
     }
     return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)

@@ -12,6 +12,7 @@ from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import DECODE, Role
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError
+from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.job import ExportJob
@@ -41,6 +42,7 @@ class LitertLm(Target):
     inputs = TOKENIZED
     reads_tokenizer = True
     rolling_caches = False
+    attention = AttentionSupport(states=False)
 
     def check(self, job: ExportJob, quantize: str) -> None:
         """Refuses models that LiteRT-LM cannot run, or would run differently from this package.

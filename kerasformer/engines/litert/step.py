@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.bundle import Manifest, Role, Signature
-from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind
+from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind, without_row
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, row_lengths, token_array
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.engines.litert.engine import Held
@@ -45,7 +45,7 @@ class _Row:
     """A text that is being generated.
 
     Attributes:
-        caches: Keys and values of the self-attention by name, updated in place.
+        caches: Tensors of the layers' caches by name, updated in place.
         cross: Keys and values of the encoded text by name, shared by rows with the same text.
         encoder_mask: Mask of the encoded text, int32 `(1, M)`; `None` for a decoder-only model.
         encoded: Number of tokens of the encoded text.
@@ -251,8 +251,8 @@ class LiteRTStep:
             (row,) = _rows_of(state)
             if row.position - length > row.steps and self._margin < self.capacity:
                 raise InputError(
-                    f"At most {row.steps} tokens can be discarded, because of the model's sliding window. Received: "
-                    f"{row.position - length}"
+                    f"At most {row.steps} tokens can be discarded, because some layers keep only the last tokens. "
+                    f"Received: {row.position - length}"
                 )
             if length + len(tokens) > self.capacity:
                 raise CapacityError(f"The cache holds {self.capacity} tokens. Received: {length + len(tokens)}")
@@ -462,14 +462,9 @@ class LiteRTStep:
     def _names_of_rows(self, name: str) -> list[dict[str, str]]:
         """Returns, for each row of a step, the names of its caches by the corresponding names in `decode`."""
         if name not in self._row_names:
-            decode, step = self._all[self._decode_name], self._all[name]
-            decode_names = {
-                (decode.inputs[key].kind, decode.inputs[key].layer): key for key in decode.named(*CACHES, *CROSS_CACHES)
-            }
-            by_row: dict[int, dict[str, str]] = {}
+            step, by_row = self._all[name], dict[int, dict[str, str]]()
             for key in step.named(*CACHES, *CROSS_CACHES):
-                info = step.inputs[key]
-                by_row.setdefault(info.row or 0, {})[decode_names[info.kind, info.layer]] = key
+                by_row.setdefault(step.inputs[key].row or 0, {})[without_row(key)] = key
             self._row_names[name] = [by_row[row] for row in sorted(by_row)]
         return self._row_names[name]
 

@@ -1,13 +1,15 @@
-"""Key and value caches on ONNX Runtime, in the two forms that exported files use.
+"""Caches on ONNX Runtime, in the forms that exported files use.
 
 `SharedCaches` are for files with fused attention: a step reads and writes the same buffers, so that it only adds its
-slots and copies nothing. `GrowingCaches` are for all other files: each step returns new, longer tensors.
+slots and copies nothing. `GrowingCaches` are for all other files: each step returns new, longer tensors. Both also hold
+the `ShiftingStates` of layers that read only the last tokens, which are small.
 Shape letters: `B` rows, `H` heads, `S` slots, `D` head size, `V` vocabulary, `T` tokens of one step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -53,24 +55,87 @@ class Caches(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class ShiftingStates:
+    """States `(B, H, S, D)` with the last `S` slots of a text in its order, and 0 before it; never modified.
+
+    Attributes:
+        session: Session of the decoder, in whose signature their inputs have a `margin`.
+        arrays: States by input name.
+        length: Number of tokens of the text that they end with.
+    """
+
+    session: OnnxSession
+    arrays: Mapping[str, np.ndarray]
+    length: int = 0
+
+    @staticmethod
+    def named(session: OnnxSession, names: Iterable[str]) -> list[str]:
+        """Returns those of the inputs that are such states."""
+        return [name for name in names if session.signature.inputs[name].margin is not None]
+
+    @classmethod
+    def of(cls, session: OnnxSession, content: Mapping[str, Any], length: int) -> ShiftingStates:
+        """Selects the states from the content of all caches."""
+        return cls(session, {name: content[name] for name in cls.named(session, content)}, length)
+
+    @classmethod
+    def empty(cls, session: OnnxSession, names: Iterable[str], batch: int) -> ShiftingStates:
+        """Creates the states before a text."""
+        return cls(session, {name: _unused(session, name, batch, 0) for name in cls.named(session, names)})
+
+    def cut(self, length: int) -> ShiftingStates:
+        """Returns the states after the first `length` tokens; what is older than the states is 0, and never read."""
+        count = self.length - length
+        if not count:
+            return self
+        arrays = {name: np.zeros_like(array) for name, array in self.arrays.items()}
+        for name, array in arrays.items():
+            array[:, :, count:] = self.arrays[name][:, :, :-count]
+        return replace(self, arrays=arrays, length=length)
+
+    def reorder(self, rows: np.ndarray) -> ShiftingStates:
+        """Selects rows."""
+        return replace(self, arrays={name: array[rows] for name, array in self.arrays.items()})
+
+    def bind(self, binding: Any, count: int) -> ShiftingStates:
+        """Binds the states, which the caller must keep, to a run of `count` tokens; returns those that it computes."""
+        after, results = self.session.signature.continued(), {}
+        for name, array in self.arrays.items():
+            results[name] = np.empty_like(array)
+            binding.bind_ortvalue_input(name, tensor(array))
+            binding.bind_ortvalue_output(after[name], tensor(results[name]))
+        return replace(self, arrays=results, length=self.length + count)
+
+
 class GrowingCaches:
     """Caches `(B, H, S, D)` that every step replaces by longer tensors; existing tensors are never modified.
 
     Args:
         session: Session of the decoder.
         past: Tensors by input name.
+        states: The other states.
     """
 
     version = 0
 
-    def __init__(self, session: OnnxSession, past: Mapping[str, Any]) -> None:
-        self.session = session
+    def __init__(self, session: OnnxSession, past: Mapping[str, Any], states: ShiftingStates) -> None:
+        self.session, self.states = session, states
         self.past = dict(past)
 
     @classmethod
     def empty(cls, session: OnnxSession, names: list[str], batch: int) -> GrowingCaches:
         """Creates caches without slots."""
-        return cls(session, {name: tensor(_unused(session, name, batch, 0)) for name in names})
+        states = ShiftingStates.empty(session, names, batch)
+        growing = [name for name in names if name not in states.arrays]
+        return cls(session, {name: tensor(_unused(session, name, batch, 0)) for name in growing}, states)
+
+    @classmethod
+    def filled(cls, session: OnnxSession, content: Mapping[str, np.ndarray], length: int) -> GrowingCaches:
+        """Creates caches with this content after `length` tokens; nothing is copied."""
+        states = ShiftingStates.of(session, content, length)
+        past = {name: tensor(array) for name, array in content.items() if name not in states.arrays}
+        return cls(session, past, states)
 
     def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> GrowingCaches:
         """Processes tokens; see `Caches.run`."""
@@ -82,17 +147,19 @@ class GrowingCaches:
         after = self.session.signature.continued()
         for name in self.past:
             binding.bind_output(after[name], "cpu")
+        before = self.states.cut(length)
+        states = before.bind(binding, count)
         if scores is not None:
             binding.bind_ortvalue_output(scores[0], tensor(scores[1]))
         self.session.run(binding)
-        return GrowingCaches(self.session, dict(zip(self.past, binding.get_outputs(), strict=False)))
+        return GrowingCaches(self.session, dict(zip(self.past, binding.get_outputs(), strict=False)), states)
 
     def reorder(self, rows: np.ndarray, length: int) -> GrowingCaches:
         """Selects rows; see `Caches.reorder`."""
         if np.array_equal(rows, np.arange(next(iter(self.past.values())).shape()[0])):
             return self
         past = {name: tensor(value.numpy()[rows]) for name, value in self._cut(length).items()}
-        return GrowingCaches(self.session, past)
+        return GrowingCaches(self.session, past, self.states.cut(length).reorder(rows))
 
     def fork(self, length: int) -> GrowingCaches:
         """Returns the caches themselves, since they are never modified."""
@@ -100,7 +167,8 @@ class GrowingCaches:
 
     def content(self, length: int) -> dict[str, np.ndarray]:
         """Returns the valid slots; see `Caches.content`."""
-        return {name: value.numpy()[:, :, :length] for name, value in self.past.items()}
+        growing = {name: value.numpy()[:, :, :length] for name, value in self.past.items()}
+        return growing | dict(self.states.cut(length).arrays)
 
     def _cut(self, length: int) -> dict[str, Any]:
         """Returns the tensors without the slots of tokens that were taken back."""
@@ -120,43 +188,52 @@ class SharedCaches:
         session: Session of the decoder, whose attention must ignore the slots after the valid ones.
         arrays: Buffers by input name.
         capacity: Maximum number of slots.
+        states: The other states, which a step replaces.
     """
 
-    def __init__(self, session: OnnxSession, arrays: Mapping[str, np.ndarray], capacity: int) -> None:
-        self.session, self.capacity = session, capacity
+    def __init__(
+        self, session: OnnxSession, arrays: Mapping[str, np.ndarray], capacity: int, states: ShiftingStates
+    ) -> None:
+        self.session, self.capacity, self.states = session, capacity, states
         self.version = 0
         self._hold(arrays)
 
     @classmethod
     def empty(cls, session: OnnxSession, names: list[str], batch: int, length: int, capacity: int) -> SharedCaches:
         """Creates caches for prompts of `length` tokens, without valid slots."""
-        slots = _rounded(length + length // 2, capacity)
-        arrays = {name: _unused(session, name, batch, slots) for name in names}
-        return cls(session, arrays, capacity)
+        slots, states = _rounded(length + length // 2, capacity), ShiftingStates.empty(session, names, batch)
+        arrays = {name: _unused(session, name, batch, slots) for name in names if name not in states.arrays}
+        return cls(session, arrays, capacity, states)
 
     @classmethod
-    def filled(cls, session: OnnxSession, content: Mapping[str, np.ndarray], capacity: int) -> SharedCaches:
-        """Creates caches with these valid slots `(B, H, S, D)`, and unused ones for the next tokens."""
-        batch, heads, length, size = zip(*(array.shape for array in content.values()), strict=True)
-        slots = _rounded(length[0] + 1, capacity)
+    def filled(
+        cls, session: OnnxSession, content: Mapping[str, np.ndarray], length: int, capacity: int
+    ) -> SharedCaches:
+        """Creates caches with this content after `length` tokens, and unused slots for the next ones."""
+        states = ShiftingStates.of(session, content, length)
+        valid = {name: array for name, array in content.items() if name not in states.arrays}
+        slots = _rounded(length + 1, capacity)
         # One block takes a fraction of the time of many allocations, as it is made of large pages.
-        counts = [b * h * slots * d for b, h, d in zip(batch, heads, size, strict=True)]
-        parts = np.split(np.zeros(sum(counts), next(iter(content.values())).dtype), np.cumsum(counts)[:-1])
+        counts = [array.shape[0] * array.shape[1] * slots * array.shape[3] for array in valid.values()]
+        parts = np.split(np.zeros(sum(counts), next(iter(valid.values())).dtype), np.cumsum(counts)[:-1])
         arrays = {}
-        for (name, array), part in zip(content.items(), parts, strict=True):
+        for (name, array), part in zip(valid.items(), parts, strict=True):
             arrays[name] = part.reshape(*array.shape[:2], slots, array.shape[3])
-            arrays[name][:, :, : array.shape[2]] = array
-        return cls(session, arrays, capacity)
+            arrays[name][:, :, :length] = array
+        return cls(session, arrays, capacity, states)
 
     def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> SharedCaches:
         """Processes tokens; see `Caches.run`."""
         self._grow(length, length + count)
         for name, value in inputs.items():
             self._set(name, value)
+        before = self.states.cut(length)
+        states = before.bind(self.binding, count)
         if scores is not None:
             self.binding.bind_ortvalue_output(scores[0], tensor(scores[1]))
         self.version += 1
         self.session.run(self.binding)
+        self.states = states
         return self
 
     def _set(self, name: str, value: Any) -> None:
@@ -177,6 +254,7 @@ class SharedCaches:
         self.version += 1
         if len(rows) != len(next(iter(self.arrays.values()))):
             return self._copy(rows, length)
+        self.states = self.states.cut(length).reorder(rows)
         for row in np.flatnonzero(rows != np.arange(len(rows))):
             for array in self.arrays.values():
                 array[row, :, :length] = array[rows[row], :, :length]
@@ -188,7 +266,8 @@ class SharedCaches:
 
     def content(self, length: int) -> dict[str, np.ndarray]:
         """Returns the valid slots; see `Caches.content`."""
-        return {name: array[:, :, :length] for name, array in self.arrays.items()}
+        growing = {name: array[:, :, :length] for name, array in self.arrays.items()}
+        return growing | dict(self.states.cut(length).arrays)
 
     def _copy(self, rows: np.ndarray, length: int) -> SharedCaches:
         """Returns new buffers with the given rows."""
@@ -196,7 +275,7 @@ class SharedCaches:
         for name, array in self.arrays.items():
             arrays[name] = np.zeros((len(rows), *array.shape[1:]), array.dtype)
             arrays[name][:, :, :length] = array[rows, :, :length]
-        return SharedCaches(self.session, arrays, self.capacity)
+        return SharedCaches(self.session, arrays, self.capacity, self.states.cut(length).reorder(rows))
 
     def _grow(self, length: int, needed: int) -> None:
         slots = next(iter(self.arrays.values())).shape[2]
@@ -227,6 +306,7 @@ def _rounded(needed: int, capacity: int) -> int:
 
 
 def _unused(session: OnnxSession, name: str, batch: int, slots: int) -> np.ndarray:
-    """Returns the array of a cache `(B, H, S, D)` whose slots have no content."""
+    """Returns the array of a cache `(B, H, S, D)` without content, with `slots` slots if their number may differ."""
     info = session.signature.inputs[name]
-    return np.zeros((batch, int(info.shape[1]), slots, int(info.shape[3])), info.dtype)
+    size = slots if info.margin is None else int(info.shape[2])
+    return np.zeros((batch, int(info.shape[1]), size, int(info.shape[3])), info.dtype)

@@ -33,7 +33,7 @@ from kerasformer.bundle.interface import (
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.engines.adapter_inputs import AdapterInputs
-from kerasformer.engines.onnx.caches import Caches, GrowingCaches, SharedCaches
+from kerasformer.engines.onnx.caches import Caches, GrowingCaches, SharedCaches, ShiftingStates
 from kerasformer.engines.onnx.session import OnnxSession, tensor
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.files.adapters import Adapter
@@ -160,10 +160,13 @@ class OnnxStep:
         self._digest = manifest.model_digest
         self.vocab_size = int(self._decoder.signature.outputs[LOGITS].shape[-1])
         self.input_vocab_size = manifest.info.input_vocab_size(self.vocab_size)
-        self.step_lengths = tuple(range(1, self.capacity + 1))
         self._cache_names, self._cross_names = (
             self._decoder.signature.named(*kinds) for kinds in (CACHES, CROSS_CACHES)
         )
+        caches = [self._decoder.signature.inputs[name] for name in self._cache_names]
+        # The tokens of a step can be discarded.
+        self._margin = min((info.margin for info in caches if info.margin is not None), default=self.capacity)
+        self.step_lengths = tuple(range(1, min(self._margin, self.capacity) + 1))
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Processes the prompts; see `Step.start`."""
@@ -230,6 +233,11 @@ class OnnxStep:
         """Keeps the first tokens of a text and processes others after them; see `ResumableStep.resume`."""
         _check_current(state)
         self._check_room(length + len(tokens))
+        if state.length - length > state.steps and self._margin < self.capacity:
+            raise InputError(
+                f"At most {state.steps} tokens can be discarded, because some layers keep only the last tokens. "
+                f"Received: {state.length - length}"
+            )
         kept = replace(state, length=length, slots=_Slots(state.slots.mask(length)), steps=0)
         if not len(tokens):
             return kept
@@ -259,13 +267,13 @@ class OnnxStep:
         batch, length = mask.shape
         self._check_room(length)
         rows = saved.integers("cache_rows", (batch,), 0, batch - 1)
-        steps = saved.integers("steps", (1,), 0, length)
+        steps = saved.integers("steps", (1,), 0, min(length, self._margin))
         content = {name: self._saved(saved, name, batch, length) for name in self._cache_names}
         caches: Caches
         if self._shares_caches:
-            caches = SharedCaches.filled(self._decoder, content, self.capacity)
-        else:  # never modified, so that nothing is copied
-            caches = GrowingCaches(self._decoder, {name: tensor(array) for name, array in content.items()})
+            caches = SharedCaches.filled(self._decoder, content, length, self.capacity)
+        else:
+            caches = GrowingCaches.filled(self._decoder, content, length)
         memory = self._restored_memory(saved, batch) if self.is_encoder_decoder else None
         return _State(caches, caches.version, length, _Slots(mask), memory, rows, int(steps[0]))
 
@@ -282,9 +290,10 @@ class OnnxStep:
         return _Memory({name: tensor(array) for name, array in arrays.items()}, texts)
 
     def _saved(self, saved: SavedState, name: str, batch: int, length: int) -> np.ndarray:
-        """Returns saved keys or values."""
+        """Returns the saved tensor of a cache."""
         info = self._decoder.signature.inputs[name]
-        return saved.array(name, (batch, int(info.shape[1]), length, int(info.shape[3])), info.dtype)
+        slots = length if info.margin is None else int(info.shape[2])
+        return saved.array(name, (batch, int(info.shape[1]), slots, int(info.shape[3])), info.dtype)
 
     def set_adapter(self, adapter: Adapter | None) -> None:
         """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`.
@@ -349,7 +358,7 @@ class OnnxStep:
             inputs[LOGITS_START] = np.array([0 if logits else count - 1])
         scores = np.empty((*ids.shape, self.vocab_size), np.float32) if logits else np.empty(0, np.float32)
         caches = state.caches.run(inputs, state.length, count, (LOGITS, scores) if logits else None)
-        steps = state.steps + count
+        steps = min(state.steps + count, self._margin)
         return scores, _State(caches, caches.version, length, state.slots, state.memory, state.cache_rows, steps)
 
     def _empty(self, batch: int, length: int) -> Caches:
@@ -361,7 +370,9 @@ class OnnxStep:
     @property
     def _shares_caches(self) -> bool:
         """Whether steps update the caches in place."""
-        return self._decoder.on_cpu and self._decoder.in_place.issuperset(self._cache_names)
+        states = ShiftingStates.named(self._decoder, self._cache_names)
+        growing = set(self._cache_names) - set(states)
+        return self._decoder.on_cpu and self._decoder.in_place.issuperset(growing)
 
     def _check_room(self, length: int) -> None:
         if length > self.capacity:

@@ -43,7 +43,7 @@ def answers(model: Any, storage: Any = lambda variable: None) -> Any:
         visibility = Visibility(
             causal=True, query_slots=np.arange(2, 5, dtype="int32"), key_slots=np.arange(SLOTS, dtype="int32")
         )
-        logits, new = model.decode(tokens, visibility, [StaticCache(*pair, position) for pair in caches])
+        logits, new = model.decode(tokens, visibility, [StaticCache(tuple(pair), position) for pair in caches])
         return [logits, *(tensor for cache in new for tensor in (cache.key, cache.value))]
 
     @tf.function(autograph=False)

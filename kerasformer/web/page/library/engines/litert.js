@@ -217,7 +217,7 @@ export class LiteRtStep {
     this.plain = this.steps[this.steps.length - 1]?.name;
     const signature = manifest.signatures[this.plain];
     const logits = signature && outputOf(signature, "logits");
-    this.cacheNames = signature ? inputsOf(signature, "key", "value") : [];
+    this.cacheNames = signature ? inputsOf(signature, "key", "value", "state") : [];
     if (!this.cacheNames.length || !logits) {
       throw new BundleError(
         `A step with caches and logits was expected. Received: ${Object.keys(manifest.signatures).join(", ")}`,

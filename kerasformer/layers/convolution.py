@@ -1,0 +1,129 @@
+"""Gated short convolution over tokens, which takes the place of attention in some layers of a decoder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from kerasformer.errors import InputError
+from kerasformer.layers.cache import CacheSpec, LayerCache
+from kerasformer.layers.core import PACKAGE, Composite, Dense, arguments_of, build_once, packed
+from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.visibility import Visibility, visibility_of
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
+class ShortConvolution(Composite):
+    """Causal convolution over a few tokens, between two gates: `output(c * convolution(b * x))`.
+
+    `b`, `c` and `x` are projections of the input. Each channel is convolved by itself: token `t` of a channel is the
+    sum of the products of the kernel with the tokens `t - kernel_size + 1` to `t`. Padding contributes 0, whatever its
+    content, so that a text with padding on the left has the states that it has alone.
+
+    It takes the place of the attention of a `DecoderLayer`. Its cache has one tensor `conv`, the products `b * x` of
+    earlier tokens, `(B, 1, S, E)`.
+
+    Args:
+        hidden_dim: Size `E` of the output.
+        kernel_size: Number of tokens in the kernel, at least 2.
+        use_bias: Whether the projections and the convolution have a bias.
+        kernel_initializer: A Keras initializer of the projections and of the kernel `(kernel_size, E)`.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(B, T, E)`.
+        attention_mask: `True` or 1 for real tokens, `(B, T)`, or `(B, S)` with a cache; optional.
+        visibility: `Visibility` shared by all layers of a stack, optional; only its slots and its padding matter.
+        cache: `LayerCache` of `conv`, optional.
+        return_attention: Ignored, since there are no weights.
+        return_cache: Returns a dictionary of `output` and `cache`, the updated cache.
+
+    Returns:
+        `(B, T, E)`, or the dictionary.
+
+    Raises:
+        InputError: `kernel_size` is less than 2, or in a call, a visibility that is not causal or a mask with a row for
+            each query.
+
+    Reference: Liquid AI 2025, "LFM2 Technical Report", arXiv:2511.23404; `transformers.models.lfm2`.
+    """
+
+    def __init__(
+        self,
+        hidden_dim: int,
+        kernel_size: int,
+        use_bias: bool = False,
+        kernel_initializer: Any = "glorot_uniform",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if kernel_size < 2:
+            raise InputError(f"kernel_size must be at least 2. Received: kernel_size={kernel_size}")
+        self.hidden_dim, self.kernel_size, self.use_bias = hidden_dim, kernel_size, use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.input_dense = self._dense(3 * hidden_dim, "input")
+        self.output_dense = self._dense(hidden_dim, "output")
+        self.kernel: Any = None
+        self.bias: Any = None
+
+    def _dense(self, units: int, name: str) -> Dense:
+        initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
+        return Dense(units, self.use_bias, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
+
+    @property
+    def cache_spec(self) -> CacheSpec:
+        """The inputs of the convolution at earlier tokens."""
+        return CacheSpec(1, self.hidden_dim, self.kernel_size, ("conv",))
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the weights for inputs `(B, T, E)`."""
+        build_once(self.input_dense, input_shape)
+        build_once(self.output_dense, (None, None, self.hidden_dim))
+        shape, initializer = (self.kernel_size, self.hidden_dim), self.kernel_initializer
+        self.kernel = self.add_weight(shape=shape, initializer=initializer, name="kernel")
+        if self.use_bias:
+            self.bias = self.add_weight(shape=shape[1:], initializer="zeros", name="bias")
+
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        visibility: Visibility | None = None,
+        cache: LayerCache | None = None,
+        training: bool = False,
+        return_attention: bool = False,
+        return_cache: bool = False,
+    ) -> Any:
+        """Applies the layer."""
+        length = ops.shape(x)[1]
+        visibility = visibility_of(visibility, attention_mask, None, x, None if cache is not None else x.shape[1])
+        if visibility.causal is False:
+            raise InputError("A ShortConvolution is causal. Expected: a visibility with causal=True. Received: False")
+        b, c, x = ops.split(self.input_dense(x), 3, axis=-1)
+        gated = b * x
+        real = visibility.with_slots(length, [cache]).real_queries(length)
+        if real is not None:
+            # Not a product with the mask, which would keep a NaN.
+            gated = ops.where(ops.expand_dims(real, -1), gated, ops.zeros_like(gated))
+        if cache is None:
+            joined = ops.pad(gated, ((0, 0), (self.kernel_size - 1, 0), (0, 0)))
+        else:
+            (before,) = cache.last(self.kernel_size - 1)
+            joined = ops.concatenate([ops.cast(before[:, 0], gated.dtype), gated], axis=1)
+            _, cache = cache.update(ops.expand_dims(gated, 1))
+        kernel = ops.cast(ops.convert_to_tensor(self.kernel), gated.dtype)
+        y = sum(joined[:, start : start + length] * kernel[start] for start in range(self.kernel_size))
+        if self.bias is not None:
+            y = y + ops.cast(ops.convert_to_tensor(self.bias), gated.dtype)
+        return packed(self.output_dense(c * y), return_attention or return_cache, cache=cache if return_cache else None)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Maps `(B, T, E)` to itself."""
+        return (*input_shape[:-1], self.hidden_dim)
+
+    def get_config(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        names = "hidden_dim", "kernel_size", "use_bias", "kernel_initializer"
+        return {**super().get_config(), **arguments_of(self, *names)}

@@ -1,0 +1,151 @@
+"""LFM2: LLaMA with short convolutions in place of the attention of most layers, and normalized queries and keys.
+
+An architecture outside of the package, for the tests of `kerasformer.testing`: most of its layers keep inputs of a
+convolution of earlier tokens instead of keys and values.
+
+Derived from: `llama`.
+Paper: Liquid AI 2025, "LFM2 Technical Report", arXiv:2511.23404. Reference: `transformers.models.lfm2`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import keras
+
+from kerasformer.layers import ShortConvolution
+from kerasformer.models.config import hf
+from kerasformer.models.config_types import Count, Epsilon, Positive, Size, TokenId
+from kerasformer.models.contracts import CausalLM
+from kerasformer.models.gated_decoder import FULL, GatedDecoder, GatedDecoderConfig
+from kerasformer.models.layouts import Convolution
+from kerasformer.models.rotary_config import check_layer_types
+from kerasformer.models.task_models import CausalFeatures, heads
+from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm
+
+CONVOLUTION = "conv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lfm2Config(GatedDecoderConfig):
+    """Configuration of LFM2; the defaults are those of the reference class.
+
+    Attributes:
+        convolution_bias: Whether convolutions and their projections have a bias.
+        convolution_size: Number of tokens in the kernel of a convolution.
+        adjusts_intermediate: Whether the feed-forward size is two thirds of `intermediate_dim` times `multiplier`,
+            rounded up to a multiple of `multiple_of`.
+        layer_types: Type of each layer, `full_attention` or `conv`; attention by default.
+    """
+
+    model_type = "lfm2"
+    default_base = 1e6
+    required = {"block_use_swiglu": (True,), "use_pos_enc": (True,)}
+    ignored = frozenset(
+        f"{block}_{name}"
+        for block, names in {
+            "block": ("dim", "mlp_init_scale", "norm_eps", "out_init_scale", "use_xavier_init"),
+            "conv": ("dim", "dim_out", "use_xavier_init"),
+        }.items()
+        for name in names
+    )
+
+    vocab_size: Size = hf("vocab_size", 65536)
+    max_length: Size = hf("max_position_embeddings", 128000)
+    hidden_dim: Size = hf("hidden_size", 2560)
+    intermediate_dim: Size = hf("intermediate_size", 12288)
+    num_key_value_heads: Size | None = hf("num_key_value_heads", 8)
+    epsilon: Epsilon = hf("norm_eps", 1e-5)
+    tied: bool = hf("tie_word_embeddings", True)
+    convolution_bias: bool = hf("conv_bias", False)
+    convolution_size: Size = hf("conv_L_cache", 3)
+    adjusts_intermediate: bool = hf("block_auto_adjust_ff_dim", True)
+    multiplier: Positive | None = hf("block_ffn_dim_multiplier", 1.0)
+    multiple_of: Count = hf("block_multiple_of", 256)
+    layer_types: list[str] | None = hf("layer_types", None)
+    pad_token_id: TokenId | None = hf("pad_token_id", 0)
+    bos_token_id: TokenId | None = hf("bos_token_id", 1)
+    eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)
+
+    def __post_init__(self) -> None:
+        """Sets the default types of layers and validates them."""
+        super().__post_init__()
+        if self.layer_types is None:
+            object.__setattr__(self, "layer_types", [FULL] * self.num_layers)
+        check_layer_types(self.layer_types, self.num_layers, (FULL, CONVOLUTION))
+
+    @classmethod
+    def from_hf(cls, content: Mapping[str, Any]) -> Self:
+        """See `Config.from_hf`; converts the keys of older files."""
+        content = dict(content)
+        for older, name in {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}.items():
+            if older in content:
+                content[name] = content.pop(older)
+        attends = content.pop("full_attn_idxs", None)
+        if attends is not None and content.get("layer_types") is None:
+            count = content.get("num_hidden_layers", 32)
+            content["layer_types"] = [FULL if index in attends else CONVOLUTION for index in range(count)]
+        return super().from_hf(content)
+
+    @property
+    def feed_forward_dim(self) -> int:
+        """Size `F` of the feed-forward networks."""
+        size = self.intermediate_dim
+        if self.adjusts_intermediate:
+            size = int(2 * size / 3)
+            if self.multiplier is not None:
+                size = -(-int(self.multiplier * size) // self.multiple_of) * self.multiple_of
+        return size
+
+
+class Lfm2(GatedDecoder):
+    """LFM2 without head."""
+
+    config_type = Lfm2Config
+    names = Names("model.", tokens="embed_tokens.weight")
+
+    @property
+    def feed_forward_dim(self) -> int:
+        """See `CausalDecoder.feed_forward_dim`."""
+        return self.config.feed_forward_dim
+
+    def make_attention(self, index: int) -> keras.layers.Layer:
+        """Creates the attention of a layer, or the convolution in its place."""
+        config = self.config
+        if config.layer_types[index] == FULL:
+            return super().make_attention(index)
+        sizes = config.hidden_dim, config.convolution_size, config.convolution_bias
+        return ShortConvolution(*sizes, kernel_initializer=self.initializer, name="convolution")
+
+    def attention_options(self, index: int) -> dict[str, Any]:
+        """Returns the options of LLaMA's attention, and the norm of queries and keys."""
+        return {**super().attention_options(index), "query_key_norm": self.config.epsilon}
+
+    def mixer_rows(self, kind: str) -> list[Row]:
+        """Returns the weight table of the attention or the convolution of a layer of this type."""
+        if kind == FULL:
+            names = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "out_proj"}
+            rows = [row for path, name in names.items() for row in dense(path, name, bias=False)]
+            for path, tensor in {"query_norm": "q_layernorm", "key_norm": "k_layernorm"}.items():
+                rows += norm(path, tensor, bias=False)
+            return nested(rows, "attention/", "self_attn.")
+        bias, layout = self.config.convolution_bias, Convolution(self.config.convolution_size)
+        rows = [*dense("input", "in_proj", bias=bias), *dense("output", "out_proj", bias=bias)]
+        rows += [Row(("kernel",), "conv.weight", layout=layout), *([Row(("bias",), "conv.bias")] if bias else [])]
+        return nested(rows, "convolution/", "conv.")
+
+    def rows(self) -> list[Row]:
+        """Returns the weight table."""
+        rows = [*embedding("tokens", "embed_tokens"), *norm("decoder/final_norm", "embedding_norm", bias=False)]
+        norms = {"attention_norm": "operator_norm", "feed_forward_norm": "ffn_norm"}
+        others = [row for names in norms.items() for row in norm(*names, bias=False)]
+        for path, tensor in {"gate": "w1", "up": "w3", "output": "w2"}.items():
+            others += dense(f"feed_forward/{path}", f"feed_forward.{tensor}", bias=False)
+        for index, kind in enumerate(self.config.layer_types):
+            rows += nested([*self.mixer_rows(kind), *others], f"decoder/layer_{index}/", f"layers.{index}.")
+        return rows
+
+
+MODELS = heads(Lfm2, CausalLM, CausalFeatures)
