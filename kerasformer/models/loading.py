@@ -441,8 +441,14 @@ def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: Mappin
 
 
 def _saved_head(kind: type[PretrainedModel], config: Config, file: TensorFile) -> set[str] | None:
-    """Returns the tensors of the head of a model; `None` if a checkpoint lacks tensors of the model."""
-    model: PretrainedModel = create(kind, kind.config_for(config, file), build=False, **kind.parts(file))
+    """Returns the tensors of the head of a model; `None` if a checkpoint lacks tensors of the model.
+
+    It is also `None` if the configuration excludes the task, as that of a bidirectional decoder excludes generation.
+    """
+    try:
+        model: PretrainedModel = create(kind, kind.config_for(config, file), build=False, **kind.parts(file))
+    except UnsupportedConfigError:
+        return None
     head = {row.tensor for row in model.head_rows() if not row.optional}
     needed = {row.tensor for row in model.rows() if not (row.optional or row.copy)}
     return head if needed <= model.backbone.checkpoint_names().located(file.names(), head).keys() else None

@@ -497,6 +497,24 @@ CASES = (
         only=("text-generation",),
         std=0.2,
     ),
+    # EmbeddingGemma: windows of two tokens on each side, then of one, which the odd size halves to.
+    Case(
+        "embeddinggemma",
+        "gemma3_text",
+        {
+            **GEMMA3, "use_bidirectional_attention": True, "num_attention_heads": 3, "num_key_value_heads": 1,
+            "sliding_window": 4, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        },
+        only=("feature-extraction", "text-classification"),
+        derived=frozenset({"sliding_window_pattern"}),
+    ),
+    Case(
+        "embeddinggemma-odd",
+        "gemma3_text",
+        {**GEMMA3, "use_bidirectional_attention": True, "sliding_window": 3, "sliding_window_pattern": 2},
+        only=("feature-extraction",),
+    ),
+    # At the default std, the attention weights of the reference differ by more than 1e-5 from those in float64.
     Case("gemma2", "gemma2", GEMMA2, std=0.2),
     Case(
         "gemma2-uncapped",

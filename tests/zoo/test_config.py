@@ -85,7 +85,6 @@ REFUSED = [
     ("gpt_bigcode", "add_cross_attention", True),
     ("xglm", "add_cross_attention", True),
     ("bloom", "apply_residual_connection_post_layernorm", True),
-    ("gemma3_text", "use_bidirectional_attention", True),
     ("gemma3_text", "attn_logit_softcapping", 50.0),
     ("gemma3_text", "sliding_window", None),
     ("gemma3_text", "sliding_window_pattern", 0),
