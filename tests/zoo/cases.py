@@ -148,6 +148,10 @@ PHI = {
 PHI3 = {
     **LLAMA, "original_max_position_embeddings": 64, "resid_pdrop": 0.11, "embd_pdrop": 0.12,
 }  # fmt: skip
+COHERE = {
+    **{name: value for name, value in LLAMA.items() if name not in ("num_key_value_heads", "rms_norm_eps")},
+    "layer_norm_eps": 1e-3, "logit_scale": 0.3,
+}  # fmt: skip
 ELECTRA = {**BERT, "embedding_size": 13, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}
 MOBILEBERT = {
     **BERT, "embedding_size": 13, "intra_bottleneck_size": 21, "num_feedforward_networks": 3, "hidden_act": "relu",
@@ -786,6 +790,18 @@ CASES = (
                 "rope_type": "longrope", "rope_theta": 300.0, "partial_rotary_factor": 0.75,
                 "short_factor": [1.0, 1.5, 2.0], "long_factor": [1.0, 3.0, 9.0],
             },
+        },
+        only=("text-generation",),
+    ),
+    # The settings of Command R at small sizes; then those of Command R+, with scaling and an output of its own.
+    Case("cohere", "cohere", COHERE, derived=frozenset({"num_key_value_heads"})),
+    Case(
+        "cohere-normed",
+        "cohere",
+        {
+            **COHERE, "hidden_size": 48, "num_key_value_heads": 3, "use_qk_norm": True, "tie_word_embeddings": False,
+            "attention_bias": True, "hidden_act": "gelu_new", "attention_dropout": 0.11, "initializer_range": 0.03,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0},
         },
         only=("text-generation",),
     ),

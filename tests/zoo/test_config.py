@@ -101,6 +101,7 @@ REFUSED = [
     ("gptj", "scale_attn_weights", False),
     ("phi", "num_key_value_heads", 0),
     ("phi3", "attention_bias", True),
+    ("cohere", "logit_scale", 0.0),
     ("phi3", "rope_parameters", {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0}),
     ("mbart", "add_final_layer_norm", False),
     ("mbart", "normalize_before", False),
