@@ -16,19 +16,20 @@ PRETRAINING = frozenset({"next-sentence-prediction", "pretraining", "replaced-to
 """Tasks of heads that models have for their pretraining, for which there is no pipeline."""
 
 FEATURE_EXTRACTION, SENTENCE_SIMILARITY = "feature-extraction", "sentence-similarity"
+TEXT_RANKING = "text-ranking"
 
 _TEXT_TO_TEXT = "text2text-generation"
 PERFORMED_BY = {
     "summarization": _TEXT_TO_TEXT,
     "translation": _TEXT_TO_TEXT,
-    "text-ranking": "text-classification",
+    TEXT_RANKING: "text-classification",
     "zero-shot-classification": "text-classification",
 }
 """Tasks that models for another task perform."""
 
 NEEDS = {
-    "text-ranking": "a classifier of pairs of texts (a cross-encoder); an encoder of embeddings ranks texts by "
-    "sentence-similarity",
+    TEXT_RANKING: "a classifier of pairs of texts (a cross-encoder), or a language model that answers 'yes' or 'no'; "
+    "an encoder of embeddings ranks texts by sentence-similarity",
     "zero-shot-classification": "a model for natural language inference (NLI), with a class whose name starts with "
     "'entail'",
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.models.config import hf
+from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Layers, Positive, Size, TokenId
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.gated_decoder import FULL, SLIDING, GatedDecoder, GatedDecoderConfig
@@ -23,25 +23,17 @@ from kerasformer.zoo import llama
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gemma2Config(GatedDecoderConfig):
-    """Configuration of Gemma 2; the defaults are those of the reference class.
+class GemmaConfig(Config):
+    """Base of the configurations of Gemma 2 and 3: the fields that both have, with the same defaults.
 
     Attributes:
         score_scale: Number whose inverse square root is the factor of the attention scores.
-        score_softcap: Limits the scores to this range by `softcap * tanh(scores / softcap)`; optional.
-        softcap: Limits the logits likewise; optional.
         window_size: Number of tokens that a token of a layer of the type `sliding_attention` sees, itself included.
-        layer_types: Type of each layer; local and global ones in turn by default.
+        layer_types: Type of each layer; `None` for those of `default_layer_types`.
     """
 
-    model_type = "gemma2"
     counterparts = {"score_scale": "head_dim"}
-    required = {"use_bidirectional_attention": (False, None)}
-    # A setting of training programs: the cache of the first implementation.
-    ignored = frozenset({"cache_implementation", "hidden_act"})
 
-    vocab_size: Size = hf("vocab_size", 256000)
-    max_length: Size = hf("max_position_embeddings", 8192)
     hidden_dim: Size = hf("hidden_size", 2304)
     intermediate_dim: Size = hf("intermediate_size", 9216)
     num_layers: Layers = hf("num_hidden_layers", 26)
@@ -51,8 +43,6 @@ class Gemma2Config(GatedDecoderConfig):
     hidden_act: str = hf("hidden_activation", "gelu_pytorch_tanh")
     attention_bias: bool = hf("attention_bias", False)
     score_scale: Size = hf("query_pre_attn_scalar", 256)
-    score_softcap: Positive | None = hf("attn_logit_softcapping", 50.0)
-    softcap: Positive | None = hf("final_logit_softcapping", 30.0)
     window_size: Size | None = hf("sliding_window", 4096)
     layer_types: list[str] | None = hf("layer_types", None)
     tied: bool = hf("tie_word_embeddings", True)
@@ -62,19 +52,46 @@ class Gemma2Config(GatedDecoderConfig):
 
     def __post_init__(self) -> None:
         """Sets the default types of layers and validates that local ones have a window."""
-        super().__post_init__()
         if self.layer_types is None:
-            types = [FULL if index % 2 else SLIDING for index in range(self.num_layers)]
-            object.__setattr__(self, "layer_types", types)
+            object.__setattr__(self, "layer_types", self.default_layer_types())
+        super().__post_init__()
         check_layer_types(self.layer_types, self.num_layers, (FULL, SLIDING))
         if self.window_size is None and SLIDING in (self.layer_types or ()):
             raise UnsupportedConfigError(
                 f"sliding_window must be a number of tokens, since layer_types has {SLIDING}. Received: None"
             )
 
+    def default_layer_types(self) -> list[str]:
+        """Returns the type of each layer of a file without `layer_types`."""
+        raise NotImplementedError
+
     def window(self, index: int) -> int | None:
         """Returns the size of the window of a local layer."""
         return self.window_size if self.layer_types and self.layer_types[index] == SLIDING else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemma2Config(GemmaConfig, GatedDecoderConfig):
+    """Configuration of Gemma 2; the defaults are those of the reference class.
+
+    Attributes:
+        score_softcap: Limits the scores to this range by `softcap * tanh(scores / softcap)`; optional.
+        softcap: Limits the logits likewise; optional.
+    """
+
+    model_type = "gemma2"
+    required = {"use_bidirectional_attention": (False, None)}
+    # A setting of training programs: the cache of the first implementation.
+    ignored = frozenset({"cache_implementation", "hidden_act"})
+
+    vocab_size: Size = hf("vocab_size", 256000)
+    max_length: Size = hf("max_position_embeddings", 8192)
+    score_softcap: Positive | None = hf("attn_logit_softcapping", 50.0)
+    softcap: Positive | None = hf("final_logit_softcapping", 30.0)
+
+    def default_layer_types(self) -> list[str]:
+        """Returns local and global layers in turn."""
+        return [FULL if index % 2 else SLIDING for index in range(self.num_layers)]
 
 
 class Gemma2(GatedDecoder):

@@ -47,4 +47,19 @@ class Qwen3(GatedDecoder):
         return super().layer_rows() + [row for each in norms.items() for row in norm(*each, bias=False)]
 
 
-MODELS = task_models.heads_like(llama.MODELS, Qwen3)
+class Qwen3CausalClassification(task_models.CausalClassification, backbone=Qwen3):
+    """Qwen3 for text classification; a Qwen3-Reranker has the score of a query and a document, before its sigmoid."""
+
+    pair_template = (
+        "{%- set ns = namespace(instruct='Given a web search query, retrieve relevant passages that answer the query')"
+        " -%}{%- for message in messages if message.role == 'system' %}{% set ns.instruct = message.content %}{% endfor"
+        " -%}{%- for message in messages if message.role == 'query' %}{% set ns.query = message.content %}{% endfor -%}"
+        "{%- for message in messages if message.role == 'document' %}{% set ns.text = message.content %}{% endfor -%}"
+        "<|im_start|>system\nJudge whether the Document meets the requirements based on the Query and the Instruct "
+        'provided. Note that the answer can only be "yes" or "no".<|im_end|>\n<|im_start|>user\n'
+        "<Instruct>: {{ ns.instruct }}\n<Query>: {{ ns.query }}\n<Document>: {{ ns.text }}<|im_end|>\n"
+        "{{ '<|im_start|>assistant\n<think>\n\n</think>\n\n' }}"
+    )
+
+
+MODELS = task_models.heads_like(llama.MODELS, Qwen3, Qwen3CausalClassification)

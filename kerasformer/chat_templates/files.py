@@ -50,6 +50,13 @@ def read_templates(folder: Path, settings: Mapping[str, Any]) -> ChatTemplates:
     return _checked(value, where)
 
 
+def pair_template(templates: ChatTemplates) -> str | None:
+    """Returns the default template if it names the roles `query` and `document` of a reranker; otherwise `None`."""
+    template = templates.get(DEFAULT) if isinstance(templates, dict) else templates
+    named = [any(f"{mark}{role}{mark}" in (template or "") for mark in "'\"") for role in ("query", "document")]
+    return template if all(named) else None
+
+
 def _read(folder: Path, name: str) -> str:
     try:
         text = read_text(sources.inside(folder, name))

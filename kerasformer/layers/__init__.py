@@ -37,7 +37,13 @@ from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.heads import ClassificationHead, FeedForwardHead, LMHead, MaskedLMHead
 from kerasformer.layers.losses import SmoothedCrossentropy
 from kerasformer.layers.metrics import MaskedAccuracy
-from kerasformer.layers.norms import ElementwiseAffine, LayerNormalization, RMSNormalization, normalization
+from kerasformer.layers.norms import (
+    ElementwiseAffine,
+    HeadNormalization,
+    LayerNormalization,
+    RMSNormalization,
+    normalization,
+)
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias, sinusoids
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling
@@ -67,6 +73,7 @@ __all__ = [
     "FixedCache",
     "GlobalMultiHeadAttention",
     "GrowingCache",
+    "HeadNormalization",
     "LMHead",
     "LayerCache",
     "LayerNormalization",

@@ -232,9 +232,10 @@ class MultiHeadAttention(Composite):
         build_once(self.query, query_shape)
         build_once(self.key, key_value_shape or query_shape)
         build_once(self.value, value_shape or key_value_shape or query_shape)
-        for norm in (self.query_norm, self.key_norm):
+        counts = self.spec.num_heads, self.spec.num_key_value_heads
+        for norm, heads in zip((self.query_norm, self.key_norm), counts, strict=True):
             if norm is not None:
-                build_once(norm, (None, None, None, self.spec.head_dim))
+                build_once(norm, (None, None, heads, self.spec.head_dim))
         build_once(self.output_dense, (None, None, self.spec.num_heads * self.spec.head_dim))
 
     def call(

@@ -72,6 +72,36 @@ class LayerNormalization(_Norm):
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
+class HeadNormalization(_Norm):
+    """Layer normalization of each attention head, with a scale of its own and without bias (Cohere).
+
+    Args:
+        epsilon: Added to the variance.
+        kwargs: `keras.layers.Layer` arguments.
+
+    Call arguments:
+        x: `(..., H, D)`; the result has the same shape.
+
+    Reference: `transformers.models.cohere`.
+    """
+
+    def __init__(self, epsilon: float = 1e-5, **kwargs: Any) -> None:
+        super().__init__(epsilon, use_bias=False, **kwargs)
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        """Creates the scale `(H, D)`."""
+        self.scale = self.add_weight(shape=input_shape[-2:], initializer="ones", name="scale")
+
+    def call(self, x: Tensor) -> Tensor:
+        """Applies the layer."""
+        wide = ops.cast(x, "float32")
+        centered = wide - ops.mean(wide, axis=-1, keepdims=True)
+        variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
+        y = ops.cast(centered * ops.rsqrt(variance + self.epsilon), x.dtype)
+        return y * ops.convert_to_tensor(self.scale)
+
+
+@keras.saving.register_keras_serializable(PACKAGE)
 class RMSNormalization(_Norm):
     """Root mean square normalization over the last axis, as `nn.RMSNorm`: without mean and bias.
 
@@ -122,6 +152,7 @@ class ElementwiseAffine(_Affine):
 
 _NORMS: dict[str, Callable[..., keras.layers.Layer]] = {
     "layer_norm": LayerNormalization,
+    "head_norm": lambda epsilon, use_bias, **kwargs: HeadNormalization(epsilon, **kwargs),
     "rms_norm": lambda epsilon, use_bias, **kwargs: RMSNormalization(epsilon, **kwargs),
     "no_norm": lambda epsilon, use_bias, **kwargs: ElementwiseAffine(use_bias, **kwargs),
 }
@@ -131,7 +162,8 @@ def normalization(kind: str, epsilon: float, use_bias: bool = True, **kwargs: An
     """Returns a norm of the given kind.
 
     Args:
-        kind: `"layer_norm"`; `"rms_norm"`, which never has a bias; or `"no_norm"`, which has no epsilon.
+        kind: `"layer_norm"`; `"rms_norm"`, which never has a bias; `"head_norm"`, for queries and keys alone, likewise;
+            or `"no_norm"`, which has no epsilon.
         epsilon: Epsilon of the norm.
         use_bias: Whether the norm has a bias.
         kwargs: `keras.layers.Layer` arguments.

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.errors import InputError
+from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.files.tensors import TensorFile
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import CacheSpec, LayerCache, LMHead, Visibility
@@ -202,11 +202,28 @@ class CausalModel(TextModel):
 
 
 class CausalLM(CausalModel, _GenerativeModel):
-    """Decoder-only language model, which returns logits `(B, T, V)` and generates texts."""
+    """Decoder-only language model, which returns logits `(B, T, V)` and generates texts.
+
+    Args:
+        config: Configuration of the architecture.
+        kwargs: Arguments of `PretrainedModel`.
+
+    Raises:
+        UnsupportedConfigError: tokens attend to later tokens.
+    """
 
     task = "text-generation"
     architecture_suffix = "ForCausalLM"
     class_suffix = "CausalLM"
+
+    def __init__(self, config: Any, **kwargs: Any) -> None:
+        super().__init__(config, **kwargs)
+        if not self.backbone.causal:
+            raise UnsupportedConfigError(
+                f"This {config.model_type} cannot generate texts, since its tokens attend to later tokens. "
+                "Expected: task='sentence-similarity', 'feature-extraction' or another task without generation. "
+                f"Received: task={self.task!r}"
+            )
 
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the logits of all tokens."""

@@ -60,7 +60,7 @@ class CausalDecoder(Backbone):
         attention_mask: 1 for real tokens, `(B, T)`; optional.
         positions: Positions of the tokens in their texts, `(B, T)`; optional.
         visibility: Slots and positions of the tokens, instead of `attention_mask` and `positions`; by default each
-            token attends to itself and earlier tokens.
+            token attends to itself and earlier tokens, or to all tokens if the backbone is not `causal`.
         caches: One `LayerCache` for each layer, optional.
         flags: `return_hidden_states`, `return_attention` and `return_cache` of `Decoder`.
 
@@ -158,6 +158,11 @@ class CausalDecoder(Backbone):
         return {}
 
     @property
+    def causal(self) -> bool:
+        """Whether tokens attend only to themselves and earlier tokens, without which a model has no cache."""
+        return True
+
+    @property
     def initializer(self) -> dict[str, Any]:
         """Initializer of all kernels and tables; serialized, so that each draws different random numbers."""
         return normal(self.config.initializer_range)
@@ -229,7 +234,7 @@ class CausalDecoder(Backbone):
         if visibility is None:
             if positions is None and attention_mask is not None and self.positions_from_mask:
                 positions = ops.maximum(ops.cumsum(ops.cast(attention_mask, "int32"), axis=1) - 1, 0)
-            visibility = Visibility.of_text(ops.shape(ids)[1], attention_mask, causal=True, positions=positions)
+            visibility = Visibility.of_text(ops.shape(ids)[1], attention_mask, causal=self.causal, positions=positions)
         x = self.embed(ids, visibility, training)
         visibility = visibility.with_bias(self.position_bias(visibility))
         states = self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)

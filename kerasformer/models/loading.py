@@ -27,6 +27,7 @@ from kerasformer.files.reading import read_json
 from kerasformer.files.tensors import JoinedTensors, TensorFile, open_tensors
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
 from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
+from kerasformer.models.answer_scores import AnswerScore, is_answer_score
 from kerasformer.models.config import Config
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.encoder import BidirectionalEncoder
@@ -34,8 +35,9 @@ from kerasformer.models.encoder_decoder import EncoderDecoder
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
+from kerasformer.models.task_models import CausalClassification
 from kerasformer.models.weights import build_within_memory, load_weights
-from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, of_class, of_model
+from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, TEXT_RANKING, of_class, of_model, of_prefix
 from kerasformer.tokenization.fitting import vocabulary_warning
 
 logger = logging.getLogger("kerasformer")
@@ -303,8 +305,12 @@ def load(
         file = checkpoint_tensors(path)
         model_type = model_type or _model_type(content)
         kinds = architecture(model_type).MODELS
-        task = task or (SENTENCE_SIMILARITY if is_sentence_model(folder) else _saved_task(kinds, content, file))
+        task = task or _sentence_task(folder) or _saved_task(kinds, content, file)
         kind = model_class(kinds, model_type, task)
+        tokenizer = _tokenizer(path, model_type)
+        score = _answer_score(folder, kind, task, content, tokenizer)
+        if score is not None:
+            content, file = score.content(content), score.tensors(file, kinds["text-generation"])
         config = kind.backbone_type.config_type.from_hf({**content, **cross_encoder_entries(folder)})
         _check_layer_counts(config, file)
         config = kind.config_for(request.applied(config, kind.task, kind.has_labels), file)
@@ -327,11 +333,30 @@ def load(
             ) from error
         start_head(model, fresh, request)
         model.generation_config = _generation_config(folder, config, content)
-    model.set_tokenizer(_tokenizer(path, model_type))
+    if score is not None and tokenizer is not None:
+        score.set_template(tokenizer, model.pair_template)
+    model.set_tokenizer(tokenizer)
     if problem := vocabulary_warning(model.tokenizer, model.config.vocab_size):
         logger.warning(problem)
     model.source = path
     return model
+
+
+def _sentence_task(folder: Path) -> str | None:
+    """Returns the task of a folder of sentence-transformers; `None` if `config.json` has it."""
+    if is_answer_score(folder):
+        return TEXT_RANKING
+    return SENTENCE_SIMILARITY if is_sentence_model(folder) else None
+
+
+def _answer_score(folder: Path, kind: Any, task: str, content: Mapping[str, Any], tokenizer: Any) -> AnswerScore | None:
+    """Returns the tokens by which a language model ranks; `None` for a model with a head, or for another task."""
+    if not issubclass(kind, CausalClassification):
+        return None
+    score = AnswerScore.read(folder)
+    if score is None and of_prefix(task) == TEXT_RANKING:
+        score = AnswerScore.of_words(content, tokenizer)
+    return score
 
 
 def start_head(model: PretrainedModel, fresh: Sequence[str], request: HeadRequest) -> None:
@@ -441,8 +466,14 @@ def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: Mappin
 
 
 def _saved_head(kind: type[PretrainedModel], config: Config, file: TensorFile) -> set[str] | None:
-    """Returns the tensors of the head of a model; `None` if a checkpoint lacks tensors of the model."""
-    model: PretrainedModel = create(kind, kind.config_for(config, file), build=False, **kind.parts(file))
+    """Returns the tensors of the head of a model; `None` if a checkpoint lacks tensors of the model.
+
+    It is also `None` if the configuration excludes the task, as that of a bidirectional decoder excludes generation.
+    """
+    try:
+        model: PretrainedModel = create(kind, kind.config_for(config, file), build=False, **kind.parts(file))
+    except UnsupportedConfigError:
+        return None
     head = {row.tensor for row in model.head_rows() if not row.optional}
     needed = {row.tensor for row in model.rows() if not (row.optional or row.copy)}
     return head if needed <= model.backbone.checkpoint_names().located(file.names(), head).keys() else None

@@ -13,6 +13,7 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Self
@@ -28,7 +29,7 @@ from kerasformer.models.weight_table import Row, dense
 logger = logging.getLogger("kerasformer")
 
 MODULES = "modules.json"
-_SETTINGS = "config_sentence_transformers.json"
+_SETTINGS = CROSS_ENCODER = "config_sentence_transformers.json"
 _TRANSFORMER = "sentence_bert_config.json"
 _OLDER = tuple(f"sentence_{name}_config.json" for name in "roberta distilbert camembert albert xlm-roberta".split())
 """Older names of the file with the settings of the Transformer."""
@@ -161,11 +162,7 @@ class SentenceSettings:
             UnsupportedConfigError: a module or a setting is not implemented.
             SourceError: a file cannot be read, or is outside the folder.
         """
-
-        def content(name: str) -> Any:
-            path = inside(folder, name)
-            return parse_json(read_bytes(path), str(path)) if path.is_file() else None
-
+        content = partial(file_content, folder)
         return None if content(MODULES) is None else cls.from_files(content, hidden_dim)
 
     @classmethod
@@ -189,7 +186,7 @@ class SentenceSettings:
                 step = _projection(path, config, size)
                 steps, size = [*steps, step], step.dim
             else:
-                _check_keys(path, config, required=_VECTOR)
+                check_keys(path, config, required=_VECTOR)
                 steps.append(NORMALIZE)
         transformer = next(filter(None, map(content, (_TRANSFORMER, *_OLDER))), None)
         return cls(pooling=pooling, steps=tuple(steps), **_use(content(_SETTINGS)), **_transformer(transformer))
@@ -231,19 +228,30 @@ class SentenceSettings:
         return files
 
 
+def file_content(folder: Path, name: str) -> Any:
+    """Returns the content of a JSON file of a folder; `None` if there is no such file."""
+    path = inside(folder, name)
+    return parse_json(read_bytes(path), str(path)) if path.is_file() else None
+
+
+def module_names(content: Any) -> list[str]:
+    """Returns the names of the classes in `modules.json`; those of other packages with their modules."""
+    entries = content if isinstance(content, list) else []
+    types = [entry.get("type", "") if isinstance(entry, dict) else "" for entry in entries]
+    return [name.split(".")[-1] if name.startswith("sentence_transformers.") else name for name in map(str, types)]
+
+
 def is_sentence_model(folder: Path) -> bool:
     """Whether a folder contains a model of sentence-transformers for embeddings of texts, and not of another kind."""
     if not (folder / MODULES).is_file():
         return False
-    path = inside(folder, _SETTINGS)
-    settings = parse_json(read_bytes(path), str(path)) if path.is_file() else {}
+    settings = file_content(folder, _SETTINGS) or {}
     return isinstance(settings, dict) and settings.get("model_type", "SentenceTransformer") == "SentenceTransformer"
 
 
 def cross_encoder_entries(folder: Path) -> dict[str, Any]:
     """Returns the entries of `config.json` that newer cross-encoders of sentence-transformers have in another file."""
-    path = inside(folder, _SETTINGS)
-    settings = parse_json(read_bytes(path), str(path)) if path.is_file() else {}
+    settings = file_content(folder, _SETTINGS) or {}
     activation = settings.get("activation_fn") if isinstance(settings, dict) else None
     return {} if activation is None else {"sentence_transformers": {"activation_fn": activation}}
 
@@ -256,7 +264,7 @@ def _modules(content: Any) -> tuple[list[str], list[str]]:
     ):
         raise UnsupportedConfigError(f"{MODULES} must be a list of modules with type and path. Received: {content!r}")
     types, paths = [entry["type"] for entry in content], [entry["path"] for entry in content]
-    names = [name.split(".")[-1] if name.startswith("sentence_transformers.") else name for name in types]
+    names = module_names(content)
     known = names[:2] == ["Transformer", "Pooling"] and set(names[2:]) <= {"Dense", "Normalize"}
     if not known or any(entry.get("kwargs") for entry in content):
         raise UnsupportedConfigError(
@@ -281,7 +289,7 @@ def _pooling(path: str, config: Mapping[str, Any], hidden_dim: int) -> tuple[tup
             raise UnsupportedConfigError(
                 f"{path} has an unsupported pooling. Expected: {', '.join(flags)}. Received: {name}"
             )
-    _check_keys(path, config, required=required, known=("pooling_mode", *flags))
+    check_keys(path, config, required=required, known=("pooling_mode", *flags))
     modes = config.get("pooling_mode")
     if modes is None:
         modes = [mode for mode, flag in _FLAGS.items() if config.get(flag)] or ["mean"]
@@ -298,7 +306,7 @@ def _projection(path: str, config: Mapping[str, Any], size: int) -> Projection:
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     _expect(path, "activation_function", activation, tuple(_ACTIVATIONS))
     required = {"in_features": (size,), "bias": (True, False), "use_residual": (False,), **_VECTOR}
-    _check_keys(path, config, required=required, known=("out_features", "activation_function"))
+    check_keys(path, config, required=required, known=("out_features", "activation_function"))
     if not _is_count(config.get("out_features")):
         raise UnsupportedConfigError(
             f"{path}: out_features must be a positive integer. Received: {config.get('out_features')!r}"
@@ -309,7 +317,7 @@ def _projection(path: str, config: Mapping[str, Any], size: int) -> Projection:
 def _use(content: Any) -> dict[str, Any]:
     """Returns prompts, similarity and dimension from `config_sentence_transformers.json`."""
     settings = _object(_SETTINGS, content)
-    _check_keys(
+    check_keys(
         _SETTINGS,
         settings,
         required={"model_type": ("SentenceTransformer",)},
@@ -335,7 +343,7 @@ def _transformer(content: Any) -> dict[str, Any]:
         **dict.fromkeys(("query_length", "document_length", "query_expansion"), (None,)),
         **dict.fromkeys(("processing_kwargs", "model_args", "tokenizer_args", "config_args"), ({}, None)),
     }
-    _check_keys(
+    check_keys(
         _TRANSFORMER, settings, required=required, known=("max_seq_length", "do_lower_case"), ignored=("unpad_inputs",)
     )
     return {"max_length": settings.get("max_seq_length"), "lower_case": settings.get("do_lower_case") or False}
@@ -348,7 +356,7 @@ def _object(name: str, content: Any) -> dict[str, Any]:
     return content or {}
 
 
-def _check_keys(
+def check_keys(
     name: str,
     content: Mapping[str, Any],
     required: Mapping[str, tuple[Any, ...]],

@@ -574,7 +574,14 @@ class CausalFeatures(FeatureModel, CausalModel):
 
 
 class CausalClassification(CausalModel):
-    """Decoder-only text classifier, which returns scores `(B, C)` from the last real token."""
+    """Decoder-only text classifier, which returns scores `(B, C)` from the last real token.
+
+    Attributes:
+        pair_template: Chat template with the roles `query` and `document`, for rerankers of the architecture that are
+            language models and have none; optional.
+    """
+
+    pair_template: ClassVar[str | None] = None
 
     task = "text-classification"
     architecture_suffix = "ForSequenceClassification"

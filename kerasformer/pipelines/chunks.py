@@ -6,6 +6,7 @@ the mean over its chunks, weighted by their numbers of tokens, or the maximum.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -26,23 +27,36 @@ def rows_of(encoded: Encoding) -> list[np.ndarray]:
     return [np.flatnonzero(samples == text) for text in range(int(samples.max(initial=-1)) + 1)]
 
 
-def combined(values: np.ndarray, encoded: Encoding, combine: Combine = "mean", text: int = 0) -> list[np.ndarray]:
+def combined(values: np.ndarray, encoded: Encoding, combine: Combine = "mean") -> list[np.ndarray]:
     """Returns, for each text, the combined values of its chunks.
 
     Args:
         values: Values of each chunk, `(num_rows, …)`.
         encoded: Tokenized texts.
         combine: `"mean"`, weighted by the number of tokens of each chunk without special tokens, or `"max"`.
-        text: Which text of each pair is split into chunks: 0 or 1.
     """
-    weights = np.maximum((encoded.sequence_ids == text).sum(axis=1), 1)
+    weights = np.maximum((encoded.sequence_ids == 0).sum(axis=1), 1)
+    return combined_rows(values, rows_of(encoded), weights, combine)
+
+
+def combined_rows(
+    values: np.ndarray, rows: Sequence[np.ndarray], weights: np.ndarray, combine: Combine
+) -> list[np.ndarray]:
+    """Returns, for each text, the combined values of its chunks.
+
+    Args:
+        values: Values of each chunk, `(num_rows, …)`.
+        rows: Indices of the chunks of each text.
+        weights: Weight of each chunk in a mean, `(num_rows,)`.
+        combine: `"mean"` or `"max"`.
+    """
     return [
-        values[rows[0]]
-        if len(rows) == 1
-        else values[rows].max(axis=0)
+        values[chunks[0]]
+        if len(chunks) == 1
+        else values[chunks].max(axis=0)
         if combine == "max"
-        else np.average(values[rows], axis=0, weights=weights[rows]).astype("float32")
-        for rows in rows_of(encoded)
+        else np.average(values[chunks], axis=0, weights=weights[chunks]).astype("float32")
+        for chunks in rows
     ]
 
 

@@ -10,15 +10,16 @@ import numpy as np
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.bundle import PROBABILITIES
 from kerasformer.errors import InputError
-from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
+from kerasformer.pipelines.base import LengthOptions, sigmoid, softmax
 from kerasformer.pipelines.chunks import COMBINE, Combine, combined
 from kerasformer.pipelines.inputs import Pair, is_pair, map_inputs, progress_bar, read_inputs, read_pair, read_text
+from kerasformer.pipelines.pairs import PairPipeline
 
 _PAGE = 32
 """Number of batches that are tokenized together."""
 
 
-class TextClassificationPipeline(Pipeline):
+class TextClassificationPipeline(PairPipeline):
     """Classifies texts, `[{"label": …, "score": …}]`, and ranks documents for a query."""
 
     def __call__(
@@ -66,13 +67,16 @@ class TextClassificationPipeline(Pipeline):
 
         def answer(part: Sequence[Pair]) -> list[list[dict[str, Any]]]:
             scores: dict[int, np.ndarray] = {}
-            for is_paired, options in ((False, alone), (True, together)):
-                rows = [row for row, (_, second) in enumerate(part) if (second is not None) == is_paired]
-                if rows:
-                    texts, pairs = zip(*(part[row] for row in rows), strict=True)
-                    encoded = self._encode(texts, options, pairs if is_paired else None)
-                    outputs = self._scores(self._run(encoded, batch_size))
-                    scores.update(zip(rows, combined(outputs, encoded, combine), strict=True))
+            rows = [row for row, (_, second) in enumerate(part) if second is None]
+            if rows:
+                encoded = self._encode([part[row][0] for row in rows], alone)
+                outputs = self._scores(self._run(encoded, batch_size))
+                scores.update(zip(rows, combined(outputs, encoded, combine), strict=True))
+            paired = {row: second for row, (_, second) in enumerate(part) if second is not None}
+            if paired:
+                pairs = self._encode_pairs([part[row][0] for row in paired], [*paired.values()], together)
+                outputs = self._scores(self._run(pairs.encoded, batch_size))
+                scores.update(zip(paired, pairs.combined(outputs, combine), strict=True))
             return [self._ranked(scores[row], top_k) for row in range(len(part))]
 
         return map_inputs(
@@ -91,6 +95,7 @@ class TextClassificationPipeline(Pipeline):
         *,
         top_k: int | None = None,
         label: str | None = None,
+        prompt: str | None = None,
         return_documents: bool = False,
         batch_size: int = 32,
         truncation: bool = False,
@@ -106,6 +111,8 @@ class TextClassificationPipeline(Pipeline):
             documents: Texts.
             top_k: Number of documents to return; `None` for all.
             label: Class whose score ranks the documents, for a model with several classes.
+            prompt: Instruction for a reranker whose chat template has the roles `query` and `document`, such as
+                Qwen3-Reranker; that of the template by default.
             return_documents: Whether to include the text of each document.
             batch_size: Number of pairs of the query and a document, or a chunk of one, in one call of the model.
             truncation: Whether to truncate a pair that exceeds the model's maximum length, the longer text first, with
@@ -141,13 +148,13 @@ class TextClassificationPipeline(Pipeline):
         with progress_bar(self.task, len(texts), check("progress", progress, BOOLEAN)) as advance:
             for start in range(0, len(texts), _PAGE * size):
                 rows = order[start : start + _PAGE * size]
-                encoded = self._encode([question] * len(rows), options, [texts[row] for row in rows])
-                outputs = self._run(encoded, size, by_length=True)
+                pairs = self._encode_pairs([question] * len(rows), [texts[row] for row in rows], options, prompt)
+                outputs = self._run(pairs.encoded, size, by_length=True)
                 if "logits" not in outputs:
                     raise InputError(
                         f"Ranking needs the logits of a model. Received: a bundle that returns {', '.join(outputs)}"
                     )
-                scores[rows] = combined(activate(outputs["logits"])[:, column], encoded, combine, text=1)
+                scores[rows] = pairs.combined(activate(outputs["logits"])[:, column], combine)
                 advance(len(rows))
         best = np.argsort(-scores, kind="stable")[:count]
         return [

@@ -17,7 +17,7 @@ import tokenizers
 from tokenizers import AddedToken
 
 from kerasformer.arguments import BOOLEAN, STRING, Kind, check, integer, one_of, optional, sequence, shown
-from kerasformer.chat_templates import DEFAULT, ChatTemplates, Message, Rendered, render
+from kerasformer.chat_templates import DEFAULT, ChatTemplates, Message, Rendered, pair_template, render
 from kerasformer.errors import ChatTemplateError, InputError, TokenizerError
 from kerasformer.tokenization.byte_level import to_bytes
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
@@ -451,6 +451,27 @@ class Tokenizer:
             return_tensors=return_tensors,
         )
         return encoding.with_array("assistant_masks", _generated_mask(encoding, rendered)) if masked else encoding
+
+    @property
+    def pair_template(self) -> str | None:
+        """The chat template, if it has the roles `query` and `document` of a reranker; otherwise `None`."""
+        return pair_template(self.chat_template)
+
+    def apply_pair_template(self, query: str, document: str, prompt: str | None = None) -> str:
+        """Converts a query and a document to the text that a reranker reads, by its `pair_template`.
+
+        Args:
+            query: Content of the message `query`.
+            document: Content of the message `document`.
+            prompt: Content of the message `system`, the instruction; by default that of the template.
+
+        Raises:
+            ChatTemplateError: as `apply_chat_template`.
+        """
+        messages = [{"role": "system", "content": prompt}] if prompt is not None else []
+        messages += [{"role": "query", "content": query}, {"role": "document", "content": document}]
+        text: str = self.apply_chat_template(messages, chat_template=self.pair_template, tokenize=False)
+        return text
 
     def turn_end_token_id(self, chat_template: str | None = None) -> int | None:
         """Returns the id of the token that the chat template puts after an answer, such as `<|im_end|>`.

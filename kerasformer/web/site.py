@@ -21,6 +21,7 @@ from typing import Any
 from kerasformer import architectures, bundle
 from kerasformer.bundle import MANIFEST, SENTENCE_EMBEDDING, Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES
+from kerasformer.chat_templates import pair_template, read_templates
 from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.files.publishing import SITE, check_destination, publish, staging
 from kerasformer.files.reading import local_path, read_json
@@ -149,6 +150,12 @@ def _opened(argument: str | Path) -> _SiteBundle:
         raise BundleError(
             "zero-shot classification needs a class whose name starts with 'entail' and at least one other. "
             f"Received: {folder}, with the classes {', '.join(manifest.info.labels) or 'none'}"
+        )
+    settings = folder / "tokenizer_config.json"
+    if settings.is_file() and pair_template(read_templates(folder, read_json(settings))) is not None:
+        raise BundleError(
+            "the page does not convert pairs of texts by a chat template. Received: "
+            f"{folder}, a reranker with such a template. Rank with kf.pipeline"
         )
     unreadable = [key for key, signature in manifest.signatures.items() if not _readable(signature)]
     if unreadable:

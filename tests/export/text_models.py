@@ -109,7 +109,7 @@ _LLAMA = {
 _GEMMA3 = {
     **{name: size for name, size in _LLAMA.items() if not name.endswith("token_id")},
     "global_every": 2,
-    "window": 8,
+    "window_size": 8,
     "score_scale": 20,
 }
 # Windows that are narrower than the longest texts, in all layers or in some.

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 from torch import nn
+from transformers.models.cohere.modeling_cohere import CohereLayerNorm
 from transformers.models.mobilebert.modeling_mobilebert import NoNorm
 
 from kerasformer import layers
@@ -228,6 +229,13 @@ CORE = [
         lambda: layers.RMSNormalization(0.1),
         lambda: twins.OneInput(nn.RMSNorm(E, eps=0.1)),
         {"x": 3.0 + x},
+        {"inner\\.": ""},
+    ),
+    Case(
+        "norm of heads",
+        lambda: layers.HeadNormalization(0.1),
+        lambda: twins.OneInput(CohereLayerNorm((H, 4), eps=0.1)),
+        {"x": 3.0 + numbers(B, T, H, 4)},
         {"inner\\.": ""},
     ),
     Case(

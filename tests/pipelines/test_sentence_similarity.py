@@ -22,6 +22,10 @@ from tests.tiny_text import CORPUS
 
 TEXTS = [CORPUS[7], CORPUS[0], "Rain.", CORPUS[10], CORPUS[3]]
 PROMPTS = {"query": "the query: ", "passage": "text: ", "other": "rain "}
+DECODER_PROMPTS = {
+    "embeddinggemma": {"query": "task: search result | query: ", "document": "title: none | text: "},
+    "qwen3-embedding": {"query": "Instruct: Retrieve passages\nQuery:", "document": ""},
+}
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +37,7 @@ def written(tmp_path_factory):
         if kind not in made:
             folder = tmp_path_factory.mktemp("sentences") / kind
             options = {} if kind != "cls" else {"prompts": PROMPTS, "default_prompt_name": "other"}
+            options |= {"prompts": DECODER_PROMPTS[kind]} if kind in DECODER_PROMPTS else {}
             options |= {"similarity_fn_name": "dot"} if kind == "max" else {}
             made[kind] = folder, sentence_folders.write(folder, kind, **options)
         return made[kind]
@@ -127,6 +132,44 @@ def test_prompts(written):
         pipe.encode(TEXTS, prompt_name="absent")
     with pytest.raises(InputError, match="Only one of prompt_name and prompt"):
         pipe.encode(TEXTS, prompt_name="query", prompt="x")
+
+
+@pytest.mark.parametrize("kind", DECODER_PROMPTS)
+def test_prompts_of_decoders(written, kind):
+    folder, theirs = written(kind)
+    pipe = kf.pipeline(folder)
+    assert_close(pipe.encode_query(TEXTS, batch_size=2), theirs.encode_query(TEXTS))
+    assert_close(pipe.encode_document(TEXTS), theirs.encode_document(TEXTS))
+    assert not np.allclose(pipe.encode_query(TEXTS[0]), pipe.encode_document(TEXTS[0]), atol=1e-3)
+    similar = theirs.similarity(theirs.encode_query(TEXTS[:2]), theirs.encode_document(TEXTS)).numpy()
+    ranking = pipe.rank(TEXTS[0], TEXTS)
+    assert [each["corpus_id"] for each in ranking] == np.argsort(-similar[0]).tolist()
+    assert [each["score"] for each in ranking] == pytest.approx(sorted(similar[0], reverse=True), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["embeddinggemma", pytest.param("qwen3-embedding", marks=pytest.mark.grid)])
+@pytest.mark.parametrize(("format", "options"), [("litert", {"lengths": (120,)}), ("onnx", {})])
+def test_exported_decoders(written, tmp_path, kind, format, options):
+    folder, theirs = written(kind)
+    kf.load(folder).export(tmp_path / "bundle", format=format, **options)
+    pipe = kf.pipeline(tmp_path / "bundle")
+    assert pipe.task == "sentence-similarity"
+    assert_close(pipe.encode_query(TEXTS), theirs.encode_query(TEXTS))
+    assert_close(pipe.encode_document(TEXTS), theirs.encode_document(TEXTS))
+
+
+def test_padding_on_either_side(written):
+    """The last token of a text is the last real one, and rotary positions are relative."""
+    folder, theirs = written("qwen3-embedding")
+    model = zoo.load(folder)
+    for side in ("left", "right"):
+        vectors = model(model.tokenizer(TEXTS, padding_side=side))
+        assert_close(np.asarray(vectors), theirs.encode(TEXTS))
+
+
+def test_a_bidirectional_decoder_does_not_generate(written):
+    with pytest.raises(UnsupportedConfigError, match="cannot generate texts.*task='sentence-similarity'"):
+        kf.load(written("embeddinggemma")[0], "text-generation")
 
 
 def test_documents_have_the_prompt_that_the_model_has(written, tmp_path):

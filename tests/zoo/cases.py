@@ -148,6 +148,10 @@ PHI = {
 PHI3 = {
     **LLAMA, "original_max_position_embeddings": 64, "resid_pdrop": 0.11, "embd_pdrop": 0.12,
 }  # fmt: skip
+COHERE = {
+    **{name: value for name, value in LLAMA.items() if name not in ("num_key_value_heads", "rms_norm_eps")},
+    "layer_norm_eps": 1e-3, "logit_scale": 0.3,
+}  # fmt: skip
 ELECTRA = {**BERT, "embedding_size": 13, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}
 MOBILEBERT = {
     **BERT, "embedding_size": 13, "intra_bottleneck_size": 21, "num_feedforward_networks": 3, "hidden_act": "relu",
@@ -497,6 +501,24 @@ CASES = (
         only=("text-generation",),
         std=0.2,
     ),
+    # EmbeddingGemma: windows of two tokens on each side, then of one, which the odd size halves to.
+    Case(
+        "embeddinggemma",
+        "gemma3_text",
+        {
+            **GEMMA3, "use_bidirectional_attention": True, "num_attention_heads": 3, "num_key_value_heads": 1,
+            "sliding_window": 4, "layer_types": ["sliding_attention", "sliding_attention", "full_attention"],
+        },
+        only=("feature-extraction", "text-classification"),
+        derived=frozenset({"sliding_window_pattern"}),
+    ),
+    Case(
+        "embeddinggemma-odd",
+        "gemma3_text",
+        {**GEMMA3, "use_bidirectional_attention": True, "sliding_window": 3, "sliding_window_pattern": 2},
+        only=("feature-extraction",),
+    ),
+    # At the default std, the attention weights of the reference differ by more than 1e-5 from those in float64.
     Case("gemma2", "gemma2", GEMMA2, std=0.2),
     Case(
         "gemma2-uncapped",
@@ -768,6 +790,18 @@ CASES = (
                 "rope_type": "longrope", "rope_theta": 300.0, "partial_rotary_factor": 0.75,
                 "short_factor": [1.0, 1.5, 2.0], "long_factor": [1.0, 3.0, 9.0],
             },
+        },
+        only=("text-generation",),
+    ),
+    # The settings of Command R at small sizes; then those of Command R+, with scaling and an output of its own.
+    Case("cohere", "cohere", COHERE, derived=frozenset({"num_key_value_heads"})),
+    Case(
+        "cohere-normed",
+        "cohere",
+        {
+            **COHERE, "hidden_size": 48, "num_key_value_heads": 3, "use_qk_norm": True, "tie_word_embeddings": False,
+            "attention_bias": True, "hidden_act": "gelu_new", "attention_dropout": 0.11, "initializer_range": 0.03,
+            "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0},
         },
         only=("text-generation",),
     ),

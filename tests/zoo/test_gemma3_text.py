@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -9,11 +12,14 @@ import torch
 import transformers
 
 from kerasformer import zoo
+from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.testing.comparison import assert_close, assert_same_outputs, make_inputs, ragged, run_reference
+from kerasformer.zoo.gemma3_text import Gemma3TextConfig
 from tests.zoo.cases import CASES
 
 ROW = next(case for case in CASES if case.name == "gemma3"), "text-generation"
+BIDIRECTIONAL = next(case for case in CASES if case.name == "embeddinggemma"), "feature-extraction"
 
 
 def test_caches_that_are_overwritten_many_times(loaded):
@@ -52,3 +58,19 @@ def test_norms_of_16_bits_are_added_to_1_without_rounding(loaded, dtype, tmp_pat
     inputs = make_inputs(it)
     model = zoo.load(tmp_path)
     assert_same_outputs(inputs, {"logits": model(inputs)}, run_reference(theirs, inputs))
+
+
+def test_a_window_on_both_sides_has_tokens_on_each():
+    settings = {**BIDIRECTIONAL[0].settings, "sliding_window": 1}
+    with pytest.raises(UnsupportedConfigError, match="sliding_window must be at least 2.*Received: sliding_window=1"):
+        Gemma3TextConfig.from_hf(settings)
+
+
+def test_a_bidirectional_checkpoint_without_a_class_is_not_for_generation(loaded, tmp_path):
+    folder = shutil.copytree(loaded(BIDIRECTIONAL).folder, tmp_path / "model")
+    content = json.loads((folder / "config.json").read_text())
+    del content["architectures"]
+    (folder / "config.json").write_text(json.dumps(content))
+    assert zoo.load(folder).task == "feature-extraction"
+    with pytest.raises(UnsupportedConfigError, match="cannot generate texts.*Received: task='text-generation'"):
+        zoo.load(folder, "text-generation")

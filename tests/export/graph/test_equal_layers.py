@@ -71,7 +71,7 @@ def traced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def windowed() -> Any:
     """Returns a model in which every third layer has no sliding window, and another base of rotary positions."""
-    options = {"window": 4, "global_every": 3, "head_dim": 4, "max_length": 64}
+    options = {"window_size": 4, "global_every": 3, "head_dim": 4, "max_length": 64}
     return zoo.build("gemma3_text", "text-generation", num_layers=9, **SIZES, **options)
 
 
