@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -26,7 +28,7 @@ class GenerationPlan:
     """Everything that a run of generation needs.
 
     Attributes:
-        step: The engine, wrapped in `Guided` if guidance is enabled.
+        step: The engine.
         inputs: `(B, P)` int32 token ids for `Step.start`.
         mask: `(B, P)` int32, 1 for tokens of the prompt; with guidance, -1 for tokens of the negative prompt.
         history: One row per prompt, before the first new token.
@@ -36,6 +38,7 @@ class GenerationPlan:
         deadline: Time at which all rows end, on the clock of `time.monotonic`.
         seeds: Seed of the random numbers of each prompt.
         drafter: Proposes tokens for speculative decoding, or `None` if it is disabled.
+        guide: Adds guidance to an engine; `None` if it is disabled.
     """
 
     step: Step
@@ -48,6 +51,16 @@ class GenerationPlan:
     deadline: float
     seeds: tuple[int, ...]
     drafter: Drafter | None
+    guide: Callable[[Step], Step] | None = None
+
+    @contextmanager
+    def engine(self) -> Iterator[Step]:
+        """Provides the engine with guidance and with the kept caches of earlier texts, which are kept at the end."""
+        cache = self.controls.cache
+        if self.drafter is not None and len(self.seeds) * self.config.num_return_sequences > 1:
+            cache = None  # it keeps the caches of one text, which would prevent texts from guessing side by side
+        with nullcontext(self.step) if cache is None else cache.reused_by(self.step) as step:
+            yield step if self.guide is None else self.guide(step)
 
     @property
     def num_steps(self) -> int:
@@ -145,18 +158,22 @@ def prepare(
         fill = config.fill_token if config.fill_token < step.vocab_size else 0
         inputs, mask = left_padded(inputs, mask, fill)
         prefix, starts = inputs, mask.shape[1] - mask.sum(axis=1)
+    guide, capacity = None, step.capacity
     if config.guidance_scale != 1:
         negative_ids, negative_mask = _negative(step, prompts, controls)
         longest = int(negative_mask.sum(axis=1).max())
-        step = Guided(step, config.guidance_scale, prefix.shape[1], longest)
+        guide = partial(Guided, scale=config.guidance_scale, length=prefix.shape[1], negative_length=longest)
+        capacity = guide(step).capacity
         inputs, mask = side_by_side(inputs, mask, negative_ids, negative_mask)
-    history = History(prefix, starts, prefix.shape[1], prompts, np.arange(batch))
     _check_forced(step, config)
-    maximum, minimum, limit_reason = _lengths(step, prefix.shape[1], config)
+    maximum, minimum, limit_reason = _lengths(capacity, prefix.shape[1], config)
+    history = History(prefix, starts, prefix.shape[1], prompts, np.arange(batch), maximum)
     effective = config.replace(max_new_tokens=maximum, min_new_tokens=minimum)
     seeds = _seeds(config.seed, batch)
     drafter = _drafter(step, config, controls)
-    return GenerationPlan(step, inputs, mask, history, effective, controls, limit_reason, deadline, seeds, drafter)
+    return GenerationPlan(
+        step, inputs, mask, history, effective, controls, limit_reason, deadline, seeds, drafter, guide
+    )
 
 
 def _seeds(seed: int | None, count: int) -> tuple[int, ...]:
@@ -271,7 +288,7 @@ def _check_forced(step: Step, config: GenerationConfig) -> None:
         )
 
 
-def _lengths(step: Step, prefix_length: int, config: GenerationConfig) -> tuple[int, int, str]:
+def _lengths(capacity: int, prefix_length: int, config: GenerationConfig) -> tuple[int, int, str]:
     """Returns the maximum and minimum number of new tokens, and the finish reason of rows that reach the maximum."""
     if config.max_new_tokens is not None:
         maximum = config.max_new_tokens
@@ -284,10 +301,10 @@ def _lengths(step: Step, prefix_length: int, config: GenerationConfig) -> tuple[
             "max_length includes the prompt and must exceed its length. Received: "
             f"max_length={config.max_length} for a prompt of {prefix_length} tokens. Set max_new_tokens instead."
         )
-    room = step.capacity - prefix_length
+    room = capacity - prefix_length
     if room < 1:
         raise CapacityError(
-            f"the prompt leaves no room for a new token. Expected at most {step.capacity - 1} tokens. "
+            f"the prompt leaves no room for a new token. Expected at most {capacity - 1} tokens. "
             f"Received: {prefix_length}. Shorten the prompt, or load or export the model with a larger capacity."
         )
     _check_length_penalty(config, min(maximum, room))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
@@ -23,6 +23,7 @@ import numpy as np
 from kerasformer.decoding.draft_length import DraftLength
 from kerasformer.decoding.protocols import MIN_REWIND, JointStep, State, Step
 from kerasformer.decoding.speculation_counts import SpeculationCounts
+from kerasformer.decoding.wrapped_step import WrappedStep
 
 ChooseToken = Callable[[np.ndarray, np.ndarray], int | None]
 """Maps tokens `(N,)` and logits `(1, V)` of a row to the token that the loop would choose; `None` if the row ends."""
@@ -180,11 +181,11 @@ class _State:
     logits: np.ndarray
 
 
-class SpeculativeStep:
-    """Engine that reads guesses ahead, for one row.
+class SpeculativeStep(WrappedStep):
+    """Engine that reads guesses ahead, for one row; has the methods of `Step` that `Steps` calls.
 
     Args:
-        step: The engine.
+        engine: The engine.
         drafter: Makes the guesses.
         count: Maximum number of guesses at once.
         num_steps: Maximum number of new tokens; guesses beyond them would be useless.
@@ -193,11 +194,9 @@ class SpeculativeStep:
         counts: Statistics to update.
     """
 
-    step_lengths: tuple[int, ...] = (1,)
-
     def __init__(
         self,
-        step: Step,
+        engine: Step,
         drafter: Drafter,
         count: int,
         num_steps: int,
@@ -205,11 +204,9 @@ class SpeculativeStep:
         choose: ChooseToken,
         counts: SpeculationCounts,
     ) -> None:
-        self.is_encoder_decoder = step.is_encoder_decoder
-        self.capacity = step.capacity
-        self.vocab_size = step.vocab_size
-        self._step, self._drafter, self._choose, self._counts = step, drafter, choose, counts
-        lengths = sorted(step.step_lengths)
+        super().__init__(engine)
+        self._drafter, self._choose, self._counts = drafter, choose, counts
+        lengths = sorted(engine.step_lengths)
         longest = bisect_right(
             lengths, count
         )  # the first length with room for `count` guesses and the token before them
@@ -225,13 +222,13 @@ class SpeculativeStep:
         tokens = prompt[:0] if self.is_encoder_decoder else prompt[:-1]
         self._start_length = len(tokens)
         text = np.concatenate([tokens, np.zeros(self._num_steps, np.int32)]).astype(np.int32)
-        return _State(self._step.start(inputs, mask), text, len(tokens), [], np.zeros((1, 0, self.vocab_size)))
+        return _State(self.engine.start(inputs, mask), text, len(tokens), [], np.zeros((1, 0, self.vocab_size)))
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """See `Step.step`."""
         unread = self.unread(int(tokens[0, 0]), state)
         if unread is not None:
-            self.store(*self._step.step(unread, state.inner), state)
+            self.store(*self.engine.step(unread, state.inner), state)
         return self.latest(state), state
 
     def unread(self, token: int, state: _State, rows: int = 1) -> np.ndarray | None:
@@ -254,7 +251,7 @@ class SpeculativeStep:
             return None
         if state.guesses:
             self._draft_length.record_guess(False)
-            state.inner = self._step.rewind(state.inner, len(state.guesses))
+            state.inner = self.engine.rewind(state.inner, len(state.guesses))
         self._draft_length.rows = rows
         self._draft_length.decay()
         state.guesses = self._guesses(state)
@@ -266,7 +263,7 @@ class SpeculativeStep:
     def store(self, logits: np.ndarray, inner: State, state: _State) -> None:
         """Stores the result of the engine for the tokens of `unread`: logits `(1, T, V)` and its next state."""
         num_padding = logits.shape[1] - 1 - len(state.guesses)
-        state.inner = self._step.rewind(inner, num_padding) if num_padding else inner
+        state.inner = self.engine.rewind(inner, num_padding) if num_padding else inner
         state.logits = logits[:, : 1 + len(state.guesses)]
         self._counts.steps += 1
         self._counts.guessed += len(state.guesses)
@@ -293,37 +290,20 @@ class SpeculativeStep:
         """See `Step.reorder`; there is only one row."""
         return state
 
-    def rewind(self, state: _State, count: int) -> _State:
-        """See `Step.rewind`."""
-        state.inner = self._step.rewind(state.inner, count + len(state.guesses))
-        state.length -= count
-        state.guesses = []
-        return state
 
-    def fork(self, state: _State) -> _State:
-        """See `Step.fork`."""
-        return replace(state, inner=self._step.fork(state.inner), text=state.text.copy(), guesses=list(state.guesses))
-
-
-class SpeculativeRows:
-    """Engine of several rows that guess side by side; implements what the loop needs of `Step`.
+class SpeculativeRows(WrappedStep):
+    """Engine of several rows that guess side by side; has the methods of `Step` that `Steps` calls.
 
     Rows without guesses are read in one step, and each row with guesses in a step of its own.
 
     Args:
-        step: The engine.
-        rows: Engine of each row, which wraps `step`.
+        engine: The engine.
+        rows: Engine of each row, which wraps `engine`.
     """
 
-    step_lengths: tuple[int, ...] = (1,)
-
-    def __init__(self, step: JointStep, rows: Sequence[SpeculativeStep]) -> None:
-        self.is_encoder_decoder, self.capacity, self.vocab_size = (
-            step.is_encoder_decoder,
-            step.capacity,
-            step.vocab_size,
-        )
-        self._step, self._rows = step, rows
+    def __init__(self, engine: JointStep, rows: Sequence[SpeculativeStep]) -> None:
+        super().__init__(engine)
+        self._joint, self._rows = engine, rows
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> list[tuple[SpeculativeStep, _State]]:
         """Reads the prompt of each row, `(N, P)`; see `Step.start`."""
@@ -342,9 +322,9 @@ class SpeculativeRows:
             if unread.shape[1] == 1:
                 together.append((row, text, unread))
             else:
-                row.store(*self._step.step(unread, text.inner), text)
+                row.store(*self.engine.step(unread, text.inner), text)
         if together:
-            results = self._step.step_together([(unread, text.inner) for _, text, unread in together])
+            results = self._joint.step_together([(unread, text.inner) for _, text, unread in together])
             for (row, text, _), result in zip(together, results, strict=True):
                 row.store(*result, text)
         return np.concatenate([row.latest(text) for row, text in state]), state
