@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from kerasformer.decoding.alignment import left_padded
+from kerasformer.decoding.arrays import prompt_arrays
 from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS, GenerationConfig
 from kerasformer.decoding.guidance import Guided, side_by_side
@@ -21,6 +22,8 @@ from kerasformer.decoding.rules import Rule, rules_of
 from kerasformer.decoding.speculation import Assistant, Drafter, PromptLookup
 from kerasformer.decoding.stopping import check_stop, finish_reason
 from kerasformer.errors import CapacityError, GenerationError, InputError
+
+_NAMES = ("input_ids", "attention_mask")
 
 
 @dataclass(frozen=True)
@@ -148,7 +151,7 @@ def prepare(
     deadline = time.monotonic() + (config.max_time or float("inf"))
     check_stop(config, controls.decode)
     _check_required(config, controls)
-    inputs, mask = _checked(step, input_ids, attention_mask)
+    inputs, mask = prompt_arrays(input_ids, attention_mask, input_vocab_size(step), names=_NAMES)
     prompts = tuple(row[real] for row, real in zip(inputs, mask == 1, strict=True))
     batch = len(inputs)
     if step.is_encoder_decoder:
@@ -186,7 +189,7 @@ def _negative(step: Step, prompts: Sequence[np.ndarray], controls: Controls) -> 
     if controls.negative_ids is None:
         ids = np.stack([prompt[-1:] for prompt in prompts])
         return ids, np.ones_like(ids)
-    ids, mask = _checked(step, controls.negative_ids, controls.negative_mask)
+    ids, mask = prompt_arrays(controls.negative_ids, controls.negative_mask, input_vocab_size(step), names=_NAMES)
     if len(ids) not in (1, len(prompts)):
         raise InputError(
             f"There must be one negative prompt, or one for each prompt. Expected: 1 or {len(prompts)}. "
@@ -219,38 +222,6 @@ def _drafter(step: Step, config: GenerationConfig, controls: Controls) -> Drafte
 
 def _described(step: Step) -> str:
     return f"{'an encoder-decoder' if step.is_encoder_decoder else 'a decoder'} with {step.vocab_size} tokens"
-
-
-def _checked(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Validates ids and mask and returns them as `(B, P)` int32."""
-    ids = np.asarray(input_ids)
-    if ids.ndim != 2 or ids.size == 0:
-        raise InputError(
-            f"input_ids must have the shape (batch, length) with at least one token. Received: shape {ids.shape}. "
-            "Pass at least one prompt of at least one token."
-        )
-    if not np.issubdtype(ids.dtype, np.integer):
-        raise InputError(f"input_ids must be integers. Received: dtype {ids.dtype}. Pass token ids.")
-    mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask)
-    if mask.shape != ids.shape or not np.isin(mask, (0, 1)).all():
-        raise InputError(
-            "attention_mask must have the shape of input_ids and contain only 0 and 1. "
-            f"Received: shape {mask.shape} for input_ids of shape {ids.shape}. Pass 1 for each real token."
-        )
-    mask = mask.astype(np.int32)
-    empty = np.flatnonzero(mask.sum(axis=1) == 0)
-    if len(empty):
-        raise InputError(
-            f"each prompt needs at least one token. Received: empty prompts in rows {empty.tolist()}. "
-            "Remove them, or start them with the bos token."
-        )
-    real, count = ids[mask == 1], input_vocab_size(step)
-    if real.min() < 0 or real.max() >= count:
-        raise InputError(
-            f"token ids must be from 0 to {count - 1}. Received: {real.min()} to {real.max()}. "
-            "Is this the tokenizer of this model?"
-        )
-    return np.where(mask == 1, ids, 0).astype(np.int32), mask
 
 
 def decoder_start(step: Step, config: GenerationConfig) -> int:

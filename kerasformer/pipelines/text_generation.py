@@ -133,7 +133,10 @@ class TextGenerationPipeline(GenerationPipeline):
     ) -> Iterator[Any]:
         """Yields the result for each input; arguments as in a call."""
         inputs, has_conversations = with_kind(inputs)
-        generation = self._chat_request(settings, chat) if has_conversations else self._request(settings)
+        base = self._base_config()
+        if has_conversations:
+            base = chat_config(base, self.tokenizer, chat.chat_template)
+        generation = request(settings, base, self.tokenizer, open_step)
         cache: TextCache | None = session or (self.conversation_cache if has_conversations else self.prompt_cache)
         for part, prompts in self._batches(generation, inputs, batch_size, progress):
             if has_conversations:
