@@ -214,7 +214,7 @@ class SpeculativeStep(WrappedStep):
         self._count = min(count, self._lengths[-1] - 1)
         self._num_steps, self._prefix_length = num_steps, prefix_length
 
-    def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
         """See `Step.start`."""
         prompt = inputs[0][mask[0] == 1]
         self._drafter.start(prompt, self._choose)
@@ -224,7 +224,7 @@ class SpeculativeStep(WrappedStep):
         text = np.concatenate([tokens, np.zeros(self._num_steps, np.int32)]).astype(np.int32)
         return _State(self.engine.start(inputs, mask), text, len(tokens), [], np.zeros((1, 0, self.vocab_size)))
 
-    def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
+    def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """See `Step.step`."""
         unread = self.unread(int(tokens[0, 0]), state)
         if unread is not None:
@@ -286,7 +286,7 @@ class SpeculativeStep(WrappedStep):
         known = list(takewhile(lambda guess: guess < self.vocab_size, guesses))
         return known[: self._draft_length.guesses(len(known))]
 
-    def reorder(self, state: _State, rows: np.ndarray) -> _State:
+    def reorder(self, state: State, rows: np.ndarray) -> State:
         """See `Step.reorder`; there is only one row."""
         return state
 
@@ -305,14 +305,12 @@ class SpeculativeRows(WrappedStep):
         super().__init__(engine)
         self._joint, self._rows = engine, rows
 
-    def start(self, inputs: np.ndarray, mask: np.ndarray) -> list[tuple[SpeculativeStep, _State]]:
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
         """Reads the prompt of each row, `(N, P)`; see `Step.start`."""
         real = zip(self._rows, inputs, mask == 1, strict=True)
         return [(row, row.start(ids[None, own], np.ones((1, own.sum()), np.int32))) for row, ids, own in real]
 
-    def step(
-        self, tokens: np.ndarray, state: list[tuple[SpeculativeStep, _State]]
-    ) -> tuple[np.ndarray, list[tuple[SpeculativeStep, _State]]]:
+    def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """See `Step.step`."""
         together = []
         for token, (row, text) in zip(tokens[:, 0].tolist(), state, strict=True):
@@ -329,8 +327,6 @@ class SpeculativeRows(WrappedStep):
                 row.store(*result, text)
         return np.concatenate([row.latest(text) for row, text in state]), state
 
-    def reorder(
-        self, state: list[tuple[SpeculativeStep, _State]], rows: np.ndarray
-    ) -> list[tuple[SpeculativeStep, _State]]:
+    def reorder(self, state: State, rows: np.ndarray) -> State:
         """Returns the state of some of the rows, none of them twice."""
         return [state[row] for row in rows.tolist()]
