@@ -18,11 +18,11 @@ from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.preparation import GenerationPlan, prepare
-from kerasformer.decoding.protocols import GreedyStep, JointStep, State, Step
+from kerasformer.decoding.protocols import GreedyStep, State, Step
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
-from kerasformer.decoding.speculation import ChooseToken, Drafter, SpeculativeRows, SpeculativeStep
+from kerasformer.decoding.speculation import ChooseToken, Drafter, GuessedText, Speculative
 from kerasformer.decoding.speculation_counts import SpeculationCounts
 from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.errors import GenerationError
@@ -108,67 +108,25 @@ class Steps:
         self.reused = 0
 
     def __iter__(self) -> Generator[np.ndarray, None, None]:
-        copies = self._plan.config.num_return_sequences
-        prompts = np.repeat(np.arange(self._count // copies), copies)
         with self._plan.engine() as step:
+            copies = self._plan.config.num_return_sequences
+            prompts = np.repeat(np.arange(self._count // copies), copies)
             if self.speculation is None:
-                yield from self._rows(step, np.arange(self._count), prompts)
-            elif self._count > 1 and isinstance(step, JointStep):
-                guessing = [self._speculative(step, output, prompts) for output in range(self._count)]
-                yield from self._rows(SpeculativeRows(step, guessing), np.arange(self._count), prompts)
+                yield from self._tokens(step, prompts)
             else:
-                yield from self._one_by_one(step, prompts)
+                texts = [self._guessed(step, output, prompts) for output in range(self._count)]
+                yield from self._tokens(Speculative(step, texts), prompts)
         self._plan.warn_about(self.finish_reasons)
 
-    def _one_by_one(self, step: Step, prompts: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields the tokens of rows with speculation, which run one by one because their steps differ in length."""
-        columns = []
-        for output in range(self._count):
-            engine = self._speculative(step, output, prompts)
-            tokens = self._rows(engine, np.array([output]), prompts[output : output + 1])
-            if self._count == 1:
-                yield from tokens
-                return
-            columns.append([int(column[output]) for column in tokens])
-        for index in range(max(map(len, columns))):
-            yield np.array([row[index] if index < len(row) else ENDED for row in columns], np.int32)
-
-    def _speculative(self, step: Step, output: int, prompts: np.ndarray) -> SpeculativeStep:
-        """Returns an engine for one output row, with its own guesses."""
-        plan, choose, counts = self._plan, self._choice(output, prompts), cast("SpeculationCounts", self.speculation)
-        width, drafter = plan.history.prefix_length, cast("Drafter", copy(plan.drafter))
-        return SpeculativeStep(step, drafter, plan.guesses, plan.num_steps, width, choose, counts)
-
-    @cached_property
-    def _draws(self) -> np.ndarray:
-        """Random numbers of all steps, `(num_steps, N)`."""
-        return _random(self._plan.generators(self._plan.config.num_return_sequences), self._plan.num_steps)
-
-    def _choice(self, output: int, prompts: np.ndarray) -> ChooseToken:
-        """Returns a function that chooses the next token of a row after given tokens, with the row's random numbers."""
-        history, ends = self._plan.history.take(prompts[output : output + 1]), self._plan.config.eos_token_id
-        padding = history.ids[:, : history.starts[0]]
-
-        def choose(tokens: np.ndarray, logits: np.ndarray) -> int | None:
-            draft = replace(history, ids=np.concatenate([padding, tokens[None]], axis=1))
-            if draft.num_new and int(tokens[-1]) in ends:
-                return None
-            scores = apply_rules(self._rules, draft, logits)
-            return int(self._choose(scores, self._draws[draft.num_new, output : output + 1])[0])
-
-        return choose
-
-    def _rows(
-        self, step: Step | SpeculativeStep | SpeculativeRows, outputs: np.ndarray, prompts: np.ndarray
-    ) -> Iterator[np.ndarray]:
-        """Generates the output rows `outputs`, each continuing the prompt with the index in `prompts`."""
+    def _tokens(self, step: Step | Speculative, prompts: np.ndarray) -> Iterator[np.ndarray]:
+        """Yields the tokens of rows that continue the prompts with the indices `prompts`, `(N,)`."""
         plan, history = self._plan, self._plan.history.take(prompts)
+        outputs, engine_rows = np.arange(self._count), np.arange(self._count)  # of the unfinished rows
         numbers = self._numbers()
         greedy = step if self._tokens_at_once > 1 and isinstance(step, GreedyStep) else None
         state = self._start(step, prompts)
         self.reused = step.num_reused if isinstance(step, WrappedStep) else 0
         last_tokens = history.ids[:, -1:].copy()
-        engine_rows = np.arange(len(outputs))  # of the unfinished outputs
         ahead: deque[tuple[np.ndarray, np.ndarray]] = deque()  # later tokens of the engine, and their logits
         for index in range(plan.num_steps):
             if greedy is not None:
@@ -194,10 +152,35 @@ class Steps:
                 rows = np.array(unfinished)
                 history, outputs, engine_rows = history.take(rows), outputs[rows], engine_rows[rows]
             # Finished rows are dropped late, because a new batch size can cost an engine a compilation.
-            most = len(last_tokens) - 1 if isinstance(step, SpeculativeRows) else len(last_tokens) // 2
+            most = len(last_tokens) - 1 if isinstance(step, Speculative) else len(last_tokens) // 2
             if len(engine_rows) <= most and not ahead:
                 state, last_tokens = step.reorder(state, engine_rows), last_tokens[engine_rows]
                 engine_rows = np.arange(len(engine_rows))
+
+    def _guessed(self, step: Step, output: int, prompts: np.ndarray) -> GuessedText:
+        """Returns the text of one output row, with its own guesses."""
+        plan, choose, counts = self._plan, self._choice(output, prompts), cast("SpeculationCounts", self.speculation)
+        width, drafter = plan.history.prefix_length, cast("Drafter", copy(plan.drafter))
+        return GuessedText(step, drafter, plan.guesses, plan.num_steps, width, choose, counts)
+
+    @cached_property
+    def _draws(self) -> np.ndarray:
+        """Random numbers of all steps, `(num_steps, N)`."""
+        return _random(self._plan.generators(self._plan.config.num_return_sequences), self._plan.num_steps)
+
+    def _choice(self, output: int, prompts: np.ndarray) -> ChooseToken:
+        """Returns a function that chooses the next token of a row after given tokens, with the row's random numbers."""
+        history, ends = self._plan.history.take(prompts[output : output + 1]), self._plan.config.eos_token_id
+        padding = history.ids[:, : history.starts[0]]
+
+        def choose(tokens: np.ndarray, logits: np.ndarray) -> int | None:
+            draft = replace(history, ids=np.concatenate([padding, tokens[None]], axis=1))
+            if draft.num_new and int(tokens[-1]) in ends:
+                return None
+            scores = apply_rules(self._rules, draft, logits)
+            return int(self._choose(scores, self._draws[draft.num_new, output : output + 1])[0])
+
+        return choose
 
     def _ahead(
         self, step: GreedyStep, last_tokens: np.ndarray, state: State, engine_rows: np.ndarray, index: int
@@ -209,9 +192,9 @@ class Steps:
         tokens, logits, state = step.continue_greedily(last_tokens, state, count, ended, ends)
         return deque(zip(tokens.T, logits.T, strict=True)), state
 
-    def _start(self, step: Step | SpeculativeStep | SpeculativeRows, prompts: np.ndarray) -> State:
+    def _start(self, step: Step | Speculative, prompts: np.ndarray) -> State:
         """Returns the state of rows that continue these prompts; repeated prompts are read once."""
-        unique = prompts if isinstance(step, SpeculativeRows) else np.unique(prompts)
+        unique = prompts if isinstance(step, Speculative) else np.unique(prompts)
         columns = self._plan.mask[unique].any(axis=0)
         state = step.start(self._plan.inputs[unique][:, columns], self._plan.mask[unique][:, columns])
         return step.reorder(state, np.searchsorted(unique, prompts)) if len(prompts) > len(unique) else state

@@ -23,8 +23,6 @@ from kerasformer.decoding.speculation import Assistant, Drafter, PromptLookup
 from kerasformer.decoding.stopping import check_stop, finish_reason
 from kerasformer.errors import CapacityError, GenerationError, InputError
 
-_NAMES = ("input_ids", "attention_mask")
-
 
 @dataclass(frozen=True)
 class GenerationPlan:
@@ -151,7 +149,8 @@ def prepare(
     deadline = time.monotonic() + (config.max_time or float("inf"))
     check_stop(config, controls.decode)
     _check_required(config, controls)
-    inputs, mask = prompt_arrays(input_ids, attention_mask, input_vocab_size(step), names=_NAMES)
+    names = "input_ids", "attention_mask"
+    inputs, mask = prompt_arrays(input_ids, attention_mask, input_vocab_size(step), names=names)
     prompts = tuple(row[real] for row, real in zip(inputs, mask == 1, strict=True))
     batch = len(inputs)
     if step.is_encoder_decoder:
@@ -189,7 +188,8 @@ def _negative(step: Step, prompts: Sequence[np.ndarray], controls: Controls) -> 
     if controls.negative_ids is None:
         ids = np.stack([prompt[-1:] for prompt in prompts])
         return ids, np.ones_like(ids)
-    ids, mask = prompt_arrays(controls.negative_ids, controls.negative_mask, input_vocab_size(step), names=_NAMES)
+    names = "negative_prompt_ids", "negative_prompt_attention_mask"
+    ids, mask = prompt_arrays(controls.negative_ids, controls.negative_mask, input_vocab_size(step), names=names)
     if len(ids) not in (1, len(prompts)):
         raise InputError(
             f"There must be one negative prompt, or one for each prompt. Expected: 1 or {len(prompts)}. "
