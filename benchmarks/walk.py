@@ -1,8 +1,8 @@
 """How many functions of this package a call passes through: `python -m benchmarks.walk [BUNDLE]`.
 
 Prints the frames between a call of a user and the place where it takes effect, with their files: a token of a bundle
-(exported from a preset unless one is passed), an option of the command line, an option of an export, and a tensor of a
-checkpoint.
+(exported from a preset unless one is passed), also of a stream and of one that the server iterates over, an option of
+the command line, an option of an export, and a tensor of a checkpoint.
 """
 
 from __future__ import annotations
@@ -62,7 +62,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(sys.argv[1]) if sys.argv[1:] else kf.export.export("story-gpt2", Path(folder, "out"))
         pipe = kf.pipeline(bundle)
-        walk("A token of a bundle", LiteRTStep, "step", lambda: pipe("Once upon a time", max_new_tokens=2))
+        prompt, settings = "Once upon a time", {"max_new_tokens": 2}
+        walk("A token of a bundle", LiteRTStep, "step", lambda: pipe(prompt, **settings))
+        walk("A token of a stream", LiteRTStep, "step", lambda: pipe.stream(prompt, **settings).read())
+        walk("A token of the server", LiteRTStep, "step", lambda: list(pipe.prompt(prompt, **settings).steps()))
     command = ["run", "story-gpt2", "Once", "--top-p", "0.9"]
     walk("An option of the command line", GenerationConfig, "replace", lambda: cli.app(command))
     walk(

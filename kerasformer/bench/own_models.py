@@ -80,7 +80,7 @@ class Source:
         if not question.write:
             self._engine.run(inputs)
             return Tokens(read, 0)
-        from kerasformer.decoding import GenerationConfig, generate, stream
+        from kerasformer.decoding import GenerationConfig, Steps, generate, prepare
 
         # Without an end token, so that every answer has exactly the requested length.
         config = GenerationConfig(
@@ -92,7 +92,7 @@ class Source:
             rows = generate(self._engine, inputs["input_ids"], mask, config).sequences
             return Tokens(read, len(rows) * question.write)
         written = 0
-        for tokens in stream(self._engine, inputs["input_ids"], mask, config):
+        for tokens in Steps(prepare(self._engine, inputs["input_ids"], mask, config)):
             on_token()
             written += len(tokens)
         return Tokens(read, written)

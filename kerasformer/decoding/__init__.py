@@ -2,9 +2,10 @@
 
 from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.generation_config import GenerationConfig
-from kerasformer.decoding.loop import ENDED, TokenStep, generate, stream, token_steps
+from kerasformer.decoding.loop import ENDED, Steps, generate
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.prefix_cache import PrefixCache, TextCache
+from kerasformer.decoding.preparation import prepare
 from kerasformer.decoding.protocols import Forward, ResumableStep, State, Step
 from kerasformer.decoding.record import Node, Record, TokenChoice
 from kerasformer.decoding.saved_state import SavedState
@@ -25,11 +26,10 @@ __all__ = [
     "SavedState",
     "State",
     "Step",
+    "Steps",
     "Stop",
     "TextCache",
-    "TokenStep",
     "SpeculationCounts",
     "generate",
-    "stream",
-    "token_steps",
+    "prepare",
 ]

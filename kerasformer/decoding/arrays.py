@@ -1,7 +1,7 @@
 """Validation of the arrays that callers pass to engines, and grouping of their rows by length.
 
-Ids are checked before any cast could change them. Runtimes do not check them: an id of -1 reads the last row of an
-embedding table, and an id that is too large reads unrelated memory.
+Ids are checked once, where a text enters, and before any cast could change them. Runtimes do not check them: an id of
+-1 reads the last row of an embedding table, and an id that is too large reads unrelated memory.
 Shape letters: `B` batch, `T` tokens.
 """
 
@@ -107,29 +107,59 @@ def check_shape(name: str, array: np.ndarray, ids: np.ndarray) -> None:
         raise InputError(f"{name} must have the shape of input_ids, {ids.shape}. Received: {array.shape}")
 
 
-def prompt_arrays(inputs: Any, mask: Any, count: int | None, dtype: str = "int32") -> tuple[np.ndarray, np.ndarray]:
-    """Checks the arguments of `Step.start`; padding may hold any integer.
+def prompt_arrays(
+    inputs: Any, mask: Any, count: int | None, dtype: str = "int32", names: tuple[str, str] = ("inputs", "mask")
+) -> tuple[np.ndarray, np.ndarray]:
+    """Checks prompts, such as the arguments of `Step.start`; padding may hold any integer.
 
     Args:
         inputs: `(B, T)` token ids.
-        mask: `(B, T)`, 1 for real tokens.
+        mask: `(B, T)`, 1 for real tokens; `None` means that all tokens are real.
         count: Vocabulary size.
         dtype: Data type of the results.
+        names: Names of the arguments, for error messages.
     Returns:
         Token ids and mask, each `(B, T)`.
     Raises:
         InputError: an invalid array, or a prompt without tokens.
     """
-    real = token_array("mask", mask, 2, dtype)
+    if mask is None:
+        ids = token_array(names[0], inputs, count, dtype)
+        return ids, np.ones_like(ids)
+    real = token_array(names[1], mask, 2, dtype)
     ids = as_array(inputs)
     if ids.shape == real.shape and ids.dtype.kind in "iu":
         ids = np.where(real == 1, ids, 0)
-    ids = token_array("inputs", ids, count, dtype)
-    check_shape("mask", real, ids)
+    ids = token_array(names[0], ids, count, dtype)
+    check_shape(names[1], real, ids)
     if not real.any(axis=1).all():
         empty = int(np.argmin(real.any(axis=1)))
-        raise InputError(f"Each prompt needs at least one token. Received: no token in row {empty}")
+        raise InputError(
+            f"Each prompt needs at least one token. Received: no token in row {empty}. Remove it, or start it with the "
+            "bos token"
+        )
     return ids, real
+
+
+def step_tokens(tokens: Any, rows: int, lengths: Collection[int] | None = None, dtype: str = "int32") -> np.ndarray:
+    """Checks the shape of the tokens of `Step.step`, whose ids were checked when the text was read.
+
+    Args:
+        tokens: `(B, T)` integers.
+        rows: `B`.
+        lengths: Allowed values of `T`; all if `None`.
+        dtype: Data type of the result.
+    Raises:
+        InputError: another shape, or no integers.
+    """
+    array = np.asarray(tokens)
+    shape = array.shape
+    if len(shape) != 2 or shape[0] != rows or not (shape[1] if lengths is None else shape[1] in lengths):
+        expected = "T at least 1" if lengths is None else f"T in step_lengths {lengths}"
+        raise InputError(f"tokens must have the shape ({rows}, T), with {expected}. Received: shape {shape}")
+    if array.dtype.kind not in "iu":
+        raise InputError(f"tokens must be integers. Received: dtype {array.dtype}")
+    return array.astype(dtype, copy=False)
 
 
 def row_indices(rows: Any, count: int) -> np.ndarray:

@@ -141,22 +141,22 @@ def beam_search(run: GenerationPlan) -> GenerationOutput:
     Args:
         run: Engine, prompts and settings. The engine is started on `B` prompts and then runs `B * num_beams` rows.
     """
-    step, search = run.step, _Search(run)
-    rows = np.repeat(np.arange(len(run.history.ids)), run.config.num_beams)
-    state = step.reorder(step.start(run.inputs, run.mask), rows)
+    search, rows = _Search(run), np.repeat(np.arange(len(run.history.ids)), run.config.num_beams)
     running = _initial_hypotheses(run, rows)
-    last_tokens = running.history.ids[:, -1:]
-    for _ in range(run.num_steps):
-        logits, state = step.step(last_tokens, state)
-        running = search.advance(running, logits[:, -1])
-        if not len(running.prompts):
-            break
-        order, rows = _reordering(running.rows, len(last_tokens))
-        if len(order) < len(last_tokens) or (order != np.arange(len(last_tokens))).any():
-            state = step.reorder(state, order)
-        last_tokens = last_tokens[order]
-        last_tokens[rows.ravel()] = running.history.ids[:, -1:]
-        running = replace(running, rows=rows)
+    with run.engine() as step:
+        state = step.reorder(step.start(run.inputs, run.mask), rows)
+        last_tokens = running.history.ids[:, -1:]
+        for _ in range(run.num_steps):
+            logits, state = step.step(last_tokens, state)
+            running = search.advance(running, logits[:, -1])
+            if not len(running.prompts):
+                break
+            order, rows = _reordering(running.rows, len(last_tokens))
+            if len(order) < len(last_tokens) or (order != np.arange(len(last_tokens))).any():
+                state = step.reorder(state, order)
+            last_tokens = last_tokens[order]
+            last_tokens[rows.ravel()] = running.history.ids[:, -1:]
+            running = replace(running, rows=rows)
     return _output(run, search)
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from kerasformer.decoding.prefix_cache import TextCache
 from kerasformer.decoding.protocols import Step
 from kerasformer.decoding.rules import Rule
 from kerasformer.decoding.stopping import Decode, Stop
@@ -38,6 +39,7 @@ class Controls:
         negative_ids: `(B, Q)` or `(1, Q)` token ids of the negative prompt for guidance, padded on either side.
         negative_mask: Mask of the same shape, 1 for real tokens; `None` means that all tokens are real.
         assistant: Smaller model with the same vocabulary, which proposes several tokens at a time.
+        cache: Keeps the caches of texts for those that begin with the same tokens; `None` for no reuse.
         record: Whether to record the most probable candidates of each token; see `GenerationOutput.record`.
         output_scores: Whether to also record all scores, `V` numbers per token; see `GenerationOutput.scores`.
         output_logits: Whether to also record the model's logits; see `GenerationOutput.logits`.
@@ -51,6 +53,7 @@ class Controls:
     negative_ids: np.ndarray | None = None
     negative_mask: np.ndarray | None = None
     assistant: Step | None = None
+    cache: TextCache | None = None
     record: bool = False
     output_scores: bool = False
     output_logits: bool = False

@@ -9,6 +9,7 @@ import numpy as np
 from kerasformer.decoding.alignment import left_padded
 from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.protocols import State, Step
+from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.errors import CapacityError
 
 PROMPT, NEGATIVE = 1, -1
@@ -44,7 +45,7 @@ class _State:
     num_read: int = 0
 
 
-class Guided:
+class Guided(WrappedStep):
     """Engine with classifier-free guidance.
 
     It implements `Step` and runs each row twice in one batch, after its prompt and after its negative prompt, so that
@@ -52,7 +53,7 @@ class Guided:
     `log p(x | negative) + scale * (log p(x | prompt) - log p(x | negative))`.
 
     Args:
-        step: Engine to guide.
+        engine: Engine to guide.
         scale: Guidance scale; above 1 leads away from the negative prompt, below 1 towards it.
         length: Length of the longest prompt in tokens; only used for decoders.
         negative_length: Length of the longest negative prompt in tokens; only used for decoders.
@@ -61,18 +62,18 @@ class Guided:
     Reference: Sanchez et al. 2023, "Stay on topic with Classifier-Free Guidance", arXiv:2306.17806, section 3.1.
     """
 
-    def __init__(self, step: Step, scale: float, length: int, negative_length: int) -> None:
-        self.step_lengths = step.step_lengths
-        self.is_encoder_decoder = step.is_encoder_decoder
-        self.vocab_size = step.vocab_size
-        if not step.is_encoder_decoder and negative_length >= step.capacity:
+    def __init__(self, engine: Step, scale: float, length: int, negative_length: int) -> None:
+        super().__init__(engine)
+        self._scale = np.float32(scale)
+        if self.is_encoder_decoder:
+            return
+        if negative_length >= engine.capacity:
             raise CapacityError(
-                f"The negative prompt leaves no room for a new token. Expected at most {step.capacity - 1} tokens. "
+                f"The negative prompt leaves no room for a new token. Expected at most {engine.capacity - 1} tokens. "
                 f"Received: {negative_length}. Shorten it, or load or export the model with a larger capacity."
             )
         # All rows are padded to the length of the longer prompt.
-        self.capacity = step.capacity - (0 if step.is_encoder_decoder else max(0, negative_length - length))
-        self._step, self._scale = step, np.float32(scale)
+        self.capacity = engine.capacity - max(0, negative_length - length)
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
         """Reads both prompts of each row, in the format of `side_by_side`; see `Step.start`."""
@@ -81,16 +82,16 @@ class Guided:
         if self.is_encoder_decoder:
             ids, real = left_padded(ids[:, ::-1], real[:, ::-1], fill=0)  # reversed, to pad on the right
             ids, real = (np.ascontiguousarray(each[:, ::-1]) for each in (ids, real))
-            return _State(self._step.start(ids, real), None, len(inputs))
+            return _State(self.engine.start(ids, real), None, len(inputs))
         ids, real = left_padded(ids, real, fill=0)
-        return _State(self._step.start(ids, real), ids[len(inputs) :, -1:], len(inputs))
+        return _State(self.engine.start(ids, real), ids[len(inputs) :, -1:], len(inputs))
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Returns guided logits `(R, T, V)`; see `Step.step`."""
         negative_tokens = tokens
         if state.negative_last is not None and state.num_read == 0:
             negative_tokens = np.concatenate([state.negative_last, tokens[:, 1:]], axis=1)
-        logits, inner = self._step.step(np.concatenate([tokens, negative_tokens]), state.inner)
+        logits, inner = self.engine.step(np.concatenate([tokens, negative_tokens]), state.inner)
         positive, negative = log_softmax(logits[: state.rows]), log_softmax(logits[state.rows :])
         guided = negative + self._scale * (positive - negative)
         return guided, replace(state, inner=inner, num_read=state.num_read + tokens.shape[1])
@@ -98,14 +99,14 @@ class Guided:
     def reorder(self, state: _State, rows: np.ndarray) -> _State:
         """See `Step.reorder`."""
         rows = np.asarray(rows)
-        inner = self._step.reorder(state.inner, np.concatenate([rows, rows + state.rows]))
+        inner = self.engine.reorder(state.inner, np.concatenate([rows, rows + state.rows]))
         last = None if state.negative_last is None else state.negative_last[rows]
         return replace(state, inner=inner, negative_last=last, rows=len(rows))
 
     def rewind(self, state: _State, count: int) -> _State:
         """See `Step.rewind`."""
-        return replace(state, inner=self._step.rewind(state.inner, count), num_read=state.num_read - count)
+        return replace(state, inner=self.engine.rewind(state.inner, count), num_read=state.num_read - count)
 
     def fork(self, state: _State) -> _State:
         """See `Step.fork`."""
-        return replace(state, inner=self._step.fork(state.inner))
+        return replace(state, inner=self.engine.fork(state.inner))

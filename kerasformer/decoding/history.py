@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 
 import numpy as np
 
@@ -19,6 +20,7 @@ class History:
         prefix_length: Number of columns before the first generated token.
         prompts: Real tokens of each prompt, `(P_b,)` int32 each; for an encoder-decoder, the encoder input.
         rows: `(R,)` index into `prompts` of the prompt that each row continues.
+        max_new_tokens: Number of generated tokens at which each row ends.
     """
 
     ids: np.ndarray
@@ -26,6 +28,7 @@ class History:
     prefix_length: int
     prompts: tuple[np.ndarray, ...]
     rows: np.ndarray
+    max_new_tokens: int = sys.maxsize
     _buffer: np.ndarray | None = dataclasses.field(default=None, init=False, repr=False)
 
     @property
@@ -47,7 +50,8 @@ class History:
 
     def take(self, rows: np.ndarray) -> History:
         """Selects rows in the given order; rows may be repeated or omitted."""
-        return History(self.ids[rows], self.starts[rows], self.prefix_length, self.prompts, self.rows[rows])
+        selected = self.ids[rows], self.starts[rows], self.prefix_length, self.prompts, self.rows[rows]
+        return History(*selected, self.max_new_tokens)
 
     def append(self, tokens: np.ndarray) -> None:
         """Adds one token to each row, `(R,)`."""

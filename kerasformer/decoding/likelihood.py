@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from kerasformer.decoding.arrays import token_array
 from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.protocols import State, Step
 from kerasformer.errors import CapacityError, GenerationError
@@ -54,8 +55,9 @@ def next_distributions(
     Raises:
         CapacityError: the targets do not fit into the cache.
         GenerationError: logits are not finite.
+        InputError: ids outside the vocabulary.
     """
-    inputs = np.concatenate([first[:, None], targets[:, :-1]], axis=1).astype(np.int32)
+    inputs = token_array("tokens", np.concatenate([first[:, None], targets], axis=1), step.vocab_size)[:, :-1]
     start, count = 0, targets.shape[1]
     while start < count:
         limit = min(count - start, _MAX_STEP_LENGTH)

@@ -1,4 +1,4 @@
-"""Greedy search and sampling: `generate`, `stream`, `token_steps` and the loop that they share."""
+"""Greedy search and sampling: `Steps` generates token by token, `generate` whole texts, also with beam search."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
 from kerasformer.decoding.output import GenerationOutput
 from kerasformer.decoding.preparation import GenerationPlan, prepare
-from kerasformer.decoding.protocols import GreedyStep, JointStep, State, Step
+from kerasformer.decoding.protocols import GreedyStep, State, Step
 from kerasformer.decoding.record import Node, Record
 from kerasformer.decoding.rules import apply_rules
 from kerasformer.decoding.samplers import sampler_of
-from kerasformer.decoding.speculation import ChooseToken, Drafter, SpeculativeRows, SpeculativeStep
+from kerasformer.decoding.speculation import ChooseToken, Drafter, GuessedText, Speculative
 from kerasformer.decoding.speculation_counts import SpeculationCounts
+from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.errors import GenerationError
 
 ENDED = -1
@@ -56,187 +57,81 @@ def generate(
         CapacityError: a prompt that does not fit into the cache.
         GenerationError: settings that this engine does not support, or logits without a finite value.
     """
-    run = prepare(step, input_ids, attention_mask, config, controls)
-    if run.config.num_beams > 1:
-        return beam_search(run)
-    loop = _Loop(run, _TOKENS_AT_ONCE if run.is_plain and isinstance(run.step, GreedyStep) else 1)
-    rows = np.stack(list(loop), axis=1)
-    run.warn_about(loop.reasons)
-    record = loop.record
+    plan = prepare(step, input_ids, attention_mask, config, controls)
+    if plan.config.num_beams > 1:
+        return beam_search(plan)
+    steps = Steps(plan, _TOKENS_AT_ONCE)
+    rows = np.stack(list(steps), axis=1)
+    record = steps.record
     if record is not None:
-        record.paths = [[] if node is None else node.path for node in loop.nodes]
-    return GenerationOutput(
-        [row[row != ENDED] for row in rows], loop.reasons, record=record, speculation=loop.speculation
-    )
+        record.paths = [[] if node is None else node.path for node in steps.nodes]
+    sequences = [row[row != ENDED] for row in rows]
+    return GenerationOutput(sequences, steps.finish_reasons, record=record, speculation=steps.speculation)
 
 
-def stream(
-    step: Step,
-    input_ids: np.ndarray,
-    attention_mask: np.ndarray | None = None,
-    config: GenerationConfig | None = None,
-    controls: Controls | None = None,
-) -> Generator[np.ndarray, None, list[str]]:
-    """Yields the tokens of `generate` as they are generated: `(B,)` int32 per step.
+class Steps:
+    """Generation step by step: an iterable, to be used once, of the tokens of each step.
 
-    Arguments are checked when the function is called, not when the first token is requested. Rows that have ended yield
-    `config.fill_token`. The return value of the generator is the list of finish reasons.
-
-    Raises:
-        GenerationError: beam search is enabled, which has no tokens before it ends; otherwise see `generate`.
-    """
-    return _filled(_prepared_for_stream(step, input_ids, attention_mask, config, controls))
-
-
-TokenStep = tuple[np.ndarray, list[Node | None]]
-"""Tokens `(N,)` int32 of one step, `ENDED` for rows that ended before, and the nodes of the record if there is one."""
-
-
-def token_steps(
-    step: Step,
-    input_ids: np.ndarray,
-    attention_mask: np.ndarray | None = None,
-    config: GenerationConfig | None = None,
-    controls: Controls | None = None,
-) -> Generator[TokenStep, None, list[str]]:
-    """Yields the tokens of each step of `generate`, for callers that need more than `stream` returns.
-
-    As in `stream`, arguments are checked when the function is called, and the return value of the generator is the list
-    of finish reasons. With `Controls.record`, the node of each row has its log-probability and the candidates; without
-    it, and for rows that ended before, it is `None`.
-
-    Raises:
-        GenerationError: beam search is enabled; otherwise see `generate`.
-    """
-    run = _prepared_for_stream(step, input_ids, attention_mask, config, controls)
-    return _steps(run)
-
-
-def _steps(run: GenerationPlan) -> Generator[TokenStep, None, list[str]]:
-    loop = _Loop(run)
-    for tokens in loop:
-        nodes = [None if token == ENDED else node for token, node in zip(tokens.tolist(), loop.nodes, strict=True)]
-        yield tokens, nodes
-    run.warn_about(loop.reasons)
-    return loop.reasons
-
-
-def _prepared_for_stream(
-    step: Step,
-    input_ids: np.ndarray,
-    attention_mask: np.ndarray | None,
-    config: GenerationConfig | None,
-    controls: Controls | None,
-) -> GenerationPlan:
-    run = prepare(step, input_ids, attention_mask, config, controls)
-    if run.config.num_beams > 1:
-        raise GenerationError(
-            "a stream needs num_beams=1, because beam search has no tokens before it ends. "
-            f"Received: num_beams={run.config.num_beams!r}. Use generate, or set num_beams=1."
-        )
-    return run
-
-
-def _filled(run: GenerationPlan) -> Generator[np.ndarray, None, list[str]]:
-    loop = _Loop(run)
-    for tokens in loop:
-        ended = ENDED in tokens.tolist()
-        yield np.where(tokens == ENDED, np.int32(run.config.fill_token), tokens) if ended else tokens
-    run.warn_about(loop.reasons)
-    return loop.reasons
-
-
-class _Loop:
-    """Yields the tokens of each step, `(N,)` int32 for `N` output rows, with `ENDED` for rows that have ended.
+    These are `(N,)` int32 for `N` output rows, with `ENDED` for rows that have ended. A token is computed when it is
+    requested. Whoever stops before the end closes the iterator, which then keeps or releases the caches.
 
     Args:
-        run: The run of generation.
-        tokens_at_once: Number of tokens of each row that the engine, a `GreedyStep`, generates before the first of them
-            is yielded; 1 for all other engines.
+        plan: What is generated, from `prepare`.
+        tokens_at_once: Number of tokens of each row that an engine which can choose them generates before the first of
+            them is yielded.
 
     Attributes:
-        reasons: Finish reason of each row.
+        finish_reasons: Finish reason of each row, as in `GenerationOutput`; valid for rows that have ended.
         record: Candidates of each token, or `None` if they are not recorded.
         nodes: Node of the last token of each row in the record.
         speculation: Statistics of speculative decoding, or `None` if it is disabled.
+        reused: Number of tokens of the prompt that were in kept caches; known after the first step.
+
+    Raises:
+        GenerationError: beam search is enabled.
     """
 
-    def __init__(self, run: GenerationPlan, tokens_at_once: int = 1) -> None:
-        self._run, self._tokens_at_once = run, tokens_at_once
-        self._count = len(run.history.ids) * run.config.num_return_sequences
-        self._rules = run.rules
-        self._choose = sampler_of(run.config)
-        self.reasons = [run.limit_reason] * self._count
-        self.record = Record.for_controls(run.controls)
+    def __init__(self, plan: GenerationPlan, tokens_at_once: int = 1) -> None:
+        if plan.config.num_beams > 1:
+            raise GenerationError(
+                "a stream needs num_beams=1, because beam search has no tokens before it ends. "
+                f"Received: num_beams={plan.config.num_beams!r}. Use generate, or set num_beams=1."
+            )
+        self._plan, self._tokens_at_once = plan, tokens_at_once if plan.is_plain else 1
+        self._count = len(plan.history.ids) * plan.config.num_return_sequences
+        self._rules = plan.rules
+        self._choose = sampler_of(plan.config)
+        self.finish_reasons = [plan.limit_reason] * self._count
+        self.record = Record.for_controls(plan.controls)
         self.nodes: list[Node | None] = [None] * self._count
-        self.speculation = None if run.drafter is None else SpeculationCounts()
+        self.speculation = None if plan.drafter is None else SpeculationCounts()
+        self.reused = 0
 
-    def __iter__(self) -> Iterator[np.ndarray]:
-        copies = self._run.config.num_return_sequences
-        prompts = np.repeat(np.arange(self._count // copies), copies)
-        if self.speculation is None:
-            return self._rows(self._run.step, np.arange(self._count), prompts)
-        if self._count > 1 and isinstance(self._run.step, JointStep):
-            return self._side_by_side(self._run.step, self.speculation, prompts)
-        return self._one_by_one(self.speculation, prompts)
+    def __iter__(self) -> Generator[np.ndarray, None, None]:
+        with self._plan.engine() as step:
+            copies = self._plan.config.num_return_sequences
+            prompts = np.repeat(np.arange(self._count // copies), copies)
+            if self.speculation is None:
+                yield from self._tokens(step, prompts)
+            else:
+                texts = [self._guessed(step, output, prompts) for output in range(self._count)]
+                yield from self._tokens(Speculative(step, texts), prompts)
+        self._plan.warn_about(self.finish_reasons)
 
-    def _side_by_side(
-        self, step: JointStep, speculation: SpeculationCounts, prompts: np.ndarray
-    ) -> Iterator[np.ndarray]:
-        """Yields the tokens of rows with speculation, each of which has an engine that wraps `step`."""
-        engines = [self._speculative(output, prompts, speculation) for output in range(self._count)]
-        return self._rows(SpeculativeRows(step, engines), np.arange(self._count), prompts)
-
-    def _one_by_one(self, speculation: SpeculationCounts, prompts: np.ndarray) -> Iterator[np.ndarray]:
-        """Yields the tokens of rows with speculation, which run one by one because their steps differ in length."""
-        columns = []
-        for output in range(self._count):
-            engine = self._speculative(output, prompts, speculation)
-            tokens = self._rows(engine, np.array([output]), prompts[output : output + 1])
-            if self._count == 1:
-                yield from tokens
-                return
-            columns.append([int(column[output]) for column in tokens])
-        for index in range(max(map(len, columns))):
-            yield np.array([row[index] if index < len(row) else ENDED for row in columns], np.int32)
-
-    def _speculative(self, output: int, prompts: np.ndarray, speculation: SpeculationCounts) -> SpeculativeStep:
-        """Returns an engine for one output row, with its own guesses."""
-        run, choose = self._run, self._choice(output, prompts)
-        width, drafter = run.history.prefix_length, cast("Drafter", copy(run.drafter))
-        return SpeculativeStep(run.step, drafter, run.guesses, run.num_steps, width, choose, speculation)
-
-    @cached_property
-    def _draws(self) -> np.ndarray:
-        """Random numbers of all steps, `(num_steps, N)`."""
-        return _random(self._run.generators(self._run.config.num_return_sequences), self._run.num_steps)
-
-    def _choice(self, output: int, prompts: np.ndarray) -> ChooseToken:
-        """Returns a function that chooses the next token of a row after given tokens, with the row's random numbers."""
-        history, ends = self._run.history.take(prompts[output : output + 1]), self._run.config.eos_token_id
-        padding = history.ids[:, : history.starts[0]]
-
-        def choose(tokens: np.ndarray, logits: np.ndarray) -> int | None:
-            draft = replace(history, ids=np.concatenate([padding, tokens[None]], axis=1))
-            if draft.num_new and int(tokens[-1]) in ends:
-                return None
-            scores = apply_rules(self._rules, draft, logits)
-            return int(self._choose(scores, self._draws[draft.num_new, output : output + 1])[0])
-
-        return choose
-
-    def _rows(self, step: Step | SpeculativeRows, outputs: np.ndarray, prompts: np.ndarray) -> Iterator[np.ndarray]:
-        """Generates the output rows `outputs`, each continuing the prompt with the index in `prompts`."""
-        run, history = self._run, self._run.history.take(prompts)
+    def _tokens(self, step: Step | Speculative, prompts: np.ndarray) -> Iterator[np.ndarray]:
+        """Yields the tokens of rows that continue the prompts with the indices `prompts`, `(N,)`."""
+        plan, history = self._plan, self._plan.history.take(prompts)
+        outputs, engine_rows = np.arange(self._count), np.arange(self._count)  # of the unfinished rows
         numbers = self._numbers()
+        greedy = step if self._tokens_at_once > 1 and isinstance(step, GreedyStep) else None
         state = self._start(step, prompts)
+        self.reused = step.num_reused if isinstance(step, WrappedStep) else 0
         last_tokens = history.ids[:, -1:].copy()
-        engine_rows = np.arange(len(outputs))  # of the unfinished outputs
         ahead: deque[tuple[np.ndarray, np.ndarray]] = deque()  # later tokens of the engine, and their logits
-        for index in range(run.num_steps):
-            if self._tokens_at_once > 1:
+        for index in range(plan.num_steps):
+            if greedy is not None:
                 if not ahead:
-                    ahead, state = self._ahead(cast("GreedyStep", step), last_tokens, state, engine_rows, index)
+                    ahead, state = self._ahead(greedy, last_tokens, state, engine_rows, index)
                 tokens, greatest = (column[engine_rows] for column in ahead.popleft())
                 check_greatest(greatest)
             else:
@@ -257,31 +152,56 @@ class _Loop:
                 rows = np.array(unfinished)
                 history, outputs, engine_rows = history.take(rows), outputs[rows], engine_rows[rows]
             # Finished rows are dropped late, because a new batch size can cost an engine a compilation.
-            most = len(last_tokens) - 1 if isinstance(step, SpeculativeRows) else len(last_tokens) // 2
+            most = len(last_tokens) - 1 if isinstance(step, Speculative) else len(last_tokens) // 2
             if len(engine_rows) <= most and not ahead:
                 state, last_tokens = step.reorder(state, engine_rows), last_tokens[engine_rows]
                 engine_rows = np.arange(len(engine_rows))
+
+    def _guessed(self, step: Step, output: int, prompts: np.ndarray) -> GuessedText:
+        """Returns the text of one output row, with its own guesses."""
+        plan, choose, counts = self._plan, self._choice(output, prompts), cast("SpeculationCounts", self.speculation)
+        width, drafter = plan.history.prefix_length, cast("Drafter", copy(plan.drafter))
+        return GuessedText(step, drafter, plan.guesses, plan.num_steps, width, choose, counts)
+
+    @cached_property
+    def _draws(self) -> np.ndarray:
+        """Random numbers of all steps, `(num_steps, N)`."""
+        return _random(self._plan.generators(self._plan.config.num_return_sequences), self._plan.num_steps)
+
+    def _choice(self, output: int, prompts: np.ndarray) -> ChooseToken:
+        """Returns a function that chooses the next token of a row after given tokens, with the row's random numbers."""
+        history, ends = self._plan.history.take(prompts[output : output + 1]), self._plan.config.eos_token_id
+        padding = history.ids[:, : history.starts[0]]
+
+        def choose(tokens: np.ndarray, logits: np.ndarray) -> int | None:
+            draft = replace(history, ids=np.concatenate([padding, tokens[None]], axis=1))
+            if draft.num_new and int(tokens[-1]) in ends:
+                return None
+            scores = apply_rules(self._rules, draft, logits)
+            return int(self._choose(scores, self._draws[draft.num_new, output : output + 1])[0])
+
+        return choose
 
     def _ahead(
         self, step: GreedyStep, last_tokens: np.ndarray, state: State, engine_rows: np.ndarray, index: int
     ) -> tuple[deque[tuple[np.ndarray, np.ndarray]], State]:
         """Returns the tokens of several steps from `index`, with their logits, `(B,)` each, and the next state."""
-        count = min(self._tokens_at_once, self._run.num_steps - index)
+        count = min(self._tokens_at_once, self._plan.num_steps - index)
         ended = np.isin(np.arange(len(last_tokens)), engine_rows, invert=True)
-        ends = np.array(self._run.config.eos_token_id, np.int32)
+        ends = np.array(self._plan.config.eos_token_id, np.int32)
         tokens, logits, state = step.continue_greedily(last_tokens, state, count, ended, ends)
         return deque(zip(tokens.T, logits.T, strict=True)), state
 
-    def _start(self, step: Step | SpeculativeRows, prompts: np.ndarray) -> State:
+    def _start(self, step: Step | Speculative, prompts: np.ndarray) -> State:
         """Returns the state of rows that continue these prompts; repeated prompts are read once."""
-        unique = prompts if isinstance(step, SpeculativeRows) else np.unique(prompts)
-        columns = self._run.mask[unique].any(axis=0)
-        state = step.start(self._run.inputs[unique][:, columns], self._run.mask[unique][:, columns])
+        unique = prompts if isinstance(step, Speculative) else np.unique(prompts)
+        columns = self._plan.mask[unique].any(axis=0)
+        state = step.start(self._plan.inputs[unique][:, columns], self._plan.mask[unique][:, columns])
         return step.reorder(state, np.searchsorted(unique, prompts)) if len(prompts) > len(unique) else state
 
     def _numbers(self) -> Iterator[np.ndarray]:
         """Yields the random numbers of each step, `(N,)`, which are generated for many steps at once."""
-        generators = self._run.generators(self._run.config.num_return_sequences)
+        generators = self._plan.generators(self._plan.config.num_return_sequences)
         while True:
             yield from _random(generators, _STEPS_AT_ONCE)
 
@@ -307,14 +227,14 @@ class _Loop:
 
     def _unfinished(self, history: History, outputs: np.ndarray) -> list[int]:
         """Returns the rows that continue and stores the finish reasons of the others."""
-        interruption = self._run.interruption()
+        interruption = self._plan.interruption()
         unfinished = []
         for row, output in enumerate(outputs.tolist()):
-            reason = self._run.finish_reason(history, row) or interruption
+            reason = self._plan.finish_reason(history, row) or interruption
             if reason is None:
                 unfinished.append(row)
             else:
-                self.reasons[output] = reason
+                self.finish_reasons[output] = reason
         return unfinished
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from kerasformer.arguments import check, integer
 from kerasformer.decoding.protocols import ResumableStep, State, Step
 from kerasformer.decoding.saved_state import SavedState
+from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.errors import CapacityError, InputError, KerasformerError
 
 DEFAULT_BYTES = 2**28
@@ -36,11 +37,11 @@ class _Tracked:
     """A state of an engine, and the tokens in its caches.
 
     Attributes:
-        state: State of the engine.
+        inner: State of the engine.
         ids: Tokens in the caches, int32 `(N,)`, of a single text; `None` for several texts.
     """
 
-    state: State
+    inner: State
     ids: np.ndarray | None
 
 
@@ -118,11 +119,11 @@ class PrefixCache:
             del self._copies[0]
 
 
-class Reusing:
+class Reusing(WrappedStep):
     """Implements `Step` for one run of generation: `start` continues the caches of an earlier text if it can.
 
     Args:
-        step: The engine.
+        engine: The engine.
         latest: The last text, whose caches may be changed; optional.
         copies: Copies of earlier texts, with their tokens.
         keep: Receives copies to keep, and those that were used; `None` to make none.
@@ -135,30 +136,34 @@ class Reusing:
 
     def __init__(
         self,
-        step: ResumableStep,
+        engine: ResumableStep,
         latest: _Tracked | None,
         copies: Sequence[SavedState] = (),
         keep: Callable[[SavedState], None] | None = None,
     ) -> None:
-        self.step_of_engine, self.latest = step, latest
-        self.is_encoder_decoder, self.capacity = step.is_encoder_decoder, step.capacity
-        self.vocab_size, self.step_lengths = step.vocab_size, step.step_lengths
+        super().__init__(engine)
+        self._resumable, self.latest = engine, latest
         self.reused = self.read = 0
         self._copies, self._keep = copies, keep
+
+    @property
+    def num_reused(self) -> int:
+        """See `WrappedStep.num_reused`."""
+        return self.reused
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _Tracked:
         """Reads the prompt, or only its last part; see `Step.start`."""
         ids = inputs[0][mask[0] > 0][:-1] if len(inputs) == 1 and inputs.shape[1] <= self.capacity else None
         common, state = (0, None) if ids is None else self._resumed(ids)
         if state is None:
-            state = self.step_of_engine.start(inputs, mask)
+            state = self.engine.start(inputs, mask)
         self._copies = ()  # while the text is generated, the cache may drop them to free their memory
         self.reused, self.read = common, int((mask > 0).sum()) - len(mask) - common
         return self._tracked(state, ids)
 
     def _resumed(self, ids: np.ndarray) -> tuple[int, State | None]:
         """Returns the number of first tokens of a text that were in earlier caches, and its state, or 0 and `None`."""
-        latest, step = self.latest, self.step_of_engine
+        latest, step = self.latest, self._resumable
         texts: list[_Tracked | SavedState] = [] if latest is None else [latest]
         # With equally many common tokens, the last text and then the most recent copy.
         for text in sorted(texts + [*reversed(self._copies)], key=lambda text: -_common(ids, text.ids)):
@@ -172,7 +177,7 @@ class Reusing:
                     if self._keep is not None:
                         self._keep(text)
                 else:
-                    state = step.resume(text.state, common, ids[common:])
+                    state = step.resume(text.inner, common, ids[common:])
             except (InputError, CapacityError):  # keys outside a sliding window; a text from an engine with more slots
                 continue
             return common, state
@@ -188,12 +193,12 @@ class Reusing:
     def keep_copy(self, text: _Tracked) -> None:
         """Passes a copy of a single text to `keep`."""
         if self._keep is not None and text.ids is not None:
-            self._keep(replace(self.step_of_engine.save(text.state), ids=text.ids))
+            self._keep(replace(self._resumable.save(text.inner), ids=text.ids))
 
     def step(self, tokens: np.ndarray, state: _Tracked) -> tuple[np.ndarray, _Tracked]:
         """See `Step.step`."""
         try:
-            logits, new = self.step_of_engine.step(tokens, state.state)
+            logits, new = self.engine.step(tokens, state.inner)
         except KerasformerError:  # nothing was read
             raise
         except BaseException:  # an interrupted step leaves its caches undefined
@@ -205,20 +210,20 @@ class Reusing:
     def reorder(self, state: _Tracked, rows: np.ndarray) -> _Tracked:
         """See `Step.reorder`."""
         if np.array_equal(rows, [0]):
-            return self._tracked(self.step_of_engine.reorder(state.state, rows), state.ids)
+            return self._tracked(self.engine.reorder(state.inner, rows), state.ids)
         if state.ids is not None:  # the caches of the single text are passed on
             self.keep_copy(state)
             self.latest = None
-        return self._tracked(self.step_of_engine.reorder(state.state, rows), None)
+        return self._tracked(self.engine.reorder(state.inner, rows), None)
 
     def rewind(self, state: _Tracked, count: int) -> _Tracked:
         """See `Step.rewind`."""
         ids = None if state.ids is None else state.ids[: len(state.ids) - count]
-        return self._tracked(self.step_of_engine.rewind(state.state, count), ids)
+        return self._tracked(self.engine.rewind(state.inner, count), ids)
 
     def fork(self, state: _Tracked) -> _Tracked:
         """See `Step.fork`."""
-        return _Tracked(self.step_of_engine.fork(state.state), None)
+        return _Tracked(self.engine.fork(state.inner), None)
 
     def _tracked(self, state: State, ids: np.ndarray | None) -> _Tracked:
         tracked = _Tracked(state, ids)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from kerasformer.decoding.alignment import left_padded
+from kerasformer.decoding.arrays import prompt_arrays
 from kerasformer.decoding.controls import Controls
 from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS, GenerationConfig
 from kerasformer.decoding.guidance import Guided, side_by_side
@@ -26,7 +29,7 @@ class GenerationPlan:
     """Everything that a run of generation needs.
 
     Attributes:
-        step: The engine, wrapped in `Guided` if guidance is enabled.
+        step: The engine.
         inputs: `(B, P)` int32 token ids for `Step.start`.
         mask: `(B, P)` int32, 1 for tokens of the prompt; with guidance, -1 for tokens of the negative prompt.
         history: One row per prompt, before the first new token.
@@ -36,6 +39,7 @@ class GenerationPlan:
         deadline: Time at which all rows end, on the clock of `time.monotonic`.
         seeds: Seed of the random numbers of each prompt.
         drafter: Proposes tokens for speculative decoding, or `None` if it is disabled.
+        guide: Adds guidance to an engine; `None` if it is disabled.
     """
 
     step: Step
@@ -48,6 +52,16 @@ class GenerationPlan:
     deadline: float
     seeds: tuple[int, ...]
     drafter: Drafter | None
+    guide: Callable[[Step], Step] | None = None
+
+    @contextmanager
+    def engine(self) -> Iterator[Step]:
+        """Provides the engine with guidance and with the kept caches of earlier texts, which are kept at the end."""
+        cache = self.controls.cache
+        if self.drafter is not None and len(self.seeds) * self.config.num_return_sequences > 1:
+            cache = None  # it keeps the caches of one text, which would prevent texts from guessing side by side
+        with nullcontext(self.step) if cache is None else cache.reused_by(self.step) as step:
+            yield step if self.guide is None else self.guide(step)
 
     @property
     def num_steps(self) -> int:
@@ -135,7 +149,8 @@ def prepare(
     deadline = time.monotonic() + (config.max_time or float("inf"))
     check_stop(config, controls.decode)
     _check_required(config, controls)
-    inputs, mask = _checked(step, input_ids, attention_mask)
+    names = "input_ids", "attention_mask"
+    inputs, mask = prompt_arrays(input_ids, attention_mask, input_vocab_size(step), names=names)
     prompts = tuple(row[real] for row, real in zip(inputs, mask == 1, strict=True))
     batch = len(inputs)
     if step.is_encoder_decoder:
@@ -145,18 +160,22 @@ def prepare(
         fill = config.fill_token if config.fill_token < step.vocab_size else 0
         inputs, mask = left_padded(inputs, mask, fill)
         prefix, starts = inputs, mask.shape[1] - mask.sum(axis=1)
+    guide, capacity = None, step.capacity
     if config.guidance_scale != 1:
         negative_ids, negative_mask = _negative(step, prompts, controls)
         longest = int(negative_mask.sum(axis=1).max())
-        step = Guided(step, config.guidance_scale, prefix.shape[1], longest)
+        guide = partial(Guided, scale=config.guidance_scale, length=prefix.shape[1], negative_length=longest)
+        capacity = guide(step).capacity
         inputs, mask = side_by_side(inputs, mask, negative_ids, negative_mask)
-    history = History(prefix, starts, prefix.shape[1], prompts, np.arange(batch))
     _check_forced(step, config)
-    maximum, minimum, limit_reason = _lengths(step, prefix.shape[1], config)
+    maximum, minimum, limit_reason = _lengths(capacity, prefix.shape[1], config)
+    history = History(prefix, starts, prefix.shape[1], prompts, np.arange(batch), maximum)
     effective = config.replace(max_new_tokens=maximum, min_new_tokens=minimum)
     seeds = _seeds(config.seed, batch)
     drafter = _drafter(step, config, controls)
-    return GenerationPlan(step, inputs, mask, history, effective, controls, limit_reason, deadline, seeds, drafter)
+    return GenerationPlan(
+        step, inputs, mask, history, effective, controls, limit_reason, deadline, seeds, drafter, guide
+    )
 
 
 def _seeds(seed: int | None, count: int) -> tuple[int, ...]:
@@ -169,7 +188,8 @@ def _negative(step: Step, prompts: Sequence[np.ndarray], controls: Controls) -> 
     if controls.negative_ids is None:
         ids = np.stack([prompt[-1:] for prompt in prompts])
         return ids, np.ones_like(ids)
-    ids, mask = _checked(step, controls.negative_ids, controls.negative_mask)
+    names = "negative_prompt_ids", "negative_prompt_attention_mask"
+    ids, mask = prompt_arrays(controls.negative_ids, controls.negative_mask, input_vocab_size(step), names=names)
     if len(ids) not in (1, len(prompts)):
         raise InputError(
             f"There must be one negative prompt, or one for each prompt. Expected: 1 or {len(prompts)}. "
@@ -202,38 +222,6 @@ def _drafter(step: Step, config: GenerationConfig, controls: Controls) -> Drafte
 
 def _described(step: Step) -> str:
     return f"{'an encoder-decoder' if step.is_encoder_decoder else 'a decoder'} with {step.vocab_size} tokens"
-
-
-def _checked(step: Step, input_ids: np.ndarray, attention_mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Validates ids and mask and returns them as `(B, P)` int32."""
-    ids = np.asarray(input_ids)
-    if ids.ndim != 2 or ids.size == 0:
-        raise InputError(
-            f"input_ids must have the shape (batch, length) with at least one token. Received: shape {ids.shape}. "
-            "Pass at least one prompt of at least one token."
-        )
-    if not np.issubdtype(ids.dtype, np.integer):
-        raise InputError(f"input_ids must be integers. Received: dtype {ids.dtype}. Pass token ids.")
-    mask = np.ones_like(ids) if attention_mask is None else np.asarray(attention_mask)
-    if mask.shape != ids.shape or not np.isin(mask, (0, 1)).all():
-        raise InputError(
-            "attention_mask must have the shape of input_ids and contain only 0 and 1. "
-            f"Received: shape {mask.shape} for input_ids of shape {ids.shape}. Pass 1 for each real token."
-        )
-    mask = mask.astype(np.int32)
-    empty = np.flatnonzero(mask.sum(axis=1) == 0)
-    if len(empty):
-        raise InputError(
-            f"each prompt needs at least one token. Received: empty prompts in rows {empty.tolist()}. "
-            "Remove them, or start them with the bos token."
-        )
-    real, count = ids[mask == 1], input_vocab_size(step)
-    if real.min() < 0 or real.max() >= count:
-        raise InputError(
-            f"token ids must be from 0 to {count - 1}. Received: {real.min()} to {real.max()}. "
-            "Is this the tokenizer of this model?"
-        )
-    return np.where(mask == 1, ids, 0).astype(np.int32), mask
 
 
 def decoder_start(step: Step, config: GenerationConfig) -> int:
@@ -271,7 +259,7 @@ def _check_forced(step: Step, config: GenerationConfig) -> None:
         )
 
 
-def _lengths(step: Step, prefix_length: int, config: GenerationConfig) -> tuple[int, int, str]:
+def _lengths(capacity: int, prefix_length: int, config: GenerationConfig) -> tuple[int, int, str]:
     """Returns the maximum and minimum number of new tokens, and the finish reason of rows that reach the maximum."""
     if config.max_new_tokens is not None:
         maximum = config.max_new_tokens
@@ -284,10 +272,10 @@ def _lengths(step: Step, prefix_length: int, config: GenerationConfig) -> tuple[
             "max_length includes the prompt and must exceed its length. Received: "
             f"max_length={config.max_length} for a prompt of {prefix_length} tokens. Set max_new_tokens instead."
         )
-    room = step.capacity - prefix_length
+    room = capacity - prefix_length
     if room < 1:
         raise CapacityError(
-            f"the prompt leaves no room for a new token. Expected at most {step.capacity - 1} tokens. "
+            f"the prompt leaves no room for a new token. Expected at most {capacity - 1} tokens. "
             f"Received: {prefix_length}. Shorten the prompt, or load or export the model with a larger capacity."
         )
     _check_length_penalty(config, min(maximum, room))

@@ -80,8 +80,10 @@ class Step(Protocol):
         """Reads the next `T` tokens of each row.
 
         Args:
-            tokens: `(B, T)` int32, where `T` is one of `step_lengths`. Reading several tokens at once is faster and
-                gives the same logits as reading them one by one, up to rounding (see `docs/bundles.md` for int8).
+            tokens: `(B, T)` int32, where `T` is one of `step_lengths`. The ids are not checked: they are chosen from
+                logits, or were checked by `decoding.arrays` when the text was read. Reading several tokens at once is
+                faster and gives the same logits as reading them one by one, up to rounding (see `docs/bundles.md` for
+                int8).
             state: Unusable afterwards, unless an error is raised.
 
         Returns:
@@ -136,7 +138,7 @@ class ResumableStep(Step, Protocol):
         Args:
             state: State of a single text without padding. Unusable afterwards, unless an error is raised.
             length: Number of first tokens to keep, at least 1.
-            tokens: `(N,)` int32, the tokens after them; no logits are computed. `N` may be 0.
+            tokens: `(N,)` int32, the tokens after them; no logits are computed. `N` may be 0. The ids are not checked.
 
         Raises:
             InputError: the engine no longer has the keys of the first tokens, because of a sliding window.

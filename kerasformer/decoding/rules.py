@@ -88,8 +88,14 @@ def apply_rules(rules: Sequence[Rule], history: History, logits: np.ndarray) -> 
 
 def _forbid(logits: np.ndarray, tokens: Iterable[int]) -> np.ndarray:
     """Sets the logits of `tokens` to minus infinity in each row; ids outside the vocabulary are ignored."""
-    logits[:, [token for token in tokens if token < logits.shape[1]]] = -np.inf
+    logits[:, _known(tuple(tokens), logits.shape[1])] = -np.inf
     return logits
+
+
+@functools.lru_cache(maxsize=8)
+def _known(tokens: tuple[int, ...], vocab_size: int) -> np.ndarray:
+    """Returns the ids that are in the vocabulary, `(N,)`."""
+    return np.array([token for token in tokens if token < vocab_size], np.intp)
 
 
 def _force(logits: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
@@ -105,18 +111,19 @@ Biases = tuple[tuple[tuple[int, ...], float], ...]
 def _add_biases(history: History, logits: np.ndarray, biases: Biases) -> np.ndarray:
     """Adds each bias to the logit of the last token of its sequence, in rows that end with the tokens before it."""
     by_prefix = _by_prefix(biases)
+    longest = max(map(len, by_prefix))
     for index, row in enumerate(logits):
-        tokens = history.row(index).tolist()
-        for size in range(min(max(map(len, by_prefix)), len(tokens)) + 1):
-            completing, bias = by_prefix.get(tuple(tokens[len(tokens) - size :]), _NO_BIASES)
+        tokens = history.row(index)
+        tokens = tokens[max(0, len(tokens) - longest) :].tolist()
+        for size in range(len(tokens) + 1):
+            if (group := by_prefix.get(tuple(tokens[len(tokens) - size :]))) is None:
+                continue
+            completing, bias = group
             known = completing < len(row)
             # The sum of opposite infinities is NaN, which raises when a token is chosen.
             with np.errstate(invalid="ignore"):
                 row[completing[known]] += bias[known]
     return logits
-
-
-_NO_BIASES = (np.zeros(0, np.intp), np.zeros(0, np.float32))
 
 
 @functools.lru_cache(maxsize=8)
@@ -133,11 +140,13 @@ def _by_prefix(biases: Biases) -> dict[tuple[int, ...], tuple[np.ndarray, np.nda
 
 def _followers(tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
     """Returns the tokens that follow an occurrence of `prefix` `(n - 1,)` in `tokens` `(N,)`."""
-    size = len(prefix) + 1
-    if len(tokens) < size:
+    count = len(tokens) - len(prefix)
+    if count < 1:
         return tokens[:0]
-    ngrams = np.lib.stride_tricks.sliding_window_view(tokens, size)
-    return ngrams[(ngrams[:, :-1] == prefix).all(axis=1), -1]
+    followers = np.ones(count, bool)
+    for offset, token in enumerate(prefix.tolist()):
+        followers &= tokens[offset : offset + count] == token
+    return tokens[len(prefix) :][followers]
 
 
 def _penalize(row: np.ndarray, tokens: np.ndarray, penalty: float) -> None:
@@ -185,10 +194,23 @@ def frequency_and_presence_penalty(history: History, logits: np.ndarray, config:
     since `transformers` has neither penalty.
     """
     for index, row in enumerate(logits):
-        tokens, counts = np.unique(history.new(index), return_counts=True)
+        tokens, counts = _counts(history.new(index))
         penalty = counts * config.frequency_penalty + config.presence_penalty
         row[tokens] -= penalty.astype(np.float32)
     return logits
+
+
+def _counts(tokens: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the different ones of `tokens` `(N,)` and how often each occurs, in half the time of `np.unique`."""
+    if not len(tokens):
+        return tokens, tokens
+    tokens = tokens.copy()
+    tokens.sort()
+    first = np.concatenate(([0], (tokens[1:] != tokens[:-1]).nonzero()[0] + 1))
+    counts = np.empty_like(first)
+    counts[:-1] = first[1:]
+    counts[-1] = len(tokens)
+    return tokens[first], counts - first
 
 
 @rule(when=lambda config: config.no_repeat_ngram_size)
@@ -220,8 +242,14 @@ def encoder_no_repeat_ngram(history: History, logits: np.ndarray, config: Genera
 @rule(when=lambda config: config.bad_words_ids)
 def bad_words(history: History, logits: np.ndarray, config: GenerationConfig) -> np.ndarray:
     """Forbids tokens that would complete a bad word; a word that consists of one end token is ignored."""
-    words = {word: -np.inf for word in config.bad_words_ids if len(word) > 1 or word[0] not in config.eos_token_id}
-    return _add_biases(history, logits, tuple(words.items())) if words else logits
+    words = _bad_words(config.bad_words_ids, config.eos_token_id)
+    return _add_biases(history, logits, words) if words else logits
+
+
+@functools.lru_cache(maxsize=8)
+def _bad_words(words: tuple[tuple[int, ...], ...], ends: tuple[int, ...]) -> Biases:
+    """Returns biases that forbid words, other than end tokens."""
+    return tuple((word, -np.inf) for word in dict.fromkeys(words) if len(word) > 1 or word[0] not in ends)
 
 
 @rule(when=lambda config: config.min_new_tokens)

@@ -1,6 +1,6 @@
 """Speculative decoding: several guessed tokens are checked in one step, so that accepted guesses save steps.
 
-`SpeculativeStep` wraps an engine and implements `Step`. When the loop requests the logits after a token, it reads that
+`Speculative` wraps an engine. When the loop requests the logits after a token, it reads that
 token together with guesses of the following tokens and caches the logits after each guess. If the loop then chooses the
 guessed token, the cached logits are returned; otherwise the engine is rewound. Guesses never influence which token is
 chosen, so the output equals that of a run without speculation, also with a seed, provided that the logits of a token do
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Protocol
 
@@ -23,6 +23,7 @@ import numpy as np
 from kerasformer.decoding.draft_length import DraftLength
 from kerasformer.decoding.protocols import MIN_REWIND, JointStep, State, Step
 from kerasformer.decoding.speculation_counts import SpeculationCounts
+from kerasformer.decoding.wrapped_step import WrappedStep
 
 ChooseToken = Callable[[np.ndarray, np.ndarray], int | None]
 """Maps tokens `(N,)` and logits `(1, V)` of a row to the token that the loop would choose; `None` if the row ends."""
@@ -161,43 +162,25 @@ def _common_prefix(one: np.ndarray, other: np.ndarray) -> int:
     return int(different[0]) if len(different) else size
 
 
-@dataclass
-class _State:
-    """State of one row.
-
-    Attributes:
-        inner: State of the engine after it has read the text and all of `guesses`.
-        text: Buffer of the tokens that the loop has chosen, with room for more.
-        length: Number of tokens in `text`.
-        guesses: Tokens that the engine has read and the loop has not chosen yet.
-        logits: `(1, K, V)` logits of the last step, up to those after the last guess.
-    """
-
-    inner: State
-    text: np.ndarray
-    length: int
-    guesses: list[int]
-    logits: np.ndarray
-
-
-class SpeculativeStep:
-    """Engine that reads guesses ahead, for one row.
+class GuessedText:
+    """A text whose next tokens are guessed and read ahead.
 
     Args:
-        step: The engine.
+        engine: The engine.
         drafter: Makes the guesses.
         count: Maximum number of guesses at once.
         num_steps: Maximum number of new tokens; guesses beyond them would be useless.
         prefix_length: Number of slots that the prompt occupies, including padding to longer prompts.
         choose: Chooses a token as the loop would; passed to the drafter.
         counts: Statistics to update.
-    """
 
-    step_lengths: tuple[int, ...] = (1,)
+    Attributes:
+        state: State of the engine after it has read the text and all guesses that were not chosen yet.
+    """
 
     def __init__(
         self,
-        step: Step,
+        engine: Step,
         drafter: Drafter,
         count: int,
         num_steps: int,
@@ -205,152 +188,120 @@ class SpeculativeStep:
         choose: ChooseToken,
         counts: SpeculationCounts,
     ) -> None:
-        self.is_encoder_decoder = step.is_encoder_decoder
-        self.capacity = step.capacity
-        self.vocab_size = step.vocab_size
-        self._step, self._drafter, self._choose, self._counts = step, drafter, choose, counts
-        lengths = sorted(step.step_lengths)
-        longest = bisect_right(
-            lengths, count
-        )  # the first length with room for `count` guesses and the token before them
+        self._engine, self._drafter, self._choose, self._counts = engine, drafter, choose, counts
+        lengths = sorted(engine.step_lengths)
+        longest = bisect_right(lengths, count)  # the first with room for `count` guesses and the token before them
         self._lengths = lengths[: longest + 1]
         self._count = min(count, self._lengths[-1] - 1)
         self._num_steps, self._prefix_length = num_steps, prefix_length
 
-    def start(self, inputs: np.ndarray, mask: np.ndarray) -> _State:
-        """See `Step.start`."""
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> None:
+        """Reads the prompt `(1, P)`; see `Step.start`."""
         prompt = inputs[0][mask[0] == 1]
         self._drafter.start(prompt, self._choose)
         self._draft_length = DraftLength(self._lengths, self._drafter.cost, self._drafter.expected_acceptance)
-        tokens = prompt[:0] if self.is_encoder_decoder else prompt[:-1]
-        self._start_length = len(tokens)
-        text = np.concatenate([tokens, np.zeros(self._num_steps, np.int32)]).astype(np.int32)
-        return _State(self._step.start(inputs, mask), text, len(tokens), [], np.zeros((1, 0, self.vocab_size)))
+        tokens = prompt[:0] if self._engine.is_encoder_decoder else prompt[:-1]
+        self._start_length = self._length = len(tokens)
+        self._text = np.concatenate([tokens, np.zeros(self._num_steps, np.int32)]).astype(np.int32)
+        self.state = self._engine.start(inputs, mask)
+        self._guesses: list[int] = []
+        self._logits = np.zeros((1, 0, self._engine.vocab_size))
 
-    def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
-        """See `Step.step`."""
-        unread = self.unread(int(tokens[0, 0]), state)
-        if unread is not None:
-            self.store(*self._step.step(unread, state.inner), state)
-        return self.latest(state), state
-
-    def unread(self, token: int, state: _State, rows: int = 1) -> np.ndarray | None:
+    def unread(self, token: int, rows: int) -> np.ndarray | None:
         """Adds a token to the text.
 
         Args:
             token: The next token.
-            state: State of the text; changed.
             rows: Number of texts whose next tokens a plain step reads together.
 
         Returns:
             The tokens that the engine has to read, `(1, T)`: this one and new guesses; `None` if it has read this one.
         """
-        state.text[state.length] = token
-        state.length += 1
-        if state.guesses and state.guesses[0] == token:
+        self._text[self._length] = token
+        self._length += 1
+        if self._guesses and self._guesses[0] == token:
             self._counts.accepted += 1
             self._draft_length.record_guess(True)
-            del state.guesses[0]
+            del self._guesses[0]
             return None
-        if state.guesses:
+        if self._guesses:
             self._draft_length.record_guess(False)
-            state.inner = self._step.rewind(state.inner, len(state.guesses))
+            self.state = self._engine.rewind(self.state, len(self._guesses))
         self._draft_length.rows = rows
         self._draft_length.decay()
-        state.guesses = self._guesses(state)
-        self._draft_length.record_step(len(state.guesses))
-        tokens = np.zeros((1, self._draft_length.length(len(state.guesses))), np.int32)
-        tokens[0, : 1 + len(state.guesses)] = [token, *state.guesses]
+        self._guesses = self._new_guesses()
+        self._draft_length.record_step(len(self._guesses))
+        tokens = np.zeros((1, self._draft_length.length(len(self._guesses))), np.int32)
+        tokens[0, : 1 + len(self._guesses)] = [token, *self._guesses]
         return tokens
 
-    def store(self, logits: np.ndarray, inner: State, state: _State) -> None:
+    def store(self, logits: np.ndarray, state: State) -> None:
         """Stores the result of the engine for the tokens of `unread`: logits `(1, T, V)` and its next state."""
-        num_padding = logits.shape[1] - 1 - len(state.guesses)
-        state.inner = self._step.rewind(inner, num_padding) if num_padding else inner
-        state.logits = logits[:, : 1 + len(state.guesses)]
+        num_padding = logits.shape[1] - 1 - len(self._guesses)
+        self.state = self._engine.rewind(state, num_padding) if num_padding else state
+        self._logits = logits[:, : 1 + len(self._guesses)]
         self._counts.steps += 1
-        self._counts.guessed += len(state.guesses)
+        self._counts.guessed += len(self._guesses)
 
-    def latest(self, state: _State) -> np.ndarray:
-        """Returns the logits after the last token of the text, `(1, 1, V)`."""
-        index = state.logits.shape[1] - 1 - len(state.guesses)
-        return state.logits[:, index : index + 1]
+    @property
+    def latest(self) -> np.ndarray:
+        """Logits after the last token of the text, `(1, 1, V)`."""
+        index = self._logits.shape[1] - 1 - len(self._guesses)
+        return self._logits[:, index : index + 1]
 
-    def _guesses(self, state: _State) -> list[int]:
+    def _new_guesses(self) -> list[int]:
         """Returns the tokens to guess at the next step."""
-        num_chosen = state.length - self._start_length
-        room = self.capacity - (self._prefix_length + num_chosen - 2)
+        num_chosen = self._length - self._start_length
+        room = self._engine.capacity - (self._prefix_length + num_chosen - 2)
         longest = self._lengths[bisect_right(self._lengths, room) - 1]
         count = self._draft_length.guesses(min(self._count, self._num_steps - num_chosen, longest - 1))
         if not count:
             return []
-        guesses = self._drafter.guess(state.text[: state.length], count)
+        guesses = self._drafter.guess(self._text[: self._length], count)
         # The vocabulary of an encoder may be larger than that of the decoder.
-        known = list(takewhile(lambda guess: guess < self.vocab_size, guesses))
+        known = list(takewhile(lambda guess: guess < self._engine.vocab_size, guesses))
         return known[: self._draft_length.guesses(len(known))]
 
-    def reorder(self, state: _State, rows: np.ndarray) -> _State:
-        """See `Step.reorder`; there is only one row."""
-        return state
 
-    def rewind(self, state: _State, count: int) -> _State:
-        """See `Step.rewind`."""
-        state.inner = self._step.rewind(state.inner, count + len(state.guesses))
-        state.length -= count
-        state.guesses = []
-        return state
+class Speculative(WrappedStep):
+    """Engine that reads guesses ahead, for texts side by side; has the methods of `Step` that `Steps` calls.
 
-    def fork(self, state: _State) -> _State:
-        """See `Step.fork`."""
-        return replace(state, inner=self._step.fork(state.inner), text=state.text.copy(), guesses=list(state.guesses))
-
-
-class SpeculativeRows:
-    """Engine of several rows that guess side by side; implements what the loop needs of `Step`.
-
-    Rows without guesses are read in one step, and each row with guesses in a step of its own.
+    A text with guesses is read in a step of its own. Texts without guesses are read in one step if the engine can do
+    this for texts of different lengths (`JointStep`).
 
     Args:
-        step: The engine.
-        rows: Engine of each row, which wraps `step`.
+        engine: The engine.
+        texts: The texts that it reads.
     """
 
-    step_lengths: tuple[int, ...] = (1,)
+    def __init__(self, engine: Step, texts: Sequence[GuessedText]) -> None:
+        super().__init__(engine)
+        self._joint = engine if isinstance(engine, JointStep) else None
+        self._texts = texts
 
-    def __init__(self, step: JointStep, rows: Sequence[SpeculativeStep]) -> None:
-        self.is_encoder_decoder, self.capacity, self.vocab_size = (
-            step.is_encoder_decoder,
-            step.capacity,
-            step.vocab_size,
-        )
-        self._step, self._rows = step, rows
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> list[GuessedText]:
+        """Reads the prompt of each text, `(N, P)`; see `Step.start`."""
+        for text, ids, real in zip(self._texts, inputs, mask, strict=True):
+            text.start(ids[None, real != 0], real[None, real != 0])
+        return list(self._texts)
 
-    def start(self, inputs: np.ndarray, mask: np.ndarray) -> list[tuple[SpeculativeStep, _State]]:
-        """Reads the prompt of each row, `(N, P)`; see `Step.start`."""
-        real = zip(self._rows, inputs, mask == 1, strict=True)
-        return [(row, row.start(ids[None, own], np.ones((1, own.sum()), np.int32))) for row, ids, own in real]
-
-    def step(
-        self, tokens: np.ndarray, state: list[tuple[SpeculativeStep, _State]]
-    ) -> tuple[np.ndarray, list[tuple[SpeculativeStep, _State]]]:
+    def step(self, tokens: np.ndarray, state: list[GuessedText]) -> tuple[np.ndarray, list[GuessedText]]:
         """See `Step.step`."""
         together = []
-        for token, (row, text) in zip(tokens[:, 0].tolist(), state, strict=True):
-            unread = row.unread(token, text, len(state))
+        for token, text in zip(tokens[:, 0].tolist(), state, strict=True):
+            unread = text.unread(token, 1 if self._joint is None else len(state))
             if unread is None:
                 continue
-            if unread.shape[1] == 1:
-                together.append((row, text, unread))
+            if self._joint is None or len(state) == 1 or unread.shape[1] > 1:
+                text.store(*self.engine.step(unread, text.state))
             else:
-                row.store(*self._step.step(unread, text.inner), text)
-        if together:
-            results = self._step.step_together([(unread, text.inner) for _, text, unread in together])
-            for (row, text, _), result in zip(together, results, strict=True):
-                row.store(*result, text)
-        return np.concatenate([row.latest(text) for row, text in state]), state
+                together.append((text, unread))
+        if together and self._joint is not None:
+            results = self._joint.step_together([(unread, text.state) for text, unread in together])
+            for (text, _), result in zip(together, results, strict=True):
+                text.store(*result)
+        return np.concatenate([text.latest for text in state]), state
 
-    def reorder(
-        self, state: list[tuple[SpeculativeStep, _State]], rows: np.ndarray
-    ) -> list[tuple[SpeculativeStep, _State]]:
-        """Returns the state of some of the rows, none of them twice."""
+    def reorder(self, state: list[GuessedText], rows: np.ndarray) -> list[GuessedText]:
+        """Returns some of the texts, none of them twice."""
         return [state[row] for row in rows.tolist()]

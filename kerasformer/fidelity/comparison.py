@@ -13,6 +13,7 @@ import numpy as np
 
 from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING
 from kerasformer.decoding import Forward, Step
+from kerasformer.decoding.arrays import token_array
 from kerasformer.errors import BundleError, KerasformerError
 from kerasformer.fidelity.answers import (
     ENDS_OF_SPANS,
@@ -172,7 +173,8 @@ def _compare_step(
 
 def _follow_in_steps(engine: Step, references: Arrays, count: int) -> dict[str, np.ndarray]:
     """Returns answers along the recorded tokens, in steps of `count` tokens, and of one token for the remainder."""
-    tokens = np.concatenate([references["input.first"], references["tokens"][:, :-1]], axis=1).astype("int32")
+    tokens = np.concatenate([references["input.first"], references["tokens"][:, :-1]], axis=1)
+    tokens = token_array("tokens", tokens, engine.vocab_size)
     indices = references["output.logits.indices"]
     state = engine.start(references["input.input_ids"], references["input.attention_mask"])
     answers, position = [], 0
@@ -193,7 +195,8 @@ def _follow(engine: Step, references: Arrays) -> tuple[dict[str, np.ndarray], np
     Returns:
         The answers `(N, T, …)` in the form of `received_entries`, and the freely generated tokens `(N, T)`.
     """
-    tokens, indices = references["tokens"], references["output.logits.indices"]
+    tokens = token_array("tokens", references["tokens"], engine.vocab_size)
+    indices = references["output.logits.indices"]
     state = engine.start(references["input.input_ids"], references["input.attention_mask"])
     count, inputs, generated, answers = len(tokens), references["input.first"], tokens.copy(), []
     free: list[int] = []

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kerasformer.decoding import Step
+from kerasformer.decoding.arrays import token_array
 from kerasformer.fidelity.answers import logsumexp, scores_of
 
 
@@ -23,6 +24,7 @@ def losses(engine: Step, texts: Sequence[Sequence[int] | np.ndarray]) -> list[np
     ids = np.zeros((len(texts), max(lengths)), "int32")
     for row, text in enumerate(texts):
         ids[row, : len(text)] = text
+    ids = token_array("texts", ids, engine.vocab_size)
     state = engine.start(ids[:, :1], np.ones((len(ids), 1), "int32"))
     columns = []
     for position in range(max(lengths) - 1):

@@ -7,7 +7,6 @@ compilation of an automaton for the vocabulary; choices need no parser.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.generation_config import DEFAULT_NEW_TOKENS
 from kerasformer.decoding.history import History
 from kerasformer.errors import GenerationError, TokenizerError
 from kerasformer.generation import choices
@@ -82,8 +80,7 @@ class Constraint:
     """
 
     def __init__(self, name: str, root: ConstraintState, tokenizer: Tokenizer, config: GenerationConfig) -> None:
-        self._name, self._config = name, config
-        self._capacity: int | None = None
+        self._name, self._config, self._max_new_tokens = name, config, 0
         # End tokens that are ordinary text are forbidden: they would end the row wherever the constraint allows that
         # text.
         special = tokenizer.all_special_ids
@@ -92,18 +89,6 @@ class Constraint:
         self._states: dict[bytes, ConstraintState | EndedState] = {b"": root}
         # Without an ending at the start, the costly search for endings is limited to the last token.
         self._ending_range = 1 if root.ending is None else 2 * (len(root.ending) + _EARLY)
-
-    def with_capacity(self, capacity: int) -> Constraint:
-        """Returns the same constraint for an engine with `capacity` cache slots, prompts included."""
-        other = copy.copy(self)
-        other._capacity = capacity
-        return other
-
-    def with_max_new_tokens(self, count: int) -> Constraint:
-        """Returns the same constraint for texts of at most `count` tokens."""
-        other = copy.copy(self)
-        other._config = self._config.replace(max_new_tokens=count)
-        return other
 
     @property
     def ends_by_token(self) -> bool:
@@ -152,22 +137,13 @@ class Constraint:
         texts = [history.new(row)[forced:] for row in range(len(logits))]
         states = [self._state(text) for text in texts]
         self._states = {b"": self._states[b""], **{t.tobytes(): s for t, s in zip(texts, states, strict=True)}}
-        remaining = self._max_new_tokens(history) - history.num_new
+        self._max_new_tokens = history.max_new_tokens
+        remaining = history.max_new_tokens - bool(self._config.forced_eos_token_id) - history.num_new
         for row, state in zip(logits, states, strict=True):
             if not isinstance(state, EndedState):
                 self._restrict(row, state, remaining)
         self._check(history, logits, states)
         return logits
-
-    def _max_new_tokens(self, history: History) -> int:
-        """Returns the maximum number of new tokens as in `decoding.preparation`, without a forced end token."""
-        config = self._config
-        maximum = config.max_new_tokens
-        if maximum is None:
-            maximum = DEFAULT_NEW_TOKENS if config.max_length is None else config.max_length - history.prefix_length
-        if self._capacity is not None:
-            maximum = min(maximum, self._capacity - history.prefix_length)
-        return maximum - bool(config.forced_eos_token_id)
 
     def _state(self, tokens: np.ndarray) -> ConstraintState | EndedState:
         """Returns the state after new tokens, starting from the cached state of the longest prefix."""
@@ -235,7 +211,7 @@ class Constraint:
         config = self._config
         if config.max_new_tokens is None and config.max_length is not None:
             return f"max_length={config.max_length}"
-        return f"max_new_tokens={config.max_new_tokens or DEFAULT_NEW_TOKENS}"
+        return f"max_new_tokens={self._max_new_tokens}"
 
     def _check(self, history: History, logits: np.ndarray, states: Sequence[ConstraintState | EndedState]) -> None:
         """Checks that each row has an allowed token; beam search checks this itself after the first token.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from kerasformer import decoding
 from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
-from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop, TextCache
+from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Steps, Stop, TextCache, prepare
 from kerasformer.decoding.rules import Rule
 from kerasformer.decoding.setting_names import ALIASES, unknown_name_message
 from kerasformer.errors import GenerationError, InputError, TokenizerError
@@ -20,7 +19,6 @@ from kerasformer.generation.assistants import AssistantLoader, load_assistant
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
 from kerasformer.generation.generated_text import GeneratedText
 from kerasformer.generation.streams import Callback, Stream
-from kerasformer.generation.token_run import TokenRun
 from kerasformer.tokenization import Tokenizer
 
 
@@ -46,36 +44,6 @@ class Request:
         """The constraint of the new text, if there is one."""
         return next((rule for rule in self.controls.rules if isinstance(rule, Constraint)), None)
 
-    def with_max_new_tokens(self, count: int) -> Request:
-        """Returns the request for texts of at most `count` tokens, within which its constraint completes them."""
-        rules = tuple(
-            rule.with_max_new_tokens(count) if isinstance(rule, Constraint) else rule for rule in self.controls.rules
-        )
-        controls = dataclasses.replace(self.controls, rules=rules)
-        return dataclasses.replace(self, config=self.config.replace(max_new_tokens=count), controls=controls)
-
-    def split(self, sizes: Sequence[int]) -> list[Request]:
-        """Splits the request into batches, together with its negative prompts.
-
-        Args:
-            sizes: Number of prompts of each batch.
-        Raises:
-            InputError: neither one negative prompt nor one for each prompt.
-        """
-        ids, mask = self.controls.negative_ids, self.controls.negative_mask
-        if ids is None or len(ids) == 1:
-            return [self] * len(sizes)
-        if len(ids) != sum(sizes):
-            raise InputError(
-                f"There must be one negative prompt, or one for each prompt. Expected: 1 or {sum(sizes)}. "
-                f"Received: {len(ids)}"
-            )
-        ends = np.cumsum(sizes).tolist()
-        rows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        parts = [(ids[part], None if mask is None else mask[part]) for part in rows]
-        controls = [dataclasses.replace(self.controls, negative_ids=i, negative_mask=m) for i, m in parts]
-        return [dataclasses.replace(self, controls=each) for each in controls]
-
     def for_prompts(self, rows: Sequence[int], total: int) -> Request:
         """Returns the request for some of the prompts, together with their negative prompts.
 
@@ -85,41 +53,28 @@ class Request:
         Raises:
             InputError: neither one negative prompt nor one for each prompt.
         """
-        whole = self.split([total])[0].controls
-        ids, mask = whole.negative_ids, whole.negative_mask
+        ids, mask = self.controls.negative_ids, self.controls.negative_mask
         if ids is None or len(ids) == 1:
             return self
+        if len(ids) != total:
+            raise InputError(
+                f"There must be one negative prompt, or one for each prompt. Expected: 1 or {total}. "
+                f"Received: {len(ids)}"
+            )
         mask = None if mask is None else np.asarray(mask)[list(rows)]
-        controls = dataclasses.replace(whole, negative_ids=ids[list(rows)], negative_mask=mask)
+        controls = dataclasses.replace(self.controls, negative_ids=ids[list(rows)], negative_mask=mask)
         return dataclasses.replace(self, controls=controls)
 
     def generate(
         self, step: Step, ids: np.ndarray, mask: np.ndarray | None, cache: TextCache | None = None
     ) -> GenerationOutput:
-        """See `decoding.generate`; `cache` keeps the caches for the next call, if it is not `None`.
+        """Generates whole texts; see `decoding.generate` and `Controls.cache`.
 
         Raises:
             InputError: the tokenizer refuses a prompt, see `Tokenizer.check_prompt`.
         """
         self._check_prompts(step, ids, mask)
-        guesses = self.config.prompt_lookup_num_tokens or self.controls.assistant is not None
-        if guesses and len(ids) * self.config.num_return_sequences > 1:
-            cache = None  # it keeps the caches of one text, which would prevent texts from guessing side by side
-        with nullcontext(step) if cache is None else cache.reused_by(step) as reusing:
-            return decoding.generate(reusing, ids, mask, self.config, self._controls(step))
-
-    def _check_prompts(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> None:
-        """Checks the prompts of a decoder-only model."""
-        if self.tokenizer is None or step.is_encoder_decoder:
-            return
-        for index, row in enumerate(np.asarray(ids)):
-            self.tokenizer.check_prompt(row.tolist() if mask is None else row[np.asarray(mask)[index] > 0].tolist())
-
-    def _controls(self, step: Step) -> Controls:
-        """Returns the controls for an engine, whose capacity limits the length of constrained texts."""
-        rules = self.controls.rules
-        rules = tuple(rule.with_capacity(step.capacity) if isinstance(rule, Constraint) else rule for rule in rules)
-        return dataclasses.replace(self.controls, rules=rules)
+        return decoding.generate(step, ids, mask, self.config, dataclasses.replace(self.controls, cache=cache))
 
     def write(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: TextCache | None = None) -> GeneratedText:
         """Generates texts; arguments as for `generate`.
@@ -128,12 +83,10 @@ class Request:
             TokenizerError: the model has no tokenizer.
         """
         tokenizer = _tokenizer(self.tokenizer, "a text")
-        prompts = [
-            [] if step.is_encoder_decoder else row[real > 0].tolist() for row, real in zip(ids, mask, strict=True)
-        ]
+        prompts = [_before(step, row, real) for row, real in zip(ids, mask, strict=True)]
         return GeneratedText(tokenizer, prompts, self.generate(step, ids, mask, cache))
 
-    def run(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: TextCache | None = None) -> TokenRun:
+    def steps(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: TextCache | None = None) -> Steps:
         """Generates token by token; arguments as for `generate`, of a single prompt.
 
         Raises:
@@ -141,7 +94,7 @@ class Request:
             InputError: the tokenizer refuses the prompt, see `Tokenizer.check_prompt`.
         """
         self._check_prompts(step, ids, mask)
-        return TokenRun(step, ids, mask, self.config, self._controls(step), cache)
+        return Steps(prepare(step, ids, mask, self.config, dataclasses.replace(self.controls, cache=cache)))
 
     def stream(
         self,
@@ -151,11 +104,10 @@ class Request:
         callback: Callback | None = None,
         cache: TextCache | None = None,
     ) -> Stream:
-        """Generates one text as a stream; see `Stream` and `generate`.
+        """Generates one text as a stream; see `Stream` and `steps`.
 
         Raises:
             GenerationError: several sequences or a result other than text are requested.
-            InputError: the tokenizer refuses the prompt, see `Tokenizer.check_prompt`.
         """
         if self.config.num_return_sequences > 1:
             raise GenerationError(
@@ -167,17 +119,21 @@ class Request:
                 f"A stream returns only text. Received: settings that request {self.result}. Remove them, or generate "
                 "without a stream."
             )
+        steps, tokenizer = self.steps(step, ids, mask, cache), _tokenizer(self.tokenizer, "a stream")
+        return Stream(steps, tokenizer, _before(step, ids[0], mask[0]), callback)
 
-        def tokens(cancelled: Callable[[], bool]) -> Any:
-            controls = dataclasses.replace(self._controls(step), cancelled=cancelled)
-            with ExitStack() as stack:
-                reusing = step if cache is None else stack.enter_context(cache.reused_by(step))
-                stream = decoding.stream(reusing, ids, mask, self.config, controls)
-                return _within(stack.pop_all(), stream)
+    def _check_prompts(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> None:
+        """Checks the prompts of a decoder-only model."""
+        if self.tokenizer is None or step.is_encoder_decoder:
+            return
+        for index, row in enumerate(np.asarray(ids)):
+            self.tokenizer.check_prompt(row.tolist() if mask is None else row[np.asarray(mask)[index] > 0].tolist())
 
-        self._check_prompts(step, ids, mask)
-        prompt = [] if step.is_encoder_decoder else ids[0][mask[0] > 0].tolist()
-        return Stream(tokens, _tokenizer(self.tokenizer, "a stream"), prompt, callback, self.controls.cancelled)
+
+def _before(step: Step, ids: np.ndarray, mask: np.ndarray) -> list[int]:
+    """Returns the tokens `(P,)` that precede a new text: those of the prompt, or none for an encoder-decoder."""
+    tokens: list[int] = [] if step.is_encoder_decoder else ids[mask > 0].tolist()
+    return tokens
 
 
 def request(
@@ -240,12 +196,6 @@ _OTHER_ARGUMENTS = frozenset(
     "return_dict_in_generate output_scores output_logits explain".split()
 ).union(CONSTRAINTS)
 """Arguments that are not fields of `GenerationConfig`."""
-
-
-def _within(stack: ExitStack, tokens: Generator[np.ndarray, None, list[str]]) -> Generator[np.ndarray, None, list[str]]:
-    """Yields tokens, and closes the stack at their end."""
-    with stack:
-        return (yield from tokens)
 
 
 def _check_names(settings: Mapping[str, Any]) -> None:

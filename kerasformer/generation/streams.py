@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 
-import numpy as np
-
+from kerasformer.decoding import Steps
 from kerasformer.tokenization import Tokenizer
 
 Callback = Callable[[str], object]
 """Function that receives each piece of text."""
-
-Tokens = Generator[np.ndarray, None, list[str]]
-"""Yields new tokens `(1,)` and returns the finish reasons."""
 
 
 class NewText:
@@ -59,11 +55,10 @@ class Stream:
         stream.finish_reason  # "eos", "length", "cancelled", …
 
     Args:
-        start: Starts generation; receives a function that returns true once generation should end.
+        steps: Generates the tokens of the text.
         tokenizer: Tokenizer of the model.
         prompt: Token ids that precede the text.
         callback: Called with each piece before it is returned, in the thread that generates it.
-        cancelled: Custom function; returning true ends the text.
 
     Attributes:
         text: Text so far.
@@ -72,20 +67,18 @@ class Stream:
 
     def __init__(
         self,
-        start: Callable[[Callable[[], bool]], Tokens],
+        steps: Steps,
         tokenizer: Tokenizer,
         prompt: Sequence[int] = (),
         callback: Callback | None = None,
-        cancelled: Callable[[], bool] | None = None,
     ) -> None:
         self.text = ""
         self.finish_reason: str | None = None
         self._cancelled = threading.Event()
-        self._is_cancelled = cancelled or (lambda: False)
         self._callback = callback
         self._decoder = NewText(tokenizer, prompt)
         self._lock = threading.RLock()  # two threads must not use the generator at the same time
-        self._tokens = start(lambda: self._cancelled.is_set() or self._is_cancelled())
+        self._steps, self._tokens = steps, iter(steps)
 
     def __iter__(self) -> Stream:
         return self
@@ -160,8 +153,8 @@ class Stream:
             return self._decoder.end()
         try:
             return self._decoder.put(next(self._tokens).tolist())
-        except StopIteration as end:
-            self.finish_reason = end.value[0]
+        except StopIteration:
+            self.finish_reason = self._steps.finish_reasons[0]
             return self._decoder.end()
         except BaseException:
             self.finish_reason = "error"

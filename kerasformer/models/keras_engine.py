@@ -17,7 +17,7 @@ from keras import ops
 
 from kerasformer import decoding
 from kerasformer.arguments import check, integer, optional
-from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
+from kerasformer.decoding.arrays import prompt_arrays, row_indices, step_tokens
 from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND, default_capacity
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.errors import CapacityError, InputError, TokenizerError
@@ -189,12 +189,7 @@ class KerasStep:
 
     def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
         """Computes the logits of further tokens; see `Step.step`."""
-        tokens = token_array("tokens", tokens, self.vocab_size)
-        if len(tokens) != len(state.starts) or tokens.shape[1] not in self.step_lengths:
-            raise InputError(
-                f"The tokens of a step must have {len(state.starts)} rows and a length in step_lengths, "
-                f"{self.step_lengths}. Received: shape {tokens.shape}"
-            )
+        tokens = step_tokens(tokens, len(state.starts), self.step_lengths)
         count = tokens.shape[1]
         self._check_room(state, count)
         state = self._with_room(state, count)
@@ -206,7 +201,7 @@ class KerasStep:
         self, tokens: np.ndarray, state: KerasState, count: int, ended: np.ndarray, ends: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, KerasState]:
         """Generates several tokens in one call of a compiled function; see `GreedyStep.continue_greedily`."""
-        tokens, ended = token_array("tokens", tokens, self.vocab_size), np.array(ended)
+        tokens, ended = step_tokens(tokens, len(state.starts), (1,)), np.array(ended)
         self._check_room(state, count)
         parts: list[tuple[np.ndarray, np.ndarray]] = []
         while count and not ended.all():
@@ -259,7 +254,7 @@ class KerasStep:
             )
         if length + len(tokens) > self.capacity:
             raise CapacityError(f"The cache holds {self.capacity} tokens. Received: {length + len(tokens)}")
-        ids = token_array("tokens", tokens[None], self.vocab_size) if len(tokens) else tokens[None]
+        ids = tokens[None].astype("int32")
         state = self._with_room(replace(state, index=index), len(tokens) + 1)
         caches, functions, read = state.caches, self._functions(state.slots), 0
         while read < len(tokens):

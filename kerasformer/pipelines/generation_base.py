@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import check, integer
-from kerasformer.decoding import GenerationConfig, Step, TextCache
-from kerasformer.generation import GeneratedText, Request, Stream, TokenRun, request
+from kerasformer.arguments import BOOLEAN, check, integer
+from kerasformer.decoding import GenerationConfig, Step, Steps, TextCache
+from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions, Pipeline
-from kerasformer.pipelines.inputs import Inputs, map_inputs
+from kerasformer.pipelines.inputs import Inputs, progress_bar
 from kerasformer.pipelines.opening import Opened, open_step
-from kerasformer.tokenization import Encoding
 
 WHOLE = LengthOptions(in_chunks=False)
 """Prompts are neither truncated nor split."""
@@ -50,8 +50,8 @@ class Prompt:
         tokens: list[int] = [] if self.step.is_encoder_decoder else self.ids[0][self.mask[0] > 0].tolist()
         return tokens
 
-    def run(self, reuse: bool = True) -> TokenRun:
-        """Starts generation.
+    def steps(self, reuse: bool = True) -> Steps:
+        """Generates token by token.
 
         Args:
             reuse: Whether to continue the caches of an earlier text that begins with the same tokens.
@@ -59,7 +59,7 @@ class Prompt:
             CapacityError: the prompt does not fit into the cache.
             GenerationError: settings that the engine does not support, such as beam search.
         """
-        return self.request.run(self.step, self.ids, self.mask, self.cache if reuse else None)
+        return self.request.steps(self.step, self.ids, self.mask, self.cache if reuse else None)
 
 
 class GenerationPipeline(Pipeline):
@@ -82,45 +82,26 @@ class GenerationPipeline(Pipeline):
             base = base.replace(eos_token_id=self.info.eos_token_id)
         return base
 
-    def _generated(self, generation: Request, encoded: Encoding, cache: TextCache | None = None) -> GeneratedText:
-        return generation.write(self._step(), encoded.input_ids, encoded.attention_mask, cache)
-
-    def _generate(
-        self,
-        generation: Request,
-        inputs: Inputs[Any],
-        result: Callable[[Any, Any], Any],
-        *,
-        batch_size: int,
-        write: Callable[[Request, Sequence[Any]], GeneratedText],
-        progress: bool,
-        rows: Callable[[GeneratedText], Sequence[Any]] = lambda generated: generated.texts,
-    ) -> Any:
-        """Generates texts and returns results in the form of the inputs.
+    def _batches(
+        self, generation: Request, inputs: Inputs[Any], batch_size: int, progress: bool
+    ) -> Iterator[tuple[Request, list[Any]]]:
+        """Yields inputs in batches, each with the request for its prompts.
 
         Args:
-            generation: Checked settings.
+            generation: The request for all inputs; lists in it, such as negative prompts, are split like the inputs.
             inputs: Prompts, or inputs of the encoder.
-            result: Creates the result for an input from it and its row of `rows`.
-            batch_size: Number of inputs in one batch; 1 is used if a `GenerationOutput` is requested.
-            write: Generates the texts for a batch of inputs.
+            batch_size: Number of inputs in one batch; 1 is used if the results are not texts.
             progress: Whether to show a progress bar.
-            rows: What `result` needs of the texts of each input; by default the texts.
         """
-        returns_texts = generation.result == "texts"
-        size = check("batch_size", batch_size, integer(1)) if returns_texts else 1
-        # Lists in the settings, such as negative prompts, are split into the same batches as the inputs.
-        sizes = [min(size, inputs.total - start) for start in range(0, inputs.total, size)] if inputs.total else []
-        batches = iter(generation.split(sizes)) if inputs.form != "iterator" else None
-
-        def answer(texts: Sequence[Any]) -> list[Any]:
-            batch = next(batches) if batches is not None else generation.split([len(texts)])[0]
-            generated = write(batch, texts)
-            if not returns_texts:
-                return [generated.result(generation.result)]
-            return [result(text, row) for text, row in zip(texts, rows(generated), strict=True)]
-
-        return map_inputs(inputs, answer, batch_size=size, progress=progress, label=self.task)
+        size = check("batch_size", batch_size, integer(1)) if generation.result == "texts" else 1
+        with progress_bar(self.task, inputs.total, check("progress", progress, BOOLEAN)) as advance:
+            items, start = iter(inputs.items), 0
+            while batch := list(islice(items, size)):
+                first = 0 if inputs.total is None else start
+                rows = range(first, first + len(batch))
+                yield generation.for_prompts(rows, inputs.total or len(batch)), batch
+                start += len(batch)
+                advance(len(batch))
 
     def _streamed(
         self, text: str, callback: Callback | None, settings: dict[str, Any], cache: TextCache | None = None

@@ -37,6 +37,18 @@ class Inputs(Generic[_Item]):
         """Number of inputs; `None` if it is unknown."""
         return len(self.items) if isinstance(self.items, Sequence) else None
 
+    def in_form(self, results: Iterator[Any], listed: Callable[[Any], Any] = lambda result: result) -> Any:
+        """Returns results in the form of the inputs: a single one, a list, or an iterator.
+
+        Args:
+            results: A result for each input.
+            listed: Conversion of a result in a list or iterator, if it differs from that of a single input.
+        """
+        if self.form == "one":
+            return next(results)
+        converted = map(listed, results)
+        return list(converted) if self.form == "list" else converted
+
 
 def read_inputs(
     inputs: Any, read: Callable[[Any], _Item], what: str = "text", is_one: Callable[[Any], bool] | None = None
@@ -98,10 +110,7 @@ def map_inputs(
                 yield from answer(part)
                 advance(len(part))
 
-    if inputs.form == "one":
-        return next(results())
-    converted = map(listed, results())
-    return list(converted) if inputs.form == "list" else converted
+    return inputs.in_form(results(), listed)
 
 
 def read_text(value: Any, what: str = "text") -> str:

@@ -64,15 +64,22 @@ class Session:
             raise InputError("This session has no text. Use it in a call first, or create it with a text")
         return replace(self._saved, note=self.note).write(path)
 
-    @contextmanager
-    def reused_by(self, step: Step) -> Iterator[Step]:
-        """Provides an engine that continues the session; at the end, the session has its text.
+    def check_engine(self, step: Step) -> None:
+        """Checks that the session can be used with an engine.
 
         Raises:
             InputError: the session belongs to another pipeline.
         """
         if step is not self._step:
             raise InputError("This session belongs to another pipeline. Save it, and load it with load_session")
+
+    @contextmanager
+    def reused_by(self, step: Step) -> Iterator[Step]:
+        """Provides an engine that continues the session; at the end, the session has its text.
+
+        Args:
+            step: The engine of `check_engine`.
+        """
         copies, identity = () if self._saved is None else (self._saved,), self._step.identity()
 
         def keep(saved: SavedState) -> None:

@@ -13,7 +13,7 @@ from kerasformer.arguments import BOOLEAN, STRING, check, instance, integer, opt
 from kerasformer.chat_templates import Message
 from kerasformer.decoding import PrefixCache, ResumableStep, SavedState, TextCache
 from kerasformer.errors import InputError
-from kerasformer.generation import GeneratedText, Request, Stream, request
+from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.conversations import (
@@ -112,34 +112,43 @@ class TextGenerationPipeline(GenerationPipeline):
         )
         checked: Inputs[Any] = read_inputs(inputs, read_prompt, "prompt", is_conversation)
         full = check("return_full_text", return_full_text, BOOLEAN)
-        if check("session", session, _SESSION) is not None and checked.form != "one":
+        session = self._checked_session(session)
+        if session is not None and checked.form != "one":
             raise InputError(
                 "A session continues one text. Expected: a single prompt or conversation. Received: several"
             )
+        if checked.form == "iterator":
+            self._request(settings)  # invalid settings are an error now, and not when the first item is read
+        return checked.in_form(self._answers(checked, settings, chat, full, session, batch_size, progress))
 
-        def result(prompt: str | Conversation, row: list[str]) -> list[dict[str, Any]]:
-            if isinstance(prompt, str):
-                return [{"generated_text": prompt * full + new} for new in row]
-            continues = chat.continues(prompt)
-            return [{"generated_text": answered(prompt, new, continues) if full else new} for new in row]
-
-        def generated(checked: Inputs[Any], has_conversations: bool) -> Any:
-            def write(generation: Request, prompts: Sequence[Any]) -> GeneratedText:
-                if not has_conversations:
-                    return self._generated(generation, self._encode(prompts, WHOLE), session or self.prompt_cache)
-                encoded = self._encode_conversations(prompts, chat, generation)
-                return self._generated(generation, encoded, session or self.conversation_cache)
-
-            generation = self._chat_request(settings, chat) if has_conversations else self._request(settings)
-            return self._generate(generation, checked, result, batch_size=batch_size, write=write, progress=progress)
-
-        def lazily() -> Iterator[Any]:
-            yield from generated(*with_kind(checked))
-
-        if checked.form != "iterator":
-            return generated(*with_kind(checked))
-        self._request(settings)  # invalid settings are an error now, and not when the first item is read
-        return lazily()
+    def _answers(
+        self,
+        inputs: Inputs[Any],
+        settings: dict[str, Any],
+        chat: ChatOptions,
+        full: bool,
+        session: Session | None,
+        batch_size: int,
+        progress: bool,
+    ) -> Iterator[Any]:
+        """Yields the result for each input; arguments as in a call."""
+        inputs, has_conversations = with_kind(inputs)
+        base = self._base_config()
+        if has_conversations:
+            base = chat_config(base, self.tokenizer, chat.chat_template)
+        generation = request(settings, base, self.tokenizer, open_step)
+        cache: TextCache | None = session or (self.conversation_cache if has_conversations else self.prompt_cache)
+        for part, prompts in self._batches(generation, inputs, batch_size, progress):
+            if has_conversations:
+                encoded = self._encode_conversations(prompts, chat, part)
+            else:
+                encoded = self._encode(prompts, WHOLE)
+            generated = part.write(self._step(), encoded.input_ids, encoded.attention_mask, cache)
+            if part.result != "texts":
+                yield generated.result(part.result)
+                continue
+            for prompt, texts in zip(prompts, generated.texts, strict=True):
+                yield [{"generated_text": _whole(prompt, text, chat) if full else text} for text in texts]
 
     def prompt(self, inputs: str | Sequence[Message] | Sequence[int], **options: Any) -> Prompt:
         """Returns a prompt that is ready to be continued token by token.
@@ -225,6 +234,13 @@ class TextGenerationPipeline(GenerationPipeline):
         """Converts a conversation to tokens or text; see `Tokenizer.apply_chat_template`."""
         return self.tokenizer.apply_chat_template(conversation, **options)
 
+    def _checked_session(self, session: Any) -> Session | None:
+        """Checks the argument `session` of a call."""
+        checked: Session | None = check("session", session, _SESSION)
+        if checked is not None:
+            checked.check_engine(self._step())
+        return checked
+
     def _chat_request(self, settings: dict[str, Any], chat: ChatOptions) -> Request:
         base = chat_config(self._base_config(), self.tokenizer, chat.chat_template)
         return request(settings, base, self.tokenizer, open_step)
@@ -276,7 +292,7 @@ class TextGenerationPipeline(GenerationPipeline):
             session: As in a call.
             settings: Settings as in a call; beam search is not supported.
         """
-        conversation, session = read_conversation(inputs), check("session", session, _SESSION)
+        conversation, session = read_conversation(inputs), self._checked_session(session)
         if conversation is None:
             return self._streamed(check("inputs", inputs, STRING), callback, settings, session or self.prompt_cache)
         chat = ChatOptions(
@@ -286,3 +302,8 @@ class TextGenerationPipeline(GenerationPipeline):
         encoded = self._encode_conversations([conversation], chat, generation)
         cache: TextCache = session or self.conversation_cache
         return generation.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback, cache)
+
+
+def _whole(prompt: str | Conversation, new: str, chat: ChatOptions) -> str | Conversation:
+    """Returns a prompt or a conversation with its new text."""
+    return prompt + new if isinstance(prompt, str) else answered(prompt, new, chat.continues(prompt))

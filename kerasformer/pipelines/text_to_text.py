@@ -152,7 +152,12 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         if return_scores:
             recorded = dataclasses.replace(generation.controls, record=True)
             generation = dataclasses.replace(generation, controls=recorded)
-        return pipe._answers(read_inputs(inputs, _read), generation, options)
+        checked: Inputs[str] = read_inputs(inputs, _read)
+
+        def listed(row: Any) -> Any:
+            return row[0] if isinstance(row, list) and len(row) == 1 and generation.result == "texts" else row
+
+        return checked.in_form(pipe._answers(checked, generation, options), listed)
 
     def stream(
         self,
@@ -202,25 +207,16 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         encoded = pipe._encode([task_prefix + _read(check("inputs", inputs, STRING))], WHOLE)
         return Prompt(pipe._request(settings), encoded.input_ids, encoded.attention_mask, pipe._step())
 
-    def _answers(self, inputs: Inputs[str], generation: Request, options: CallOptions) -> Any:
-        """Returns results in the form of the inputs."""
-        if inputs.form == "one":
-            return self._written(list(inputs.items), generation, options)[0]
-
-        def listed(row: Any) -> Any:
-            return row[0] if isinstance(row, list) and len(row) == 1 and generation.result == "texts" else row
-
-        if inputs.form == "list":
-            return list(map(listed, self._written(list(inputs.items), generation, options)))
-
-        def lazily() -> Iterator[Any]:
-            texts, silent = iter(inputs.items), dataclasses.replace(options, progress=False)
-            with progress_bar(self.task, None, options.progress) as advance:
-                while batch := list(islice(texts, options.batch_size)):
-                    yield from map(listed, self._written(batch, generation, silent))
-                    advance(len(batch))
-
-        return lazily()
+    def _answers(self, inputs: Inputs[str], generation: Request, options: CallOptions) -> Iterator[Any]:
+        """Yields the result for each input."""
+        if inputs.total is not None:
+            yield from self._written(list(inputs.items), generation, options)
+            return
+        texts, silent = iter(inputs.items), dataclasses.replace(options, progress=False)
+        with progress_bar(self.task, None, options.progress) as advance:
+            while batch := list(islice(texts, options.batch_size)):
+                yield from self._written(batch, generation, silent)
+                advance(len(batch))
 
     def _written(self, texts: Sequence[str], generation: Request, options: CallOptions) -> list[Any]:
         """Returns the results for texts, in their order."""
@@ -229,27 +225,24 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         owners = [index for index, each in enumerate(parts) for _ in each.texts]
         lengths = [len(self.tokenizer.encode(text)) for text in inputs] if len(inputs) > 1 else [0] * len(inputs)
         order = np.argsort(-np.array(lengths, int), kind="stable").tolist()
-        settings = generation.config
-
-        def write(generation: Request, batch: Sequence[str]) -> GeneratedText:
+        rows: list[Any] = []
+        longest_first = generation.for_prompts([owners[index] for index in order], len(texts))
+        ordered = Inputs([inputs[index] for index in order], "list")
+        for request, batch in self._batches(longest_first, ordered, options.batch_size, options.progress):
             encoded = self._encode([options.prefix + text for text in batch], options.lengths)
-            return self._write(generation, batch, encoded)
-
-        rows = self._generate(
-            generation.for_prompts([owners[index] for index in order], len(texts)),
-            Inputs([inputs[index] for index in order], "list"),
-            lambda text, row: row,
-            batch_size=options.batch_size,
-            write=write,
-            progress=options.progress,
-            rows=lambda generated: _rows(generated, settings),
-        )
+            request = self._for_texts(request, batch, encoded)
+            written = request.write(self._step(), encoded.input_ids, encoded.attention_mask)
+            self._check_written(written, request)
+            rows += _rows(written, request.config) if request.result == "texts" else [written.result(request.result)]
         unsorted = [row for _, row in sorted(zip(order, rows, strict=True), key=lambda pair: pair[0])]
         if generation.result != "texts":
             return unsorted
         ends = accumulate((len(each.texts) for each in parts), initial=0)
         return [
-            [self._result(each, pieces, options, settings) for pieces in zip(*unsorted[start:end], strict=True)]
+            [
+                self._result(each, pieces, options, generation.config)
+                for pieces in zip(*unsorted[start:end], strict=True)
+            ]
             for each, (start, end) in zip(parts, pairwise(ends), strict=True)
         ]
 
@@ -268,15 +261,18 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         """Returns the text for several parts."""
         return parts.joined(texts)
 
-    def _write(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> GeneratedText:
-        """Generates the texts for a batch of inputs, with the checks of the task.
+    def _for_texts(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> Request:
+        """Returns the request for a batch of inputs, with the checks and the requirements of the task.
 
         Args:
-            generation: Settings.
+            generation: The request.
             texts: The inputs, without prefix.
             encoded: The same, tokenized with prefix.
         """
-        return self._generated(generation, encoded)
+        return generation
+
+    def _check_written(self, written: GeneratedText, generation: Request) -> None:
+        """Checks the texts that were generated for a batch of inputs."""
 
     def _split(self, split: str | None, lengths: LengthOptions) -> str | None:
         """Checks and returns the argument `split`."""

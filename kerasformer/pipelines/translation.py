@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from kerasformer.arguments import STRING, check, optional
 from kerasformer.errors import InputError
 from kerasformer.generation import GeneratedText, Request
-from kerasformer.generation.glossary import Glossary
+from kerasformer.generation.glossary import Glossary, RequiredTerms
 from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
@@ -71,16 +71,16 @@ class TranslationPipeline(Text2TextGenerationPipeline):
             pipe._glossary = Glossary(glossary, self.tokenizer.writer)
         return super(TranslationPipeline, pipe).__call__(inputs, **options)
 
-    def _write(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> GeneratedText:
-        required = None
-        if self._glossary is not None:
-            required = self._glossary.required(texts)
-            controls = dataclasses.replace(generation.controls, required=required)
-            generation = dataclasses.replace(generation, controls=controls)
-        generated = super()._write(generation, texts, encoded)
-        if required is not None:
-            required.check(generated.output.sequences)
-        output, cut = generated.output, generated.output.finish_reasons.count("length")
+    def _for_texts(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> Request:
+        if self._glossary is None:
+            return generation
+        controls = dataclasses.replace(generation.controls, required=self._glossary.required(texts))
+        return dataclasses.replace(generation, controls=controls)
+
+    def _check_written(self, written: GeneratedText, generation: Request) -> None:
+        if isinstance(generation.controls.required, RequiredTerms):
+            generation.controls.required.check(written.output.sequences)
+        output, cut = written.output, written.output.finish_reasons.count("length")
         limit, default = (
             (each.max_new_tokens, each.max_length) for each in (generation.config, self.generation_config)
         )
@@ -92,7 +92,6 @@ class TranslationPipeline(Text2TextGenerationPipeline):
                 TruncationWarning,
                 stacklevel=2,
             )
-        return generated
 
     def _encode(
         self, texts: Sequence[str], options: LengthOptions, pairs: Sequence[str | None] | None = None

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.decoding.protocols import JointStep, ResumableStep, State, Step, input_vocab_size
+from kerasformer.decoding.protocols import JointStep, ResumableStep, State, Step
 from kerasformer.decoding.saved_state import SavedState
+from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.errors import InputError, KerasformerError
 
 CHUNK = 128
@@ -52,23 +53,20 @@ class _Call:
             self.arguments = ()  # a state holds the memory of its caches
 
 
-class SharedStep:
+class SharedStep(WrappedStep):
     """Implements `Step` for several threads.
 
     All texts that are ready for their next token get it in one step, if the engine can do this (`JointStep`), and
-    otherwise one after another. A prompt is read in chunks between the steps of other texts, and the chunks do not
-    depend on them.
+    otherwise one after another.
 
     Args:
         engine: The engine; no other thread may use it.
         observe: Called with the number of texts of each step.
     """
 
-    def __init__(self, engine: Step, observe: Callable[[int], object] = lambda rows: None) -> None:
-        self._engine, self._observe = engine, observe
-        self.is_encoder_decoder, self.capacity = engine.is_encoder_decoder, engine.capacity
-        self.vocab_size, self.step_lengths = engine.vocab_size, engine.step_lengths
-        self.input_vocab_size = input_vocab_size(engine)
+    def __init__(self, engine: Step, observe: Callable[[int], object]) -> None:
+        super().__init__(engine)
+        self._observe = observe
         self._condition = threading.Condition()
         self._steps: list[_Call] = []
         self._others: deque[_Call] = deque()
@@ -79,31 +77,25 @@ class SharedStep:
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
         """Reads the prompt; see `Step.start`."""
-        ids = inputs[0][mask[0] > 0] if len(inputs) == 1 else inputs[0][:0]
-        resumes = isinstance(self._engine, ResumableStep) and not self.is_encoder_decoder
-        if not resumes or not CHUNK < len(ids) - 1 < self.capacity:
-            return self._other(self._engine.start, inputs, mask)
-        first = ids[None, : CHUNK + 1]
-        state = self._other(self._engine.start, first, np.ones_like(first))
-        return self._continued(state, CHUNK, ids[CHUNK:-1])
+        return self._other(self.engine.start, inputs, mask)
 
     def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """Reads the next tokens; see `Step.step`."""
-        call = _Call(self._engine.step, tokens, state)
+        call = _Call(self.engine.step, tokens, state)
         result: tuple[np.ndarray, State] = self._wait(call, is_step=tokens.ndim == 2 and tokens.shape[1] == 1)
         return result
 
     def reorder(self, state: State, rows: np.ndarray) -> State:
         """Selects rows; see `Step.reorder`."""
-        return self._other(self._engine.reorder, state, rows)
+        return self._other(self.engine.reorder, state, rows)
 
     def rewind(self, state: State, count: int) -> State:
         """Removes the last tokens; see `Step.rewind`."""
-        return self._other(self._engine.rewind, state, count)
+        return self._other(self.engine.rewind, state, count)
 
     def fork(self, state: State) -> State:
         """Copies a state; see `Step.fork`."""
-        return self._other(self._engine.fork, state)
+        return self._other(self.engine.fork, state)
 
     def close(self) -> None:
         """Ends the thread; calls that wait raise an error."""
@@ -111,16 +103,6 @@ class SharedStep:
             self._closed = True
             self._condition.notify()
         self._thread.join()
-
-    def _continued(self, state: State, length: int, tokens: np.ndarray) -> State:
-        """Reads the tokens of a prompt after its first `length` ones, in chunks."""
-        engine: Any = self._engine
-        while True:
-            part, tokens = tokens[:CHUNK], tokens[CHUNK:]
-            state = self._other(engine.resume, state, length, part)
-            length += len(part)
-            if not len(tokens):
-                return state
 
     def _other(self, function: Callable[..., Any], *arguments: Any) -> Any:
         return self._wait(_Call(function, *arguments), is_step=False)
@@ -160,14 +142,14 @@ class SharedStep:
 
     def _step(self, calls: list[_Call]) -> None:
         """Computes the next token of several texts."""
-        if not isinstance(self._engine, JointStep):
+        if not isinstance(self.engine, JointStep):
             for call in calls:
                 self._observe(1)
                 call.run()
             return
         self._observe(len(calls))
         start = time.monotonic()
-        results = self._results(self._engine, calls)
+        results = self._results(self.engine, calls)
         with self._condition:  # the next step can have these texts, and those that became ready meanwhile
             self._expected = len(calls) + len(self._steps)
             self._patience = _PATIENCE * (time.monotonic() - start) if self._expected > 1 else 0.0
@@ -192,36 +174,52 @@ class SharedStep:
 
 
 class ResumableSharedStep(SharedStep):
-    """`SharedStep` of an engine that can continue earlier texts."""
+    """`SharedStep` of an engine that can continue earlier texts; arguments as for `SharedStep`.
+
+    A prompt is read in chunks between the steps of other texts, and the chunks do not depend on them.
+    """
+
+    def __init__(self, engine: ResumableStep, observe: Callable[[int], object]) -> None:
+        super().__init__(engine, observe)
+        self._resumable = engine
+
+    def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
+        """Reads the prompt; see `Step.start`."""
+        ids = inputs[0][mask[0] > 0] if len(inputs) == 1 else inputs[0][:0]
+        if self.is_encoder_decoder or not CHUNK < len(ids) - 1 < self.capacity:
+            return super().start(inputs, mask)
+        first = ids[None, : CHUNK + 1]
+        return self.resume(super().start(first, np.ones_like(first)), CHUNK, ids[CHUNK:-1])
 
     def resume(self, state: State, length: int, tokens: np.ndarray) -> State:
         """Continues an earlier text; see `ResumableStep.resume`."""
-        return self._continued(state, length, tokens)
+        while True:
+            part, tokens = tokens[:CHUNK], tokens[CHUNK:]
+            state = self._other(self._resumable.resume, state, length, part)
+            length += len(part)
+            if not len(tokens):
+                return state
 
     def save(self, state: State) -> SavedState:
         """Copies a state; see `ResumableStep.save`."""
-        engine: Any = self._engine
-        saved: SavedState = self._other(engine.save, state)
+        saved: SavedState = self._other(self._resumable.save, state)
         return saved
 
     def restore(self, saved: SavedState) -> State:
         """Returns a state from a copy; see `ResumableStep.restore`."""
-        engine: Any = self._engine
-        return self._other(engine.restore, saved)
+        return self._other(self._resumable.restore, saved)
 
     def version(self) -> Hashable:
         """Returns the version of the weights; see `ResumableStep.version`."""
-        engine: Any = self._engine
-        version: Hashable = engine.version()
-        return version
+        return self._resumable.version()
 
     def identity(self) -> str:
         """Returns a digest of the model; see `ResumableStep.identity`."""
-        engine: Any = self._engine
-        identity: str = engine.identity()
-        return identity
+        return self._resumable.identity()
 
 
 def shared_step(engine: Step, observe: Callable[[int], object] = lambda rows: None) -> SharedStep:
     """Returns an engine for several threads; arguments as for `SharedStep`."""
-    return (ResumableSharedStep if isinstance(engine, ResumableStep) else SharedStep)(engine, observe)
+    if isinstance(engine, ResumableStep):
+        return ResumableSharedStep(engine, observe)
+    return SharedStep(engine, observe)

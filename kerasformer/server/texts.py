@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -157,12 +158,12 @@ class Texts:
             for row in range(self._sampling.rows)
         ]
         echoed = [dataclasses.replace(piece, index=text.index) for piece in echoed for text in texts]
-        with prepared.run(self._reuse) as run:
-            last = None
-            for tokens, nodes in run:
+        steps, last = prepared.steps(self._reuse), None
+        with closing(iter(steps)) as all_tokens:
+            for tokens in all_tokens:
                 now = time.monotonic()
                 if last is None:
-                    self._count_first(run.reused, now - job.arrival)
+                    self._count_first(steps.reused, now - job.arrival)
                     yield []
                     yield self._copied(echoed)
                 else:
@@ -170,7 +171,7 @@ class Texts:
                 last = now
                 pieces = [
                     text.add(token, node)
-                    for text, token, node in zip(texts, tokens.tolist(), nodes, strict=True)
+                    for text, token, node in zip(texts, tokens.tolist(), steps.nodes, strict=True)
                     if token != ENDED
                 ]
                 self.usage.new += len(pieces) * self._num_copies
@@ -179,7 +180,7 @@ class Texts:
                     yield self._copied(shown)
                 if all(text.is_stopped for text in texts):
                     break
-        reasons, constraint = run.finish_reasons or ["stop"] * len(texts), prepared.request.constraint
+        reasons, constraint = steps.finish_reasons, prepared.request.constraint
         if constraint is not None:  # it completes a text within the maximum length
             whole = [constraint.is_complete(np.array(text.ids, np.int32)) for text in texts]
             reasons = ["stop" if is_whole else each for each, is_whole in zip(reasons, whole, strict=True)]
@@ -241,7 +242,8 @@ class Texts:
         budget = min(*limits, room)
         if request.constraint is not None:
             request.constraint.check_length(budget)
-        return dataclasses.replace(prepared, request=request.with_max_new_tokens(budget))
+        config = request.config.replace(max_new_tokens=budget)
+        return dataclasses.replace(prepared, request=dataclasses.replace(request, config=config))
 
     def _has_stop(self, tokens: np.ndarray) -> bool:
         """Whether the new tokens of a text contain a stop sequence. One that begins in the prompt does not count."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
-from kerasformer.decoding import Step
+from kerasformer.decoding import Step, Steps, prepare
 from kerasformer.errors import CapacityError
 
 
@@ -132,6 +132,11 @@ class TorchEncoderDecoder(Recomputing):
                 .float()
                 .numpy()
             )
+
+
+def tokens_of(step: Step, *arguments: Any) -> Iterator[np.ndarray]:
+    """Returns the iterator over the tokens of each step; arguments as for `generate`."""
+    return iter(Steps(prepare(step, *arguments)))
 
 
 _: Step = Toy()  # the type checker verifies that the toy implements the protocol

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.decoding import Controls, GenerationConfig, generate, preparation, stream
+from kerasformer.decoding import Controls, GenerationConfig, generate, preparation
 from kerasformer.errors import CapacityError, GenerationError
-from tests.decoding.engines import Toy
+from tests.decoding.engines import Toy, tokens_of
 
 IDS, MASK = np.array([[3, 1, 4], [2, 0, 0]]), np.array([[1, 1, 1], [1, 0, 0]])
 
@@ -164,7 +164,7 @@ def test_invalid_lengths(
         generate(Toy(capacity=capacity), IDS, MASK, config)
     if config.num_beams == 1 and config.num_return_sequences == 1:
         with pytest.raises(error, match=message):
-            stream(Toy(capacity=capacity), IDS, MASK, config)
+            tokens_of(Toy(capacity=capacity), IDS, MASK, config)
 
 
 @pytest.mark.parametrize("penalty", [99.0, -99.0])

@@ -175,7 +175,7 @@ def test_a_long_negative_prompt_reduces_the_capacity() -> None:
     ("negative", "message"),
     [
         (np.ones((3, 2), int), "1 or 2. Received: 3"),
-        (np.array([5, 6]), r"\(batch, length\)"),
+        (np.array([5, 6]), r"negative_prompt_ids must be .*\(batch, tokens\)"),
         (np.array([[5, 99]]), "from 0 to 11. Received: 5 to 99"),
     ],
 )

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, generate, stream
+from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, generate
 from kerasformer.decoding.draft_length import TOKEN_COST, DraftLength
 from kerasformer.decoding.history import History
 from kerasformer.decoding.samplers import sampling_of, softmax
 from kerasformer.decoding.speculation import Assistant, ChooseToken, PromptLookup
 from kerasformer.errors import GenerationError
-from tests.decoding.engines import Recomputing, Rows, Toy
+from tests.decoding.engines import Recomputing, Rows, Toy, tokens_of
 from tests.decoding.test_samplers import chi_square_tail
 
 IDS = np.array([[3, 4, 5, 3, 4, 8, 3], [6, 0, 0, 0, 0, 0, 0], [7, 8, 7, 8, 0, 0, 0]])
@@ -204,13 +204,13 @@ def test_the_stream_yields_the_same_tokens() -> None:
     config = GenerationConfig(max_new_tokens=20, seed=3, eos_token_id=1, pad_token_id=11)
     ahead = config.replace(prompt_lookup_num_tokens=4)
     for ids, mask in ((IDS, MASK), (IDS[:1], MASK[:1])):
-        plain, pieces = (list(stream(MultiToken(toy(), (1, 4)), ids, mask, each)) for each in (config, ahead))
+        plain, pieces = (list(tokens_of(MultiToken(toy(), (1, 4)), ids, mask, each)) for each in (config, ahead))
         np.testing.assert_array_equal(pieces, plain)
 
 
 def test_a_stream_of_one_row_computes_tokens_on_request() -> None:
     engine = MultiToken(toy(), (1, 4))
-    pieces = stream(engine, IDS[:1], None, GenerationConfig(max_new_tokens=20, prompt_lookup_num_tokens=3))
+    pieces = tokens_of(engine, IDS[:1], None, GenerationConfig(max_new_tokens=20, prompt_lookup_num_tokens=3))
     next(pieces)
     assert len(engine.received_lengths) == 1
 

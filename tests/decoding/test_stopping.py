@@ -12,7 +12,7 @@ import transformers
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
-from kerasformer.decoding import Controls, GenerationConfig, generate, stream
+from kerasformer.decoding import Controls, GenerationConfig, Steps, generate, prepare
 from kerasformer.decoding.stopping import has_stop_string
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
@@ -162,13 +162,9 @@ def test_finish_reasons(method: Any, settings: Any, controls: Any, texts: Any, r
 
 def test_a_stream_returns_the_same_reasons() -> None:
     config = GenerationConfig(max_new_tokens=8, stop_strings="efg")
-    steps, columns = stream(counting(), IDS, None, config, Controls(decode=words)), []
-    while True:
-        try:
-            columns.append(next(steps))
-        except StopIteration as end:
-            assert end.value == ["stop", "length"]
-            break
+    steps = Steps(prepare(counting(), IDS, None, config, Controls(decode=words)))
+    columns = list(steps)
+    assert steps.finish_reasons == ["stop", "length"]
     assert words(np.stack(columns)[:5, 0]) == "cdefg"
 
 

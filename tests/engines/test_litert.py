@@ -257,8 +257,6 @@ def test_invalid_prompts_raise(step: LiteRTStep, ids: Any, mask: Any) -> None:
 
 def test_invalid_tokens_raise(step: LiteRTStep) -> None:
     state = step.start(*prompt(tokens(1, 3)))
-    with pytest.raises(InputError, match="from 0 to 202"):
-        step.step(np.array([[VOCAB]], "int32"), state)
     with pytest.raises(InputError, match=r"shape \(1, T\), with T in step_lengths \(1,\)"):
         step.step(np.array([[1, 2]], "int32"), state)
     with pytest.raises(InputError, match="from 0 to 0"):

@@ -341,11 +341,6 @@ def test_ids_outside_the_vocabulary_raise(subject: Subject, wrong: Any) -> None:
     ids = np.array([[7, wrong], [8, 9]])
     with pytest.raises(InputError, match=r"inputs must be (from 0 to 60|integers)"):
         subject.step.start(ids, np.ones((2, 2), "int32"))
-    state = subject.step.start(np.full((2, 2), 7), np.ones((2, 2), "int32"))
-    with pytest.raises(InputError, match=r"tokens must be (from 0 to 60|integers)"):
-        subject.step.step(ids[:, 1:], state)
-    logits, _ = subject.step.step(np.full((2, 1), 7), state)  # the error left the state as it was
-    assert logits.shape == (2, 1, VOCAB)
 
 
 def test_ids_of_padding_are_ignored(subject: Subject) -> None:
@@ -371,5 +366,5 @@ def test_prompts_that_are_invalid_raise(subject: Subject, ids: Any, mask: Any) -
 def test_an_unsupported_step_length_raises(subject: Subject) -> None:
     state, tokens = subject.started([3], 2)
     for count in {0, 3} - set(subject.step.step_lengths):
-        with pytest.raises(InputError, match="step_lengths|neither dimension 0"):
+        with pytest.raises(InputError, match="step_lengths|at least 1"):
             subject.step.step(tokens[:, :count], state)

@@ -178,7 +178,8 @@ def test_a_constraint_depends_only_on_the_history() -> None:
     tokenizer, config = tiny_text.byte_pairs(), GenerationConfig(max_new_tokens=60, eos_token_id=0)
     cached = constraint_of({"json_schema": PERSON}, tokenizer, config)
     assert cached is not None
-    history = History(np.array([[3], [4]], np.int32), np.zeros(2, int), 1, (np.array([3]), np.array([4])), np.arange(2))
+    prompts = np.array([[3], [4]], np.int32)
+    history = History(prompts, np.zeros(2, int), 1, tuple(prompts), np.arange(2), max_new_tokens=60)
     random = np.random.default_rng(0)
     for _ in range(40):
         logits = random.normal(size=(2, tokenizer.vocab_size)).astype(np.float32)
@@ -224,7 +225,9 @@ def test_the_leading_space_of_sentencepiece_is_optional() -> None:
     config = GenerationConfig(max_new_tokens=60, eos_token_id=1)
     constraint = constraint_of({"regex": "yes|ya yes"}, spaced(), config)
     assert constraint is not None
-    history = History(np.array([[3]], np.int32), np.zeros(1, int), 1, (np.array([3]),), np.zeros(1, int))
+    history = History(
+        np.array([[3]], np.int32), np.zeros(1, int), 1, (np.array([3]),), np.zeros(1, int), max_new_tokens=60
+    )
 
     def allowed() -> set[str | None]:
         logits = constraint(history, np.zeros((1, spaced().vocab_size), np.float32))

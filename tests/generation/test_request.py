@@ -81,11 +81,12 @@ def test_negative_ids_and_their_mask() -> None:
 
 def test_negative_prompts_are_split_into_batches() -> None:
     request = create_request(guidance_scale=2.0, negative_prompt_ids=[[1, 2], [3, 4], [5, 6]])
-    assert [part.controls.negative_ids.tolist() for part in request.split([2, 1])] == [[[1, 2], [3, 4]], [[5, 6]]]
+    parts = [request.for_prompts(rows, 3).controls.negative_ids.tolist() for rows in (range(2), range(2, 3), [2, 0])]
+    assert parts == [[[1, 2], [3, 4]], [[5, 6]], [[5, 6], [1, 2]]]
     one = create_request(guidance_scale=2.0, negative_prompt="one")
-    assert one.split([2, 1]) == [one, one]
+    assert one.for_prompts([0, 1], 3) is one
     with pytest.raises(InputError, match="Expected: 1 or 4. Received: 3"):
-        request.split([2, 2])
+        request.for_prompts([0, 1], 4)
 
 
 @pytest.mark.parametrize("name", ["same", "unknown"])

@@ -38,7 +38,7 @@ def rows():
 
 def slow(server, monkeypatch, seconds=0.02):
     """Lets each step of the engine take so long that a client can leave before the end."""
-    engine = server.models["tflite"].pipe.model._engine
+    engine = server.models["tflite"].pipe.model.engine
     steps = []
 
     def counted(original):
@@ -78,7 +78,7 @@ def test_a_client_that_leaves_without_a_stream(server, monkeypatch):
 
 def test_a_client_that_leaves_before_its_other_prompts_are_read(server, monkeypatch):
     steps, jobs = slow(server, monkeypatch), server.models["tflite"].jobs
-    engine, read = server.models["tflite"].pipe.model._engine, []
+    engine, read = server.models["tflite"].pipe.model.engine, []
     for name in ("start", "resume"):
         original = getattr(engine, name)
 

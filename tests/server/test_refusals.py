@@ -260,7 +260,7 @@ def test_pages_of_other_origins(server):
 def test_more_requests_than_the_server_takes(server):
     """One is computed, one waits, and others are refused until these have ended."""
     model, blocked = server.models["m"], threading.Event()
-    engine = model.pipe.model._engine
+    engine = model.pipe.model.engine
     original = engine.step
 
     def step(*arguments):
@@ -306,7 +306,7 @@ def test_more_requests_than_connections_are_allowed():
 
 
 def test_an_error_of_the_engine_is_no_text_of_the_answer(server, caplog):
-    engine = server.models["m"].pipe.model._engine
+    engine = server.models["m"].pipe.model.engine
     original = engine.step
 
     def step(*arguments):

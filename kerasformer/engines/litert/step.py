@@ -19,7 +19,7 @@ import numpy as np
 
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind, without_row
-from kerasformer.decoding.arrays import prompt_arrays, row_indices, row_lengths, token_array
+from kerasformer.decoding.arrays import prompt_arrays, row_indices, row_lengths, step_tokens
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.engines.litert.engine import Held
 from kerasformer.engines.litert.held_adapter import HeldAdapter
@@ -169,14 +169,10 @@ class LiteRTStep:
 
         Raises:
             CapacityError: the cache of a row is full.
-            InputError: the tokens have a wrong shape or are outside the vocabulary, or the state was used before.
+            InputError: the tokens have a wrong shape, or the state was used before.
         """
-        tokens, rows = token_array("tokens", tokens, self.vocab_size), _rows_of(state)
-        if len(tokens) != len(rows) or tokens.shape[1] not in self.step_lengths:
-            raise InputError(
-                f"tokens must have the shape ({len(rows)}, T), with T in step_lengths {self.step_lengths}. "
-                f"Received: shape {tokens.shape}"
-            )
+        rows = _rows_of(state)
+        tokens = step_tokens(tokens, len(rows), self.step_lengths)
         count = tokens.shape[1]
         if any(row.position + count > self.capacity for row in rows):
             raise CapacityError(f"The cache is full: its capacity is {self.capacity} tokens, including the prompt")
@@ -194,8 +190,7 @@ class LiteRTStep:
         """Processes the next token of texts with separate states; see `JointStep.step_together`."""
         parts = [_rows_of(state) for _, state in texts]
         for (tokens, _), rows in zip(texts, parts, strict=True):
-            if tokens.shape != (len(rows), 1):
-                raise InputError(f"tokens must have the shape ({len(rows)}, 1). Received: shape {tokens.shape}")
+            step_tokens(tokens, len(rows), (1,))
         ends = np.cumsum([len(rows) for rows in parts])[:-1]
         tokens = np.concatenate([tokens for tokens, _ in texts])
         logits, _ = self.step(tokens, LiteRTState([row for rows in parts for row in rows]))

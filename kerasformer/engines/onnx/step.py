@@ -30,7 +30,7 @@ from kerasformer.bundle.interface import (
     MODEL,
     POSITION_IDS,
 )
-from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
+from kerasformer.decoding.arrays import prompt_arrays, row_indices, step_tokens
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.engines.adapter_inputs import AdapterInputs
 from kerasformer.engines.onnx.caches import Caches, GrowingCaches, SharedCaches, ShiftingStates
@@ -187,10 +187,8 @@ class OnnxStep:
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Processes the next tokens; see `Step.step`."""
-        ids = token_array("tokens", tokens, self.vocab_size, "int64")
         cache_rows = state.cache_rows
-        if len(ids) != len(cache_rows):
-            raise InputError(f"tokens must have a row for each of the {len(cache_rows)} texts. Received: {len(ids)}")
+        ids = step_tokens(tokens, len(cache_rows), dtype="int64")
         self._check_room(state.length + ids.shape[1])
         if len(ids) == 1 or _in_order(cache_rows):
             return self._process(ids, state)
@@ -241,8 +239,7 @@ class OnnxStep:
         kept = replace(state, length=length, slots=_Slots(state.slots.mask(length)), steps=0)
         if not len(tokens):
             return kept
-        ids = token_array("tokens", tokens[None], self.vocab_size, "int64")
-        return replace(self._read(ids, kept), steps=0)
+        return replace(self._read(tokens[None].astype("int64"), kept), steps=0)
 
     def save(self, state: _State) -> SavedState:
         """Copies a state; see `ResumableStep.save`."""

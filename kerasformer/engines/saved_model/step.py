@@ -26,7 +26,7 @@ from kerasformer.bundle.interface import (
     PREFILL,
     TOKENS,
 )
-from kerasformer.decoding.arrays import prompt_arrays, row_indices, token_array
+from kerasformer.decoding.arrays import prompt_arrays, row_indices, step_tokens
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.engines.saved_model.loaded_model import LoadedModel, check_length
 from kerasformer.errors import BundleError, CapacityError, InputError, require
@@ -91,9 +91,7 @@ class SavedModelStep:
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Processes the next tokens; see `Step.step`."""
-        ids = token_array("tokens", tokens, self.vocab_size)
-        if len(ids) != len(state.mask):
-            raise InputError(f"tokens must have a row for each of the {len(state.mask)} texts. Received: {len(ids)}")
+        ids = step_tokens(tokens, len(state.mask))
         mask = np.concatenate([state.mask, np.ones_like(ids)], axis=1)
         self._check_room(mask.shape[1])
         others = state.memory or {ATTENTION_MASK: mask}
