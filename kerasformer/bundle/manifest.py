@@ -23,6 +23,7 @@ from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_ty
 import numpy as np
 
 from kerasformer import tasks
+from kerasformer.bundle.figures import Limits
 from kerasformer.bundle.interface import (
     CACHES,
     CROSS_CACHES,
@@ -35,7 +36,6 @@ from kerasformer.bundle.interface import (
     described,
     of_role,
 )
-from kerasformer.bundle.limits import Limits
 from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.files.publishing import MANIFEST, repair
 from kerasformer.files.reading import parse_json

@@ -5,11 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from kerasformer.bundle import Limits
+from kerasformer.bundle import Limits, Rounding
 from kerasformer.errors import BundleError, InputError
 from kerasformer.fidelity.comparison import compare, record_rounding
-from kerasformer.fidelity.recording import record_forward, record_reading, record_step
-from kerasformer.fidelity.rounding import Rounding
+from kerasformer.fidelity.references import record_forward, record_reading, record_step
 from tests.decoding.engines import Toy
 
 
