@@ -10,16 +10,13 @@ from kerasformer.bundle.figures import (
     figure_rows,
     quality_text,
 )
+from kerasformer.bundle.info import SIMILARITIES, EmbeddingInfo, LanguageInfo, ModelInfo
 from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
 from kerasformer.bundle.manifest import (
     FORMAT_VERSION,
     REFERENCES,
-    SIMILARITIES,
-    EmbeddingInfo,
     GpuFinding,
-    LanguageInfo,
     Manifest,
-    ModelInfo,
     checksums,
     encoded,
     load,
