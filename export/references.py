@@ -21,7 +21,6 @@ from kerasformer.fidelity.references import (
     record_forward,
     record_reading,
     record_step,
-    record_step_alone,
     stacked,
 )
 from kerasformer.models.keras_engine import KerasForward, KerasStep
@@ -88,10 +87,8 @@ def _record_step(model: PretrainedModel, manifest: Manifest, texts: Sequence[Exa
     engine = KerasStep(model, width + count, jit_compile=False)
     ends = manifest.info.eos_token_id
     arrays = inputs["input_ids"], inputs["attention_mask"]
-    if start is not None and getattr(model.backbone, "batch_dependent", False):
-        recorded = record_step_alone(engine, *arrays, start, count, ends)
-    else:
-        recorded = record_step(engine, *arrays, start, count, ends)
+    alone = start is not None and getattr(model.backbone, "batch_dependent", False)
+    recorded = record_step(engine, *arrays, start, count, ends, alone)
     if made_up is not None:
         recorded["made_up"] = made_up
     if not model.is_encoder_decoder:

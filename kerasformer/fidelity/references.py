@@ -68,7 +68,13 @@ def record_forward(
 
 
 def record_step(
-    engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int | None, count: int, ends: Sequence[int] = ()
+    engine: Step,
+    inputs: np.ndarray,
+    mask: np.ndarray,
+    start: int | None,
+    count: int,
+    ends: Sequence[int] = (),
+    alone: bool = False,
 ) -> dict[str, Any]:
     """Records references of a model that generates: the tokens of greedy search, and the logits of each.
 
@@ -79,7 +85,14 @@ def record_step(
         start: First token of the decoder, for an encoder-decoder.
         count: Number of tokens to generate.
         ends: End tokens; tokens after the first one are recorded, but not marked in `asked`.
+        alone: Whether each text is read by itself, and is also compared so, for an encoder-decoder whose answers depend
+            on the batch.
     """
+    if alone:
+        texts = list(single_texts({"input_ids": inputs, "attention_mask": mask}))
+        parts = [record_step(engine, *text.values(), start, count, ends) for text in texts]
+        whole = {"input.input_ids": inputs, "input.attention_mask": mask, "alone": np.array(1)}
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0] if key not in whole} | whole
     first = inputs[:, -1:] if start is None else np.full((len(inputs), 1), start, "int32")
     state, tokens, answers = engine.start(inputs, mask), first, []
     for _ in range(count):
@@ -91,21 +104,6 @@ def record_step(
     generated = recorded["output.logits.indices"][..., 0]
     is_end = np.isin(generated, list(ends))
     return recorded | {"tokens": generated, "asked": (np.cumsum(is_end, axis=1) - is_end == 0).astype("uint8")}
-
-
-def record_step_alone(
-    engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int, count: int, ends: Sequence[int] = ()
-) -> dict[str, Any]:
-    """Records references of an encoder-decoder whose answers depend on the batch, each text by itself.
-
-    They are also compared so. See `record_step` for the arguments.
-    """
-    texts = single_texts({"input_ids": inputs, "attention_mask": mask})
-    parts = [record_step(engine, text["input_ids"], text["attention_mask"], start, count, ends) for text in texts]
-    recorded = {key: np.concatenate([part[key] for part in parts]) for key in parts[0] if "input." not in key}
-    first = np.full((len(inputs), 1), start, "int32")
-    recorded |= {"input.input_ids": inputs, "input.attention_mask": mask, "input.first": first}
-    return recorded | {"alone": np.array(1)}
 
 
 def record_reading(engine: Forward, ids: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:

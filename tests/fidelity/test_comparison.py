@@ -113,6 +113,15 @@ def test_a_decoder_may_have_a_start_token():
     assert references["tokens"].tolist() != record_step(Toy(), *PROMPTS, None, 4)["tokens"].tolist()
 
 
+def test_texts_by_themselves():
+    prompts, recording, engine = (PROMPTS[0], np.ones_like(PROMPTS[0])), Toy(), Toy()
+    references = record_step(recording, *prompts, 9, 4, alone=True)
+    assert references["tokens"].tolist() == record_step(Toy(), *prompts, 9, 4)["tokens"].tolist()
+    fidelity = compare(engine, references)
+    assert (fidelity.agreement, fidelity.answers, fidelity.generated) == (1, 8, 1)
+    assert max(recording.batches) == max(engine.batches) == 1
+
+
 # Other figures than error and agreement.
 
 
