@@ -38,7 +38,8 @@ inline Tensors OfKind(const Tensors& tensors, std::initializer_list<const char*>
   return chosen;
 }
 
-inline const TensorInfo& OfKind(const Tensors& tensors, const std::string& kind, int layer = -1) {
+// Returns the tensor of a kind, and of a layer if there is one for each.
+inline const TensorInfo& Find(const Tensors& tensors, const std::string& kind, int layer = -1) {
   for (const TensorInfo& tensor : tensors) {
     if (tensor.kind == kind && tensor.layer == layer) return tensor;
   }
@@ -96,9 +97,10 @@ class Bundle {
   }
 
   // Returns the signature that reads one token of one text, or of any texts.
-  const Signature& Step() const {
+  const Signature& Decode() const {
     const auto steps = OfRole("decode");
-    const auto plain = std::find_if(steps.begin(), steps.end(), [](const Signature& step) { return step.name == "decode"; });
+    const auto plain = std::find_if(steps.begin(), steps.end(),
+                                    [](const Signature& step) { return step.name == "decode"; });
     return plain == steps.end() ? steps.at(0) : *plain;
   }
 

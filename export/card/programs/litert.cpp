@@ -42,15 +42,15 @@ class Model {
   // Continues the token ids of a prompt by greedy search; returns at most `count` new ids.
   Ids Continue(const Ids& prompt, size_t count = 40) {
     CheckLength("prompt", prompt.size(), bundle_.capacity);
-    const Signature& decode = bundle_.Step();
+    const Signature& decode = bundle_.Decode();
     const Tensors names = OfKind(decode.inputs, {"key", "value"});
     const Buffers caches = Zeros(decode, names), logits = Logits(decode);
     const auto step = [&](const Signature& signature, const Ids& tokens, size_t position) {
       Ids slots;
       for (size_t i = 0; i < tokens.size(); ++i) slots.push_back(position + i);
       Buffers inputs, outputs;
-      Add(signature, OfKind(signature.inputs, "ids"), tokens, inputs);
-      Add(signature, OfKind(signature.inputs, "slots"), slots, inputs);
+      Add(signature, Find(signature.inputs, "ids"), tokens, inputs);
+      Add(signature, Find(signature.inputs, "slots"), slots, inputs);
       Share(caches, inputs);
       Share(caches, outputs);
       if (&signature == &decode) Share(logits, outputs);
@@ -79,7 +79,7 @@ class Model {
   // Generates at most `count` token ids from those of a text, with the prefix of the task and the end token.
   Ids Rewrite(const Ids& ids, const std::string& language = "", size_t count = 40) {
     const auto [start, first] = bundle_.FirstTokens(language);
-    const Signature& decode = bundle_.Step();
+    const Signature& decode = bundle_.Decode();
     const Tensors names = OfKind(decode.inputs, {"key", "value"});
     const Tensors cross_names = OfKind(decode.inputs, {"cross_key", "cross_value"});
     Buffers cross_caches = Zeros(decode, cross_names);
@@ -90,9 +90,9 @@ class Model {
     int64_t token = start;
     while (generated.size() < std::min(count, bundle_.capacity)) {
       Buffers inputs, outputs;
-      Add(decode, OfKind(decode.inputs, "ids"), {token}, inputs);
-      Add(decode, OfKind(decode.inputs, "slots"), {static_cast<int64_t>(generated.size())}, inputs);
-      Add(decode, OfKind(decode.inputs, "memory_mask"), mask, inputs);
+      Add(decode, Find(decode.inputs, "ids"), {token}, inputs);
+      Add(decode, Find(decode.inputs, "slots"), {static_cast<int64_t>(generated.size())}, inputs);
+      Add(decode, Find(decode.inputs, "memory_mask"), mask, inputs);
       Share(cross_caches, inputs);
       Share(caches, inputs);
       Share(caches, outputs);
@@ -152,7 +152,7 @@ class Model {
   }
 
   Buffers Logits(const Signature& decode) {
-    const TensorInfo& tensor = OfKind(decode.outputs, "logits");
+    const TensorInfo& tensor = Find(decode.outputs, "logits");
     Buffers logits;
     logits.emplace(tensor.name, Value(model_.CreateOutputBuffer(decode.name, tensor.name)));
     return logits;
@@ -173,7 +173,7 @@ class Model {
   static std::vector<float> Scores(const Signature& decode, const Buffers& logits) {
     auto buffer = Value(logits.begin()->second.Duplicate());
     std::vector<float> scores = Values(buffer);
-    scores.resize(OfKind(decode.outputs, "logits").shape.back());
+    scores.resize(Find(decode.outputs, "logits").shape.back());
     return scores;
   }
 

@@ -99,21 +99,21 @@ class Model {
 
   // Opens the decoder, with caches of length 0.
   void Start() {
-    const Signature& step = bundle_.Step();
+    const Signature& step = bundle_.Decode();
     session_.emplace(Open(step));
     past_ = OfKind(step.inputs, {"key", "value", "cross_key", "cross_value"});
     Ort::AllocatorWithDefaultOptions allocator;
     for (const TensorInfo& cache : past_) {
       const int64_t shape[] = {1, cache.shape[1], 0, cache.shape[3]};
       caches_.push_back(Ort::Value::CreateTensor<float>(allocator, shape, 4));
-      names_.push_back(OfKind(step.outputs, cache.kind, cache.layer).name);
+      names_.push_back(Find(step.outputs, cache.kind, cache.layer).name);
     }
-    names_.push_back(OfKind(step.outputs, "logits").name);
+    names_.push_back(Find(step.outputs, "logits").name);
   }
 
   // Reads the next tokens, given by their kinds with what describes them; returns the most probable one after them.
   int64_t Step(std::map<std::string, Ids>& values) {
-    const Signature& step = bundle_.Step();
+    const Signature& step = bundle_.Decode();
     Ort::IoBinding binding(*session_);
     for (const TensorInfo& tensor : step.inputs) {
       if (const auto value = values.find(tensor.kind); value != values.end()) {
