@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, cycle, islice
+from typing import Any
 
 import numpy as np
 
@@ -281,6 +282,9 @@ def _cut(row: TextRow, limit: int | None) -> TextRow:
 
 def _padded(rows: Sequence[TextRow], left: bool = False) -> dict[str, np.ndarray]:
     """Returns the arrays `(N, T)` int32 of the texts, padded on the right or on the left."""
-    masks = [np.ones(len(ids), int) for ids, *_ in rows]
-    columns = {"input_ids": [row[0] for row in rows], "token_type_ids": [row[1] for row in rows]}
-    return {name: stacked(values, left) for name, values in {**columns, "attention_mask": masks}.items()}
+    columns: dict[str, list[Any]] = {
+        "input_ids": [ids for ids, *_ in rows],
+        "token_type_ids": [types for _, types, _ in rows],
+        "attention_mask": [np.ones(len(ids), int) for ids, *_ in rows],
+    }
+    return {name: stacked(values, left) for name, values in columns.items()}

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
@@ -219,7 +219,7 @@ def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Load
     Args:
         folder: Folder of the bundle.
         make: Function that receives the absolute folder and the checked manifest, and loads the files. It is called
-            once more if a listed file has changed in the meantime.
+            once more if the bundle was replaced in the meantime.
     Returns:
         The result of `make`.
     Raises:
@@ -229,15 +229,14 @@ def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Load
     failure: Exception | None = None
     for attempt in (1, 2):
         folder = repair(folder)
-        before = _states(folder, [MANIFEST])
+        before = _written(folder)
         try:
-            before |= _states(folder, read(folder, check=False).files)
             loaded = make(folder, read(folder))
-            if _states(folder, before) == before:
+            if _written(folder) == before:
                 return loaded
         except (KerasformerError, OSError) as error:
             # A folder without a manifest may have been between the two renames of `publish`.
-            if _states(folder, before) == before and (before[MANIFEST] is not None or attempt == 2):
+            if _written(folder) == before and (before is not None or attempt == 2):
                 raise
             failure = error
     raise BundleError(
@@ -392,15 +391,11 @@ def _check_files(folder: Path, manifest: Manifest, check: bool) -> None:
             )
 
 
-def _states(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
-    """Returns values that change if a file is replaced or written; `None` for a missing file."""
-    states: dict[str, tuple[int, ...] | None] = dict.fromkeys(names)
-    for name in states:
-        with suppress(OSError, ValueError):
-            status = (folder / name).stat()
-            # A copy may have the number of a deleted file and the time of the original, but changed later.
-            states[name] = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return states
+def _written(folder: Path) -> bytes | None:
+    """Returns the bytes of the manifest, which has the checksums of all files; `None` if it cannot be read."""
+    with suppress(OSError):
+        return (folder / MANIFEST).read_bytes()
+    return None
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -216,7 +216,8 @@ def stacked(rows: Sequence[Any], left: bool = False) -> np.ndarray:
     result = np.full((len(arrays), *shape), np.nan if floats else 0, arrays[0].dtype if floats else "int32")
     for index, array in enumerate(arrays):
         starts = shape - array.shape if left else np.zeros_like(shape)
-        result[(index, *map(slice, starts, starts + array.shape))] = array
+        region: tuple[Any, ...] = (index, *map(slice, starts, starts + array.shape))
+        result[region] = array
     return result
 
 
