@@ -17,7 +17,7 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.arguments import STRING, check, optional
-from kerasformer.bundle import Bundle, Manifest
+from kerasformer.bundle import Bundle, Fidelity, Manifest
 from kerasformer.errors import ExportError, InputError
 from kerasformer.evaluation import Example, examples, read_examples
 from kerasformer.export.attention_support import check_attention
@@ -46,8 +46,7 @@ from kerasformer.export.quantization.search import LIMITS, Auto
 from kerasformer.export.references import keras_quality, record
 from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export_options import ALIASES, IN_GRAPH, INT8_CACHES, ExportOptions
-from kerasformer.fidelity.figures import Fidelity
-from kerasformer.fidelity.recording import CHATS, DEFAULT_TEXTS
+from kerasformer.fidelity.references import CHATS, DEFAULT_TEXTS
 from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import warnings
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer import __version__, bundle
-from kerasformer.bundle import GpuFinding, Manifest, Signature
+from kerasformer.bundle import Fidelity, GpuFinding, Manifest, Rounding, Signature
 from kerasformer.engines import open_engine
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Format
@@ -23,13 +24,13 @@ from kerasformer.export.job import ExportJob
 from kerasformer.export.latency import latency
 from kerasformer.export.progress_report import WRITE_WEIGHTS
 from kerasformer.export.quantization.calibration import Calibration
+from kerasformer.export.quantization.model_matrices import matrices
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
-from kerasformer.export.quantization.rounding_noise import measure_rounding
+from kerasformer.export.quantization.sensitivity import Simulation
 from kerasformer.export.targets import Target
 from kerasformer.export.verify import first_look, verify
 from kerasformer.export_options import GPU
-from kerasformer.fidelity.figures import Fidelity, cosine_text
-from kerasformer.fidelity.rounding import Rounding
+from kerasformer.fidelity.comparison import record_rounding
 from kerasformer.progress import StageProgress
 
 
@@ -152,7 +153,7 @@ class BundleBuilder:
         figures = first_look(self.folder, self.manifest(), self._limits(recipe))
         if figures is None:
             figures = self.verify_decided(recipe)
-            return f"(agreement {figures.agreement:.4f}{cosine_text(figures)})"
+            return f"(agreement {figures.agreement:.4f}{figures.cosine_text})"
         return f"a first look at {figures.answers} next tokens (mean KL divergence {figures.divergence:.3g} nats)"
 
     def supports(self, recipe: Recipe) -> bool:
@@ -176,10 +177,17 @@ class BundleBuilder:
         return signature.with_in_place(self._in_place[function.name]) if written else signature
 
     def _rounding(self, recipe: Recipe, references: Mapping[str, np.ndarray]) -> Rounding:
+        """Measures the effect of a recipe's rounding alone, by which near ties are distinguished from defects.
+
+        The files are not used, so that a defect in them, such as a wrong scale, cannot raise its own tolerance: Keras
+        computes with the values that correct files contain, and with inputs rounded as the runtimes round them. Static
+        activations are simulated as dynamic ones, whose rounding is finer, so that the result is a lower bound.
+        """
         self.report("measure rounding", 0, 0)
-        layout = self.format.layout(self.job.profile, self.job.opset)
-        function = self.functions[0].call
-        return measure_rounding(self.job.model, references, layout, recipe, function, self.calibration)
+        model, layout = self.job.model, self.format.layout(self.job.profile, self.job.opset)
+        simulation = Simulation(model, matrices(model, self.calibration), layout, self.functions[0].call)
+        simulation.store(replace(recipe, activations="float" if recipe.activations == "float" else "dynamic"))
+        return record_rounding(simulation, references)
 
     def _report_weights(self, done: int, total: int) -> None:
         self.report(WRITE_WEIGHTS, done, total)

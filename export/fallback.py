@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from kerasformer.bundle import Fidelity
 from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.quantization.recipes import FALLBACK, Recipe, fallbacks
-from kerasformer.fidelity.figures import Fidelity
 
 
 def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tuple[Recipe, Fidelity, dict[str, Any]]:

@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from kerasformer.decoding import Forward, Step
+from kerasformer.fidelity.references import inputs_of
 
 _WARM_UP = 3
 _TOKENS = 24
@@ -44,7 +45,7 @@ def _of_steps(engine: Step, references: Mapping[str, np.ndarray]) -> float:
 
 
 def _of_texts(engine: Forward, references: Mapping[str, np.ndarray]) -> float:
-    inputs = {name.removeprefix("input."): array for name, array in references.items() if name.startswith("input.")}
+    inputs = inputs_of(references)
     lengths = inputs["attention_mask"].sum(axis=1)
     shortest = np.argsort(lengths, kind="stable")[:_TEXTS]
     texts = [{name: array[row : row + 1, : lengths[row]] for name, array in inputs.items()} for row in shortest]

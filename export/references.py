@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, cycle, islice
+from typing import Any
 
 import numpy as np
 
 from kerasformer.bundle import Manifest, ModelInfo, Role
 from kerasformer.errors import ChatTemplateError, InputError
-from kerasformer.evaluation import Example, check, examples, pipeline_of, record_quality
+from kerasformer.evaluation import Example, check, examples
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.reference_texts import CONVERSATIONS, PROMPTS, QUESTIONS, READING
-from kerasformer.fidelity.recording import (
+from kerasformer.fidelity.quality import pipeline_of, record_quality
+from kerasformer.fidelity.references import (
     CHATS,
     DEFAULT_TEXTS,
     Distribution,
     record_forward,
     record_reading,
     record_step,
-    record_step_alone,
+    stacked,
 )
 from kerasformer.models.keras_engine import KerasForward, KerasStep
 from kerasformer.models.pretrained import PretrainedModel
@@ -80,23 +82,21 @@ def _record_step(model: PretrainedModel, manifest: Manifest, texts: Sequence[Exa
         chats = [] if texts else _conversations(model, capacity - count)
         prompts = (texts or examples(PROMPTS))[:_PROMPTS]
         rows = chats or [_cut(row, min(_TOKENS, capacity - count)) for row in _encoded(model, prompts)]
-    inputs = _padded(rows, ("input_ids", "attention_mask"), left=not model.is_encoder_decoder)
+    inputs = _padded(rows, left=not model.is_encoder_decoder)
     # No longer than needed, since caches of the whole capacity may take gigabytes.
     width = 0 if model.is_encoder_decoder else inputs["input_ids"].shape[1]
     engine = KerasStep(model, width + count, jit_compile=False)
     ends = manifest.info.eos_token_id
     arrays = inputs["input_ids"], inputs["attention_mask"]
-    if start is not None and getattr(model.backbone, "batch_dependent", False):
-        recorded = record_step_alone(engine, *arrays, start, count, ends)
-    else:
-        recorded = record_step(engine, *arrays, start, count, ends)
+    alone = start is not None and getattr(model.backbone, "batch_dependent", False)
+    recorded = record_step(engine, *arrays, start, count, ends, alone)
     if made_up is not None:
         recorded["made_up"] = made_up
     if not model.is_encoder_decoder:
         whole = _blocks(
             _conversations(model, capacity, answered=True) if chats else [], _encoded(model, reading), manifest
         )
-        blocks = _padded(whole, ("input_ids", "attention_mask"))
+        blocks = _padded(whole)
         recorded |= record_reading(KerasForward(model), blocks["input_ids"], blocks["attention_mask"])
         recorded[CHATS] = np.array(int(bool(chats)))
     return recorded
@@ -142,8 +142,9 @@ def _record_forward(
     limit = limit if texts else min(_TOKENS, limit or _TOKENS)
     reading = texts or (_questions() if model.task == "question-answering" else examples(READING))
     rows, made_up = _rows(model, manifest, reading, Role.FORWARD, limit)
-    inputs = _padded(rows, tuple(function.inputs) if function else model.input_names)
-    compared = _padded([(row[2], row[1], row[2]) for row in rows], ("input_ids",))["input_ids"]
+    names = function.inputs if function else model.input_names
+    inputs = {name: array for name, array in _padded(rows).items() if name in names}
+    compared = stacked([row[2] for row in rows])
     forward = KerasForward(model, function.call if function else None)
     return record_forward(forward, inputs, _distribution(manifest.info), compared, made_up)
 
@@ -279,13 +280,11 @@ def _cut(row: TextRow, limit: int | None) -> TextRow:
     return row[0][:limit], row[1][:limit], row[2][:limit]
 
 
-def _padded(rows: Sequence[TextRow], names: Sequence[str], left: bool = False) -> dict[str, np.ndarray]:
-    """Returns those arrays `(N, T)` int32 of the texts that have these names, padded on the right or on the left."""
-    width = max(len(row[0]) for row in rows)
-    filled = ("input_ids", "token_type_ids", "attention_mask")
-    arrays = {name: np.zeros((len(rows), width), "int32") for name in filled}
-    for index, (ids, types, _) in enumerate(rows):
-        columns = slice(width - len(ids), width) if left else slice(0, len(ids))
-        for name, values in zip(filled, (ids, types, 1), strict=True):
-            arrays[name][index, columns] = values
-    return {name: array for name, array in arrays.items() if name in names}
+def _padded(rows: Sequence[TextRow], left: bool = False) -> dict[str, np.ndarray]:
+    """Returns the arrays `(N, T)` int32 of the texts, padded on the right or on the left."""
+    columns: dict[str, list[Any]] = {
+        "input_ids": [ids for ids, *_ in rows],
+        "token_type_ids": [types for _, types, _ in rows],
+        "attention_mask": [np.ones(len(ids), int) for ids, *_ in rows],
+    }
+    return {name: stacked(values, left) for name, values in columns.items()}

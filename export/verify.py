@@ -9,16 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.bundle import Limits, Manifest
+from kerasformer.bundle import Fidelity, Limits, Manifest, Rounding
 from kerasformer.decoding import Forward, Step
 from kerasformer.engines import open_engine
 from kerasformer.errors import ExportMismatchError
-from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.fidelity import verification
-from kerasformer.fidelity.figures import Fidelity, cosine_text, divergence_text, near_ties_text
-from kerasformer.fidelity.rounding import Rounding
+from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of
 from kerasformer.tokenization import load_tokenizer
 
 
@@ -26,7 +24,6 @@ def verify(
     folder: Path,
     manifest: Manifest,
     recipe: Recipe,
-    num_threads: int | None = None,
     rounding: Callable[[Mapping[str, np.ndarray]], Rounding] | None = None,
 ) -> Fidelity:
     """Runs a bundle in its runtime and compares its answers with the references in its folder.
@@ -35,7 +32,6 @@ def verify(
         folder: Folder of the bundle.
         manifest: Manifest of the bundle.
         recipe: Recipe of the model files.
-        num_threads: Number of CPU threads of the runtime.
         rounding: Measures the effect of the recipe's rounding alone on the answers to these references. It is called if
             too few answers agree, to identify near ties; without it, all answers count.
 
@@ -45,7 +41,7 @@ def verify(
     Raises:
         ExportMismatchError: The bundle is less faithful than its recipe promises; the message has the figures.
     """
-    engine, references = open_engine(folder, manifest, num_threads), bundle.read_references(folder)
+    engine, references = open_engine(folder, manifest), bundle.read_references(folder)
     limits = _limits(manifest, recipe)
     if limits.max_divergence is not None:
         _look(engine, manifest, references, recipe, limits.of_sample())
@@ -54,7 +50,7 @@ def verify(
     if failed and rounding is not None and not recipe.exact and not result.failed(limits._replace(min_agreement=0.0)):
         del engine  # `rounding` needs the memory of another model
         measured = rounding(references)
-        engine = open_engine(folder, manifest, num_threads)
+        engine = open_engine(folder, manifest)
         result = verification.verify(engine, manifest, references, measured)
         failed = result.failed(limits)
     if recipe.exact and manifest.cache_dtype in (None, "float32"):
@@ -70,7 +66,7 @@ def verify(
     return replace(result.fidelity, quality=compare_quality(pipe, references))
 
 
-def first_look(folder: Path, manifest: Manifest, recipe: Recipe, num_threads: int | None = None) -> Fidelity | None:
+def first_look(folder: Path, manifest: Manifest, recipe: Recipe) -> Fidelity | None:
     """Compares a bundle with a small part of the references, which takes seconds; see `verify`.
 
     Returns:
@@ -82,7 +78,7 @@ def first_look(folder: Path, manifest: Manifest, recipe: Recipe, num_threads: in
     limits = _limits(manifest, recipe)
     if limits.max_divergence is None:
         return None
-    engine, references = open_engine(folder, manifest, num_threads), bundle.read_references(folder)
+    engine, references = open_engine(folder, manifest), bundle.read_references(folder)
     return _look(engine, manifest, references, recipe, limits._replace(max_divergence_p99=None))
 
 
@@ -109,7 +105,7 @@ def _mismatch(
 ) -> ExportMismatchError:
     """Returns an error with what was expected, what was measured, and what to do."""
     answers = bundle.compared_answers(figures.to_dict() if manifest.capacity is None else {"generated": 0})
-    received = received_text(figures, answers)
+    received = figures.text(answers)
     error = ExportMismatchError(
         f"The answers of the {manifest.format} file{where} differ from those of Keras. Expected for "
         f"{recipe.name}: {limits.text(answers)}{' and equal tokens' if recipe.exact else ''}. "
@@ -117,15 +113,6 @@ def _mismatch(
     )
     error.received = received
     return error
-
-
-def received_text(figures: Fidelity, answers: str) -> str:
-    """Returns the figures that limits may apply to, in one line; `answers` is what the agreement is a share of."""
-    tokens = "" if figures.generated is None else f", {figures.generated:.1%} of freely generated tokens"
-    return (
-        f"largest error {figures.max_error:.3g}, agreement {figures.agreement:.4f} of {figures.answers} {answers}"
-        f"{near_ties_text(figures)}{tokens}{cosine_text(figures)}{divergence_text(figures)}"
-    )
 
 
 def _advice(recipe: Recipe, limits: Limits, figures: Fidelity) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_SUFFIXES = {"kotlin": ".kt", "swift": ".swift", "cpp": ".cpp", "python": ".py"}
+_SUFFIXES = {"kotlin": ".kt", "swift": ".swift", "cpp": ".[ch]pp", "python": ".py"}
 
 
 def blocks(page: Path, language: str) -> list[str]:

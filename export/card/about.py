@@ -7,14 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, agreement_text
+from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, agreement_text, figure_rows
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, Kind, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
-from kerasformer.export.card.program import LANGUAGE, kind, limit, text_prefix, unapplied_settings
+from kerasformer.export.card.program import kind, limit, text_prefix, unapplied_settings
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
 from kerasformer.export.quantization.recipes import WHEN, fallback_text
-from kerasformer.fidelity.figures import figure_rows
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
 _RUNS_ON = {
@@ -193,10 +192,10 @@ def languages(manifest: Manifest) -> str:
     if info.output_language is None:
         change = code(f'model.tokenizer = model.tokenizer.for_languages(tgt_lang="{next(iter(ids))}")')
         written = f"""**The language of the output is not set.** Programs that call a runtime directly take its code as
-the last argument; in C++, replace {code(LANGUAGE)} by its id. Or set {change} and export the model again."""
+the last argument; in C++, after `--language`. Or set {change} and export the model again."""
     else:
         written = f"""The programs that call a runtime directly write {code(info.output_language)}. They take
-the code of another language as the last argument; in C++, replace {ids[info.output_language]} by its id."""
+the code of another language as the last argument; in C++, after `--language`."""
     listed = ", ".join(f"{code(name)} {index}" for name, index in ids.items())
     return f"""## Languages
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
-from kerasformer.export.card import in_cpp, in_javascript, in_kotlin, in_python, in_swift
+from kerasformer.export.card import in_javascript, in_python, native
 from kerasformer.export.card import token_section as tokens
 from kerasformer.export.card.about import (
     adapters,
@@ -53,11 +53,12 @@ def write_card(
     parts += [adapters(manifest), languages(manifest), settings(manifest)]
     parts += [recipe(manifest), fidelity(manifest), measured(manifest), gpu(manifest), _SEE]
     text = credits.front_matter(manifest.info.task) + "\n".join(part for part in parts if part)
-    files = {f"{FOLDER}/{program.name}": program.source for program in programs}
-    files |= {f"{FOLDER}/{name}": page for name, page in pages.items() if page}
+    files = {name: page for name, page in pages.items() if page}
+    for program in programs:
+        files |= {program.name: program.source, **program.headers}
     (folder / FOLDER).mkdir(exist_ok=True)
-    for name, content in {"README.md": text, **files}.items():
-        (folder / name).write_text(content, encoding="utf-8", errors="replace")
+    for path, content in {"README.md": text, **{f"{FOLDER}/{name}": file for name, file in files.items()}}.items():
+        (folder / path).write_text(content, encoding="utf-8", errors="replace")
     credits.write(folder)
 
 
@@ -66,10 +67,10 @@ def _programs(manifest: Manifest, target: Target, folder: Path, portable: bool) 
     # The programs pass no adapters, which a TFLite file requires, and caches of float32.
     if manifest.cache_dtype not in (None, "float32") or (adapters(manifest) and manifest.format == "tflite"):
         return []
-    programs = [in_kotlin.program(manifest), in_swift.program(manifest), in_cpp.program(manifest)]
-    if portable:
-        programs += [in_javascript.program(manifest, target, folder), in_python.program(manifest)]
-    return [program for program in programs if program is not None]
+    if not portable:
+        return native.programs(manifest)
+    texts = [in_javascript.program(manifest, target, folder), in_python.program(manifest)]
+    return native.programs(manifest) + [program for program in texts if program is not None]
 
 
 def _table(manifest: Manifest, programs: Sequence[ProgramFile], has_page: bool) -> str:

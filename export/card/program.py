@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,14 @@ class ProgramFile:
         title: Language and platform.
         needs: What to install for it, in Markdown.
         source: Content of the file.
+        headers: Contents of files that it includes, by name.
     """
 
     name: str
     title: str
     needs: str
     source: str
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def row(self) -> str:
@@ -77,8 +79,6 @@ def forbidden_tokens(settings: Mapping[str, Any]) -> list[int]:
     return [*(settings.get("suppress_tokens") or ()), *(word[0] for word in words if len(word) == 1)]
 
 
-LANGUAGE = "LANGUAGE_ID"
-"""Name in programs for the id of the output's language, which the reader inserts; without it, no program runs."""
 _NEUTRAL_SETTINGS = frozenset(
     "bos_token_id decoder_start_token_id eos_token_id max_length max_matching_ngram_size max_new_tokens "
     "num_assistant_tokens pad_token_id prompt_lookup_num_tokens seed".split()

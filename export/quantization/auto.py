@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.bundle import Fidelity
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout, num_bytes
@@ -22,7 +23,6 @@ from kerasformer.export.quantization.recipes import BITS, RECIPES, Recipe, Stora
 from kerasformer.export.quantization.sample_inputs import shortest, single_pass_references
 from kerasformer.export.quantization.search import Auto, FileBuilder, Search, Tried
 from kerasformer.export.quantization.sensitivity import Sensitivity, Simulation, sensitivities
-from kerasformer.fidelity.figures import Fidelity
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.progress import StageProgress
 

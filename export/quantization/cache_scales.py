@@ -9,7 +9,8 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import ExportError
-from kerasformer.export.quantization.sample_inputs import one_by_one, passages
+from kerasformer.export.quantization.sample_inputs import passages
+from kerasformer.fidelity.references import single_texts
 from kerasformer.layers import CacheScales, GrowingCache, Visibility
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.keras_engine import compiled
@@ -52,7 +53,7 @@ def measure_cache_scales(
     run = compiled(read, model, jit_compile=False, any_length=True)
     arrays = passages(model, texts)
     largest: list[np.ndarray] = []
-    for done, passage in enumerate(one_by_one(arrays), start=1):
+    for done, passage in enumerate(single_texts(arrays), start=1):
         found = [
             np.stack([ops.convert_to_numpy(x) for x in layer]) for layer in run({"input_ids": passage["input_ids"]})
         ]

@@ -20,7 +20,8 @@ from keras import ops
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.compensation import Grid, RoundedKernel, round_kernels
 from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, one_by_one, passages
+from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, passages
+from kerasformer.fidelity.references import single_texts
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
@@ -180,7 +181,7 @@ def _same_inputs(
     """
     observer = _Observer(kernels)
     with lowering(observer):
-        model(as_inputs(next(one_by_one(arrays))), training=False)
+        model(as_inputs(next(single_texts(arrays))), training=False)
     groups: dict[Any, list[str]] = {}
     for path, inputs in observer.inputs.items():
         same = tuple(map(id, inputs)), kernels[path].grid, kernels[path].table
@@ -258,7 +259,7 @@ def _measured(
 
     run = compiled(read, model, jit_compile=False, any_length=True)
     found: dict[str, dict[str, np.ndarray]] = {"extents": {}, "channels": {}}
-    for done, passage in enumerate(one_by_one(arrays), start=1):
+    for done, passage in enumerate(single_texts(arrays), start=1):
         results = run(as_inputs(passage))
         for path, rows in results.pop("inputs").items():
             sums[path].add(ops.convert_to_numpy(rows))

@@ -7,7 +7,7 @@ run one at a time, without padding.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from textwrap import shorten
@@ -19,7 +19,7 @@ from kerasformer import decoding
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
 from kerasformer.export.reference_texts import PROMPTS, READING
-from kerasformer.fidelity.answers import stacked
+from kerasformer.fidelity.references import stacked
 from kerasformer.files.reading import local_path
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.pretrained import PretrainedModel
@@ -124,15 +124,17 @@ def passages(model: PretrainedModel, texts: Sequence[str], sampled: bool = False
     continuations: list[list[int]] = [[] for _ in rows]
     if model.generates:
         continuations = _continuations(model, rows, added, sampled)
-    whole = [[*row, *tokens] for row, tokens in zip(rows, continuations, strict=True)]
-    shape = (len(whole), max(map(len, whole)))
-    arrays = {name: np.zeros(shape, "int32") for name in ("input_ids", "attention_mask")}
-    for index, row in enumerate(whole):
-        arrays["input_ids"][index, : len(row)], arrays["attention_mask"][index, : len(row)] = row, 1
+    ids, mask = _padded([[*row, *tokens] for row, tokens in zip(rows, continuations, strict=True)])
+    arrays = {"input_ids": ids, "attention_mask": mask}
     if model.is_encoder_decoder:
         starts = np.array([[len(row)] for row in rows])
-        arrays["decoder_tokens"] = (np.arange(shape[1]) >= starts).astype("int32")
+        arrays["decoder_tokens"] = (np.arange(ids.shape[1]) >= starts).astype("int32")
     return arrays
+
+
+def _padded(rows: Sequence[Any], left: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows of token ids and their mask, each int32 `(N, T)`, padded on the right or on the left."""
+    return stacked(rows, left), stacked([np.ones(len(row), int) for row in rows], left)
 
 
 def _ids(model: PretrainedModel, texts: Sequence[str], added: int) -> list[list[int]]:
@@ -158,27 +160,17 @@ def _continuations(model: PretrainedModel, rows: Sequence[Sequence[int]], added:
     sampling: dict[str, Any] = {"do_sample": True, "seed": 0} if sampled else {}
     # Rows have no end token here, since every new number of unfinished rows would be compiled.
     config = GenerationConfig(max_new_tokens=added, decoder_start_token_id=start, **sampling)
-    width = max(map(len, rows))
-    step = KerasStep(model, added + (1 if model.is_encoder_decoder else width), jit_compile=False)
+    ids, mask = _padded(rows, left=not model.is_encoder_decoder)
+    step = KerasStep(model, added + (1 if model.is_encoder_decoder else ids.shape[1]), jit_compile=False)
     continuations: list[list[int]] = []
     for first in range(0, len(rows), _ROWS):
-        batch = rows[first : first + _ROWS]
-        ids, mask = np.zeros((2, len(batch), width), "int32")
-        for index, row in enumerate(batch):
-            columns = slice(0, len(row)) if model.is_encoder_decoder else slice(width - len(row), width)
-            ids[index, columns], mask[index, columns] = row, 1
-        for sequence in decoding.generate(step, ids, mask, config).sequences:
+        batch = slice(first, first + _ROWS)
+        for sequence in decoding.generate(step, ids[batch], mask[batch], config).sequences:
             tokens = sequence.tolist()
             ends = [position for position, token in enumerate(tokens) if token in info.eos_token_id]
             tokens = tokens[: ends[0] if ends else -1]  # the last token is generated but not read
             continuations.append([start, *tokens] if model.is_encoder_decoder else tokens)
     return continuations
-
-
-def one_by_one(arrays: Passages) -> Iterator[Passages]:
-    """Yields each passage without its padding, with arrays `(1, T)`."""
-    for row, length in enumerate(arrays["attention_mask"].sum(axis=1)):
-        yield {name: array[row : row + 1, :length] for name, array in arrays.items()}
 
 
 def as_inputs(passage: Passages) -> Passages:
@@ -231,10 +223,8 @@ def single_pass_references(
     # A decoder-only model starts with the last token of the prompt.
     starts = [*references["input.first"]] if model.is_encoder_decoder else [generated[0, :0]] * len(prompts)
     rows = [np.concatenate(parts) for parts in zip(prompts, starts, generated[:, :-1], strict=True)]
-    ids, mask, last = np.zeros((3, len(rows), max(map(len, rows))), "int32")
-    for index, row in enumerate(rows):
-        ids[index, : len(row)], mask[index, : len(row)] = row, 1
-        last[index, len(row) - count : len(row)] = 1
+    ids, mask = _padded(rows)
+    last = stacked([np.arange(len(row)) >= len(row) - count for row in rows])
     converted = {"input.input_ids": ids, "input.attention_mask": mask}
     converted["input.decoder_tokens" if model.is_encoder_decoder else "input.compared"] = last
     answer_mask = references["asked"][:, :count]

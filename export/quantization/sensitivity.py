@@ -14,12 +14,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.bundle import Fidelity
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.model_matrices import Group, ModelMatrix
 from kerasformer.export.quantization.recipes import Activations, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_inputs, compared
 from kerasformer.fidelity.comparison import compare
-from kerasformer.fidelity.figures import Fidelity
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled

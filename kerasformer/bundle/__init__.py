@@ -1,16 +1,22 @@
 """Exported bundles: the `Bundle` class, the manifest, the reference answers, and safe replacement of folders."""
 
+from kerasformer.bundle.figures import (
+    Fidelity,
+    Limits,
+    Rounding,
+    agreement_text,
+    compared_answers,
+    fidelity_line,
+    figure_rows,
+    quality_text,
+)
+from kerasformer.bundle.info import SIMILARITIES, EmbeddingInfo, LanguageInfo, ModelInfo
 from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
-from kerasformer.bundle.limits import Limits
 from kerasformer.bundle.manifest import (
     FORMAT_VERSION,
     REFERENCES,
-    SIMILARITIES,
-    EmbeddingInfo,
     GpuFinding,
-    LanguageInfo,
     Manifest,
-    ModelInfo,
     checksums,
     encoded,
     load,
@@ -20,7 +26,7 @@ from kerasformer.bundle.manifest import (
     write,
     write_references,
 )
-from kerasformer.bundle.opened import Bundle, agreement_text, compared_answers, fidelity_line
+from kerasformer.bundle.opened import Bundle
 from kerasformer.files.publishing import MANIFEST, check_destination, publish, repair, staging
 
 __all__ = [
@@ -32,6 +38,7 @@ __all__ = [
     "SIMILARITIES",
     "Bundle",
     "EmbeddingInfo",
+    "Fidelity",
     "GpuFinding",
     "LanguageInfo",
     "Kind",
@@ -39,6 +46,7 @@ __all__ = [
     "Manifest",
     "ModelInfo",
     "Role",
+    "Rounding",
     "Signature",
     "TensorInfo",
     "agreement_text",
@@ -47,8 +55,10 @@ __all__ = [
     "compared_answers",
     "encoded",
     "fidelity_line",
+    "figure_rows",
     "load",
     "publish",
+    "quality_text",
     "read",
     "read_references",
     "repair",

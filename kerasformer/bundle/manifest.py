@@ -11,18 +11,18 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass, replace
-from functools import cache
+from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Literal, NoReturn, TypeVar
 
 import numpy as np
 
 from kerasformer import tasks
+from kerasformer.bundle.figures import Limits
+from kerasformer.bundle.info import ModelInfo
 from kerasformer.bundle.interface import (
     CACHES,
     CROSS_CACHES,
@@ -36,7 +36,7 @@ from kerasformer.bundle.interface import (
     described,
     of_role,
 )
-from kerasformer.bundle.limits import Limits
+from kerasformer.bundle.typed_json import parse
 from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.files.publishing import MANIFEST, repair
 from kerasformer.files.reading import parse_json
@@ -53,159 +53,6 @@ _CLASSIFIERS = ("text-classification", "token-classification")
 _CACHE_DTYPES = ("float32", "float16", "int8")
 _ROLES_IN_USE = frozenset(Role) - {Role.OTHER}
 """Roles of the signatures that engines run; those of other roles, also of earlier versions, are ignored."""
-
-SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
-"""Similarities of embeddings, by the names of sentence-transformers."""
-
-
-@dataclass(frozen=True)
-class EmbeddingInfo:
-    """Properties of the embeddings that a model computes, one for each text.
-
-    Attributes:
-        dimension: Size of an embedding.
-        pooling: Kinds of pooling in the graph, whose results are concatenated.
-        normalized: Whether all embeddings have length 1.
-        similarity: How two embeddings are compared, one of `SIMILARITIES`.
-        prompts: Texts put before an input, by name.
-        default_prompt: Name of the prompt that is used if none is requested.
-        truncate_dim: Number of first entries to keep by default; `None` for all.
-    """
-
-    dimension: int
-    pooling: tuple[str, ...] = ("mean",)
-    normalized: bool = False
-    similarity: Literal["cosine", "dot", "euclidean", "manhattan"] = "cosine"
-    prompts: dict[str, str] = field(default_factory=dict)
-    default_prompt: str | None = None
-    truncate_dim: int | None = None
-
-
-@dataclass(frozen=True)
-class LanguageInfo:
-    """Languages of a multilingual model, whose texts contain a token for their language.
-
-    Attributes:
-        ids: Ids of the tokens of the languages, by the codes of the languages.
-        after: Whether this token follows the text and its end token; otherwise it precedes the text.
-        setting: Generation setting that selects the language of the output by the id of its token,
-            `"forced_bos_token_id"` or `"decoder_start_token_id"`.
-        src_lang: Code of the language of the input by default; optional.
-        tgt_lang: Code of the language of the output by default; optional.
-    """
-
-    ids: dict[str, int]
-    after: bool
-    setting: Literal["forced_bos_token_id", "decoder_start_token_id"]
-    src_lang: str | None = None
-    tgt_lang: str | None = None
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """Properties of a model that pipelines use, the same for Keras models and bundles.
-
-    Attributes:
-        task: Hugging Face task name, such as `"text-classification"`.
-        model_type: Hugging Face model type, such as `"bert"`.
-        name: Class name of the Keras model, such as `"BertTextClassification"`.
-        labels: Label names in the order of their ids.
-        problem_type: `"single_label_classification"`, `"multi_label_classification"` or `"regression"`.
-        max_length: Maximum input length in tokens, that of the encoder in an encoder-decoder; `None` without a limit.
-        vocab_size: Number of token ids.
-        num_segments: Number of values of `token_type_ids`; `None` if unknown.
-        is_encoder_decoder: Whether the model has an encoder and a decoder.
-        pad_token_id: Id of the padding token.
-        bos_token_id: Id of the token that starts a text.
-        decoder_start_token_id: First token of the decoder of an encoder-decoder.
-        eos_token_id: Ids of the tokens that end a generated text.
-        task_prefixes: Text put before the input, by task (`{"summarization": "summarize: "}`).
-        task_settings: Generation settings of a task, which override `generation`
-            (`{"summarization": {"num_beams": 4}}`).
-        input_names: Hugging Face names of the encoder's inputs.
-        generation: Content of `generation_config.json`.
-        embedding: Properties of the embeddings, of a model for sentence-similarity.
-        score_activation: Function of PyTorch that turns the logits of a cross-encoder into scores, such as
-            `"torch.nn.modules.linear.Identity"`, as in the files of sentence-transformers; optional.
-        languages: Languages of the tokenizer, of a multilingual model.
-    """
-
-    task: str
-    model_type: str = ""
-    name: str = ""
-    labels: tuple[str, ...] = ()
-    problem_type: str | None = None
-    max_length: int | None = None
-    vocab_size: int = 0
-    num_segments: int | None = None
-    is_encoder_decoder: bool = False
-    pad_token_id: int | None = None
-    bos_token_id: int | None = None
-    decoder_start_token_id: int | None = None
-    eos_token_id: tuple[int, ...] = ()
-    task_prefixes: dict[str, str] = field(default_factory=dict)
-    task_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    input_names: tuple[str, ...] = ()
-    generation: dict[str, Any] = field(default_factory=dict)
-    embedding: EmbeddingInfo | None = None
-    score_activation: str | None = None
-    languages: LanguageInfo | None = None
-
-    def input_vocab_size(self, num_scores: int) -> int:
-        """Returns the number of ids of prompts, from the number of scores of each token.
-
-        Both are equal, except in an encoder-decoder with two vocabularies (Marian).
-        """
-        return self.vocab_size if self.is_encoder_decoder and self.vocab_size else num_scores
-
-    @property
-    def input_padding(self) -> int:
-        """Id that fills the rest of a text's ids, which the mask hides.
-
-        It is that of padding, except where padding is a token of only the vocabulary that the model writes (Marian).
-        """
-        padding = self.pad_token_id or 0
-        return 0 if self.vocab_size and padding >= self.vocab_size else padding
-
-    @property
-    def output_language(self) -> str | None:
-        """Code of the language that the generation settings select for the output; `None` without one."""
-        if self.languages is None:
-            return None
-        codes = {index: code for code, index in self.languages.ids.items()}
-        names = ("forced_bos_token_id", "decoder_start_token_id")
-        return next((codes[self.generation[name]] for name in names if self.generation.get(name) in codes), None)
-
-    @property
-    def counts(self) -> dict[str, int | None]:
-        """Number of values that each input of ids may have, by its name; `None` if unknown."""
-        return {"input_ids": self.vocab_size or None, "token_type_ids": self.num_segments}
-
-    @property
-    def start_token_id(self) -> int:
-        """First token of the decoder of an encoder-decoder; manifests of version 1 may not specify one."""
-        known = (self.decoder_start_token_id, self.bos_token_id, self.pad_token_id, 0)
-        return next(token for token in known if token is not None)
-
-    def prefixes(self, task: str | None = None) -> dict[str, str]:
-        """Returns the prefixes for a task; for `translation` those of all languages, such as `translation_en_to_de`.
-
-        Args:
-            task: Task name; defaults to the model's task.
-        """
-        task = self.task if task is None else task
-        return {name: text for name, text in self.task_prefixes.items() if name.startswith(task)}
-
-    @property
-    def prefix(self) -> str:
-        """Text put before an input by default: the prefix for the task if there is exactly one, or nothing."""
-        prefixes = list(self.prefixes().values())
-        return prefixes[0] if len(prefixes) == 1 else ""
-
-    @property
-    def sample_prefix(self) -> str:
-        """Text put before sample inputs: a prefix for the task, or otherwise any prefix of the model."""
-        return next(iter({**self.prefixes(), **self.task_prefixes}.values()), "")
 
 
 @dataclass(frozen=True)
@@ -351,7 +198,7 @@ def read(folder: str | Path, *, check: bool = True) -> Manifest:
             f"supports versions up to {FORMAT_VERSION}. Received: {folder}. Install a newer kerasformer"
         )
     checksum = content.pop(_CHECKSUM, None)
-    manifest = _parse(Manifest, content, "")
+    manifest = parse(Manifest, content, "")
     _check_signatures(manifest)
     _check_files(folder, manifest, check)
     if checksum is None:
@@ -373,7 +220,7 @@ def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Load
     Args:
         folder: Folder of the bundle.
         make: Function that receives the absolute folder and the checked manifest, and loads the files. It is called
-            once more if a listed file has changed in the meantime.
+            once more if the bundle was replaced in the meantime.
     Returns:
         The result of `make`.
     Raises:
@@ -383,15 +230,14 @@ def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Load
     failure: Exception | None = None
     for attempt in (1, 2):
         folder = repair(folder)
-        before = _states(folder, [MANIFEST])
+        before = _written(folder)
         try:
-            before |= _states(folder, read(folder, check=False).files)
             loaded = make(folder, read(folder))
-            if _states(folder, before) == before:
+            if _written(folder) == before:
                 return loaded
         except (KerasformerError, OSError) as error:
             # A folder without a manifest may have been between the two renames of `publish`.
-            if _states(folder, before) == before and (before[MANIFEST] is not None or attempt == 2):
+            if _written(folder) == before and (before is not None or attempt == 2):
                 raise
             failure = error
     raise BundleError(
@@ -426,7 +272,7 @@ def write(folder: Path, manifest: Manifest) -> None:
     # Parse it, so that an invalid manifest fails here and not when it is read.
     content = parse_json(text, MANIFEST)
     content.pop(_CHECKSUM)
-    parsed = _parse(Manifest, content, "")
+    parsed = parse(Manifest, content, "")
     _check_signatures(parsed)
     _check_files(folder, parsed, check=False)
     temporary = folder / f"{MANIFEST}.new"
@@ -546,15 +392,11 @@ def _check_files(folder: Path, manifest: Manifest, check: bool) -> None:
             )
 
 
-def _states(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, ...] | None]:
-    """Returns values that change if a file is replaced or written; `None` for a missing file."""
-    states: dict[str, tuple[int, ...] | None] = dict.fromkeys(names)
-    for name in states:
-        with suppress(OSError, ValueError):
-            status = (folder / name).stat()
-            # A copy may have the number of a deleted file and the time of the original, but changed later.
-            states[name] = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return states
+def _written(folder: Path) -> bytes | None:
+    """Returns the bytes of the manifest, which has the checksums of all files; `None` if it cannot be read."""
+    with suppress(OSError):
+        return (folder / MANIFEST).read_bytes()
+    return None
 
 
 def _digest(content: dict[str, Any]) -> str:
@@ -567,47 +409,3 @@ def sha256(path: Path) -> str:
     """Returns the SHA-256 of a file in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _parse(kind: Any, value: Any, where: str) -> Any:
-    """Converts a JSON value to the annotated type; `where` is the dotted name of the field for error messages."""
-    if kind is Any:
-        return value
-    if is_dataclass(kind):
-        return _parse_dataclass(kind, value, where)
-    origin, arguments = get_origin(kind), get_args(kind)
-    if origin is Literal and value in arguments:
-        return value
-    if origin is UnionType:
-        if value is None and NoneType in arguments:
-            return None
-        plain = tuple(argument for argument in arguments if argument is not NoneType)
-        if len(plain) == 1:
-            return _parse(plain[0], value, where)
-        if isinstance(value, plain) and not isinstance(value, bool):
-            return value
-    elif origin is tuple and isinstance(value, list):
-        return tuple(_parse(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value))
-    elif origin is dict and isinstance(value, dict):
-        return {key: _parse(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
-    elif isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
-        return value
-    expected = kind.__name__ if isinstance(kind, type) and origin is None else str(kind)
-    raise BundleError(f"{MANIFEST}: {where} must be {expected}. Received: {value!r}")
-
-
-_type_hints = cache(get_type_hints)
-"""Evaluated once for each class: a manifest contains a thousand tensors, and evaluation took most of the load time."""
-
-
-def _parse_dataclass(kind: Any, value: Any, where: str) -> Any:
-    if not isinstance(value, dict):
-        raise BundleError(f"{MANIFEST}: {where} must be an object. Received: {value!r}")
-    prefix = f"{where}." if where else ""
-    hints = _type_hints(kind)
-    if unknown := sorted(set(value) - set(hints)):
-        raise BundleError(f"{MANIFEST}: unknown fields {[prefix + name for name in unknown]}. Expected: {list(hints)}")
-    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
-    if missing := [prefix + name for name in required if name not in value]:
-        raise BundleError(f"{MANIFEST}: the fields {missing} are missing")
-    return kind(**{name: _parse(hints[name], item, prefix + name) for name, item in value.items()})

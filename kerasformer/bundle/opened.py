@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kerasformer
+from kerasformer.bundle.figures import agreement_in_short, fidelity_line
 from kerasformer.bundle.manifest import Manifest, read
 from kerasformer.files.publishing import repair
 
@@ -96,7 +96,7 @@ class Bundle(os.PathLike[str]):
         text = f"{info.name} for {info.task}, {manifest.format} {manifest.recipe.get('name', '')}".rstrip()
         text += f", {self.model_bytes / 1e6:.1f} MB"
         if manifest.fidelity:
-            text += f", {_agreement_in_short(manifest.fidelity)}"
+            text += f", {agreement_in_short(manifest.fidelity)}"
         return f"Bundle({str(self.path)!r}: {text})"
 
     def __rich__(self) -> Table:
@@ -131,41 +131,3 @@ class Bundle(os.PathLike[str]):
         if name.startswith("_") or name in ("path", "manifest"):  # may be unset while the object is copied
             raise AttributeError(name)
         return getattr(self.path, name)
-
-
-def fidelity_line(figures: Mapping[str, Any]) -> str:
-    """Returns the most important figures of a comparison in one line."""
-    text = f"Against Keras: {agreement_text(figures)}; largest error {figures['max_error']:.2g} of the scale"
-    if figures.get("divergence") is not None:
-        tail = figures.get("divergence_p99")
-        text += f"; mean KL divergence {figures['divergence']:.2g} nats"
-        text += "" if tail is None else f" (99th percentile {tail:.2g})"
-    if figures.get("perplexity") is not None:
-        text += f"; perplexity {figures['keras_perplexity']:.4g} → {figures['perplexity']:.4g}"
-    return text
-
-
-def compared_answers(figures: Mapping[str, Any]) -> str:
-    """Returns what the `agreement` of figures is a share of.
-
-    A model that generates is compared along the tokens that Keras chose, so that an early difference does not affect
-    all later answers; `generated` is the share of equal tokens without this help.
-    """
-    return "answers" if figures.get("generated") is None else "next tokens of given texts"
-
-
-def agreement_text(figures: Mapping[str, Any]) -> str:
-    """Returns the share of equal answers and, for a model that generates, of freely generated tokens."""
-    generated, ties, rest = figures.get("generated"), figures.get("near_ties"), ""
-    free = "" if generated is None else f", {generated:.1%} of freely generated tokens"
-    if ties is not None:
-        decided = figures["decided_agreement"]
-        others = f", {decided:.2%} of the others are the same" if ties < figures["answers"] else ""
-        rest = f" ({ties} are near ties{others})"
-    return f"{figures['agreement']:.2%} of {figures['answers']:,} {compared_answers(figures)} are the same{rest}{free}"
-
-
-def _agreement_in_short(figures: Mapping[str, Any]) -> str:
-    generated = figures.get("generated")
-    free = "" if generated is None else f" and {generated:.2%} of freely generated tokens"
-    return f"{figures['agreement']:.2%} of {compared_answers(figures)}{free} as in Keras"

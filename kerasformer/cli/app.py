@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -35,9 +35,6 @@ from kerasformer.cli.serve_command import serve
 from kerasformer.cli.web_command import web
 from kerasformer.errors import BundleError, InputError, require
 from kerasformer.files.reading import local_path, read_text
-
-if TYPE_CHECKING:
-    from kerasformer.bundle import Limits
 
 app = typer.Typer(
     help="Load Hugging Face checkpoints in Keras, export them to LiteRT and ONNX, and run them.",
@@ -212,8 +209,12 @@ def verify(
             f"A bundle was expected, which has recorded answers of its Keras model. Received: the checkpoint {folder}. "
             "To evaluate it on texts: kerasformer eval SOURCE --data FILE"
         )
+    from dataclasses import replace
+
+    from kerasformer.bundle import figure_rows
     from kerasformer.engines import open_engine
-    from kerasformer.evaluation import QUALITY
+    from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of
+    from kerasformer.fidelity.verification import verify as compare
     from kerasformer.tokenization import load_tokenizer
 
     def opened(folder: Path, manifest: Any) -> tuple[Any, ...]:
@@ -223,55 +224,20 @@ def verify(
 
     with process.compact_loading():
         manifest, engine, tokenizer, references = bundle.load(folder, opened)
-    _compare(folder, manifest, engine, tokenizer, references, as_json)
-
-
-def _compare(folder: Path, manifest: Any, engine: Any, tokenizer: Any, references: Any, as_json: bool) -> None:
-    """Prints a comparison with the recorded answers of Keras; exits with status 1 if it is not within the limits."""
-    from dataclasses import replace
-
-    from kerasformer.evaluation import QUALITY, compare_quality, pipeline_of
-    from kerasformer.fidelity.figures import figure_rows
-    from kerasformer.fidelity.verification import verify as verify_engine
-
-    verification = verify_engine(engine, manifest, references)
-    figures = verification.fidelity
+    limits, verification = manifest.promise, compare(engine, manifest, references)
+    figures, failed = verification.fidelity, verification.failed(limits)
     if QUALITY in references:
         pipe = pipeline_of(engine, manifest.info, tokenizer)
         figures = replace(figures, quality=compare_quality(pipe, references))
-    promise = manifest.promise
-    failed = verification.failed(promise)
     if as_json:
         steps = {name: step.to_dict() for name, step in verification.steps.items()}
         print_json({**figures.to_dict(), "steps": steps, "faithful": not failed})
     else:
         name = manifest.recipe.get("name", "")
         table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], figure_rows(figures.to_dict()))
-        say(_verdict(failed, promise, verification))
+        say(verification.verdict(limits))
     if failed:
         raise typer.Exit(1)
-
-
-def _verdict(failed: dict[str, Any], promise: Limits, verification: Any) -> str:
-    from kerasformer.bundle import compared_answers
-    from kerasformer.fidelity.figures import cosine_text, divergence_text, near_ties_text
-
-    answers = compared_answers(verification.fidelity.to_dict())
-    expected = promise.text(answers)
-    if failed:
-        worst = "; ".join(
-            f"{name or 'the bundle'}: error {figures.max_error:.3g}, agreement {figures.agreement:.4f}"
-            f"{near_ties_text(figures)}{cosine_text(figures)}{divergence_text(figures)}"
-            for name, figures in failed.items()
-        )
-        return f"NOT faithful. Expected by the recipe: {expected}. Received: {worst}"
-    steps, figures = list(verification.steps), verification.fidelity
-    decides = promise.min_cosine is None and promise.max_divergence is None
-    if decides and figures.agreement < promise.min_agreement:
-        expected += f" except for near ties ({figures.near_ties} of {figures.answers} {answers})"
-    kinds = f"each of the {len(steps)} step signatures" if len(steps) > 1 else f"the signature {''.join(steps)}"
-    also = f", also with {kinds}" if steps else ""
-    return f"faithful{also}: {expected}"
 
 
 command(

@@ -150,7 +150,7 @@ def _refuse(task: str, sources: Sequence[str], **options: Any) -> None:
 
 def _print(evaluation: Evaluation, data: Path | None) -> None:
     """Prints a row for each model and baseline, then the settings of the metrics."""
-    from kerasformer.fidelity.figures import quality_text
+    from kerasformer.bundle import quality_text
 
     names = list(evaluation.systems[0].figures)
     rows = [

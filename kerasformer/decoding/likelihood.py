@@ -85,6 +85,24 @@ def next_log_probabilities(step: Step, inputs: np.ndarray, mask: np.ndarray, fir
     return _log_softmax(logits[:, -1])
 
 
+def losses(step: Step, texts: Sequence[Sequence[int] | np.ndarray]) -> list[np.ndarray]:
+    """Returns the negative log-likelihoods, in nats, of all tokens of each text except the first.
+
+    Tokens are processed one by one, as in generation, and logits are not checked.
+
+    Args:
+        step: Engine of a decoder-only model.
+        texts: Token ids of each text, at least two; all texts are processed as one batch.
+    """
+    count = max(map(len, texts))
+    ids = token_array("texts", np.stack([np.pad(text, (0, count - len(text))) for text in texts]), step.vocab_size)
+    state, columns = step.start(ids[:, :1], np.ones_like(ids[:, :1])), []
+    for position in range(count - 1):
+        logits, state = step.step(ids[:, position : position + 1], state)
+        columns.append(-np.take_along_axis(log_softmax(logits[:, -1]), ids[:, position + 1, None], axis=1))
+    return [row[: len(text) - 1] for row, text in zip(np.concatenate(columns, axis=1), texts, strict=True)]
+
+
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
     """Returns log-probabilities after checking the logits."""
     greatest = logits.max(axis=-1)

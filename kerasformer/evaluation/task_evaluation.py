@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.decoding.likelihood import losses
 from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
 from kerasformer.evaluation.examples import Example, examples, read_examples
 from kerasformer.evaluation.text_evaluation import PACKAGES, Evaluation, System, generated, references, score
-from kerasformer.fidelity.perplexity import losses
 from kerasformer.pipelines import Pipeline, pipeline
 from kerasformer.progress import CountProgress
 from kerasformer.tasks import of_prefix

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
+from typing import Any, cast
 
 import numpy as np
 
-from kerasformer.bundle import Limits, Manifest, Role
+from kerasformer.bundle import Fidelity, Limits, Manifest, Role, Rounding, compared_answers
 from kerasformer.bundle.interface import GENERATE
 from kerasformer.decoding import Forward, Step
 from kerasformer.fidelity.comparison import ROWS, compare
-from kerasformer.fidelity.figures import Fidelity
-from kerasformer.fidelity.rounding import Rounding
+from kerasformer.fidelity.references import Arrays
 
 _CACHES = 512 * 1024**2
 """Maximum size in bytes of the caches of all texts that are generated together."""
@@ -39,12 +39,23 @@ class Verification:
         whole = {} if self.fidelity.within(limits) else {"": self.fidelity}
         return whole | {name: step for name, step in self.steps.items() if not step.within(limits.of_sample())}
 
+    def verdict(self, limits: Limits) -> str:
+        """Returns in one line whether the bundle is within the limits, with the limits and what exceeds them."""
+        figures, answers = self.fidelity, compared_answers(self.fidelity.to_dict())
+        expected = limits.text(answers)
+        if failed := self.failed(limits):
+            worst = "; ".join(f"{name or 'the bundle'}: {step.text(answers)}" for name, step in failed.items())
+            return f"NOT faithful. Expected by the recipe: {expected}. Received: {worst}"
+        decides = limits.min_cosine is None and limits.max_divergence is None
+        if decides and figures.agreement < limits.min_agreement:
+            expected += f" except for near ties ({figures.near_ties} of {figures.answers} {answers})"
+        several = f"each of the {len(self.steps)} step signatures"
+        signatures = several if len(self.steps) > 1 else f"the signature {''.join(self.steps)}"
+        return f"faithful{f', also with {signatures}' if self.steps else ''}: {expected}"
+
 
 def verify(
-    engine: Forward | Step,
-    manifest: Manifest,
-    references: dict[str, np.ndarray],
-    rounding: Rounding | None = None,
+    engine: Forward | Step, manifest: Manifest, references: Arrays, rounding: Rounding | None = None
 ) -> Verification:
     """Compares a bundle with the recorded answers of its Keras model.
 
@@ -56,18 +67,19 @@ def verify(
     Raises:
         BundleError: the references do not match the bundle.
     """
-    rows = _rows(manifest)
+    rows, sample, steps = _rows(manifest), sample_of(references), list(manifest.of_role(Role.DECODE, Role.VERIFY))
     rounding = rounding or Rounding.of(manifest.fidelity)
-    fidelity = compare(engine, references, rows, rounding=rounding)
-    subset = sample_of(references)
-    steps = {
-        name: compare(limited, subset, rows, free=False, count=max(limited.step_lengths), rounding=rounding)
-        for name, limited in _limited_engines(engine, manifest)
-    }
-    return Verification(fidelity, steps | _generated_in_graph(engine, manifest, references))
+    verification = Verification(compare(engine, references, rows, rounding=rounding))
+    for name in steps if len(steps) > 1 else ():
+        limited = cast(Any, engine).limited_to({*manifest.signatures} - {*steps} | {name})
+        count = max(limited.step_lengths)
+        verification.steps[name] = compare(limited, sample, rows, free=False, count=count, rounding=rounding)
+    if GENERATE in manifest.signatures:
+        verification.steps[GENERATE] = _generated_in_graph(engine, manifest, references)
+    return verification
 
 
-def first_look(engine: Forward | Step, manifest: Manifest, references: Mapping[str, np.ndarray]) -> Fidelity:
+def first_look(engine: Forward | Step, manifest: Manifest, references: Arrays) -> Fidelity:
     """Compares a bundle that generates with a small part of the recorded answers, which takes seconds.
 
     The figures are to be compared with `Limits.of_sample`.
@@ -80,29 +92,8 @@ def _rows(manifest: Manifest) -> int:
     return max(1, min(ROWS, _CACHES // max(manifest.cache_bytes, 1)))
 
 
-def _limited_engines(engine: Forward | Step, manifest: Manifest) -> Iterator[tuple[str, Step]]:
-    """Yields, if a bundle has several step signatures, an engine for each that runs only this one."""
-    steps = list(manifest.of_role(Role.DECODE, Role.VERIFY))
-    if len(steps) < 2:
-        return
-    from kerasformer.engines.litert import LiteRTStep
-
-    if isinstance(engine, LiteRTStep):
-        others = set(manifest.signatures) - set(steps)
-        for name in steps:
-            yield name, engine.limited_to({*others, name})
-
-
-def _generated_in_graph(
-    engine: Forward | Step, manifest: Manifest, references: dict[str, np.ndarray]
-) -> dict[str, Fidelity]:
+def _generated_in_graph(engine: Any, manifest: Manifest, references: Arrays) -> Fidelity:
     """Compares the tokens of a signature that generates within the graph with the recorded ones up to the end token."""
-    if GENERATE not in manifest.signatures:
-        return {}
-    from kerasformer.engines.saved_model import SavedModelStep
-
-    if not isinstance(engine, SavedModelStep):
-        return {}
     tokens, ends = references["tokens"], manifest.info.eos_token_id
     ids, mask = references["input.input_ids"], references["input.attention_mask"]
     rows, answers = 1 if "alone" in references else len(tokens), []
@@ -114,7 +105,7 @@ def _generated_in_graph(
         for token, expected in zip_longest(generated, _until(row, ends))
     ]
     share = float(np.mean(same))
-    return {"generate": Fidelity(0.0, 0.0, share, len(same), generated=share)}
+    return Fidelity(0.0, 0.0, share, len(same), generated=share)
 
 
 def _until(row: list[int], ends: tuple[int, ...]) -> list[int]:

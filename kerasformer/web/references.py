@@ -15,15 +15,19 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.bundle import Manifest
-from kerasformer.fidelity.answers import ENDS_OF_SPANS, is_hidden_state, recorded_entries
-from kerasformer.fidelity.recording import DEFAULT_TEXTS
+from kerasformer.fidelity.comparison import SAME_DIRECTION
+from kerasformer.fidelity.references import (
+    DEFAULT_TEXTS,
+    ENDS_OF_SPANS,
+    is_hidden_state,
+    output_names,
+    recorded_entries,
+)
 
 _TEXTS, _VECTORS, _PROMPTS = 8, 3, 4
 """Number of texts, of texts with hidden states or embeddings, and of prompts."""
 _TOKENS, _TOP = 12, 8
 """Number of generated tokens of a prompt, or of compared tokens of a text; number of logits of each answer."""
-_SAME_DIRECTION = 0.98
-"""Minimum cosine similarity of the mean hidden states, as in `kerasformer.fidelity`."""
 
 
 def page_references(
@@ -51,7 +55,7 @@ def page_references(
     arrays = bundle.read_references(folder)
     if not given_texts and not arrays.get(DEFAULT_TEXTS, np.array(0)).item():
         return None
-    names = sorted({key.split(".")[1] for key in arrays if key.startswith("output.")} & outputs)
+    names = [name for name in output_names(arrays) if name in outputs]
     real = [row for row in range(len(arrays.get("input.input_ids", ()))) if not _made_up(arrays, row)]
     if not names or not real:
         return None
@@ -68,7 +72,7 @@ def page_references(
         "tie": _number(2 * scale * manifest.fidelity.get("max_error", 0.0)),
         "min_agreement": min_agreement,
         # The recipe limits the mean of all texts, from which one of a few texts may differ.
-        "min_cosine": _number(1 - 2 * (1 - min_cosine)) if min_cosine else _SAME_DIRECTION,
+        "min_cosine": _number(1 - 2 * (1 - min_cosine)) if min_cosine else SAME_DIRECTION,
         "texts": texts,
     }
 

@@ -13,7 +13,8 @@ import pytest
 import kerasformer as kf
 from kerasformer.bundle import ModelInfo
 from kerasformer.errors import BundleError, InputError, MissingExtraError
-from kerasformer.evaluation import QUALITY, compare_quality, evaluate, examples, pipeline_of, record_quality
+from kerasformer.evaluation import evaluate, examples
+from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of, record_quality
 from tests import tiny_text
 from tests.decoding.engines import Toy
 

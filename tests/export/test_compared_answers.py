@@ -11,7 +11,7 @@ from kerasformer.export import reference_texts as texts
 from kerasformer.export.quantization.sample_inputs import single_pass_references
 from kerasformer.export.references import record
 from kerasformer.fidelity.comparison import compare
-from kerasformer.fidelity.recording import record_forward, record_step
+from kerasformer.fidelity.references import record_forward, record_step
 from kerasformer.models.keras_engine import KerasForward
 from tests.decoding.engines import Toy
 from tests.export.text_models import ROWS

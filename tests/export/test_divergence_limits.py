@@ -14,13 +14,11 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.bundle import Limits, Manifest
+from kerasformer.bundle import Fidelity, Limits, Manifest, Rounding
 from kerasformer.errors import ExportMismatchError
 from kerasformer.export.quantization.recipes import RECIPES, fallbacks
 from kerasformer.export.references import record
 from kerasformer.fidelity import verification
-from kerasformer.fidelity.figures import Fidelity
-from kerasformer.fidelity.rounding import Rounding
 from tests.chat_templates.conversations import TEMPLATES
 from tests.cli.test_cli import main
 from tests.export.text_models import ROWS

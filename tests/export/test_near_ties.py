@@ -17,12 +17,12 @@ from onnx import numpy_helper
 
 import kerasformer as kf
 from kerasformer import bundle
+from kerasformer.bundle import Rounding
 from kerasformer.engines import open_engine
 from kerasformer.errors import ExportMismatchError
 from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.export.verify import verify
 from kerasformer.fidelity import verification
-from kerasformer.fidelity.rounding import Rounding
 from tests.cli.test_cli import main
 
 CASES = {"tflite": "int8", "onnx": "int4"}

@@ -5,11 +5,10 @@ import dataclasses
 import numpy as np
 import pytest
 
-from kerasformer.bundle import Limits
+from kerasformer.bundle import Limits, Rounding
 from kerasformer.errors import BundleError, InputError
 from kerasformer.fidelity.comparison import compare, record_rounding
-from kerasformer.fidelity.recording import record_forward, record_reading, record_step
-from kerasformer.fidelity.rounding import Rounding
+from kerasformer.fidelity.references import record_forward, record_reading, record_step
 from tests.decoding.engines import Toy
 
 
@@ -112,6 +111,15 @@ def test_a_decoder_may_have_a_start_token():
     references = record_step(Toy(), *PROMPTS, 9, 4)
     assert references["input.first"].tolist() == [[9], [9]]
     assert references["tokens"].tolist() != record_step(Toy(), *PROMPTS, None, 4)["tokens"].tolist()
+
+
+def test_texts_by_themselves():
+    prompts, recording, engine = (PROMPTS[0], np.ones_like(PROMPTS[0])), Toy(), Toy()
+    references = record_step(recording, *prompts, 9, 4, alone=True)
+    assert references["tokens"].tolist() == record_step(Toy(), *prompts, 9, 4)["tokens"].tolist()
+    fidelity = compare(engine, references)
+    assert (fidelity.agreement, fidelity.answers, fidelity.generated) == (1, 8, 1)
+    assert max(recording.batches) == max(engine.batches) == 1
 
 
 # Other figures than error and agreement.

@@ -18,8 +18,7 @@ from tokenizers.models import WordLevel
 
 from kerasformer import bundle
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
-from kerasformer.fidelity.answers import largest_entries
-from kerasformer.fidelity.recording import DEFAULT_TEXTS
+from kerasformer.fidelity.references import DEFAULT_TEXTS, largest_entries
 from kerasformer.web.serve import address, server
 from kerasformer.web.site import build
 from kerasformer.web.vendor import FILES, PINS

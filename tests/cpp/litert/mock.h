@@ -110,15 +110,3 @@ class CompiledModel {
 };
 
 }  // namespace litert
-
-#define LITERT_NAMED_(name, line) name##line
-#define LITERT_NAMED(name, line) LITERT_NAMED_(name, line)
-#define LITERT_RETURN_IF_ERROR(...) \
-  if (auto status = (__VA_ARGS__); !status) return status.Error()
-#define LITERT_OR_(result, target, failure, ...) \
-  auto result = (__VA_ARGS__);                   \
-  if (!result) failure;                          \
-  target = std::move(*result)
-#define LITERT_ASSIGN_OR_RETURN(target, ...)                                                                       \
-  LITERT_OR_(LITERT_NAMED(result_, __LINE__), target, return LITERT_NAMED(result_, __LINE__).Error(), __VA_ARGS__)
-#define LITERT_ASSIGN_OR_ABORT(target, ...) LITERT_OR_(LITERT_NAMED(result_, __LINE__), target, std::abort(), __VA_ARGS__)

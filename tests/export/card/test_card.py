@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from kerasformer.bundle import Kind, LanguageInfo, Manifest, ModelInfo, Role, Signature, TensorInfo
-from kerasformer.bundle.interface import CACHES
+from kerasformer.bundle import Fidelity, Kind, LanguageInfo, Manifest, ModelInfo, Role, Signature, TensorInfo
 from kerasformer.export.card.model_card import write_card
 from kerasformer.export.card.program import source
 from kerasformer.export.quantization.recipes import RECIPES, WHEN
 from kerasformer.export.targets import TARGETS, Target
-from kerasformer.fidelity.figures import Fidelity
-from tests.code_blocks import card_texts, programs
+from tests.code_blocks import card_texts
 
 LAYERS, HEADS, CAPACITY, SIZE = 3, 2, 24, 5
 
@@ -291,104 +289,37 @@ def onnx_encoder_decoder() -> Manifest:
 
 MODELS = {"encoder": encoder, "decoder": decoder, "encoder-decoder": encoder_decoder}
 ONNX_MODELS = {"encoder": onnx_encoder, "decoder": onnx_decoder, "encoder-decoder": onnx_encoder_decoder}
-"""Bundles with a program in C++, which contains their names and numbers. Those in other languages read the manifest
-when they run: tests/foreign/test_own_runtimes.py, test_litert_web.py and test_card_kotlin.py."""
-in_cpp = pytest.mark.parametrize("model", [*MODELS.values(), *ONNX_MODELS.values()])
+every_model = pytest.mark.parametrize("model", [*MODELS.values(), *ONNX_MODELS.values()])
 
 
-@in_cpp
-def test_programs_apply_forbidden_and_first_tokens(model, tmp_path):
-    """Those that only some sequences forbid are listed as settings that the programs do not apply."""
+@every_model
+def test_settings_that_the_programs_apply_are_not_listed(model, tmp_path):
+    """Words of several tokens are listed, which only some sequences forbid."""
     manifest = model()
     words = {"suppress_tokens": [201, 202], "bad_words_ids": [[203]]}
     info = replace(manifest.info, generation={**words, "forced_bos_token_id": 204})
-    text = everything(tmp_path / "one", replace(manifest, info=info))
-    generates = "decoder" in model.__name__
-    assert ("201, 202, 203" in text) == generates
-    assert bool(re.search(r"\b204\b.*every answer|\b204 if .*every answer", text)) == info.is_encoder_decoder
+    text = written(tmp_path / "one", replace(manifest, info=info))
     assert ("forced_bos_token_id=204" in text) == (not info.is_encoder_decoder)
     assert "suppress_tokens=" not in text and "bad_words_ids=" not in text
     info = replace(info, generation={"bad_words_ids": [[203], [205, 206]]})
-    text = everything(tmp_path / "two", replace(manifest, info=info))
-    assert "bad_words_ids=" in text
+    assert "bad_words_ids=" in written(tmp_path / "two", replace(manifest, info=info))
 
 
 @pytest.mark.parametrize("setting", ["forced_bos_token_id", "decoder_start_token_id"])
-@pytest.mark.parametrize("model", [*MODELS.values(), *ONNX_MODELS.values()])
+@every_model
 def test_languages(model, setting, tmp_path):
-    """Programs of a multilingual model whose language is not set do not run, and the card says how to set it."""
+    """The card of a multilingual model whose language is not set says how to set it."""
     manifest = model()
     languages = LanguageInfo({"deu_Latn": 61, "ron_Latn": 62}, False, setting, "deu_Latn")
     info = replace(manifest.info, languages=languages, generation={"eos_token_id": 2})
-    target = TARGETS["litert-web"] if manifest.format == "tflite" else None
-    text = everything(tmp_path / "without", replace(manifest, info=info), target)
-    codes = [code for language in CODE for code in programs(tmp_path / "without", language)]
-    starts = [code for code in codes if "LANGUAGE_ID" in code]
-    assert bool(starts) == info.is_encoder_decoder
+    text = written(tmp_path / "without", replace(manifest, info=info))
     if not info.is_encoder_decoder:
         assert "## Languages" not in text
         return
     assert "language of the output is not set" in text and "`deu_Latn` 61, `ron_Latn` 62" in text
-    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and len(starts) == 1
+    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and "in C++, after `--language`" in text
     info = replace(info, generation={**info.generation, setting: 62}, **{setting: 62} if "start" in setting else {})
-    text = everything(tmp_path / "with", replace(manifest, info=info), target)
-    assert "LANGUAGE_ID" not in text and "write `ron_Latn`" in text and "replace 62 by its id" in text
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_programs_use_existing_tensors(model, tmp_path):
-    """Every quoted name is a signature or a tensor, and no required name is missing."""
-    manifest = MODELS[model]()
-    written(tmp_path, manifest)
-    program = block(tmp_path)
-    names = {*manifest.signatures, "model.tflite"}
-    for signature in manifest.signatures.values():
-        names |= {*signature.inputs, *signature.outputs}
-    quoted = set(re.findall(r'"([a-z]+_[a-z_]*[^" ]*|logits|tokens|decode)"', program))
-    known = {form for name in names for form in (name, re.sub(r"\d+", "N", name), re.sub(r"\d+$", "", name))}
-    assert not quoted - known - {"tokenizer.json", "config.json", "path/to/this/folder"}
-    assert "logits" in program
-
-
-def renamed(manifest: Manifest) -> Manifest:
-    """Puts `my_` before the names of all tensors except caches, whose kinds remain."""
-
-    def names(tensors: dict[str, TensorInfo]) -> dict[str, TensorInfo]:
-        return {name if info.layer is not None else f"my_{name}": info for name, info in tensors.items()}
-
-    signatures = {
-        name: replace(signature, inputs=names(signature.inputs), outputs=names(signature.outputs))
-        for name, signature in manifest.signatures.items()
-    }
-    return replace(manifest, signatures=signatures)
-
-
-@in_cpp
-def test_programs_have_the_names_of_the_bundle(model, tmp_path):
-    """Signatures and tensors are called as in the manifest, and caches by their names around the layer's number."""
-    manifest = renamed(model())
-    written(tmp_path, manifest)
-    program = block(tmp_path)
-    caches = set()
-    for signature in manifest.signatures.values():
-        names = signature.named(*CACHES)
-        caches |= {name for name in names if signature.inputs[name].layer == 0 and signature.inputs[name].row is None}
-        for name in {*signature.inputs, *signature.outputs} - {"my_token_type_ids"}:
-            if name.startswith("my_"):
-                assert re.search(rf"\b{name}\b", program), name
-                assert not re.search(rf"['\"]{name[3:]}['\"]|(?<![\w.]){name[3:]}=", program), name
-    for name in caches:
-        beginning, ending = re.split(r"\b0\b|(?<=_)0", name)
-        assert beginning in program and ending in program, name
-
-
-CODE = ("kotlin", "swift", "cpp", "javascript", "python")
-
-
-def block(folder: Path) -> str:
-    """Returns the program in C++."""
-    (found,) = programs(folder, "cpp")
-    return found
+    assert "write `ron_Latn`" in written(tmp_path / "with", replace(manifest, info=info))
 
 
 def test_the_program_in_swift_has_names_of_the_manifest():
@@ -404,16 +335,13 @@ def test_the_program_in_swift_has_names_of_the_manifest():
     assert words <= {*map(str, Kind), *map(str, Role), "forced_bos_token_id"} and len(words) > 8
 
 
-def test_programs_have_the_numbers_of_the_bundle(tmp_path):
-    written(tmp_path / "both", encoder_decoder())
-    program = block(tmp_path / "both")
-    for number in ("16, 48", "9, 10", f"{CAPACITY}"):
-        assert re.search(rf"\b{number}\b", program), number
-    assert re.search(r"summarize: ", program)
-    assert re.search(r"\b7\b", program) and re.search(r"\b8\b", program), "padding and start"
-    written(tmp_path, decoder())
-    program = block(tmp_path)
-    assert all(f'"prefill_{n}"' in program for n in (8, 64))
+@pytest.mark.parametrize("name", ["bundle.hpp", "litert.cpp", "onnxruntime.cpp"])
+def test_programs_in_cpp_have_names_of_the_manifest(name):
+    described = (Manifest, ModelInfo, Signature, TensorInfo, LanguageInfo)
+    known = {field.name for each in described for field in fields(each)} | {*map(str, Kind), *map(str, Role)}
+    settings = {"suppress_tokens", "bad_words_ids", "forced_bos_token_id"}
+    words = set(re.findall(r'"([a-z_]+)"', source(name))) - {"text", "prompt"}
+    assert words <= known | settings and len(words) > 5
 
 
 @pytest.mark.parametrize("target", [None, "litert-web"])
@@ -466,17 +394,11 @@ def test_the_table_of_files_includes_those_of_the_target(tmp_path):
     assert table.startswith("".join(f"| {name} | {size} |\n" for name, size in rows))
 
 
-@in_cpp
-def test_programs_refuse_texts_of_too_many_tokens(model, tmp_path):
-    """With a message that has the only number of tokens on the card."""
+@every_model
+def test_the_card_has_one_number_of_tokens(model, tmp_path):
     manifest = model()
-    text = written(tmp_path, manifest)
-    name = model.__name__
-    number = manifest.encoder_capacity or manifest.capacity or {"encoder": 48, "onnx_encoder": 16}[name]
-    assert set(re.findall(r"(\d+) tokens\b", text)) == {str(number)}
-    program = block(tmp_path)
-    assert re.search(r"can have 1 to (.*?) tokens\. ?Received|can have 1 to \"", program)
-    assert re.search(rf"1 to {number} tokens|CheckLength\(.*, {number}\)|limit: {number},", program)
+    number = manifest.encoder_capacity or manifest.capacity or (48 if manifest.format == "tflite" else 16)
+    assert set(re.findall(r"(\d+) tokens\b", written(tmp_path, manifest))) == {str(number)}
 
 
 def test_the_card_is_short(tmp_path):
@@ -486,7 +408,7 @@ def test_the_card_is_short(tmp_path):
     assert re.findall(r"^```(\w+)", text, re.MULTILINE) == ["python"]
     linked = re.findall(r"\]\((programs/[\w.]+)\)", text)
     files = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "programs").iterdir()}
-    assert set(linked) == files and len(files) == 6
+    assert set(linked) == files and len(files) == 7
 
 
 def test_references_are_not_shipped(tmp_path):
@@ -500,26 +422,21 @@ def test_references_are_not_shipped(tmp_path):
     assert "`references.npz` (4,200 bytes) is only for `kerasformer verify`" in section
 
 
-@pytest.mark.parametrize("task", ["text2text-generation", "summarization", "translation"])
 @pytest.mark.parametrize("model", [encoder_decoder, onnx_encoder_decoder])
-def test_programs_always_have_the_task_prefix(model, task, tmp_path):
+def test_the_task_prefix_of_calls(model, tmp_path):
     prefixes = {
         "summarization": "shorten: ",
         "translation_en_to_de": "to German: ",
         "translation_en_to_fr": "to French: ",
     }
-    info = replace(model().info, task=task, task_prefixes=prefixes)
-    text = written(tmp_path, replace(model(), info=info))
-    prefix = "to German: " if task == "translation" else "shorten: "
-    codes = [code for language in CODE for code in programs(tmp_path, language) if "differing" not in code]
-    codes = [code for code in codes if "kerasformer.json" not in code and "import kerasformer" not in code]
-    assert codes and all(prefix in code for code in codes)
     calls = {
         "text2text-generation": 'pipe("shorten: A text.", max_new_tokens=40)',
         "summarization": 'pipe("A text.", max_new_tokens=40)',
         "translation": 'pipe("A text.", prefix="to German: ", max_new_tokens=40)',
     }
-    assert calls[task] in text
+    for task, call in calls.items():
+        info = replace(model().info, task=task, task_prefixes=prefixes)
+        assert call in written(tmp_path / task, replace(model(), info=info))
 
 
 @pytest.mark.parametrize("model", [encoder_decoder, onnx_encoder_decoder])

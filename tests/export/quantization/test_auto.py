@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from kerasformer.bundle import Fidelity
 from kerasformer.cli import app
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
 from kerasformer.export import export
 from kerasformer.export.quantization.auto import COLUMNS, ChosenMix, _hull, search_rows
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.search import Auto, Search, Tried
-from kerasformer.fidelity.figures import Fidelity
 from tests.export.text_models import ROWS, size_options
 from tests.grids import grid
 

@@ -9,7 +9,8 @@ from keras import ops
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export import export
 from kerasformer.export.quantization.calibration import calibrate
-from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, as_inputs, one_by_one, passages, read_texts
+from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, as_inputs, passages, read_texts
+from kerasformer.fidelity.references import single_texts
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.export.text_models import ROWS
 
@@ -44,7 +45,7 @@ def test_ranges_are_those_of_all_values(name):
     found = calibrate(model, TEXTS, lambda done, total: calls.append((done, total)))
     recorder = Recorder()
     with lowering(recorder):
-        for passage in one_by_one(passages(model, TEXTS)):
+        for passage in single_texts(passages(model, TEXTS)):
             model(as_inputs(passage))
     assert set(found) == set(recorder.seen) and len(found) >= 8
     for path, (inputs, outputs) in recorder.seen.items():
@@ -70,7 +71,7 @@ def test_a_shared_kernel_has_the_union_of_its_ranges():
 def test_a_generating_model_reads_its_own_continuation(name):
     model = ROWS[name].model()
     arrays = passages(model, TEXTS)
-    for row, passage in enumerate(one_by_one(arrays)):
+    for row, passage in enumerate(single_texts(arrays)):
         ids = model.tokenizer.encode(TEXTS[row])
         continued = as_inputs(passage)
         written = model.generate([ids], max_new_tokens=16, jit_compile=False)[0].tolist()

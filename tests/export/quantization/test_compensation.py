@@ -21,7 +21,8 @@ from kerasformer.export.quantization.compensation import Grid, joined, nearest, 
 from kerasformer.export.quantization.layouts import calibrated_kernels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
-from kerasformer.export.quantization.sample_inputs import as_inputs, one_by_one, passages
+from kerasformer.export.quantization.sample_inputs import as_inputs, passages
+from kerasformer.fidelity.references import single_texts
 from kerasformer.layers.primitives import lowering
 from tests.export.text_models import ROWS
 
@@ -107,7 +108,7 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
     given = {path: CalibratedKernel(lambda path=path: values[path], values[path].shape[1], grid) for path in kernels}
     texts = ["The old man looked at the sea.", "A king and a queen."]
     inputs: dict[str, list[np.ndarray]] = {path: [] for path in kernels}
-    for passage in one_by_one(passages(model, texts, sampled=True)):
+    for passage in single_texts(passages(model, texts, sampled=True)):
         observer = _Observer(kernels)
         with lowering(observer):
             model(as_inputs(passage), training=False)

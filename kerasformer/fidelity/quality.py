@@ -11,8 +11,7 @@ import numpy as np
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import BundleError
-from kerasformer.evaluation.examples import Example, examples
-from kerasformer.evaluation.task_evaluation import evaluate
+from kerasformer.evaluation import Example, evaluate, examples
 from kerasformer.files.reading import parse_json
 from kerasformer.pipelines import PIPELINES, Pipeline
 from kerasformer.pipelines.opening import Opened
@@ -38,9 +37,8 @@ def record_quality(pipe: Pipeline, texts: Sequence[Example]) -> dict[str, np.nda
         pipe: Pipeline of the Keras model.
         texts: Labelled texts, which become part of the bundle.
     """
-    figures = evaluate(pipe, texts)
     rows = [example.to_dict() for example in texts]
-    return {QUALITY: np.array(json.dumps(rows)), _FIGURES: np.array(json.dumps(figures))}
+    return {QUALITY: np.array(json.dumps(rows)), _FIGURES: np.array(json.dumps(evaluate(pipe, texts)))}
 
 
 def compare_quality(pipe: Pipeline, references: Mapping[str, np.ndarray]) -> Quality:

@@ -1,0 +1,298 @@
+"""How close a bundle is to its Keras model: the figures of a comparison, the limits of a recipe, and both in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NamedTuple
+
+from kerasformer.errors import BundleError
+
+_SAMPLE_FACTOR = 2.0
+"""A mean divergence of about a hundred answers is within this factor of that of all answers."""
+_MAX_ERROR_RATIO = 1.4
+"""Maximum ratio of the mean error of a file to that of rounding alone; the square is used for the divergence.
+docs/quantization.md has measurements of correct and of wrong files."""
+_FLOAT32 = 1e-5
+"""Mean error allowed for float32 arithmetic, relative to the largest logit; the square is used for the divergence."""
+_OF_EARLIER_VERSIONS = ("step_mean_error", "step_divergence")
+
+
+class Limits(NamedTuple):
+    """Limits of a recipe for one kind of model.
+
+    Attributes:
+        tolerance: Maximum difference of a logit relative to the largest one.
+        min_agreement: Minimum share of equal answers. It decides if the two others below are `None`.
+        min_cosine: Minimum mean cosine similarity of embeddings; `None` for bundles that return none.
+        max_divergence: Maximum mean Kullback-Leibler divergence of the distributions of next tokens, in nats; `None`
+            for bundles that do not generate, and for recipes without this limit.
+        max_divergence_p99: Maximum of the 99th percentile of that divergence; `None` if there is no such limit.
+    """
+
+    tolerance: float
+    min_agreement: float
+    min_cosine: float | None = None
+    max_divergence: float | None = None
+    max_divergence_p99: float | None = None
+
+    @classmethod
+    def of(cls, recipe: Mapping[str, Any], embeds: bool, generates: bool) -> Limits:
+        """Returns the limits that a recipe sets for a model.
+
+        Args:
+            recipe: Fields of the recipe, by name. Those of earlier versions have no limit of the divergence.
+            embeds: Whether the bundle returns embeddings.
+            generates: Whether the model generates.
+
+        Raises:
+            BundleError: `tolerance` or `min_agreement` is missing or not a number.
+        """
+        limits = {name: float(recipe[name]) for name in cls._fields if type(recipe.get(name)) in (int, float)}
+        if not {"tolerance", "min_agreement"} <= set(limits):
+            raise BundleError(f"recipe must have the numbers tolerance and min_agreement. Received: {dict(recipe)}")
+        if not embeds:
+            limits.pop("min_cosine", None)
+        if not generates or "max_divergence" not in limits:
+            limits.pop("max_divergence", None)
+            limits.pop("max_divergence_p99", None)
+        return cls(**limits)
+
+    def of_sample(self) -> Limits:
+        """Returns the limits for a small part of the answers, whose mean varies and which has no 99th percentile."""
+        if self.max_divergence is None:
+            return self
+        return self._replace(max_divergence=_SAMPLE_FACTOR * self.max_divergence, max_divergence_p99=None)
+
+    def text(self, answers: str) -> str:
+        """Describes the limits; `answers` is what the agreement is a share of, see `compared_answers`."""
+        decisive = f"agreement of at least {self.min_agreement:g} of the {answers}"
+        if self.min_cosine is not None:
+            decisive = f"mean cosine similarity of at least {self.min_cosine:g}"
+        if self.max_divergence is not None:
+            decisive = f"mean KL divergence of at most {self.max_divergence:g} nats"
+            if self.max_divergence_p99 is not None:
+                decisive += f" and its 99th percentile of at most {self.max_divergence_p99:g}"
+        return f"largest error of at most {self.tolerance:g} of the scale, {decisive}"
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Effect of a recipe's rounding on a model's answers, measured in Keras rather than with an exported file.
+
+    Attributes:
+        noise: Root mean square change of the margin of an answer, in logits. The margin is the difference between the
+            most probable answer and the next one.
+        mean_error: Mean absolute difference of the logits, relative to the largest absolute logit.
+        divergence: Mean Kullback-Leibler divergence in nats; `None` if answers are not probabilities.
+    """
+
+    noise: float
+    mean_error: float
+    divergence: float | None = None
+
+    @classmethod
+    def of(cls, figures: Mapping[str, Any]) -> Rounding | None:
+        """Returns the rounding recorded in the fidelity of a manifest; `None` if it was not measured.
+
+        Raises:
+            BundleError: the record has wrong fields, or values that are not numbers.
+        """
+        recorded = figures.get("rounding")
+        if recorded is None:
+            return None
+        names = [field.name for field in fields(cls)]
+        known = dict(recorded) if isinstance(recorded, Mapping) else {}
+        known = {key: value for key, value in known.items() if key not in _OF_EARLIER_VERSIONS}
+        if set(known) != set(names) or any(
+            type(value) not in (int, float) and (name, value) != ("divergence", None) for name, value in known.items()
+        ):
+            raise BundleError(
+                f"fidelity.rounding must have the numbers {', '.join(names)}. "
+                f"Received: {recorded}. Export the model again"
+            )
+        return cls(**known)
+
+    def explains(self, mean_error: float, divergence: float | None) -> bool:
+        """Returns whether differences are no larger than those of rounding, within the spread of such measurements."""
+        if not mean_error <= _MAX_ERROR_RATIO * self.mean_error + _FLOAT32:
+            return False
+        if self.divergence is None or divergence is None:
+            return True
+        return divergence <= _MAX_ERROR_RATIO**2 * self.divergence + _FLOAT32**2
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """Figures of a comparison with the Keras model.
+
+    Attributes:
+        max_error: Maximum absolute difference of a recorded logit, relative to the largest absolute logit.
+        mean_error: Mean absolute difference of the recorded logits, relative to the largest absolute logit.
+        agreement: Share of answers with the same most probable class, token or span. For classes that do not exclude
+            each other, each class is a yes-or-no answer. For hidden states, share of texts whose mean vectors have a
+            cosine similarity of at least 0.98. A model that generates is compared on the next tokens of given texts:
+            the tokens that Keras generated and, for a decoder, running texts.
+        answers: Number of answers compared.
+        generated: Share of equal tokens in free greedy generation; `None` for a model that does not generate.
+        scale: Largest absolute logit of the Keras model; relative errors times this are differences of logits.
+        divergence: Mean Kullback-Leibler divergence of the answers from those of Keras, in nats. Classes that were not
+            recorded are treated as one class, so that the value is exact for up to 64 classes and otherwise a lower
+            bound. `None` if answers are not probabilities.
+        divergence_p99: 99th percentile of the divergences of single answers.
+        perplexity: Perplexity of a running text, or of the Keras model's answers for an encoder-decoder.
+        keras_perplexity: Perplexity of the same text under the Keras model.
+        quality: Figures on labelled texts by name, such as `{"accuracy": {"keras": 0.91, "bundle": 0.9}}`.
+        near_ties: Number of near ties: answers whose margin in Keras is at most three times the noise of the recipe's
+            rounding, which alone may change them, and at most 0.1 logits. `None` if the noise was not measured.
+        decided_agreement: Agreement among the other answers; 1 if there are none. `None` if the noise was not measured.
+        rounding: Effect of rounding alone; `None` if it was not measured.
+        cosine: Mean cosine similarity of the embeddings of texts with those of Keras; `None` unless the bundle returns
+            embeddings.
+    """
+
+    max_error: float
+    mean_error: float
+    agreement: float
+    answers: int
+    generated: float | None = None
+    scale: float | None = None
+    divergence: float | None = None
+    divergence_p99: float | None = None
+    perplexity: float | None = None
+    keras_perplexity: float | None = None
+    quality: dict[str, dict[str, float]] | None = None
+    near_ties: int | None = None
+    decided_agreement: float | None = None
+    rounding: Rounding | None = None
+    cosine: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the fields as a dict, for the manifest."""
+        return asdict(self)
+
+    def within(self, limits: Limits) -> bool:
+        """Returns whether the figures are within limits; false for NaN.
+
+        The maximum error must be within the tolerance. The divergence decides for models that generate, the cosine
+        similarity for embeddings, and the agreement otherwise: among all answers or, if the noise of rounding was
+        measured, among answers that are not near ties, with errors that rounding explains.
+        """
+        if not self.max_error <= limits.tolerance:
+            return False
+        if self.divergence is not None and limits.max_divergence is not None:
+            tail = limits.max_divergence_p99
+            return self.divergence <= limits.max_divergence and (
+                tail is None or self.divergence_p99 is None or self.divergence_p99 <= tail
+            )
+        if self.cosine is not None and limits.min_cosine is not None:
+            return self.cosine >= limits.min_cosine
+        if self.agreement >= limits.min_agreement:
+            return True
+        if self.rounding is None or self.decided_agreement is None:
+            return False
+        explained = self.rounding.explains(self.mean_error, self.divergence)
+        return self.decided_agreement >= limits.min_agreement and explained
+
+    def text(self, answers: str) -> str:
+        """Returns the figures that limits may apply to, in one line; `answers` is what the agreement is a share of."""
+        text = f"largest error {self.max_error:.3g}, agreement {self.agreement:.4f} of {self.answers} {answers}"
+        if self.near_ties is not None:
+            rest = self.answers - self.near_ties
+            decided = f", {self.decided_agreement:.4f} of the other {rest}" if rest else ""
+            text += f" ({self.near_ties} near ties{decided})"
+        if self.generated is not None:
+            text += f", {self.generated:.1%} of freely generated tokens"
+        text += self.cosine_text
+        if self.divergence is not None:
+            text += f", mean KL divergence {self.divergence:.3g} nats"
+            text += "" if self.divergence_p99 is None else f" (99th percentile {self.divergence_p99:.3g})"
+            if self.rounding is not None and self.rounding.divergence is not None:
+                text += f" ({self.rounding.divergence:.3g} by rounding alone)"
+        return text
+
+    @property
+    def cosine_text(self) -> str:
+        """The mean cosine similarity, to follow another figure; empty if there is none."""
+        return "" if self.cosine is None else f", mean cosine similarity {self.cosine:.5f}"
+
+
+def compared_answers(figures: Mapping[str, Any]) -> str:
+    """Returns what the `agreement` of figures is a share of.
+
+    A model that generates is compared along the tokens that Keras chose, so that an early difference does not affect
+    all later answers; `generated` is the share of equal tokens without this help.
+    """
+    return "answers" if figures.get("generated") is None else "next tokens of given texts"
+
+
+def fidelity_line(figures: Mapping[str, Any]) -> str:
+    """Returns the most important figures of a comparison in one line."""
+    text = f"Against Keras: {agreement_text(figures)}; largest error {figures['max_error']:.2g} of the scale"
+    if figures.get("divergence") is not None:
+        tail = figures.get("divergence_p99")
+        text += f"; mean KL divergence {figures['divergence']:.2g} nats"
+        text += "" if tail is None else f" (99th percentile {tail:.2g})"
+    if figures.get("perplexity") is not None:
+        text += f"; perplexity {figures['keras_perplexity']:.4g} → {figures['perplexity']:.4g}"
+    return text
+
+
+def agreement_text(figures: Mapping[str, Any]) -> str:
+    """Returns the share of equal answers and, for a model that generates, of freely generated tokens."""
+    generated, ties, rest = figures.get("generated"), figures.get("near_ties"), ""
+    free = "" if generated is None else f", {generated:.1%} of freely generated tokens"
+    if ties is not None:
+        decided = figures["decided_agreement"]
+        others = f", {decided:.2%} of the others are the same" if ties < figures["answers"] else ""
+        rest = f" ({ties} are near ties{others})"
+    return f"{figures['agreement']:.2%} of {figures['answers']:,} {compared_answers(figures)} are the same{rest}{free}"
+
+
+def agreement_in_short(figures: Mapping[str, Any]) -> str:
+    """Returns the shares of `agreement_text` without numbers of answers."""
+    generated = figures.get("generated")
+    free = "" if generated is None else f" and {generated:.2%} of freely generated tokens"
+    return f"{figures['agreement']:.2%} of {compared_answers(figures)}{free} as in Keras"
+
+
+def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
+    """Returns the fields of a `Fidelity` for display, as rows of a name and a value."""
+    scale, unit = figures.get("scale") or 1.0, "" if figures.get("scale") else " of the scale"
+    answers, total, ties = compared_answers(figures), figures["answers"], figures.get("near_ties")
+    rows = [[f"{answers} equal to those of Keras", f"{figures['agreement']:.2%} of {total:,}"]]
+
+    def add(name: str, field: str, format: str) -> None:
+        if figures.get(field) is not None:
+            rows.append([name, format.format(figures[field])])
+
+    if ties is not None:
+        title = "near ties: the two best answers differ less than rounding errors"
+        add(title, "near_ties", f"{{:,}} of {total:,} {answers}")
+        decided = f"{{:.2%}} of {total - ties:,}" if ties < total else "none"
+        add(f"{answers} equal to those of Keras, without near ties", "decided_agreement", decided)
+        if figures["rounding"]["divergence"] is not None:
+            rows.append(
+                ["mean KL divergence caused by rounding alone", f"{figures['rounding']['divergence']:.3g} nats"]
+            )
+    add("freely generated tokens equal to those of Keras", "generated", "{:.2%}")
+    for name in ("max_error", "mean_error"):
+        size = "largest" if name == "max_error" else "mean"
+        error = figures[name]
+        rows.append([f"{size} difference of a logit", f"{error * scale:.3g}{unit} ({error:.2%})"])
+    add("mean cosine similarity to the embeddings of Keras", "cosine", "{:.6f}")
+    add("mean KL divergence from Keras", "divergence", "{:.3g} nats")
+    if figures.get("generated") is not None:
+        add("99th percentile of the KL divergence", "divergence_p99", "{:.3g} nats")
+    if figures.get("perplexity") is not None:
+        before, after = figures["keras_perplexity"], figures["perplexity"]
+        rows.append(["perplexity, Keras → bundle", f"{before:.5g} → {after:.5g} ({after / before - 1:+.2%})"])
+    for name, pair in (figures.get("quality") or {}).items():
+        values = " → ".join(quality_text(name, pair[key]) for key in ("keras", "bundle"))
+        rows.append([f"{name.replace('_', ' ')}, Keras → bundle", values])
+    return rows
+
+
+def quality_text(name: str, value: float) -> str:
+    """Formats a figure on labelled texts."""
+    return f"{value:.5g}" if name == "perplexity" else f"{value:.2%}"
