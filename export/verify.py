@@ -19,7 +19,7 @@ from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.fidelity import verification
 from kerasformer.fidelity.figures import Fidelity, cosine_text, divergence_text, near_ties_text
 from kerasformer.fidelity.rounding import Rounding
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 
 
 def verify(
@@ -66,7 +66,7 @@ def verify(
         raise _mismatch(manifest, recipe, limits.of_sample() if step else limits, figures, signature)
     if QUALITY not in references:
         return result.fidelity
-    pipe = pipeline_of(engine, manifest.info, load_tokenizer(folder))
+    pipe = pipeline_of(engine, manifest.info, Tokenizer.load(folder))
     return replace(result.fidelity, quality=compare_quality(pipe, references))
 
 

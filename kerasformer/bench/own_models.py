@@ -138,9 +138,9 @@ class Source:
 
     def _loaded_tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
-            from kerasformer.tokenization import load_tokenizer
+            from kerasformer.tokenization import Tokenizer
 
-            self._tokenizer = load_tokenizer(self._folder)
+            self._tokenizer = Tokenizer.load(self._folder)
         return self._tokenizer
 
     def _texts(self, texts: tuple[str, ...]) -> dict[str, np.ndarray]:

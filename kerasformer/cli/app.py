@@ -214,11 +214,11 @@ def verify(
         )
     from kerasformer.engines import open_engine
     from kerasformer.evaluation import QUALITY
-    from kerasformer.tokenization import load_tokenizer
+    from kerasformer.tokenization import Tokenizer
 
     def opened(folder: Path, manifest: Any) -> tuple[Any, ...]:
         references = bundle.read_references(folder)
-        tokenizer = load_tokenizer(folder) if QUALITY in references else None
+        tokenizer = Tokenizer.load(folder) if QUALITY in references else None
         return manifest, open_engine(folder, manifest, threads), tokenizer, references
 
     with process.compact_loading():

@@ -25,7 +25,6 @@ from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files.reading import read_json
 from kerasformer.tokenization import m2m_100, spiece
 from kerasformer.tokenization.languages import MultilingualTokenizer
-from kerasformer.tokenization.loading import load_tokenizer
 from kerasformer.tokenization.tokenizer import Tokenizer
 
 MAIN_SCRIPT = 0.01
@@ -356,7 +355,7 @@ def _rebuilt(
             path = folder / m2m_100.PIECES
             path.write_bytes(_pruned_pieces(path.read_bytes(), pieces))
         _edit(folder / _CONFIG, lambda content: _pruned_settings(content, dropped, languages))
-        return load_tokenizer(folder), np.array(ids, np.int32)
+        return Tokenizer.load(folder), np.array(ids, np.int32)
 
 
 def _edit(path: Path, change: Any) -> None:

@@ -26,7 +26,7 @@ from kerasformer.files.publishing import SITE, check_destination, publish, stagi
 from kerasformer.files.reading import local_path, read_json
 from kerasformer.sample_texts import examples
 from kerasformer.tasks import entailment_class, languages
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.languages import marks
 from kerasformer.web.model_card import ModelCard
 from kerasformer.web.references import page_references
@@ -137,7 +137,7 @@ def _opened(argument: str | Path) -> _SiteBundle:
     if "tokenizer.json" not in manifest.files:
         raise BundleError(
             f"the page needs a tokenizer to read texts. Received: {folder}, without tokenizer.json. Set "
-            "model.tokenizer = kerasformer.tokenizer(folder) and export the model again"
+            "model.tokenizer = kerasformer.Tokenizer.load(folder) and export the model again"
         )
     large = [path for path in manifest.files if (folder / path).stat().st_size >= _MAX_BYTES]
     if large:
@@ -208,7 +208,7 @@ def _languages(info: ModelInfo, folder: Path) -> dict[str, Any] | None:
         sides = zip(*(languages(task) for task in prefixes), strict=True)
         sources, targets = (list(dict.fromkeys(code for code in side if code is not None)) for side in sides)
     else:
-        sources, targets = [], list(marks(load_tokenizer(folder)))
+        sources, targets = [], list(marks(Tokenizer.load(folder)))
     if max(len(sources), len(targets)) < 2:
         return None
     return {"sources": sources, "targets": targets, "src_lang": None, "tgt_lang": None}
@@ -284,7 +284,7 @@ def _write_model(folder: Path, name: str, members: list[_SiteBundle], given_text
         "problem_type": info.problem_type,
         "labels": info.labels,
         "embedding": None if info.embedding is None else asdict(info.embedding),
-        "mask_token": load_tokenizer(members[0].folder).mask_token if info.task == "fill-mask" else None,
+        "mask_token": Tokenizer.load(members[0].folder).mask_token if info.task == "fill-mask" else None,
         "task_prefixes": info.task_prefixes,
         "languages": _languages(info, members[0].folder) if task == "translation" else None,
         "generation": {**info.generation, **(info.task_settings.get(task, {}) if info.is_encoder_decoder else {})},

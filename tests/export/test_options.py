@@ -19,7 +19,7 @@ from kerasformer.export import api, child_process
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.tflite.signatures import DecoderSignatures, tflite_functions
 from kerasformer.export.job import resolve_options
-from kerasformer.export.targets import TARGETS
+from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export_options import ALIASES, FORMATS, ExportOptions
 from kerasformer.options import checked, declared
 
@@ -130,7 +130,7 @@ def test_options_that_contradict_each_other_or_the_format(options, message, tmp_
 def settled(models, name: str, format: str, **options: Any) -> Any:
     chosen, options = find_format(format), checked(ExportOptions, options, "an export")
     chosen.check(options, "none")
-    return resolve_options(models[name], options, format, chosen.profiles, chosen.static)
+    return resolve_options(models[name], options, chosen, find_target(None))
 
 
 @pytest.mark.parametrize(
@@ -234,8 +234,7 @@ def test_only_runtimes_that_know_them_get_caches_shorter_than_the_text(target, l
         monkeypatch.setattr(layer.attention, "spec", replace(layer.attention.spec, window=10))
     tflite, runtime = find_format("tflite"), TARGETS[target]
     options = {"capacity": 64, "prefill_lengths": (8,), "cache_lengths": (), "batch_sizes": (), "verify_lengths": ()}
-    lengths_of_texts = (runtime.lengths, runtime.rolling_caches)
-    job = resolve_options(models["gpt2"], options, "tflite", tflite.profiles, tflite.static, *lengths_of_texts)
+    job = resolve_options(models["gpt2"], options, tflite, runtime)
     functions = runtime.functions(job, tflite.functions(job))
     assert {info.shape[2] for f in functions for name, info in f.inputs.items() if name.startswith("kv_")} == lengths
 
