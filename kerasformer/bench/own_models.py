@@ -51,7 +51,7 @@ class Source:
 
     def import_runtime(self) -> None:
         """Imports the runtime; see `Subject.import_runtime`."""
-        from kerasformer import decoding, runtime, tokenization  # noqa: F401
+        from kerasformer import decoding, engines, tokenization  # noqa: F401
 
         if not self._is_bundle:
             require("keras", "tensorflow")

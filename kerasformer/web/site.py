@@ -16,14 +16,16 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from kerasformer import architectures, bundle
 from kerasformer.bundle import MANIFEST, SENTENCE_EMBEDDING, Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES
+from kerasformer.command_options import SiteOptions
 from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.files.publishing import SITE, check_destination, publish, staging
 from kerasformer.files.reading import local_path, read_json
+from kerasformer.options import checked, documented
 from kerasformer.sample_texts import examples
 from kerasformer.tasks import entailment_class, languages
 from kerasformer.tokenization import Tokenizer
@@ -66,14 +68,11 @@ class _SiteBundle:
         return f"{self.engine}-{self.manifest.recipe.get('name', 'none')}{profile}"
 
 
+@documented(SiteOptions)
 def build(
     bundles: Sequence[str | Path],
     destination: str | Path,
-    *,
-    title: str = "Kerasformer",
-    runtime_files: Path | None = None,
-    given_texts: bool = False,
-    overwrite: bool = False,
+    **options: Unpack[SiteOptions],
 ) -> Path:
     """Builds a site.
 
@@ -81,11 +80,7 @@ def build(
         bundles: Folders of bundles, or `NAME=FOLDER` to set the name that the page shows. Bundles with equal model
             information and tokenizers become one entry with a choice of engines.
         destination: The folder to write. It is written to a temporary folder first and then moved.
-        title: The title of the page.
-        runtime_files: A folder with the npm packages of the runtimes; see `vendor`.
-        given_texts: Whether reference answers to texts that were passed to the export are copied, too. They contain
-            the token ids of the texts, which anyone who opens the page can read.
-        overwrite: Whether to replace an existing site.
+        options: See `SiteOptions`.
 
     Returns:
         The absolute path of the site.
@@ -99,11 +94,13 @@ def build(
     """
     if not bundles:
         raise InputError("A site needs at least one bundle. Received none. Write one with kerasformer export.")
+    chosen = checked(SiteOptions, options, "a site")
+    title, overwrite, runtime_files = chosen["title"], chosen["overwrite"], chosen.get("runtime_files")
     destination = check_destination(destination, overwrite, SITE)
     models = _grouped([_opened(each) for each in bundles])
     with staging(destination) as folder:
         page = _write_page(folder, title)
-        entries = [_write_model(folder, name, members, given_texts) for name, members in models.items()]
+        entries = [_write_model(folder, name, members, chosen["given_texts"]) for name, members in models.items()]
         engines = sorted({engine["engine"] for entry in entries for engine in entry["engines"]})
         runtimes = {engine: _listed(folder, vendor(folder / "vendor", [engine], runtime_files)) for engine in engines}
         content = {"title": title, "models": entries, "page": _listed(folder, page), "runtimes": runtimes}

@@ -1,5 +1,5 @@
 /**
- * Selects the signatures of a TFLite bundle, which has one for each length, as `kerasformer.runtime.litert.signatures` does.
+ * Selects the signatures of a TFLite bundle, which has one for each length, as `kerasformer.engines.litert.signatures` does.
  */
 import { BundleError, CapacityError } from "../errors.js";
 import { ofRole } from "../manifest.js";
