@@ -58,7 +58,7 @@ def post(server, content, path="completions", kind="application/json", **headers
         ({**TEXT, "max_tokens": 0}, "max_tokens", "at least 1"),
         ({**TEXT, "max_tokens": True}, "max_tokens", "an integer"),
         ({**TEXT, "max_tokens": 201}, "max_tokens", "at most 200"),
-        ({**TEXT, "temperature": 2.1}, "temperature", "from 0 to 2"),
+        ({**TEXT, "temperature": -0.1}, "temperature", "0 (greedy search)"),
         ({**TEXT, "temperature": "hot"}, "temperature", "a number"),
         ({**TEXT, "n": 5}, "n", "at most 4 texts"),
         ({**TEXT, "max_tokens": 0, "echo": False, "logprobs": 1}, "max_tokens", "at least 1"),
