@@ -99,18 +99,23 @@ def documented(options: type) -> Callable[[Function], Function]:
     """Gives a function that ends with `**options` the signature and the documentation of each option.
 
     Args:
-        options: Typed dictionary of the options. In the docstring, the entry `options:` of the section `Args` is
-            replaced by one entry for each of them.
+        options: Typed dictionary of the options, or a dataclass whose fields are some of them and replace those of an
+            object. In the docstring, the entry `options:` of the section `Args` is replaced by one entry for each.
     """
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
-        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        further = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=hint)
-            for name, (hint, option) in declared(options).items()
+        *before, others = signature.parameters.values()
+        replaces = is_dataclass(options)
+        known = {name: (hint, option.default) for name, (hint, option) in declared(options).items()}
+        if replaces:
+            known = {name: (hint | None, None) for name, (hint, _) in known.items()}
+        named = [
+            inspect.Parameter(name, others.KEYWORD_ONLY, default=default, annotation=hint)
+            for name, (hint, default) in known.items()
         ]
-        function.__signature__ = signature.replace(parameters=[*own, *further])  # type: ignore[attr-defined]
+        parameters = [*before, *named, *([others] if replaces else [])]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__doc__ = _with_entries(inspect.getdoc(function) or "", options)
         return function
 

@@ -88,21 +88,22 @@ def eval(
             if outputs is not None or not sources:
                 lacks = "no texts for --outputs" if sources else "no baselines without a model"
                 raise InputError(f"{task} has {lacks}. Expected: a source, and no --outputs. Received: --task {task}")
-        run = {"settings": settings, "batch_size": chosen["batch_size"]}
+        batch_size = chosen["batch_size"]
         evaluation = (
             TextEvaluation(task, examples, chosen.get("bleu_tokenizer")) if writes else TaskEvaluation(task, examples)
         )
         for source in sources:
             stages("load", 0, 0)
             pipe, first = first or open_pipeline(source, task, num_threads=threads), None
-            evaluation.add_model(source, pipe, progress=partial(stages, source), **run)
+            progress = partial(stages, source)
+            evaluation.add_model(source, pipe, settings=settings, batch_size=batch_size, progress=progress)
             del pipe  # before the next one is loaded
         if isinstance(evaluation, TextEvaluation):
             evaluation.add_baselines()
             for decoder in tldr:
                 stages("load", 0, 0)
                 pipe = open_pipeline(decoder, "text-generation", num_threads=threads)
-                evaluation.add_tldr(decoder, pipe, batch_size=chosen["batch_size"], progress=partial(stages, decoder))
+                evaluation.add_tldr(decoder, pipe, batch_size=batch_size, progress=partial(stages, decoder))
                 del pipe
             if outputs is not None:
                 lines = [json.dumps(row, ensure_ascii=False) for row in evaluation.rows()]

@@ -47,5 +47,6 @@ class Limits:
     connections: Annotated[int, _COUNT] = 256
 
     def __post_init__(self) -> None:
-        for name, (_, option) in declared(type(self)).items():
+        kind: type = type(self)
+        for name, (_, option) in declared(kind).items():
             check(name, getattr(self, name), option.kind)
