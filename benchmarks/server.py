@@ -153,7 +153,7 @@ def without_server(model: ServedModel, requests: int, prompt: int, new_tokens: i
 
 def throughput(bundle: Path, arguments: argparse.Namespace) -> None:
     """Prints the rows of one bundle."""
-    limits = Limits(running=max(arguments.clients))
+    limits = Limits(max_running=max(arguments.clients))
     with running(bundle, limits, arguments.threads) as (url, model, measurements):
         shared, engine = model.pipe.model, model.pipe.model._engine
         ways = {"one after another": Separate(engine)}

@@ -116,16 +116,7 @@ def export(
         if keras.backend.backend() != "tensorflow":
             texts = {"texts": check_texts, "calibration": calibration_texts}
             return Bundle(export_in_child(model, destination, file_format.name, recipe, options, texts, report))
-        job = resolve_options(
-            model,
-            options,
-            file_format.name,
-            file_format.profiles,
-            file_format.static,
-            runtime.lengths,
-            runtime.rolling_caches,
-            keeps_dtype=file_format.streams_weights,
-        )
+        job = resolve_options(model, options, file_format, runtime)
         check_attention(job, f"format={file_format.name!r}", file_format.attention)
         check_attention(job, f"target={runtime.name!r}", runtime.attention)
         runtime.check_interface(job)

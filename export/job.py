@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
 from kerasformer.errors import InputError
 from kerasformer.export.formats.tflite.signatures import (
-    ENCODER_LENGTHS,
     PREFILL_LENGTHS,
     DecoderSignatures,
     lengths_up_to,
@@ -20,6 +19,10 @@ from kerasformer.export_options import IN_GRAPH, ExportOptions
 from kerasformer.layers import CacheScales
 from kerasformer.tasks import of_model, of_prefix
 from kerasformer.zoo import PretrainedModel, load
+
+if TYPE_CHECKING:
+    from kerasformer.export.formats.base import Format
+    from kerasformer.export.targets.base import Target
 
 
 @dataclass(frozen=True)
@@ -67,26 +70,16 @@ class ExportJob:
 
 
 def resolve_options(
-    model: PretrainedModel | str | Path,
-    options: ExportOptions,
-    format: str,
-    profiles: Sequence[str],
-    static: bool,
-    lengths: Sequence[int] = ENCODER_LENGTHS,
-    rolling_caches: bool = True,
-    keeps_dtype: bool = False,
+    model: PretrainedModel | str | Path, options: ExportOptions, format: Format, target: Target
 ) -> ExportJob:
     """Resolves export options for a model.
 
     Args:
         model: The model, or anything that `zoo.load` accepts.
         options: The caller's options, checked.
-        format: Name of the format.
-        profiles: Profiles of the format, the default first.
-        static: Whether the format compiles an encoder for fixed lengths.
-        lengths: Default lengths; those beyond the model's limit are dropped.
-        rolling_caches: As in `ExportJob`.
-        keeps_dtype: Whether a model is loaded with matrices in the 16 bits of its checkpoint, see `zoo.load`.
+        format: Format of the bundle. If it converts weights as it writes them, a model is loaded with matrices in the
+            16 bits of its checkpoint.
+        target: Runtime that the bundle is for.
 
     Raises:
         InputError: The model does not perform the task or support the capacity or lengths, or an option would be
@@ -95,29 +88,29 @@ def resolve_options(
     task = options.get("task")
     owned = not isinstance(model, PretrainedModel)
     if not isinstance(model, PretrainedModel):
-        model = load(model, task, keep_dtype=keeps_dtype)
+        model = load(model, task, keep_dtype=format.streams_weights)
     if task is not None and of_model(task) != model.task:
         raise InputError(f"The task of this model is {model.task}. Received: task={task!r}")
-    _refuse_ignored(model, options, format, static)
+    _refuse_ignored(model, options, format)
     signatures = DecoderSignatures.of(options)
     capacity = _capacity(model, options.get("capacity"), signatures)
     signatures.check_capacity(capacity or 0)
-    resolved_lengths = _lengths(model, options, lengths)
+    resolved_lengths = _lengths(model, options, target.lengths)
     info = model.info(None if task is None else of_prefix(task))
-    if model.is_encoder_decoder or (static and not model.generates):
+    if model.is_encoder_decoder or (format.static and not model.generates):
         info = replace(info, max_length=max(resolved_lengths))
     return ExportJob(
         model,
         info,
-        format,
+        format.name,
         capacity,
         max(resolved_lengths) if model.is_encoder_decoder else None,
         resolved_lengths,
-        options.get("profile", next(iter(profiles), None)),
+        options.get("profile", next(iter(format.profiles), None)),
         options.get("opset"),
         options.get("tokenizer") == IN_GRAPH,
         signatures,
-        rolling_caches,
+        target.rolling_caches,
         owned,
         options.get("lora_rank"),
         options.get("lora_targets") or "all-linear",  # type: ignore[arg-type]  # a tuple, once checked
@@ -126,7 +119,7 @@ def resolve_options(
     )
 
 
-def _refuse_ignored(model: PretrainedModel, options: Mapping[str, Any], format: str, static: bool) -> None:
+def _refuse_ignored(model: PretrainedModel, options: Mapping[str, Any], format: Format) -> None:
     """Refuses options that an export of this model in this format would ignore.
 
     Raises:
@@ -136,14 +129,16 @@ def _refuse_ignored(model: PretrainedModel, options: Mapping[str, Any], format: 
 
     def refuse(name: str, purpose: str, ignored: bool = True) -> None:
         if ignored and name in options:
-            raise InputError(f"{purpose}. Received: {name}={options[name]!r} for {model.task} in format={format!r}")
+            raise InputError(
+                f"{purpose}. Received: {name}={options[name]!r} for {model.task} in format={format.name!r}"
+            )
 
     refuse("capacity", "capacity is only for models that generate", not model.generates)
     refuse("lengths", "lengths are only for encoders; for a decoder, set capacity", decoder)
     refuse(
         "lengths",
         "lengths are only for format='tflite'; an encoder in this format reads any length",
-        not static and not model.is_encoder_decoder,
+        not format.static and not model.is_encoder_decoder,
     )
     refuse("encoder_capacity", "encoder_capacity is only for encoder-decoders", not model.is_encoder_decoder)
     if "lengths" in options:

@@ -17,7 +17,7 @@ from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.fidelity import verification
 from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 
 
 def verify(
@@ -62,7 +62,7 @@ def verify(
         raise _mismatch(manifest, recipe, limits.of_sample() if step else limits, figures, signature)
     if QUALITY not in references:
         return result.fidelity
-    pipe = pipeline_of(engine, manifest.info, load_tokenizer(folder))
+    pipe = pipeline_of(engine, manifest.info, Tokenizer.load(folder))
     return replace(result.fidelity, quality=compare_quality(pipe, references))
 
 

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
     from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
-    from kerasformer.tokenization import load_tokenizer as tokenizer
+    from kerasformer.tokenization import Tokenizer
     from kerasformer.zoo import load
 
 __version__ = "0.1.0"
 __all__ = [
     "EmbeddingIndex",
+    "Tokenizer",
     "__version__",
     "errors",
     "evaluate",
@@ -37,19 +38,18 @@ __all__ = [
     "next_token_distribution",
     "pipeline",
     "sequence_logprob",
-    "tokenizer",
     "zoo",
 ]
 
 _MODULES = {"errors", "export", "layers", "zoo"}
 _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
+    "Tokenizer": ("tokenization", "Tokenizer"),
     "evaluate": ("evaluation", "evaluate"),
     "load": ("zoo", "load"),
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),
-    "tokenizer": ("tokenization", "load_tokenizer"),
 }
 
 

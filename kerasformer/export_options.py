@@ -38,190 +38,79 @@ _MODULES = Kind(
 
 
 class ExportOptions(TypedDict, total=False):
-    """Options of an export; those that are left out or `None` have their defaults."""
+    """Options of an export; those that are left out or `None` have their defaults.
 
-    target: Annotated[
-        str | None,
-        Option(
-            "Third-party runtime with requirements beyond the plain bundle, such as `mediapipe`, which determines the "
-            "format. What it does not support raises an error.",
-            STRING,
-        ),
-    ]
-    task: Annotated[
-        str | None,
-        Option("Task that the bundle is meant for, such as `summarization`; the model's own by default.", STRING),
-    ]
-    overwrite: Annotated[
-        bool | None, Option("Replace an existing bundle, which is kept until the new one is complete.", BOOLEAN)
-    ]
-    capacity: Annotated[
-        int | None,
-        Option(
-            "Number of slots of a decoder's cache, in tokens, for the prompt and the answer; by default the smaller "
-            "of the model's limit and 1024.",
-            _LENGTH,
-        ),
-    ]
-    encoder_capacity: Annotated[
-        int | None,
-        Option(
-            "Longest text that an encoder-decoder reads, in tokens; by default the smaller of the model's limit and "
-            "512. In the format tflite, it is the largest of `lengths`.",
-            _LENGTH,
-            (ONNX, SAVED_MODEL),
-        ),
-    ]
-    lengths: Annotated[
-        Sequence[int] | None,
-        Option(
-            "Lengths, in tokens, for which an encoder (or the encoder of an encoder-decoder) is compiled. A text is "
-            "run at the smallest length that it fits into. By default 16, 32, 64, … up to 512 or the model's limit.",
-            sequence(_LENGTH, least=1),
-        ),
-    ]
-    prefill_lengths: Annotated[
-        Sequence[int] | None,
-        Option(
-            "Numbers of tokens of a prompt that one call of a decoder reads; 8 and 64 by default. A layer with a "
-            "sliding window needs a longer cache for a longer prefill.",
-            sequence(integer(1), least=1),
-            (TFLITE,),
-        ),
-    ]
-    cache_lengths: Annotated[
-        Sequence[int] | None,
-        Option(
-            "Numbers of cache slots that a step attends to while the text is no longer than that, which is faster than "
-            "the whole cache. By default 128 and 256, and for a step with one token of one text also 512, 1024 and so "
-            "on, below the capacity.",
-            sequence(integer(1)),
-            (TFLITE,),
-        ),
-    ]
-    batch_sizes: Annotated[
-        Sequence[int] | None,
-        Option("Numbers of texts, at least 2, that one step continues; 8 by default.", sequence(integer(2)), (TFLITE,)),
-    ]
-    verify_lengths: Annotated[
-        Sequence[int] | None,
-        Option(
-            "Numbers of tokens, at least 2, that one step reads to check guessed tokens; 4 and 8 by default.",
-            sequence(integer(2)),
-            (TFLITE,),
-        ),
-    ]
-    profile: Annotated[
-        str | None,
-        Option(
-            "`ort`, the default, uses the fused operators of ONNX Runtime (domain `com.microsoft`); `portable` uses "
-            "only standard operators, as far as the recipe allows.",
-            STRING,
-            (ONNX,),
-        ),
-    ]
-    opset: Annotated[int | None, Option("Version of the standard operators; 17 by default.", integer(1), (ONNX,))]
-    tokenizer: Annotated[
-        str | None,
-        Option(
-            "`in-graph` also writes an encoder's tokenizer as TF Text operators, so that the bundle takes texts.",
-            STRING,
-            (TFLITE, SAVED_MODEL),
-        ),
-    ]
-    lora_rank: Annotated[
-        int | None,
-        Option(
-            "Largest rank of the low-rank adapters that the bundle runs, see `pipeline.load_adapter`; none by default. "
-            "The matrices of an adapter are then inputs of the model.",
-            integer(1),
-            (TFLITE, ONNX),
-        ),
-    ]
-    lora_targets: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "Modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all linear layers "
-            "below the head.",
-            _MODULES,
-            (TFLITE, ONNX),
-        ),
-    ]
-    cache_dtype: Annotated[
-        str | None,
-        Option(
-            "`int8` stores the keys and values of a decoder's cache in a quarter of the bytes of `float32`, the "
-            "default, with scales that are measured on the calibration texts.",
-            one_of(*CACHE_DTYPES),
-            (TFLITE, ONNX),
-        ),
-    ]
-    accelerator: Annotated[
-        str | None,
-        Option(
-            "`gpu` writes a file without anything that LiteRT's GPU delegate is known to compute wrongly or to leave "
-            "to the CPU; `cpu` by default.",
-            one_of(*ACCELERATORS),
-            (TFLITE,),
-        ),
-    ]
-    calibration: Annotated[
-        Any,
-        Option(
-            "Texts on which inputs of products, or keys and values, are measured, for recipes that round or scale "
-            "them: a file with one text per line, a list, or a dataset. The first 128 are used; by default, sentences "
-            "that ship with this package.",
-            _TEXTS,
-        ),
-    ]
-    texts: Annotated[
-        Any,
-        Option(
-            "Texts on which the bundle is compared with the Keras model, like those that it is used for: a list of "
-            "strings, of lists of words, or of `{'question': …, 'context': …}`; or a file, plain lines, TSV, CSV or "
-            "JSONL, optionally with labels. By default, texts that ship with this package.",
-            _TEXTS,
-        ),
-    ]
-    labels: Annotated[
-        Sequence[Any] | None,
-        Option(
-            "Expected result for each of `texts`: a class, a list of classes, an answer, or a text to be generated. "
-            "The fidelity then includes the metrics of the task, and the bundle contains the texts.",
-            _LABELS,
-        ),
-    ]
-    fallback: Annotated[
-        bool | None,
-        Option(
-            "Replace a recipe whose files differ too much from Keras by the smallest more faithful one that does not. "
-            "By default, the export fails and the error names that recipe.",
-            BOOLEAN,
-        ),
-    ]
-    max_size: Annotated[
-        float | None, Option("For the recipe `auto`: largest total size of the model files, in MB.", _MEGABYTES)
-    ]
-    max_latency: Annotated[
-        float | None,
-        Option(
-            "For the recipe `auto`: largest latency on this machine, in milliseconds per token, or per text for a "
-            "model that does not generate.",
-            number(above=0),
-        ),
-    ]
-    min_agreement: Annotated[
-        float | None,
-        Option(
-            "For the recipe `auto`: smallest share of answers that are those of the Keras model; 0.98 by default.",
-            number(0, 1),
-        ),
-    ]
-    progress: Annotated[
-        StageProgress | bool | None,
-        Option(
-            "A function that is called with each stage, or `False` for no report. By default, a progress bar is shown "
-            "on standard error if it is a terminal.",
-            _FUNCTION,
-        ),
-    ]
+    Attributes:
+        target: Third-party runtime with requirements beyond the plain bundle, such as `mediapipe`, which determines the
+            format. What it does not support raises an error.
+        task: Task that the bundle is meant for, such as `summarization`; the model's own by default.
+        overwrite: Replace an existing bundle, which is kept until the new one is complete.
+        capacity: Number of slots of a decoder's cache, in tokens, for the prompt and the answer; by default the smaller
+            of the model's limit and 1024.
+        encoder_capacity: Longest text that an encoder-decoder reads, in tokens; by default the smaller of the model's
+            limit and 512. In the format tflite, it is the largest of `lengths`.
+        lengths: Lengths, in tokens, for which an encoder (or the encoder of an encoder-decoder) is compiled. A text is
+            run at the smallest length that it fits into. By default 16, 32, 64, … up to 512 or the model's limit.
+        prefill_lengths: Numbers of tokens of a prompt that one call of a decoder reads; 8 and 64 by default. A layer
+            with a sliding window needs a longer cache for a longer prefill.
+        cache_lengths: Numbers of cache slots that a step attends to while the text is no longer than that, which is
+            faster than the whole cache. By default 128 and 256, and for a step with one token of one text also 512,
+            1024 and so on, below the capacity.
+        batch_sizes: Numbers of texts, at least 2, that one step continues; 8 by default.
+        verify_lengths: Numbers of tokens, at least 2, that one step reads to check guessed tokens; 4 and 8 by default.
+        profile: `ort`, the default, uses the fused operators of ONNX Runtime (domain `com.microsoft`); `portable` uses
+            only standard operators, as far as the recipe allows.
+        opset: Version of the standard operators; 17 by default.
+        tokenizer: `in-graph` also writes an encoder's tokenizer as TF Text operators, so that the bundle takes texts.
+        lora_rank: Largest rank of the low-rank adapters that the bundle runs, see `pipeline.load_adapter`; none by
+            default. The matrices of an adapter are then inputs of the model.
+        lora_targets: Modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all linear
+            layers below the head.
+        cache_dtype: `int8` stores the keys and values of a decoder's cache in a quarter of the bytes of `float32`, the
+            default, with scales that are measured on the calibration texts.
+        accelerator: `gpu` writes a file without anything that LiteRT's GPU delegate is known to compute wrongly or to
+            leave to the CPU; `cpu` by default.
+        calibration: Texts on which inputs of products, or keys and values, are measured, for recipes that round or
+            scale them: a file with one text per line, a list, or a dataset. The first 128 are used; by default,
+            sentences that ship with this package.
+        texts: Texts on which the bundle is compared with the Keras model, like those that it is used for: a list of
+            strings, of lists of words, or of `{'question': …, 'context': …}`; or a file, plain lines, TSV, CSV or
+            JSONL, optionally with labels. By default, texts that ship with this package.
+        labels: Expected result for each of `texts`: a class, a list of classes, an answer, or a text to be generated.
+            The fidelity then includes the metrics of the task, and the bundle contains the texts.
+        fallback: Replace a recipe whose files differ too much from Keras by the smallest more faithful one that does
+            not. By default, the export fails and the error names that recipe.
+        max_size: For the recipe `auto`: largest total size of the model files, in MB.
+        max_latency: For the recipe `auto`: largest latency on this machine, in milliseconds per token, or per text for
+            a model that does not generate.
+        min_agreement: For the recipe `auto`: smallest share of answers that are those of the Keras model; 0.98 by
+            default.
+        progress: A function that is called with each stage, or `False` for no report. By default, a progress bar is
+            shown on standard error if it is a terminal.
+    """
+
+    target: Annotated[str | None, Option(STRING)]
+    task: Annotated[str | None, Option(STRING)]
+    overwrite: Annotated[bool | None, Option(BOOLEAN)]
+    capacity: Annotated[int | None, Option(_LENGTH)]
+    encoder_capacity: Annotated[int | None, Option(_LENGTH, formats=(ONNX, SAVED_MODEL))]
+    lengths: Annotated[Sequence[int] | None, Option(sequence(_LENGTH, least=1))]
+    prefill_lengths: Annotated[Sequence[int] | None, Option(sequence(integer(1), least=1), formats=(TFLITE,))]
+    cache_lengths: Annotated[Sequence[int] | None, Option(sequence(integer(1)), formats=(TFLITE,))]
+    batch_sizes: Annotated[Sequence[int] | None, Option(sequence(integer(2)), formats=(TFLITE,))]
+    verify_lengths: Annotated[Sequence[int] | None, Option(sequence(integer(2)), formats=(TFLITE,))]
+    profile: Annotated[str | None, Option(STRING, formats=(ONNX,))]
+    opset: Annotated[int | None, Option(integer(1), formats=(ONNX,))]
+    tokenizer: Annotated[str | None, Option(STRING, formats=(TFLITE, SAVED_MODEL))]
+    lora_rank: Annotated[int | None, Option(integer(1), formats=(TFLITE, ONNX))]
+    lora_targets: Annotated[str | Sequence[str] | None, Option(_MODULES, formats=(TFLITE, ONNX))]
+    cache_dtype: Annotated[str | None, Option(one_of(*CACHE_DTYPES), formats=(TFLITE, ONNX))]
+    accelerator: Annotated[str | None, Option(one_of(*ACCELERATORS), formats=(TFLITE,))]
+    calibration: Annotated[Any, Option(_TEXTS)]
+    texts: Annotated[Any, Option(_TEXTS)]
+    labels: Annotated[Sequence[Any] | None, Option(_LABELS)]
+    fallback: Annotated[bool | None, Option(BOOLEAN)]
+    max_size: Annotated[float | None, Option(_MEGABYTES)]
+    max_latency: Annotated[float | None, Option(number(above=0))]
+    min_agreement: Annotated[float | None, Option(number(0, 1))]
+    progress: Annotated[StageProgress | bool | None, Option(_FUNCTION, in_shell=False)]

@@ -1,13 +1,15 @@
-"""Options that are declared once: keys of a typed dictionary, each with its type, its check and its help.
+"""Options that are declared once: keys of a typed dictionary, each with its type, its check, its default and its help.
 
     class Options(TypedDict, total=False):
-        num_threads: Annotated[int | None, Option("Number of CPU threads.", integer(1))]
+        # with a docstring that describes num_threads
+        num_threads: Annotated[int | None, Option(integer(1))]
 
     @documented(Options)
     def pipeline(source: str, **options: Unpack[Options]) -> Pipeline: ...
 
 Type checkers read the dictionary. The signature and the docstring that `help` shows, the check of the values, the
-options of the command line and the tables of the documentation are made from it.
+options of the command line and the tables of the documentation are made from it. Fields of a dataclass are declared in
+the same way.
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from kerasformer.arguments import Kind, check, optional
+from kerasformer.arguments import Kind, check
 from kerasformer.errors import InputError
 
 _WIDTH = 120
@@ -37,14 +39,20 @@ class Option:
     """What is known about an option, beside its name and type.
 
     Attributes:
-        help: What it does, and its default: one or more sentences.
         kind: Values that it accepts, beside `None`, which is the same as not to pass it.
+        default: Its value if it is not passed; `None` if none is needed, or if it depends on the model.
         formats: For an option of an export: the formats that have it; all of them if empty.
+        in_shell: Whether the command line can set it.
+        environment: Environment variable from which the command line takes it.
+        help: What it does: one or more sentences, from the docstring of the class that declares it.
     """
 
-    help: str
-    kind: Kind
+    kind: Kind = ANYTHING
+    default: Any = None
     formats: tuple[str, ...] = ()
+    in_shell: bool = True
+    environment: str | None = None
+    help: str = ""
 
 
 @cache
@@ -52,17 +60,21 @@ def declared(options: type) -> dict[str, tuple[Any, Option]]:
     """Returns the type and the description of each option, in their order.
 
     Args:
-        options: A typed dictionary; or a dataclass that checks its fields and describes them in its docstring.
+        options: A typed dictionary or a dataclass, whose docstring describes its keys or fields.
     """
-    hints = get_type_hints(options, include_extras=True)
-    if is_dataclass(options):
-        texts = _entries(inspect.getdoc(options) or "")
-        return {each.name: (hints[each.name], Option(texts.get(each.name, ""), ANYTHING)) for each in fields(options)}
-    return {name: get_args(hint)[:2] for name, hint in hints.items() if get_origin(hint) is Annotated}  # type: ignore[misc]
+    texts: dict[str, str] = {}
+    for base in reversed(options.__mro__):
+        texts |= _entries(inspect.cleandoc(base.__doc__ or ""))
+    defaults = {field.name: {"default": field.default} for field in fields(options)} if is_dataclass(options) else {}
+    result = {}
+    for name, hint in get_type_hints(options, include_extras=True).items():
+        plain, option = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, Option())
+        result[name] = plain, replace(option, help=texts[name], **defaults.get(name, {}))
+    return result
 
 
 def checked(options: type, values: Mapping[str, Any], purpose: str) -> dict[str, Any]:
-    """Checks options and returns those that are not `None`, in plain form.
+    """Checks options and returns those that have a value, in plain form, with the defaults of the others.
 
     Args:
         options: Typed dictionary that declares them.
@@ -78,7 +90,8 @@ def checked(options: type, values: Mapping[str, Any], purpose: str) -> dict[str,
             near = get_close_matches(name, known, n=1)
             hint = f". Did you mean {near[0]}?" if near else ""
             raise InputError(f"Unknown option of {purpose}. Expected one of {', '.join(known)}. Received: {name}{hint}")
-    plain = {name: check(name, value, optional(known[name][1].kind)) for name, value in values.items()}
+    plain = {name: option.default for name, (_, option) in known.items()}
+    plain |= {name: check(name, value, known[name][1].kind) for name, value in values.items() if value is not None}
     return {name: value for name, value in plain.items() if value is not None}
 
 
@@ -86,18 +99,23 @@ def documented(options: type) -> Callable[[Function], Function]:
     """Gives a function that ends with `**options` the signature and the documentation of each option.
 
     Args:
-        options: Typed dictionary of the options. In the docstring, the entry `options:` of the section `Args` is
-            replaced by one entry for each of them.
+        options: Typed dictionary of the options, or a dataclass whose fields are some of them and replace those of an
+            object. In the docstring, the entry `options:` of the section `Args` is replaced by one entry for each.
     """
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
-        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
-        further = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint)
-            for name, (hint, _) in declared(options).items()
+        *before, others = signature.parameters.values()
+        replaces = is_dataclass(options)
+        known = {name: (hint, option.default) for name, (hint, option) in declared(options).items()}
+        if replaces:
+            known = {name: (hint | None, None) for name, (hint, _) in known.items()}
+        named = [
+            inspect.Parameter(name, others.KEYWORD_ONLY, default=default, annotation=hint)
+            for name, (hint, default) in known.items()
         ]
-        function.__signature__ = signature.replace(parameters=[*own, *further])  # type: ignore[attr-defined]
+        parameters = [*before, *named, *([others] if replaces else [])]
+        function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
         function.__doc__ = _with_entries(inspect.getdoc(function) or "", options)
         return function
 

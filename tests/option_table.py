@@ -1,4 +1,4 @@
-"""Writes the table of an export's options in docs/bundles.md: python -m tests.option_table [--write]."""
+"""Writes the tables of options in the documentation: python -m tests.option_table [--write]."""
 
 from __future__ import annotations
 
@@ -6,38 +6,49 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from kerasformer.command_options import SiteOptions
 from kerasformer.export_options import FORMATS, ExportOptions
 from kerasformer.options import declared
+from kerasformer.server import ServerOptions
 
 COMMAND = "python -m tests.option_table --write"
-PAGE = Path(__file__).parents[1] / "docs" / "bundles.md"
-_BEGIN, _END = f"<!-- from kerasformer/export_options.py: {COMMAND} -->", "<!-- end -->"
+_DOCS, _END = Path(__file__).parents[1] / "docs", "<!-- end -->"
+PAGES = {
+    _DOCS / "bundles.md": ("kerasformer/export_options.py", ExportOptions),
+    _DOCS / "server.md": ("kerasformer/server/options.py", ServerOptions),
+    _DOCS / "web.md": ("kerasformer/command_options.py", SiteOptions),
+}
+"""Pages with a table, each with the file and the class that declare the options."""
 
 
-def table() -> str:
-    """Returns a row for each option: its name, the formats that have it, and its help."""
-    lines = [["option", "formats", "meaning"], ["---"] * 3]
-    for name, (_, option) in declared(ExportOptions).items():
+def table(options: type) -> str:
+    """Returns a row for each option: its name, the formats that have it or its default, and its help."""
+    exports = options is ExportOptions
+    lines = [["option", "formats" if exports else "default", "meaning"], ["---"] * 3]
+    for name, (_, option) in declared(options).items():
         formats = "all" if set(option.formats) in (set(), set(FORMATS)) else ", ".join(option.formats)
-        lines.append([f"`{name}`", formats, option.help])
+        default = "" if option.default in (None, ()) else f"`{option.default}`"
+        lines.append([f"`{name}`", formats if exports else default, option.help])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def page() -> str:
-    """Returns the page with an up-to-date table."""
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(_BEGIN)
+def page(path: Path) -> str:
+    """Returns a page with an up-to-date table."""
+    file, options = PAGES[path]
+    begin = f"<!-- from {file}: {COMMAND} -->"
+    before, _, rest = path.read_text(encoding="utf-8").partition(begin)
     _, _, after = rest.partition(_END)
-    return f"{before}{_BEGIN}\n{table()}\n{_END}{after}"
+    return f"{before}{begin}\n{table(options)}\n{_END}{after}"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Writes or compares the page; returns the exit status."""
-    if page() == PAGE.read_text(encoding="utf-8"):
-        return 0
-    if "--write" in arguments:
-        PAGE.write_text(page(), encoding="utf-8")
-        return 0
-    return 1
+    """Writes or compares the pages; returns the exit status."""
+    stale = [path for path in PAGES if page(path) != path.read_text(encoding="utf-8")]
+    if "--write" not in arguments:
+        return len(stale)
+    for path in stale:
+        path.write_text(page(path), encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from kerasformer.export.reference_texts import PROMPTS, READING
-from kerasformer.tokenization import Tokenizer, backends, load_tokenizer, spiece
+from kerasformer.tokenization import Tokenizer, backends, spiece
 from kerasformer.tokenization.families import BYT5, CLASSES
 from kerasformer.tokenization.languages import MultilingualTokenizer
 
@@ -221,7 +221,7 @@ def marian() -> Tokenizer:
             pieces = [unknown, *(spiece.Piece(*piece) for piece in side)]
             (Path(folder) / name).write_bytes(spiece.serialize(spiece.SentencePieceModel(pieces)))
         (Path(folder) / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}))
-        return load_tokenizer(folder, model_type="marian")
+        return Tokenizer.load(folder, model_type="marian")
 
 
 @cache

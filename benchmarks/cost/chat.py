@@ -91,7 +91,7 @@ class Reference:
         self.answers = answers(candidate, conversations, threads)
         self._open: Callable[[], Any] = lambda: kf.pipeline(candidate.folder, "text-generation", num_threads=threads)
         self._pipe: Any = None
-        self.tokenizer = kf.tokenizer(candidate.folder)
+        self.tokenizer = kf.Tokenizer.load(candidate.folder)
         self.prompts = [
             str(self.tokenizer.apply_chat_template(each, add_generation_prompt=True, tokenize=False))
             for each in conversations

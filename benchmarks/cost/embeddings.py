@@ -35,7 +35,7 @@ class Embeddings:
 
     def __init__(self, reference: Candidate, data: Path, limit: int | None, threads: int | None) -> None:
         self._threads = threads
-        self._tokenizer = kf.tokenizer(reference.folder)
+        self._tokenizer = kf.Tokenizer.load(reference.folder)
         with gzip.open(data / "mrpc/msr-para-test.tsv.gz", "rt", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)][1:][:limit]
         self._labels = np.array([row[0] == "1" for row in rows])

@@ -78,7 +78,7 @@ class Model:
 
 
 def _smollm2(reference: Candidate, texts: Texts) -> Measurement:
-    rows = next_tokens.windows(kf.tokenizer(reference.folder), texts.read(), texts.length, texts.rows)
+    rows = next_tokens.windows(kf.Tokenizer.load(reference.folder), texts.read(), texts.length, texts.rows)
     return next_tokens.Comparison("text-generation", reference, rows, texts.threads)
 
 
@@ -89,7 +89,7 @@ def _stories(reference: Candidate, texts: Texts) -> Measurement:
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no {folder}")
     _, parts = read_books(folder)
-    tokenizer, each = kf.tokenizer(reference.folder), math.ceil(texts.rows / len(parts))
+    tokenizer, each = kf.Tokenizer.load(reference.folder), math.ceil(texts.rows / len(parts))
     rows = [row for part in parts for row in next_tokens.windows(tokenizer, part, texts.length, each)]
     return next_tokens.Comparison("text-generation", reference, rows, texts.threads)
 

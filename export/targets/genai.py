@@ -83,7 +83,7 @@ class Genai(Target):
             raise ExportError(
                 "target='genai' needs a tokenizer, since onnxruntime-genai reads texts with the "
                 "bundle's tokenizer.json. Received: model.tokenizer=None. Set model.tokenizer = "
-                "kerasformer.tokenizer(folder)"
+                "kerasformer.Tokenizer.load(folder)"
             )
         kind = type(job.model.tokenizer.backend.model).__name__
         if kind != "BPE":

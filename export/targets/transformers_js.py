@@ -198,7 +198,7 @@ class TransformersJs(Target):
         if tokenizer is None:
             raise ExportError(
                 f"target={self.name!r} needs a tokenizer, since its pipelines take texts. Received: "
-                "model.tokenizer=None. Set model.tokenizer = kerasformer.tokenizer(folder)"
+                "model.tokenizer=None. Set model.tokenizer = kerasformer.Tokenizer.load(folder)"
             )
         if unsupported := list(_unsupported_rules(json.loads(tokenizer.backend.to_str()))):
             raise ExportError(

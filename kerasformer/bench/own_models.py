@@ -51,7 +51,7 @@ class Source:
 
     def import_runtime(self) -> None:
         """Imports the runtime; see `Subject.import_runtime`."""
-        from kerasformer import decoding, runtime, tokenization  # noqa: F401
+        from kerasformer import decoding, engines, tokenization  # noqa: F401
 
         if not self._is_bundle:
             require("keras", "tensorflow")
@@ -138,9 +138,9 @@ class Source:
 
     def _loaded_tokenizer(self) -> Tokenizer:
         if self._tokenizer is None:
-            from kerasformer.tokenization import load_tokenizer
+            from kerasformer.tokenization import Tokenizer
 
-            self._tokenizer = load_tokenizer(self._folder)
+            self._tokenizer = Tokenizer.load(self._folder)
         return self._tokenizer
 
     def _texts(self, texts: tuple[str, ...]) -> dict[str, np.ndarray]:

@@ -60,7 +60,7 @@ def _heads(subjects: Sequence[SubjectFigures]) -> list[str]:
 def note(report: BenchReport) -> str:
     """Returns the machine, settings and versions in one line."""
     host, settings = report.machine, report.settings
-    threads = settings.get("threads") or "default number of"
+    threads = settings["num_threads"] or "default number of"
     packages = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     return f"{host['cpu']}, {host['cpus']} CPUs, {threads} threads, {settings['rounds']} rounds; {packages}"
 

@@ -9,7 +9,6 @@ from typing import Protocol
 
 from kerasformer.bench.question import Question
 from kerasformer.bench.worker import Sample
-from kerasformer.errors import InputError
 from kerasformer.progress import StageProgress
 
 PAUSE = 0.1
@@ -74,11 +73,7 @@ def measure(
         rounds: Number of runs of each batch by each subject.
         progress: Called with the title of the workload and the number of completed rounds.
         pause: Function that waits between two subjects.
-
-    Raises:
-        InputError: `rounds` is less than 1.
     """
-    check_rounds(rounds)
     for index, work in enumerate(works):
         for number in range(rounds):
             if progress:
@@ -88,13 +83,3 @@ def measure(
                     continue
                 answers[name][index].rounds.append([subject.answer(question) for question in work.questions])
                 pause(PAUSE)
-
-
-def check_rounds(rounds: int) -> None:
-    """Checks the number of rounds.
-
-    Raises:
-        InputError: `rounds` is less than 1.
-    """
-    if rounds < 1:
-        raise InputError(f"rounds must be at least 1. Received: rounds={rounds!r}")

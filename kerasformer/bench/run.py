@@ -9,17 +9,19 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack, cast
 
 from kerasformer.bench.machine import machine, versions
 from kerasformer.bench.other_engines import ENGINES, engines_of
 from kerasformer.bench.question import Facts, Question
-from kerasformer.bench.rounds import Answers, Workload, check_rounds, first_answers, measure
+from kerasformer.bench.rounds import Answers, Workload, first_answers, measure
 from kerasformer.bench.speed_figures import SubjectFigures, WorkFigures, ratio, subject_figures
 from kerasformer.bench.worker_process import Worker
+from kerasformer.command_options import BenchOptions
 from kerasformer.errors import CapacityError, InputError, KerasformerError
 from kerasformer.files import sources as source_folders
-from kerasformer.progress import StageProgress
+from kerasformer.files.reading import local_path, read_text
+from kerasformer.options import checked, documented
 
 PROMPT_LENGTH, NEW_TOKENS = 32, 128
 LENGTHS = (16, 128)
@@ -28,6 +30,8 @@ TEXT = (
     "wall, and told the children how he had sailed"
 )
 """Prompt for a comparison of engines, some of which read texts only."""
+_RECORDED = ("batch_size", "prompt_length", "new_tokens", "num_threads", "rounds", "compare")
+"""Options that a report names."""
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
@@ -60,47 +64,24 @@ class BenchReport:
         os.replace(temporary, path)
 
 
-def bench(
-    sources: Sequence[str | Path],
-    *,
-    prompt_length: int | None = None,
-    new_tokens: int | None = None,
-    lengths: Sequence[int] | None = None,
-    texts: Sequence[str] | None = None,
-    batch: int = 1,
-    threads: int | None = None,
-    rounds: int = 5,
-    compare: bool = False,
-    engines: bool = False,
-    progress: StageProgress | None = None,
-) -> BenchReport:
+@documented(BenchOptions)
+def bench(sources: Sequence[str | Path], **options: Unpack[BenchOptions]) -> BenchReport:
     """Measures bundles, checkpoints and presets, each in a separate process.
 
     Args:
         sources: Bundles, checkpoint folders, presets or hub ids.
-        prompt_length: Prompt length in tokens, for models that generate; 32 by default, less if the capacity is less.
-        new_tokens: Number of tokens to generate, for models that generate; 128 by default, less if the capacity is
-            less.
-        lengths: Text lengths in tokens, for other models; 16 and 128 by default, less if the maximum length is less.
-        texts: Texts to use instead of random tokens.
-        batch: Batch size.
-        threads: Number of CPU threads; the default of each runtime if `None`.
-        rounds: Number of measurements, after a first run that is reported separately.
-        compare: Whether to measure all sources in turns and compute ratios to the first one. All of them are then in
-            memory at once; otherwise they are measured one after another.
-        engines: Whether to measure one bundle in all engines that it has files for (ONNX Runtime GenAI, LiteRT-LM), in
-            turns, with ratios to this package's engine. LiteRT-LM reads a text, so that all do.
-        progress: Called with each stage.
+        options: See `BenchOptions`.
 
     Raises:
-        InputError: a number is less than 1, there is no source, or models that generate are mixed with others.
+        InputError: an option is unknown or not accepted, there is no source, or models that generate are mixed with
+            others.
         CapacityError: the number of tokens exceeds the capacity of a source.
         SourceError: a source was not found.
         MissingExtraError: the runtime of a source is not installed.
     """
-    check_rounds(rounds)
-    numbers = {"batch": batch, "prompt_length": prompt_length, "new_tokens": new_tokens, "threads": threads}
-    _check(numbers, lengths, sources, texts)
+    chosen = cast(BenchOptions, checked(BenchOptions, options, "bench"))
+    texts, engines, progress = _texts(chosen.get("texts")), chosen["engines"], chosen.get("progress")
+    _check(sources, texts)
     names = [str(source) for source in sources]
     for name in names:  # report all wrong names before any measurement
         source_folders.kind(source_folders.resolve(name))
@@ -109,7 +90,7 @@ def bench(
         subjects += _other_engines(names)
         if texts is None and any(subject.engine == "litert-lm" for subject in subjects):
             texts = [TEXT]
-    groups = [subjects] if compare or engines else [[subject] for subject in subjects]
+    groups = [subjects] if chosen["compare"] or engines else [[subject] for subject in subjects]
     measured: list[SubjectFigures] = []
     not_measured: dict[str, str] = {}
     for group in groups:
@@ -119,10 +100,8 @@ def bench(
                 if progress:
                     progress(f"open {subject.name}", 0, 0)
                 with _told(subject, not_measured):
-                    workers[subject.name] = Worker(subject.name, subject.command(threads), _QUIET)
-            works = _works(
-                [worker.facts for worker in workers.values()], prompt_length, new_tokens, lengths, texts, batch
-            )
+                    workers[subject.name] = Worker(subject.name, subject.command(chosen.get("num_threads")), _QUIET)
+            works = _works([worker.facts for worker in workers.values()], chosen, texts)
             answers: dict[str, list[Answers]] = {}
             for subject in group:
                 if subject.name not in workers:
@@ -132,17 +111,17 @@ def bench(
                 with _told(subject, not_measured):
                     answers[subject.name] = first_answers(workers[subject.name], works)
             running = {name: workers[name] for name in answers}
-            measure(running, answers, works, rounds, progress)
+            measure(running, answers, works, chosen["rounds"], progress)
             measured += [subject_figures(worker, works, answers[name]) for name, worker in running.items()]
         finally:
             for worker in workers.values():
                 worker.close()
-    settings = {**numbers, "rounds": rounds, "compare": compare, "texts": len(texts) if texts else None}
+    settings = {name: chosen.get(name) for name in _RECORDED} | {"texts": len(texts) if texts else None}
     return BenchReport(
         machine(),
         versions(),
         settings,
-        with_ratios(measured) if compare or engines else measured,
+        with_ratios(measured) if chosen["compare"] or engines else measured,
         not_measured,
     )
 
@@ -195,31 +174,25 @@ def with_ratios(subjects: Sequence[SubjectFigures]) -> list[SubjectFigures]:
     ]
 
 
-def _check(
-    numbers: dict[str, int | None],
-    lengths: Sequence[int] | None,
-    sources: Sequence[str | Path],
-    texts: Sequence[str] | None,
-) -> None:
+def _texts(texts: str | Path | Sequence[str] | None) -> Sequence[str] | None:
+    """Returns the texts of a file, one per line, or of a list."""
+    if not isinstance(texts, str | Path):
+        return texts
+    if not Path(texts).is_file():
+        raise InputError(f"A file of texts was expected. Received: {texts}")
+    return read_text(local_path(texts)).splitlines()
+
+
+def _check(sources: Sequence[str | Path], texts: Sequence[str] | None) -> None:
     if not sources:
         raise InputError("Sources to measure were expected: bundles, checkpoints or presets. Received: none")
     if len({str(source) for source in sources}) < len(sources):
         raise InputError(f"Each source may be given only once. Received: {[str(source) for source in sources]}")
     if texts is not None and not any(text.strip() for text in texts):
         raise InputError("texts must contain at least one text that is not blank. Received: none")
-    for name, number in [*numbers.items(), *(("lengths", length) for length in lengths or ())]:
-        if number is not None and number < 1:
-            raise InputError(f"{name} must be at least 1. Received: {name}={number!r}")
 
 
-def _works(
-    facts: Sequence[Facts],
-    prompt_length: int | None,
-    new_tokens: int | None,
-    lengths: Sequence[int] | None,
-    texts: Sequence[str] | None,
-    batch: int,
-) -> list[Workload]:
+def _works(facts: Sequence[Facts], options: BenchOptions, texts: Sequence[str] | None) -> list[Workload]:
     """Returns the workloads for all of these models.
 
     Raises:
@@ -229,9 +202,10 @@ def _works(
     if len({model.generates for model in facts}) > 1:
         tasks = ", ".join(model.task for model in facts)
         raise InputError(f"Models that generate cannot be compared with models that do not. Received: {tasks}")
+    batch = options["batch_size"]
     if not facts[0].generates:
-        return _forward_works(facts, lengths, texts, batch)
-    read, write = _generation_lengths(facts, prompt_length, new_tokens)
+        return _forward_works(facts, options.get("lengths"), texts, batch)
+    read, write = _generation_lengths(facts, options.get("prompt_length"), options.get("new_tokens"))
     if texts:
         return [_of_texts(texts, batch, write)]
     title = f"{read} tokens in, {write} out" + (f", batch {batch}" if batch > 1 else "")

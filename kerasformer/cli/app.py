@@ -26,6 +26,7 @@ from kerasformer.cli.console import (
     say,
     table,
 )
+from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.cli.eval_command import eval
 from kerasformer.cli.export_command import export
 from kerasformer.cli.models_command import models
@@ -33,8 +34,8 @@ from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
 from kerasformer.cli.web_command import web
+from kerasformer.command_options import BenchOptions
 from kerasformer.errors import BundleError, InputError, require
-from kerasformer.files.reading import local_path, read_text
 
 app = typer.Typer(
     help="Load Hugging Face checkpoints in Keras, export them to LiteRT and ONNX, and run them.",
@@ -215,11 +216,11 @@ def verify(
     from kerasformer.engines import open_engine
     from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of
     from kerasformer.fidelity.verification import verify as compare
-    from kerasformer.tokenization import load_tokenizer
+    from kerasformer.tokenization import Tokenizer
 
     def opened(folder: Path, manifest: Any) -> tuple[Any, ...]:
         references = bundle.read_references(folder)
-        tokenizer = load_tokenizer(folder) if QUALITY in references else None
+        tokenizer = Tokenizer.load(folder) if QUALITY in references else None
         return manifest, open_engine(folder, manifest, threads), tokenizer, references
 
     with process.compact_loading():
@@ -252,31 +253,13 @@ command(
 @command(
     "kerasformer bench out",
     "kerasformer bench out-int8 out-int4 story-gpt2 --compare --rounds 20",
-    "kerasformer bench out --lengths 16 --lengths 256 --threads 2",
+    "kerasformer bench out --lengths 16 --lengths 256 --num-threads 2",
     "kerasformer bench out --card",
     "kerasformer bench out --json figures.json --picture figures.png",
 )
+@with_options([BenchOptions])
 def bench(
     sources: Annotated[list[str], typer.Argument(help="Bundles, checkpoint folders, presets or hub ids.")],
-    prompt_length: Annotated[
-        int | None, typer.Option(help="Prompt length in tokens, for models that generate; 32 by default.")
-    ] = None,
-    new_tokens: Annotated[
-        int | None, typer.Option(help="Number of tokens to generate for each prompt; 128 by default.")
-    ] = None,
-    lengths: Annotated[
-        list[int] | None,
-        typer.Option(help="Text length in tokens, for other models; may be repeated; 16 and 128 by default."),
-    ] = None,
-    texts: Annotated[
-        Path | None, typer.Option(help="File of texts to use instead of random tokens, one per line.")
-    ] = None,
-    batch: Annotated[int, typer.Option(help="Batch size.")] = 1,
-    threads: Threads = None,
-    rounds: Annotated[int, typer.Option(help="Number of measurements of each input.")] = 5,
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Measure the sources in turns, and print ratios to the first one.")
-    ] = False,
     card: Annotated[
         bool,
         typer.Option(
@@ -286,9 +269,10 @@ def bench(
         ),
     ] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all figures to this file as JSON; - prints them.")
+        Path | None, typer.Option("--json", help="Write all figures to this file as JSON, or print them with -.")
     ] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw a bar chart to this file, .png or .svg.")] = None,
+    **options: Any,
 ) -> None:
     """Measure speed, latency, load time, memory and size.
 
@@ -303,23 +287,8 @@ def bench(
     if picture is not None:
         check_picture(picture)
     to_stdout = json_file is not None and str(json_file) == "-"
-    if texts is not None and not texts.is_file():
-        raise InputError(f"A file of texts was expected. Received: {texts}")
-    lines = None if texts is None else read_text(local_path(texts)).splitlines()
     with Stages(quiet=to_stdout) as stages:
-        report = measure(
-            sources,
-            prompt_length=prompt_length,
-            new_tokens=new_tokens,
-            lengths=lengths or None,
-            texts=lines,
-            batch=batch,
-            threads=threads,
-            rounds=rounds,
-            compare=compare,
-            engines=card,
-            progress=stages,
-        )
+        report = measure(sources, **passed(options), engines=card, progress=stages)
     if card:
         write_speed(resolve(sources[0]), report)
     if picture is not None:

@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +27,7 @@ from kerasformer.cli.declared_options import passed, setting_of, with_options
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError
 from kerasformer.files.reading import decode, local_path, parse_json, read_text
+from kerasformer.options import declared
 
 if TYPE_CHECKING:
     from kerasformer.pipelines.session import Session
@@ -37,7 +37,7 @@ _CHAT_SETTINGS = ("chat_template_kwargs", "documents", "drop_oldest_turns", "too
 """Options of a conversation that are not generation settings."""
 
 
-@with_options(GenerationConfig, "max_new_tokens", "temperature", "top_p", "seed")
+@with_options([GenerationConfig], "max_new_tokens", "temperature", "top_p", "seed", shows_defaults=False)
 def chat(
     source: Source,
     system: Annotated[str | None, typer.Option(help="System prompt, which describes how to answer.")] = None,
@@ -230,7 +230,7 @@ class ChatSession:
             values = {**self.pipe.generation_config.to_dict(), **self.settings}
             for each, current in values.items():
                 say(f"{each} = {json.dumps(current)}")
-            known = [field.name for field in fields(GenerationConfig) if field.metadata["serializable"]]
+            known = [name for name, (_, option) in declared(GenerationConfig).items() if option.in_shell]
             known += _CHAT_SETTINGS
             say(f"Others: {', '.join(each for each in known if each not in values)}")
             return

@@ -30,18 +30,17 @@ class Command(TyperCommand):
             raise typer.Exit(1) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Writes the help of the arguments, then of the options under the headings of their panels."""
-        sections: dict[str, list[tuple[str, str]]] = {}
+        """Writes the help of the arguments, then of the options."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if record is not None:
+            if (record := parameter.get_help_record(ctx)) is not None:
                 names, help = record
-                default = "Options" if isinstance(parameter, TyperOption) else "Arguments"
-                panel = getattr(parameter, "rich_help_panel", None) or default
-                sections.setdefault(panel, []).append((_LISTED.sub(r"<\1>", names), help))
-        for panel, records in sections.items():
-            with formatter.section(panel):
-                formatter.write_dl(records)
+                heading = "Options" if isinstance(parameter, TyperOption) else "Arguments"
+                sections[heading].append((_LISTED.sub(r"<\1>", names), help))
+        for heading, records in sections.items():
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
 
 
 def examples(*lines: str) -> str:

@@ -48,7 +48,9 @@ Task = Annotated[
     str | None,
     typer.Option(help="Hugging Face task name; the task of the model by default.", autocompletion=task_names),
 ]
-Threads = Annotated[int | None, typer.Option(help="Number of CPU threads; the runtime's default otherwise.")]
+Threads = Annotated[
+    int | None, typer.Option("--num-threads", help="Number of CPU threads; the runtime's default otherwise.")
+]
 
 
 def open_pipeline(source: str, task: str | None = None, **options: Any) -> Any:

@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from kerasformer import __version__
-from kerasformer.arguments import check, integer, optional
-from kerasformer.cli.console import Json, Stages, Threads, one_of, open_pipeline, preset_names, print_json, say, table
-from kerasformer.cli.declared_options import setting_of
+from kerasformer.cli.console import Json, Stages, open_pipeline, preset_names, print_json, say, table
+from kerasformer.cli.declared_options import passed, with_options
+from kerasformer.command_options import EvaluationOptions
+from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
+from kerasformer.options import checked
 from kerasformer.tasks import of_prefix
 
 if TYPE_CHECKING:
-    from kerasformer.evaluation import Evaluation, Example
+    from kerasformer.evaluation import Evaluation
 
 
+@with_options(
+    [EvaluationOptions, GenerationConfig],
+    "task",
+    "references",
+    "text_column",
+    "label_column",
+    "limit",
+    "batch_size",
+    "num_threads",
+    "bleu_tokenizer",
+)
 def eval(
     sources: Annotated[
         list[str] | None,
@@ -33,17 +45,6 @@ def eval(
             "with --references."
         ),
     ] = None,
-    references: Annotated[
-        list[str] | None,
-        typer.Option(help="File with the reference of each line of --data; may be repeated."),
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            help="Such as summarization or translation; the task of the model by default.",
-            autocompletion=one_of("summarization", "translation"),
-        ),
-    ] = None,
     tldr: Annotated[
         list[str] | None,
         typer.Option(
@@ -51,27 +52,11 @@ def eval(
             autocompletion=preset_names,
         ),
     ] = None,
-    text_column: Annotated[
-        str | None, typer.Option(help="Column of the texts in --data: a name, or a number starting at 1.")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="Column of the labels or references: a name, or a number starting at 1.")
-    ] = None,
-    limit: Annotated[int | None, typer.Option(help="Number of texts to use, from the first.")] = None,
-    batch_size: Annotated[int, typer.Option(help="Number of texts in one batch, for generated texts.")] = 8,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any setting of generation as name=value, such as num_beams=4; may be repeated."),
-    ] = None,
-    bleu_tokenizer: Annotated[
-        str | None,
-        typer.Option(help="Tokenizer of BLEU, such as zh or ja-mecab; by default suitable for the script."),
-    ] = None,
     outputs: Annotated[
         Path | None, typer.Option(help="Write the texts of all models and baselines to this file, as JSONL.")
     ] = None,
-    threads: Threads = None,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Score models on your own texts, with the metrics of their task.
 
@@ -79,9 +64,11 @@ def eval(
     translations ROUGE, BLEU and chrF, beside baselines. The baseline of summarization is the first three sentences of
     each text (lead-3), that of translation the source.
     """
-    from kerasformer.evaluation import TEXT_TASKS, TaskEvaluation, TextEvaluation
+    from kerasformer.evaluation import TEXT_TASKS, TaskEvaluation, TextEvaluation, read_data, refuse_ignored
 
-    check("batch_size", batch_size, integer(1))
+    settings = passed({"set_": options.pop("set_")})
+    chosen = cast(EvaluationOptions, checked(EvaluationOptions, passed(options), "an evaluation"))
+    threads, task = chosen.get("num_threads"), chosen.get("task")
     sources, tldr = sources or [], tldr or []
     if tldr and (task or "summarization") != "summarization":
         raise InputError(f"--tldr is a baseline of summarization. Received: --task {task}")
@@ -89,20 +76,27 @@ def eval(
         raise InputError("A source, or --task … for the baselines alone, was expected. Received: none")
     if outputs is not None and (outputs.is_dir() or not outputs.absolute().parent.is_dir()):
         raise InputError(f"--outputs must be the path of a file in an existing folder. Received: {outputs}")
-    settings = dict(map(setting_of, set_ or ()))
-    examples = _read(data, references, text_column, label_column)[: check("limit", limit, optional(integer(1)))]
+    if data is None:
+        raise InputError("A file of texts with references was expected. Received: none. Pass --data …")
+    examples = read_data(data, None, chosen)
     with Stages(quiet=as_json) as stages:
         first = None if task or tldr else open_pipeline(sources[0], num_threads=threads)
         task = task or ("summarization" if first is None else first.task)
         writes = of_prefix(task) in TEXT_TASKS
-        options: dict[str, Any] = {"settings": settings, "batch_size": batch_size} if writes else {}
         if not writes:
-            _refuse(task, sources, set_=set_, references=references, bleu_tokenizer=bleu_tokenizer, outputs=outputs)
-        evaluation = TextEvaluation(task, examples, bleu_tokenizer) if writes else TaskEvaluation(task, examples)
+            refuse_ignored(task, {**chosen, "settings": settings})
+            if outputs is not None or not sources:
+                lacks = "no texts for --outputs" if sources else "no baselines without a model"
+                raise InputError(f"{task} has {lacks}. Expected: a source, and no --outputs. Received: --task {task}")
+        batch_size = chosen["batch_size"]
+        evaluation = (
+            TextEvaluation(task, examples, chosen.get("bleu_tokenizer")) if writes else TaskEvaluation(task, examples)
+        )
         for source in sources:
             stages("load", 0, 0)
             pipe, first = first or open_pipeline(source, task, num_threads=threads), None
-            evaluation.add_model(source, pipe, progress=partial(stages, source), **options)
+            progress = partial(stages, source)
+            evaluation.add_model(source, pipe, settings=settings, batch_size=batch_size, progress=progress)
             del pipe  # before the next one is loaded
         if isinstance(evaluation, TextEvaluation):
             evaluation.add_baselines()
@@ -118,34 +112,6 @@ def eval(
         print_json({**evaluation.to_dict(), "data": str(data), "kerasformer": __version__})
     else:
         _print(evaluation, data)
-
-
-def _read(
-    data: Path | None, references: Sequence[str] | None, text_column: str | None, label_column: str | None
-) -> list[Example]:
-    from kerasformer.evaluation import read_examples, read_parallel
-
-    if data is None:
-        raise InputError("A file of texts with references was expected. Received: none. Pass --data …")
-    if not references:
-        return read_examples(data, text_column, label_column)
-    if text_column is not None or label_column is not None:
-        raise InputError(
-            "The files of --references are plain lines, without columns. Received: --text-column or --label-column"
-        )
-    return read_parallel(data, references)
-
-
-def _refuse(task: str, sources: Sequence[str], **options: Any) -> None:
-    """Refuses what only summarization and translation have: baselines without a model, and these options."""
-    unused = [f"--{name.strip('_').replace('_', '-')}" for name, value in options.items() if value]
-    if unused:
-        raise InputError(f"{', '.join(unused)}: only for summarization and translation. Received: the task {task}")
-    if not sources:
-        raise InputError(
-            "A source was expected, since only summarization and translation have baselines without a model. "
-            f"Received: --task {task} alone"
-        )
 
 
 def _print(evaluation: Evaluation, data: Path | None) -> None:

@@ -67,7 +67,7 @@ def _with_recipes(models: dict[str, list[str]]) -> list[str]:
 
 
 @with_options(
-    ExportOptions,
+    [ExportOptions],
     "target",
     "task",
     "capacity",

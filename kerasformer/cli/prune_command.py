@@ -8,9 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer.cli.console import Json, Stages, Task, preset_names, print_json, say, table
+from kerasformer.cli.declared_options import passed, with_options
+from kerasformer.command_options import PruningOptions
 from kerasformer.errors import InputError, require
 
 
+@with_options([PruningOptions])
 def prune(
     source: Annotated[
         str, typer.Argument(help="A checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
@@ -23,19 +26,9 @@ def prune(
             "repeated."
         ),
     ],
-    languages: Annotated[
-        list[str] | None,
-        typer.Option(help="Code of a language to keep, of a multilingual translator; may be repeated; all by default."),
-    ] = None,
-    min_count: Annotated[int, typer.Option(help="Number of times that a token must occur in the texts.")] = 1,
-    coverage: Annotated[
-        float,
-        typer.Option(
-            help="Share of the tokens of the texts that must remain, of which the most frequent ones are kept."
-        ),
-    ] = 1.0,
     task: Task = None,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Cut a model to the tokens that texts need.
 
@@ -53,8 +46,7 @@ def prune(
         model = zoo.load(source, task, keep_dtype=True)
         release_weights(model)
         stages("prune", 0, 0)
-        options: dict[str, Any] = {"languages": languages or None, "min_count": min_count, "coverage": coverage}
-        pruned = zoo.prune_vocabulary(model, samples, **options)
+        pruned = zoo.prune_vocabulary(model, samples, **passed(options))
         pruned.model.save_pretrained(destination)
     figures = pruned.to_dict()
     if as_json:

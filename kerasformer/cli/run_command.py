@@ -37,7 +37,7 @@ from kerasformer.files.reading import decode, local_path, parse_json, read_text
 from kerasformer.options import declared
 
 
-@with_options(GenerationConfig, "max_new_tokens", "num_beams", "temperature", "top_p", "seed")
+@with_options([GenerationConfig], "max_new_tokens", "num_beams", "temperature", "top_p", "seed", shows_defaults=False)
 def run(
     source: Source,
     texts: Annotated[

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kerasformer.cli.console import Stages, say, table
+from kerasformer.cli.declared_options import passed, with_options
+from kerasformer.command_options import SiteOptions
 from kerasformer.errors import InputError, require
 
 if TYPE_CHECKING:
     from kerasformer.bundle import Bundle
 
 
+@with_options([SiteOptions])
 def web(
     *,
     sources: Annotated[
@@ -26,25 +29,10 @@ def web(
         ),
     ] = None,
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
-    title: Annotated[str, typer.Option(help="Title of the page.")] = "Kerasformer",
-    runtime_files: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder where npm ci was run with the page's package.json; by default, kerasformer runs npm."
-        ),
-    ] = None,
-    given_texts: Annotated[
-        bool,
-        typer.Option(
-            "--given-texts",
-            help="Also copy reference answers to texts that were passed to the export; visitors of the page can read "
-            "these texts.",
-        ),
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing site.")] = False,
     serve: Annotated[bool, typer.Option("--serve", help="Serve the page on this machine.")] = False,
     port: Annotated[int, typer.Option(help="Port of --serve; 0 selects a free one.")] = 8000,
     host: Annotated[str, typer.Option(help="Address of --serve; 0.0.0.0 for all networks.")] = "127.0.0.1",
+    **options: Any,
 ) -> None:
     """Write a web page that runs models in the browser, and serve it with --serve.
 
@@ -56,7 +44,7 @@ def web(
             "serve a page that was written before"
         )
     if sources:
-        _write(sources, out, title, runtime_files, given_texts, overwrite)
+        _write(sources, out, passed(options))
     if serve:
         _serve(out, host, port)
     else:
@@ -64,19 +52,15 @@ def web(
         say("Or copy the folder to any web host with https, such as GitHub Pages.")
 
 
-def _write(
-    sources: Sequence[str], out: Path, title: str, runtime_files: Path | None, given_texts: bool, overwrite: bool
-) -> None:
+def _write(sources: Sequence[str], out: Path, options: Mapping[str, Any]) -> None:
     """Writes the page and prints a table of its models."""
     from kerasformer.files.publishing import SITE, check_destination
     from kerasformer.web.site import build, check_site
 
-    check_destination(out, overwrite, SITE)
+    check_destination(out, options.get("overwrite", False), SITE)
     with tempfile.TemporaryDirectory(prefix="kerasformer-web-") as temporary:
         bundles = [_bundle(each, Path(temporary) / str(number)) for number, each in enumerate(sources)]
-        folder = build(
-            bundles, out, title=title, runtime_files=runtime_files, given_texts=given_texts, overwrite=overwrite
-        )
+        folder = build(bundles, out, **options)
     site = check_site(folder)
     rows = [
         [model["title"], model["task"], f"{engine['engine']} {engine['recipe']}", f"{engine['bytes'] / 1e6:.1f} MB"]

@@ -1,15 +1,13 @@
-"""Declaration and validation of the fields of `GenerationConfig`."""
+"""Values that the fields of `GenerationConfig` accept."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import STRING, Kind, check, integer, number, one_of, sequence
-from kerasformer.errors import GenerationError
+from kerasformer.arguments import STRING, Kind, integer, number, one_of, sequence
 
 
 def allow_single(convert: Callable[[Any], tuple[Any, ...]], *types: type) -> Callable[[Any], tuple[Any, ...]]:
@@ -54,27 +52,3 @@ TEMPERATURE = number(1e-6)
 SAMPLING_TEMPERATURE = number(0).where(
     lambda value: value == 0 or value >= 1e-6, "0 (greedy search) or a number of at least 1e-06"
 )
-
-
-def setting(default: Any, kind: Kind, sampling_only: bool = False, serializable: bool = True) -> Any:
-    """Declares a dataclass field together with its validation.
-
-    Args:
-        default: Default value of the field.
-        kind: Allowed values.
-        sampling_only: Whether greedy search ignores the setting.
-        serializable: Whether a file can hold the value.
-    """
-    metadata = {"kind": kind, "sampling_only": sampling_only, "serializable": serializable}
-    return dataclasses.field(default=default, metadata=metadata)
-
-
-def checked(field: dataclasses.Field[Any], value: Any) -> Any:
-    """Validates the value of a field and converts it to its final form.
-
-    Raises:
-        GenerationError: an invalid value.
-    """
-    if value is None:
-        return field.default
-    return check(field.name, value, field.metadata["kind"], error=GenerationError)

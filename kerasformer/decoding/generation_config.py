@@ -11,11 +11,11 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, FUNCTION, integer, number
+from kerasformer.arguments import BOOLEAN, FUNCTION, check, integer, number
 from kerasformer.decoding.checks import (
     BIASES,
     DECAY,
@@ -27,13 +27,12 @@ from kerasformer.decoding.checks import (
     STRINGS,
     TOKEN,
     TOKENS,
-    checked,
-    setting,
 )
 from kerasformer.decoding.setting_names import resolve_aliases, unknown_name_message, warn_unsupported
 from kerasformer.errors import GenerationError, SourceError
 from kerasformer.files.reading import local_path, read_json
 from kerasformer.files.sources import inside
+from kerasformer.options import Option, declared
 
 DEFAULT_NEW_TOKENS = 20
 """New tokens when neither `max_new_tokens` nor `max_length` is set, as in `transformers`."""
@@ -44,6 +43,8 @@ _SINGLE = ("forced_bos_token_id", "pad_token_id", "bos_token_id", "decoder_start
 _SEVERAL = ("forced_eos_token_id", "eos_token_id", "suppress_tokens", "begin_suppress_tokens")
 ID_SETTINGS = (*_SINGLE, *_SEVERAL, "bad_words_ids", "sequence_bias")
 """Settings that contain ids of tokens."""
+_SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"})
+"""Settings that greedy search ignores."""
 
 PrefixFunction = Callable[[int, np.ndarray], Any]
 """Maps the index of a prompt and the tokens of one of its rows `(N,)` to the ids that may follow."""
@@ -102,7 +103,7 @@ class GenerationConfig:
         bos_token_id: Start token of an encoder-decoder without `decoder_start_token_id`.
         decoder_start_token_id: First token that an encoder-decoder's decoder reads.
         stop_strings: Texts that end a sequence; they require a tokenizer, see `Controls.decode`.
-        seed: Seed of the random numbers; `None` gives different results in each call.
+        seed: Seed of the random numbers; by default, each call gives other results.
         max_time: Time limit in seconds; all sequences end after the first token that exceeds it.
         guidance_scale: Scale of classifier-free guidance: values above 1 lead away from the negative prompt, values
             below 1 towards it; 1 disables guidance.
@@ -114,61 +115,62 @@ class GenerationConfig:
     Reference: `transformers.GenerationConfig`.
     """
 
-    max_new_tokens: int | None = setting(None, integer(1))
-    max_length: int | None = setting(None, integer(1))
-    min_new_tokens: int | None = setting(None, integer(0))
-    min_length: int = setting(0, integer(0))
-    do_sample: bool | None = setting(None, BOOLEAN)
-    num_beams: int = setting(1, integer(1, MAX_ROWS))
-    num_return_sequences: int = setting(1, integer(1, MAX_ROWS))
-    length_penalty: float = setting(1.0, number())
-    early_stopping: bool | str = setting(False, EARLY)
-    temperature: float = setting(1.0, SAMPLING_TEMPERATURE, sampling_only=True)
-    top_k: int = setting(0, integer(0), sampling_only=True)
-    top_p: float = setting(1.0, number(0, 1), sampling_only=True)
-    min_p: float | None = setting(None, number(0, 1), sampling_only=True)
-    top_h: float | None = setting(None, number(0, 1), sampling_only=True)
-    typical_p: float = setting(1.0, number(0, 1), sampling_only=True)
-    epsilon_cutoff: float = setting(0.0, number(0, 1), sampling_only=True)
-    eta_cutoff: float = setting(0.0, number(0, 1), sampling_only=True)
-    encoder_repetition_penalty: float = setting(1.0, POSITIVE)
-    repetition_penalty: float = setting(1.0, POSITIVE)
-    frequency_penalty: float = setting(0.0, number())
-    presence_penalty: float = setting(0.0, number())
-    no_repeat_ngram_size: int = setting(0, integer(0))
-    encoder_no_repeat_ngram_size: int = setting(0, integer(0))
-    bad_words_ids: tuple[tuple[int, ...], ...] = setting((), SEQUENCES)
-    sequence_bias: tuple[tuple[tuple[int, ...], float], ...] = setting((), BIASES)
-    prefix_allowed_tokens_fn: PrefixFunction | None = setting(None, FUNCTION, serializable=False)
-    remove_invalid_values: bool = setting(False, BOOLEAN)
-    exponential_decay_length_penalty: tuple[int, float] | None = setting(None, DECAY)
-    suppress_tokens: tuple[int, ...] = setting((), TOKENS)
-    begin_suppress_tokens: tuple[int, ...] = setting((), TOKENS)
-    forced_bos_token_id: int | None = setting(None, TOKEN)
-    forced_eos_token_id: tuple[int, ...] = setting((), TOKENS)
-    renormalize_logits: bool = setting(False, BOOLEAN)
-    eos_token_id: tuple[int, ...] = setting((), TOKENS)
-    pad_token_id: int | None = setting(None, TOKEN)
-    bos_token_id: int | None = setting(None, TOKEN)
-    decoder_start_token_id: int | None = setting(None, TOKEN)
-    stop_strings: tuple[str, ...] = setting((), STRINGS)
-    seed: int | None = setting(None, integer(0))
-    max_time: float | None = setting(None, POSITIVE)
-    guidance_scale: float = setting(1.0, number())
-    prompt_lookup_num_tokens: int = setting(0, integer(0))
-    max_matching_ngram_size: int = setting(3, integer(1))
-    num_assistant_tokens: int = setting(5, integer(1))
+    max_new_tokens: Annotated[int | None, Option(integer(1))] = None
+    max_length: Annotated[int | None, Option(integer(1))] = None
+    min_new_tokens: Annotated[int | None, Option(integer(0))] = None
+    min_length: Annotated[int, Option(integer(0))] = 0
+    do_sample: Annotated[bool | None, Option(BOOLEAN)] = None
+    num_beams: Annotated[int, Option(integer(1, MAX_ROWS))] = 1
+    num_return_sequences: Annotated[int, Option(integer(1, MAX_ROWS))] = 1
+    length_penalty: Annotated[float, Option(number())] = 1.0
+    early_stopping: Annotated[bool | str, Option(EARLY)] = False
+    temperature: Annotated[float, Option(SAMPLING_TEMPERATURE)] = 1.0
+    top_k: Annotated[int, Option(integer(0))] = 0
+    top_p: Annotated[float, Option(number(0, 1))] = 1.0
+    min_p: Annotated[float | None, Option(number(0, 1))] = None
+    top_h: Annotated[float | None, Option(number(0, 1))] = None
+    typical_p: Annotated[float, Option(number(0, 1))] = 1.0
+    epsilon_cutoff: Annotated[float, Option(number(0, 1))] = 0.0
+    eta_cutoff: Annotated[float, Option(number(0, 1))] = 0.0
+    encoder_repetition_penalty: Annotated[float, Option(POSITIVE)] = 1.0
+    repetition_penalty: Annotated[float, Option(POSITIVE)] = 1.0
+    frequency_penalty: Annotated[float, Option(number())] = 0.0
+    presence_penalty: Annotated[float, Option(number())] = 0.0
+    no_repeat_ngram_size: Annotated[int, Option(integer(0))] = 0
+    encoder_no_repeat_ngram_size: Annotated[int, Option(integer(0))] = 0
+    bad_words_ids: Annotated[tuple[tuple[int, ...], ...], Option(SEQUENCES)] = ()
+    sequence_bias: Annotated[tuple[tuple[tuple[int, ...], float], ...], Option(BIASES)] = ()
+    prefix_allowed_tokens_fn: Annotated[PrefixFunction | None, Option(FUNCTION, in_shell=False)] = None
+    remove_invalid_values: Annotated[bool, Option(BOOLEAN)] = False
+    exponential_decay_length_penalty: Annotated[tuple[int, float] | None, Option(DECAY)] = None
+    suppress_tokens: Annotated[tuple[int, ...], Option(TOKENS)] = ()
+    begin_suppress_tokens: Annotated[tuple[int, ...], Option(TOKENS)] = ()
+    forced_bos_token_id: Annotated[int | None, Option(TOKEN)] = None
+    forced_eos_token_id: Annotated[tuple[int, ...], Option(TOKENS)] = ()
+    renormalize_logits: Annotated[bool, Option(BOOLEAN)] = False
+    eos_token_id: Annotated[tuple[int, ...], Option(TOKENS)] = ()
+    pad_token_id: Annotated[int | None, Option(TOKEN)] = None
+    bos_token_id: Annotated[int | None, Option(TOKEN)] = None
+    decoder_start_token_id: Annotated[int | None, Option(TOKEN)] = None
+    stop_strings: Annotated[tuple[str, ...], Option(STRINGS)] = ()
+    seed: Annotated[int | None, Option(integer(0))] = None
+    max_time: Annotated[float | None, Option(POSITIVE)] = None
+    guidance_scale: Annotated[float, Option(number())] = 1.0
+    prompt_lookup_num_tokens: Annotated[int, Option(integer(0))] = 0
+    max_matching_ngram_size: Annotated[int, Option(integer(1))] = 3
+    num_assistant_tokens: Annotated[int, Option(integer(1))] = 5
 
     def __post_init__(self) -> None:
         """Validates all values, converts them to their final form and determines `do_sample`."""
-        for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, checked(field, getattr(self, field.name)))
+        for name, (_, option) in declared(GenerationConfig).items():
+            value = getattr(self, name)
+            value = option.default if value is None else check(name, value, option.kind, error=GenerationError)
+            object.__setattr__(self, name, value)
         if self.temperature == 0:
             object.__setattr__(self, "temperature", 1.0)
             object.__setattr__(self, "do_sample", False)
         if self.do_sample is None:
-            passed = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if _differs(f, self)}
-            object.__setattr__(self, "do_sample", _implies_sampling(passed, self.num_beams))
+            object.__setattr__(self, "do_sample", _implies_sampling(self._changed(), self.num_beams))
         if self.num_return_sequences > 1 and not self.do_sample and self.num_return_sequences > self.num_beams:
             raise GenerationError(
                 "num_return_sequences must not exceed num_beams unless tokens are sampled, because greedy search has "
@@ -271,15 +273,19 @@ class GenerationConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the settings that differ from the defaults, in the format of `generation_config.json`."""
-        result: dict[str, Any] = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            saved = field.metadata["serializable"] and _differs(field, self)
-            if not saved or (field.name == "do_sample" and not value):
-                continue
-            single = field.metadata["kind"] is TOKENS and len(value) == 1 and field.name.endswith("token_id")
-            result[field.name] = value[0] if single else _as_lists(value)
-        return result
+        changed = self._changed()
+        changed.pop("prefix_allowed_tokens_fn", None)
+        if not self.do_sample:
+            changed.pop("do_sample", None)
+        for name in ("eos_token_id", "forced_eos_token_id"):
+            if len(changed.get(name, ())) == 1:
+                (changed[name],) = changed[name]
+        return {name: _as_lists(value) for name, value in changed.items()}
+
+    def _changed(self) -> dict[str, Any]:
+        """Returns the settings that differ from the defaults."""
+        values = {field.name: (getattr(self, field.name), field.default) for field in dataclasses.fields(self)}
+        return {name: value for name, (value, default) in values.items() if value != default}
 
     @classmethod
     def load(cls, folder: str | Path, model_config: Mapping[str, Any] | None = None) -> GenerationConfig:
@@ -314,15 +320,9 @@ class GenerationConfig:
         return temporary.replace(path)
 
 
-def _differs(field: dataclasses.Field[Any], config: GenerationConfig) -> bool:
-    return bool(getattr(config, field.name) != field.default)
-
-
 def _implies_sampling(passed: Mapping[str, Any], num_beams: int) -> bool:
     """Whether settings passed without `do_sample` enable sampling; with several beams, a seed alone does not."""
-    sampling = {field.name for field in dataclasses.fields(GenerationConfig) if field.metadata["sampling_only"]}
-    if num_beams == 1:
-        sampling.add("seed")
+    sampling = _SAMPLING | {"seed"} if num_beams == 1 else _SAMPLING
     return any(value is not None for name, value in passed.items() if name in sampling)
 
 

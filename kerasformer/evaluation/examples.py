@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kerasformer.command_options import EvaluationOptions
 from kerasformer.errors import InputError, SourceError
 from kerasformer.files.reading import local_path, parse_json
 
@@ -52,6 +54,24 @@ class Example:
         """Returns a row that `examples` accepts."""
         row = {"text": list(self.words) or self.text, "label": self.label}
         return row | {key: value for key in ("question", "pair") if (value := getattr(self, key)) is not None}
+
+
+def read_data(
+    data: str | os.PathLike[str] | Sequence[Any], labels: Sequence[Any] | None, options: EvaluationOptions
+) -> list[Example]:
+    """Returns the examples of a file, or of a list of texts; arguments as for `evaluate`."""
+    columns, references = (options.get("text_column"), options.get("label_column")), options.get("references")
+    if not isinstance(data, str | os.PathLike):
+        read = examples(data, labels)
+    elif not references:
+        read = read_examples(Path(data), *columns)
+    elif columns == (None, None):
+        read = read_parallel(Path(data), references)
+    else:
+        raise InputError(
+            "Files of references are plain lines, without columns. Received: text_column or label_column. Leave it out"
+        )
+    return read[: options.get("limit")]
 
 
 def examples(texts: Sequence[Any], labels: Sequence[Any] | None = None) -> list[Example]:

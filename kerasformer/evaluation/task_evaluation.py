@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Unpack, cast
 
 import numpy as np
 
+from kerasformer.command_options import EvaluationOptions
 from kerasformer.decoding.likelihood import losses
 from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
-from kerasformer.evaluation.examples import Example, examples, read_examples
-from kerasformer.evaluation.text_evaluation import PACKAGES, Evaluation, System, generated, references, score
+from kerasformer.evaluation.examples import Example, read_data
+from kerasformer.evaluation.text_evaluation import (
+    PACKAGES,
+    TEXT_TASKS,
+    Evaluation,
+    System,
+    generated,
+    references,
+    score,
+)
+from kerasformer.options import checked, documented
 from kerasformer.pipelines import Pipeline, pipeline
-from kerasformer.progress import CountProgress
 from kerasformer.tasks import of_prefix
 
-_BATCH = 8
 
-
+@documented(EvaluationOptions)
 def evaluate(
     source: Any,
     data: str | os.PathLike[str] | Sequence[Any],
     labels: Sequence[Any] | None = None,
-    *,
-    task: str | None = None,
-    progress: CountProgress | None = None,
+    **options: Unpack[EvaluationOptions],
 ) -> dict[str, float]:
     """Runs a model on labelled texts and computes the metrics of its task.
 
@@ -39,8 +45,7 @@ def evaluate(
         data: File of labelled texts, see `read_examples`; or texts, or `Example`s. Texts that exceed the maximum length
             of the model are truncated.
         labels: Label of each text, unless `data` contains them.
-        task: Task of the pipeline, for a source; the source's own by default.
-        progress: Called with the number of completed texts.
+        options: See `EvaluationOptions`.
 
     Returns:
         Figures by name. text-classification: `accuracy` and `f1`, the mean over all classes. token-classification:
@@ -50,13 +55,18 @@ def evaluate(
         tokens except the first of each text. All figures except perplexity are between 0 and 1.
 
     Raises:
-        InputError: the task has no metric, or labels are missing or unknown to the model.
+        InputError: the task has no metric, labels are missing or unknown to the model, or an option is unknown or would
+            be ignored for the task.
         MissingExtraError: `rouge-score` or `sacrebleu` is needed and not installed.
     """
-    pipe = source if isinstance(source, Pipeline) else pipeline(source, task)
-    read = read_examples(Path(data)) if isinstance(data, str | os.PathLike) else examples(data, labels)
+    chosen = cast(EvaluationOptions, checked(EvaluationOptions, options, "an evaluation"))
+    pipe = source
+    if not isinstance(source, Pipeline):
+        pipe = pipeline(source, chosen.get("task"), num_threads=chosen.get("num_threads"))
+    read = read_data(data, labels, chosen)
+    refuse_ignored(pipe.task, chosen)
     check(pipe.task, read)
-    answers = _MEASURES[of_prefix(pipe.task)](pipe, read, progress or _silent)
+    answers = _MEASURES[of_prefix(pipe.task)](pipe, read, chosen)
     return {name: float(value) for name, value in answers.items()}
 
 
@@ -68,11 +78,22 @@ class TaskEvaluation(Evaluation):
         super().__init__(task, examples)
         check(self.task, self.examples)
 
-    def add_model(self, name: str, pipe: Pipeline, *, progress: CountProgress | None = None) -> System:
+    def add_model(self, name: str, pipe: Pipeline, **options: Unpack[EvaluationOptions]) -> System:
         """Runs a model on the texts; see `evaluate`."""
         self.check_task(pipe)
-        self.systems.append(System(name, False, evaluate(pipe, self.examples, progress=progress), engine=pipe.engine))
+        self.systems.append(System(name, False, evaluate(pipe, self.examples, **options), engine=pipe.engine))
         return self.systems[-1]
+
+
+def refuse_ignored(task: str, options: Mapping[str, object]) -> None:
+    """Refuses options of generated texts for other tasks.
+
+    Raises:
+        InputError: an option would be ignored.
+    """
+    ignored = [name for name in ("settings", "references", "bleu_tokenizer") if options.get(name)]
+    if ignored and of_prefix(task) not in TEXT_TASKS:
+        raise InputError(f"{', '.join(ignored)}: only for summarization and translation. Received: the task {task}")
 
 
 def check(task: str, examples: Sequence[Example]) -> None:
@@ -93,22 +114,20 @@ def check(task: str, examples: Sequence[Example]) -> None:
         references(examples)
 
 
-def _silent(done: int, total: int) -> None:
-    """Ignores progress."""
-
-
 def _answers(
-    answer: Callable[[Sequence[Example]], Sequence[Any]], examples: Sequence[Example], progress: CountProgress
+    answer: Callable[[Sequence[Any]], Sequence[Any]], examples: Sequence[Any], options: EvaluationOptions
 ) -> list[Any]:
     """Returns the answers to all examples, computed in batches."""
     answers: list[Any] = []
-    for start in range(0, len(examples), _BATCH):
-        answers += answer(examples[start : start + _BATCH])
-        progress(len(answers), len(examples))
+    size, progress = options["batch_size"], options.get("progress")
+    for start in range(0, len(examples), size):
+        answers += answer(examples[start : start + size])
+        if progress is not None:
+            progress(len(answers), len(examples))
     return answers
 
 
-def _text_classification(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
+def _text_classification(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
     if pipe.info.problem_type == "regression":
         raise InputError("There is no metric for regression. Expected: a classification model")
     known = _Classes(pipe.info.labels)
@@ -118,7 +137,7 @@ def _text_classification(pipe: Any, examples: Sequence[Example], progress: Count
         answers: Sequence[Any] = pipe(pairs, top_k=None, truncation=True)
         return answers
 
-    ranked = _answers(answer, examples, progress)
+    ranked = _answers(answer, examples, options)
     if pipe.info.problem_type == "multi_label_classification":
         received = [{known.find(one["label"]) for one in row if one["score"] > 0.5} for row in ranked]
         expected = [{known.find(label) for label in _listed(example.label)} for example in examples]
@@ -153,7 +172,7 @@ class _Classes:
         return index
 
 
-def _token_classification(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
+def _token_classification(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
     known, labels = _Classes(pipe.info.labels), pipe.info.labels
     expected = []
     for number, example in enumerate(examples, 1):
@@ -169,7 +188,7 @@ def _token_classification(pipe: Any, examples: Sequence[Example], progress: Coun
         answers: Sequence[Any] = pipe([example.text for example in part], ignore_labels=(), truncation=True)
         return answers
 
-    tokens = _answers(answer, examples, progress)
+    tokens = _answers(answer, examples, options)
     received = [_word_tags(example.words, row) for example, row in zip(examples, tokens, strict=True)]
     words = [[tag for row in rows for tag in row] for rows in (received, expected)]
     figures = {"accuracy": metrics.accuracy(words[0], words[1])}
@@ -189,7 +208,7 @@ def _word_tags(words: Sequence[str], tokens: Sequence[dict[str, Any]]) -> list[s
     return tags
 
 
-def _question_answering(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
+def _question_answering(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
     if any(example.question is None for example in examples):
         raise InputError("question-answering needs a question for each text. Received: a text without question")
     expected = [[right for right in _listed(example.label) if right] for example in examples]
@@ -199,13 +218,13 @@ def _question_answering(pipe: Any, examples: Sequence[Example], progress: CountP
         answers = pipe(question=questions, context=contexts, handle_impossible_answer=not all(expected))
         return [one["answer"] for one in answers]
 
-    received = _answers(answer, examples, progress)
+    received = _answers(answer, examples, options)
     scores = [metrics.answer_scores(*pair) for pair in zip(received, expected, strict=True)]
     exact, overlap = np.mean(scores, axis=0)
     return {"exact_match": exact, "f1": overlap}
 
 
-def _fill_mask(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
+def _fill_mask(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
     mask = pipe.tokenizer.mask_token or ""
     if any(example.text.count(mask) != 1 for example in examples):
         raise InputError(f"fill-mask needs texts with exactly one {mask}, whose label is the masked word")
@@ -213,17 +232,23 @@ def _fill_mask(pipe: Any, examples: Sequence[Example], progress: CountProgress) 
     def answer(part: Sequence[Example]) -> Sequence[Any]:
         return [row[0]["token_str"].strip() for row in pipe([example.text for example in part], top_k=1)]
 
-    received = _answers(answer, examples, progress)
+    received = _answers(answer, examples, options)
     return {"accuracy": metrics.accuracy(received, [str(example.label).strip() for example in examples])}
 
 
-def _text_to_text(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
+def _text_to_text(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
     expected = references(examples)
-    received = generated(pipe, [example.text for example in examples], batch_size=_BATCH, progress=progress)
-    return score(of_prefix(pipe.task), received, expected).figures
+    received = generated(
+        pipe,
+        [example.text for example in examples],
+        options.get("settings"),
+        options["batch_size"],
+        options.get("progress"),
+    )
+    return score(of_prefix(pipe.task), received, expected, options.get("bleu_tokenizer")).figures
 
 
-def _perplexity(pipe: Any, examples: Sequence[Example], progress: CountProgress) -> dict[str, float]:
+def _perplexity(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
     step = pipe.model
     rows = []
     for example in examples:
@@ -234,10 +259,7 @@ def _perplexity(pipe: Any, examples: Sequence[Example], progress: CountProgress)
     if not rows:
         raise InputError("Perplexity needs texts of at least two tokens. Received: none")
     rows.sort(key=len)
-    text_losses: list[np.ndarray] = []
-    for start in range(0, len(rows), _BATCH):
-        text_losses += losses(step, rows[start : start + _BATCH])
-        progress(len(text_losses), len(rows))
+    text_losses: list[np.ndarray] = _answers(partial(losses, step), rows, options)
     return {"perplexity": float(np.exp(np.concatenate(text_losses).astype("float64").mean()))}
 
 
@@ -245,7 +267,7 @@ def _listed(label: Any) -> list[Any]:
     return list(label) if isinstance(label, list | tuple) else [label]
 
 
-_MEASURES: dict[str, Callable[[Any, Sequence[Example], CountProgress], dict[str, float]]] = {
+_MEASURES: dict[str, Callable[[Any, Sequence[Example], EvaluationOptions], dict[str, float]]] = {
     "text-classification": _text_classification,
     "token-classification": _token_classification,
     "question-answering": _question_answering,

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.files.tensors import TensorFile
 from kerasformer.generation.streams import Callback, Stream
@@ -24,6 +25,7 @@ from kerasformer.layers.core import Embedding, unpacked
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import Inputs, PretrainedModel
 from kerasformer.models.weight_table import Row
+from kerasformer.options import documented
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
 """Results that a model returns in addition to its output, on request."""
@@ -165,15 +167,20 @@ class _GenerativeModel(PretrainedModel):
         """Returns the shape `(B, H, S, D)` of the tensors of each layer's cache; see `CacheSpec.shape`."""
         return [spec.shape(batch, length, margin) for spec in self.cache_specs()]
 
-    def generate(self, inputs: Any, *, attention_mask: Any = None, **settings: Any) -> Any:
+    @documented(GenerationConfig)
+    def generate(self, inputs: Any, *, attention_mask: Any = None, **options: Any) -> Any:
         """Generates texts or tokens.
+
+            model.generate("Once upon a time", max_new_tokens=40, top_p=0.9, seed=1)
+
+        Settings that are not passed are those of `model.generation_config`. Further arguments are those of
+        `kerasformer.generation.request` (`stop`, `negative_prompt`, `assistant`, …), `jit_compile=False` to disable
+        XLA, and for texts of a multilingual model `src_lang` and `tgt_lang`.
 
         Args:
             inputs: A text, a list of texts, ids `(B, P)`, or the tokenizer's result, `input_ids` and `attention_mask`.
             attention_mask: 1 for real tokens, `(B, P)`, if `inputs` are ids; optional.
-            settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`;
-                further arguments of `kerasformer.generation.request` (`stop`, `negative_prompt`, `assistant`, …);
-                `jit_compile=False` to disable XLA; and for texts of a multilingual model `src_lang` and `tgt_lang`.
+            options: See `GenerationConfig`.
 
         Returns:
             For a text, the generated text (a decoder-only model includes the prompt); for a list, a list of texts; for
@@ -182,7 +189,7 @@ class _GenerativeModel(PretrainedModel):
         """
         from kerasformer.models.keras_engine import generate
 
-        return generate(self, inputs, attention_mask, settings)
+        return generate(self, inputs, attention_mask, options)
 
     def stream(self, text: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
         """Generates from a text and yields the new text in pieces, without the prompt.

@@ -497,13 +497,13 @@ def _generation_config(folder: Path, config: Config, content: Mapping[str, Any])
 
 def _tokenizer(source: Path, model_type: str) -> Any:
     """Loads the tokenizer of a checkpoint; returns `None` if it has none, or none that can be loaded."""
-    from kerasformer.tokenization import has_tokenizer, load_tokenizer
+    from kerasformer.tokenization import Tokenizer, has_tokenizer
     from kerasformer.tokenization.loading import FILES
 
     if not has_tokenizer(source) and not any((source / name).exists() for name in FILES):
         return None
     try:
-        return load_tokenizer(source, model_type=model_type)
+        return Tokenizer.load(source, model_type=model_type)
     except KerasformerError as error:
         logger.warning("The model has no tokenizer, because that of the checkpoint cannot be used: %s", error)
         return None

@@ -35,7 +35,7 @@ from kerasformer.models.weight_table import HEAD, Names, Row, nested
 from kerasformer.models.weights import hf_tensors
 from kerasformer.options import documented
 from kerasformer.tasks import FEATURE_EXTRACTION
-from kerasformer.tokenization import Encoding, has_tokenizer, load_tokenizer
+from kerasformer.tokenization import Encoding, Tokenizer, has_tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
 
 Inputs = Mapping[str, Any]
@@ -439,7 +439,7 @@ class PretrainedModel(Adaptable):
         if Path(folder, FILE_NAME).exists():
             self.generation_config = GenerationConfig.load(folder)
         if has_tokenizer(Path(folder)):
-            self.tokenizer = load_tokenizer(folder)
+            self.tokenizer = Tokenizer.load(folder)
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Raises an `InputError`, except in generative models."""

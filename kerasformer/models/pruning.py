@@ -10,16 +10,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
+from kerasformer.command_options import PruningOptions
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.generation_config import ID_SETTINGS
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
+from kerasformer.options import documented
 from kerasformer.tokenization.pruning import PruningReport, prune_tokenizer
 
 
@@ -47,14 +49,8 @@ class PrunedModel:
         return {**asdict(self.report), **parameters}
 
 
-def prune_vocabulary(
-    model: PretrainedModel,
-    texts: Sequence[str],
-    *,
-    languages: Sequence[str] | None = None,
-    min_count: int = 1,
-    coverage: float = 1.0,
-) -> PrunedModel:
+@documented(PruningOptions)
+def prune_vocabulary(model: PretrainedModel, texts: Sequence[str], **options: Unpack[PruningOptions]) -> PrunedModel:
     """Creates a model with only those tokens that texts need, such as the texts of two languages.
 
     Tokens of the sample texts are kept, and with them special and other added tokens, tokens that the settings of the
@@ -72,9 +68,7 @@ def prune_vocabulary(
     Args:
         model: A model with a tokenizer; it does not change.
         texts: Sample texts, inputs and outputs.
-        languages: Codes of the languages to keep, of a model whose texts are marked with a language; all by default.
-        min_count: Number of times that a token must occur in the texts; rarer ones are split into shorter tokens.
-        coverage: Share of the tokens of the texts that must remain, of which the most frequent ones are kept.
+        options: See `PruningOptions`.
 
     Returns:
         The model and figures of what changed. The model can be trained, saved, exported and run as any other.
@@ -91,8 +85,7 @@ def prune_vocabulary(
     named = _named_ids(model)
     if config.positions_follow_padding:
         named |= set(range(config.pad_token_id))
-    options: dict[str, Any] = {"languages": languages, "min_count": min_count, "coverage": coverage}
-    pruned = prune_tokenizer(model.tokenizer, texts, needed=named, **options)
+    pruned = prune_tokenizer(model.tokenizer, texts, named, **options)
     if pruned.ids[-1] >= size:
         raise InputError(
             f"The tokenizer has tokens that the model lacks. Expected: ids below {size}. Received: {pruned.ids[-1]}, "

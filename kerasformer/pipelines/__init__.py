@@ -49,44 +49,32 @@ PIPELINES: dict[str, type[Pipeline]] = {
 
 
 class PipelineOptions(TypedDict, total=False):
-    """Options of `pipeline`, each declared once."""
+    """Options of `pipeline`.
+
+    Attributes:
+        tokenizer: Tokenizer, or a folder, preset or hub id that contains one; by default that of the source.
+        num_threads: Number of CPU threads of a bundle; the runtime's default otherwise.
+        cache_dir: Folder for packed weights, which make later loads of a bundle faster; `True` for the user's cache
+            folder. Nothing is cached by default.
+        accelerator: For a TFLite bundle: `gpu` or `npu`, if the device has one.
+        providers: For an ONNX bundle: execution providers of ONNX Runtime, in order of preference.
+        src_lang: For tasks from text to text: language of the texts, which a call can change.
+        tgt_lang: Language of the results, likewise.
+        prefix_cache: For text-generation: memory in bytes for the caches of earlier prompts and conversations. A text
+            is only read from where it differs from all of them. By default, 256 MiB for conversations alone.
+    """
 
     tokenizer: Annotated[
         Tokenizer | str | os.PathLike[str] | None,
-        Option(
-            "Tokenizer, or a folder, preset or hub id that contains one; by default that of the source.",
-            instance("a Tokenizer, a preset, a folder or a hub id", Tokenizer, str, os.PathLike),
-        ),
+        Option(instance("a Tokenizer, a preset, a folder or a hub id", Tokenizer, str, os.PathLike)),
     ]
-    num_threads: Annotated[
-        int | None, Option("Number of CPU threads of a bundle; the runtime's default otherwise.", integer(1))
-    ]
-    cache_dir: Annotated[
-        str | Path | bool | None,
-        Option(
-            "Folder for packed weights, which make later loads of a bundle faster; `True` for the user's cache folder. "
-            "Nothing is cached by default.",
-            instance("a folder, True or False", str, os.PathLike, bool),
-        ),
-    ]
-    accelerator: Annotated[str | None, Option("For a TFLite bundle: `gpu` or `npu`, if the device has one.", STRING)]
-    providers: Annotated[
-        Sequence[str] | None,
-        Option("For an ONNX bundle: execution providers of ONNX Runtime, in order of preference.", sequence(STRING)),
-    ]
-    src_lang: Annotated[
-        str | None,
-        Option("For tasks from text to text: language of the texts, which a call can change.", STRING),
-    ]
-    tgt_lang: Annotated[str | None, Option("Language of the results, likewise.", STRING)]
-    prefix_cache: Annotated[
-        int | None,
-        Option(
-            "For text-generation: memory in bytes for the caches of earlier prompts and conversations. A text is only "
-            "read from where it differs from all of them. By default, 256 MiB for conversations alone.",
-            integer(0),
-        ),
-    ]
+    num_threads: Annotated[int | None, Option(integer(1))]
+    cache_dir: Annotated[str | Path | bool | None, Option(instance("a folder, True or False", str, os.PathLike, bool))]
+    accelerator: Annotated[str | None, Option(STRING)]
+    providers: Annotated[Sequence[str] | None, Option(sequence(STRING))]
+    src_lang: Annotated[str | None, Option(STRING)]
+    tgt_lang: Annotated[str | None, Option(STRING)]
+    prefix_cache: Annotated[int | None, Option(integer(0))]
 
 
 _Source: TypeAlias = "str | os.PathLike[str] | PretrainedModel"

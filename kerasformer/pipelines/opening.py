@@ -14,7 +14,7 @@ from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError, TokenizerError, require
 from kerasformer.files import sources
 from kerasformer.tasks import NEEDS, of_model
-from kerasformer.tokenization import Tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
@@ -61,7 +61,7 @@ def open_source(
     """
     kind = instance("a Tokenizer, a preset, a folder or a hub id, or None", Tokenizer, str, os.PathLike, type(None))
     tokenizer = check("tokenizer", tokenizer, kind)
-    replacement = load_tokenizer(tokenizer) if isinstance(tokenizer, str | os.PathLike) else tokenizer
+    replacement = Tokenizer.load(tokenizer) if isinstance(tokenizer, str | os.PathLike) else tokenizer
     if not isinstance(source, str | os.PathLike):
         return _open_model(task, source, replacement, options)
     folder = sources.resolve(source)
@@ -76,7 +76,7 @@ def open_source(
     def load_bundle(folder: Path, manifest: Manifest) -> Opened:
         checked = _checked_task(task, manifest.info.task)
         model = open_engine(folder, manifest, **options)
-        return Opened(ENGINES[manifest.format], model, replacement or load_tokenizer(folder), manifest.info, checked)
+        return Opened(ENGINES[manifest.format], model, replacement or Tokenizer.load(folder), manifest.info, checked)
 
     return bundle.load(folder, load_bundle)
 
@@ -124,7 +124,7 @@ def _open_model(task: str | None, model: Any, tokenizer: Tokenizer | None, optio
     if tokenizer is None:
         raise TokenizerError(
             "This model has no tokenizer, which a pipeline needs. Pass tokenizer=, or set "
-            "model.tokenizer = kerasformer.tokenizer(folder)."
+            "model.tokenizer = kerasformer.Tokenizer.load(folder)."
         )
     engine: Forward | Step = KerasStep(model) if model.generates else KerasForward(model)
     return Opened("keras", engine, tokenizer, model.info(), _checked_task(task, model.task))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kerasformer.errors import require
-from kerasformer.server.limits import Limits
+from kerasformer.server.options import ServerOptions
 
 if TYPE_CHECKING:
     from kerasformer.server.running import serve
 
-__all__ = ["Limits", "serve"]
+__all__ = ["ServerOptions", "serve"]
 
 
 def __getattr__(name: str) -> Any:

@@ -153,7 +153,7 @@ class Jobs:
 
     def __init__(self, model: str, limits: Limits, measurements: Measurements) -> None:
         self._limits = limits
-        self._executor = ThreadPoolExecutor(limits.running, thread_name_prefix="kerasformer-request")
+        self._executor = ThreadPoolExecutor(limits.max_running, thread_name_prefix="kerasformer-request")
         self._running, self._waiting = measurements.running.labels(model), measurements.waiting.labels(model)
         self._cancelled = measurements.cancelled.labels(model)
         self._lock = threading.Lock()
@@ -174,7 +174,7 @@ class Jobs:
         """
         job = Job(self._counted(compute, rows), self._limits.timeout)
         with self._lock:
-            if len(self._jobs) >= self._limits.running + self._limits.waiting:
+            if len(self._jobs) >= self._limits.max_running + self._limits.max_waiting:
                 raise overloaded("The server is busy with other requests. Try again later")
             self._jobs.add(job)
         self._waiting.inc()

@@ -16,11 +16,11 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from kerasformer.arguments import TEXT, check, integer, sequence
 from kerasformer.errors import InputError
 from kerasformer.server.application import application
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
+from kerasformer.server.options import ServerOptions
 from kerasformer.server.served_model import open_models
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
@@ -31,60 +31,52 @@ _SHUTDOWN_SECONDS = 30
 
 def serve(
     models: Sequence[str | os.PathLike[str]],
+    options: ServerOptions | None = None,
     *,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    api_key: str | None = None,
-    num_threads: int | None = None,
-    prefix_cache: bool = True,
-    cors_origins: Sequence[str] = (),
-    limits: Limits | None = None,
     ready: Callable[[str, list[str]], object] = lambda address, names: None,
 ) -> None:
     """Serves models until the process is asked to stop (SIGTERM, Ctrl+C).
 
     Args:
         models: Presets, checkpoint folders, hub ids and bundles; `NAME=SOURCE` sets the name.
-        host: Address to listen on; `"0.0.0.0"` for all networks of this machine.
-        port: Port to listen on; 0 selects a free one.
-        api_key: Key that requests must have in `Authorization: Bearer KEY`; `None` for none.
-        num_threads: Number of CPU threads of each bundle; the runtime's default if `None`.
-        prefix_cache: Whether a text that begins like an earlier one continues its caches.
-        cors_origins: Origins of web pages that may use the server from a browser, such as `"https://example.com"`;
-            `"*"` for all.
-        limits: Limits of the server.
+        options: Address, key and limits; the defaults of `ServerOptions` if `None`.
         ready: Called with the address of the API and the names of the models before the first request.
     Raises:
         InputError: the address is unavailable, the key is empty, an origin is not one, or a model cannot be served.
     """
-    limits, measurements = limits or Limits(), Measurements()
+    options, measurements = options or ServerOptions(), Measurements()
+    host, api_key = options.host, options.api_key
     if api_key is not None and (not api_key.strip() or not api_key.isascii()):
         raise InputError("An API key must have at least one character, all of them ASCII. Received: another key")
-    origins = _checked_origins(cors_origins)
+    _check_origins(options.cors_origins)
     # Before models are loaded, which can take minutes.
-    listening = listen(host, check("port", port, integer(0, 65_535)))
+    listening = listen(host, options.port)
     with listening:
-        opened = open_models(models, limits, measurements, num_threads)
+        opened = open_models(models, options, measurements, options.num_threads)
         # Without a key, a web page whose name leads to this machine could use the server.
         hosts = LOOPBACK if api_key is None and host in ("127.0.0.1", "localhost", "::1") else None
         app = application(
-            opened, limits, measurements, api_key=api_key, hosts=hosts, reuse=prefix_cache, cors_origins=origins
+            opened,
+            options,
+            measurements,
+            api_key=api_key,
+            hosts=hosts,
+            reuse=options.prefix_cache,
+            cors_origins=options.cors_origins,
         )
         ready(_address(listening), [model.name for model in opened])
         with _signals_end_quietly():
-            uvicorn.Server(settings(app, limits)).run([listening])
+            uvicorn.Server(settings(app, options)).run([listening])
 
 
-def _checked_origins(origins: Sequence[str]) -> tuple[str, ...]:
-    """Returns origins as browsers send them."""
-    checked: tuple[str, ...] = check("cors_origins", origins, sequence(TEXT))
-    for origin in checked:
+def _check_origins(origins: Sequence[str]) -> None:
+    """Checks that origins are written as browsers send them."""
+    for origin in origins:
         if not re.fullmatch(r"\*|[a-z][a-z0-9+.-]*://[^/\s?#@]+", origin):
             raise InputError(
                 "An origin is a scheme and a host, with a port if it is not the usual one, and no path. Expected: "
                 f"such as https://example.com or http://localhost:3000, or * for all. Received: {origin}"
             )
-    return checked
 
 
 def settings(app: ASGIApp, limits: Limits) -> uvicorn.Config:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kerasformer.arguments import BOOLEAN, TEXT, Kind, instance, integer, number, sequence
+from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.record import TOP
+from kerasformer.options import declared
 from kerasformer.server.fields import Fields
 from kerasformer.server.limits import Limits
 from kerasformer.server.replies import ApiError
@@ -15,6 +17,18 @@ from kerasformer.server.replies import ApiError
 _OBJECT, _BIAS = instance("an object", dict), number(-100, 100)
 _STOPS = Kind("a string, or a list of 1 to 4 strings, none of them empty", lambda value: _stops(value))
 _MAX_BIASES = 1024
+_SETTINGS = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "typical_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "no_repeat_ngram_size",
+)
+"""Fields that are settings of the same name and with the same values."""
 _IGNORED = ("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls")
 """Fields that do not change an answer."""
 
@@ -71,17 +85,9 @@ def read_sampling(
     Raises:
         ApiError: a value of another type, or over the limits.
     """
-    settings: dict[str, Any] = {
-        "temperature": fields.read("temperature", number(0, 2)),
-        "top_p": fields.read("top_p", number(0, 1)),
-        "top_k": fields.read("top_k", integer(0)),
-        "min_p": fields.read("min_p", number(0, 1)),
-        "repetition_penalty": fields.read("repetition_penalty", number(above=0)),
-        "presence_penalty": fields.read("presence_penalty", number(-2, 2)),
-        "frequency_penalty": fields.read("frequency_penalty", number(-2, 2)),
-        "sequence_bias": fields.read("logit_bias", _biases_of(vocab_size)) or None,
-        **_constraint(fields),
-    }
+    known = declared(GenerationConfig)
+    settings: dict[str, Any] = {name: fields.read(name, known[name][1].kind) for name in _SETTINGS}
+    settings |= {"sequence_bias": fields.read("logit_bias", _biases_of(vocab_size)) or None, **_constraint(fields)}
     seed = fields.read("seed", integer(-(2**63), 2**64 - 1))
     if seed is not None:
         settings["seed"] = seed % 2**64

@@ -126,15 +126,7 @@ def _accepted(model: Any, name: str) -> str:
     try:
         file_format = find_format(target.check_options({}, None))
         options = _sizes(model, file_format.name)
-        job = resolve_options(
-            model,
-            options,
-            file_format.name,
-            file_format.profiles,
-            file_format.static,
-            target.lengths,
-            target.rolling_caches,
-        )
+        job = resolve_options(model, options, file_format, target)
         check_attention(job, f"target={name!r}", target.attention)
         target.check_interface(job)
         target.check(job, "none")

@@ -60,32 +60,13 @@ FILES = ("tokenizer.json", *(name for _, names in _VOCABULARIES for name in name
 """Names of the files that contain the vocabulary of a tokenizer."""
 
 
-def load_tokenizer(source: str | os.PathLike[str], *, model_type: str | None = None) -> Tokenizer:
-    """Loads the tokenizer of a preset, a folder, a hub id or a GGUF file.
-
-    `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece), `vocab.json`
-    and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE; BPE of words for the first GPT and CTRL; Moses
-    and BPE for XLM, with the extra `xlm`), `spiece.model`, `spm.model` or `sentencepiece.bpe.model` (Unigram; BPE for
-    NLLB), `vocab.json` and `sentencepiece.bpe.model` (M2M-100), `source.spm`, `target.spm` and `vocab.json` (Marian),
-    or `vocab.txt` and `bpe.codes` (BERTweet), with the defaults of the class that `tokenizer_config.json` or
-    `config.json` specifies; the class of ByT5 needs no vocabulary. Only files with these names in the folder are read,
-    and no code of the folder is executed. Marian's own files take precedence over `tokenizer.json`, as in
-    `transformers`.
-
-    Args:
-        source: A preset, a folder or a hub id; or a GGUF file of llama.cpp, with the extra `gguf`.
-        model_type: Architecture, such as `"bert"`, if `config.json` does not specify it.
-
-    Raises:
-        SourceError: the source does not exist.
-        TokenizerError: the folder contains no tokenizer, or one that is damaged or unsupported.
-    """
+def load(source: str | os.PathLike[str], model_type: str | None) -> Tokenizer:
+    """Loads a tokenizer; see `Tokenizer.load`."""
     with tokenizer_files(sources.resolve(source)) as folder:
         return _load(folder, model_type)
 
 
 def _load(folder: Path, model_type: str | None) -> Tokenizer:
-    """Loads the tokenizer of a local folder; see `load_tokenizer`."""
     settings = read_settings(folder, model_type)
     json_path = folder / "tokenizer.json"
     family: Family | None
@@ -145,7 +126,7 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a local folder contains files that `load_tokenizer` can load, or a GGUF file a tokenizer."""
+    """Whether a local folder contains files that `Tokenizer.load` can load, or a GGUF file a tokenizer."""
     if sources.is_gguf(folder):
         return GgufCheckpoint(folder).has_tokenizer
     if (folder / "tokenizer.json").exists() or any(_present(folder, names) for _, names in _VOCABULARIES):

@@ -14,18 +14,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 import tokenizers
 from tokenizers import pre_tokenizers
 
-from kerasformer.arguments import STRING, TEXT, check, integer, number, optional, sequence
+from kerasformer.arguments import STRING, TEXT, check, optional, sequence
+from kerasformer.command_options import PruningOptions
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files.reading import read_json
+from kerasformer.options import checked
 from kerasformer.tokenization import m2m_100, spiece
 from kerasformer.tokenization.languages import MultilingualTokenizer
-from kerasformer.tokenization.loading import load_tokenizer
 from kerasformer.tokenization.tokenizer import Tokenizer
 
 MAIN_SCRIPT = 0.01
@@ -82,33 +83,28 @@ class PrunedTokenizer:
 def prune_tokenizer(
     tokenizer: Tokenizer,
     texts: Sequence[str],
-    *,
-    languages: Sequence[str] | None = None,
-    min_count: int = 1,
-    coverage: float = 1.0,
     needed: Collection[int] = (),
+    **options: Unpack[PruningOptions],
 ) -> PrunedTokenizer:
     """Removes the tokens that texts do not need; see `kerasformer.models.pruning.prune_vocabulary`.
 
     Args:
         tokenizer: The tokenizer, which does not change.
         texts: Sample texts.
-        languages: Codes of the languages to keep; all by default.
-        min_count: Number of times that a token must occur in the texts.
-        coverage: Share of the tokens of the texts that must remain, of which the most frequent ones are kept.
         needed: Ids of tokens that must be kept.
+        options: See `PruningOptions`.
 
     Raises:
         InputError: there are no texts, an argument is invalid, or the tokenizer is of an unsupported kind.
     """
     texts = check("texts", texts, sequence(TEXT, least=1))
-    check("min_count", min_count, integer(1))
-    check("coverage", coverage, number(0, 1))
+    limits = checked(PruningOptions, options, "pruning")
     vocabulary = _Vocabulary.read(tokenizer)
-    known = _known_languages(tokenizer, languages)
+    known = _known_languages(tokenizer, limits.get("languages"))
     before = _encoded(tokenizer, texts)
     counts = Counter(index for each in before for index in each.ids)
-    chosen = _frequent(counts, min_count, coverage) | (set(needed) & vocabulary.tokens.keys())
+    frequent = _frequent(counts, limits["min_count"], limits["coverage"])
+    chosen = frequent | (set(needed) & vocabulary.tokens.keys())
     while True:
         kept = vocabulary.closed(chosen, counts)
         pruned, ids = _rebuilt(tokenizer, vocabulary, kept, counts, known)
@@ -356,7 +352,7 @@ def _rebuilt(
             path = folder / m2m_100.PIECES
             path.write_bytes(_pruned_pieces(path.read_bytes(), pieces))
         _edit(folder / _CONFIG, lambda content: _pruned_settings(content, dropped, languages))
-        return load_tokenizer(folder), np.array(ids, np.int32)
+        return Tokenizer.load(folder), np.array(ids, np.int32)
 
 
 def _edit(path: Path, change: Any) -> None:

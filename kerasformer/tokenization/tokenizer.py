@@ -130,9 +130,34 @@ class Tokenizer:
             [AddedToken(token, normalized=False) for token in self._special_tokens.values() if token not in known]
         )
 
+    @staticmethod
+    def load(source: str | os.PathLike[str], *, model_type: str | None = None) -> Tokenizer:
+        """Loads the tokenizer of a preset, a folder, a hub id or a GGUF file.
+
+        `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece),
+        `vocab.json` and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE; BPE of words for the first GPT
+        and CTRL; Moses and BPE for XLM, with the extra `xlm`), `spiece.model`, `spm.model` or `sentencepiece.bpe.model`
+        (Unigram; BPE for NLLB), `vocab.json` and `sentencepiece.bpe.model` (M2M-100), `source.spm`, `target.spm` and
+        `vocab.json` (Marian), or `vocab.txt` and `bpe.codes` (BERTweet), with the defaults of the class that
+        `tokenizer_config.json` or `config.json` specifies; the class of ByT5 needs no vocabulary. Only files with these
+        names in the folder are read, and no code of the folder is executed. Marian's own files take precedence over
+        `tokenizer.json`, as in `transformers`.
+
+        Args:
+            source: A preset, a folder or a hub id; or a GGUF file of llama.cpp, with the extra `gguf`.
+            model_type: Architecture, such as `"bert"`, if `config.json` does not specify it.
+
+        Raises:
+            SourceError: the source does not exist.
+            TokenizerError: the folder contains no tokenizer, or one that is damaged or unsupported.
+        """
+        from kerasformer.tokenization.loading import load  # which imports the classes derived from this one
+
+        return load(source, model_type)
+
     @classmethod
     def from_pretrained(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
-        """Raises an `InputError` that names `kerasformer.tokenizer`."""
+        """Raises an `InputError` that names `Tokenizer.load`."""
         raise _not_loaded_here(f"{cls.__name__}.from_pretrained({shown(source)})")
 
     pad_token, pad_token_id = _token("pad_token"), _token_id("pad_token")
@@ -592,7 +617,7 @@ class Tokenizer:
     def save(self, folder: str | Path) -> None:
         """Writes `tokenizer.json`, `tokenizer_config.json` and `special_tokens_map.json`.
 
-        A tokenizer that is not `portable` has other files instead of `tokenizer.json`. Both `load_tokenizer` and
+        A tokenizer that is not `portable` has other files instead of `tokenizer.json`. Both `Tokenizer.load` and
         `transformers` (4.57 and 5) can load the files.
 
         Raises:
@@ -760,7 +785,7 @@ class Tokenizer:
 
 def _not_loaded_here(received: str) -> InputError:
     return InputError(
-        "The tokenizer of a folder, a preset or a hub id is loaded by kerasformer.tokenizer(source). Received: "
+        "The tokenizer of a folder, a preset or a hub id is loaded by kerasformer.Tokenizer.load(source). Received: "
         f"{received}"
     )
 

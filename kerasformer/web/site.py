@@ -16,18 +16,20 @@ import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from kerasformer import architectures, bundle
 from kerasformer.bundle import MANIFEST, SENTENCE_EMBEDDING, Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES
 from kerasformer.chat_templates import pair_template, read_templates
+from kerasformer.command_options import SiteOptions
 from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.files.publishing import SITE, check_destination, publish, staging
 from kerasformer.files.reading import local_path, read_json
+from kerasformer.options import checked, documented
 from kerasformer.sample_texts import examples
 from kerasformer.tasks import entailment_class, languages
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.languages import marks
 from kerasformer.web.model_card import ModelCard
 from kerasformer.web.references import page_references
@@ -67,14 +69,11 @@ class _SiteBundle:
         return f"{self.engine}-{self.manifest.recipe.get('name', 'none')}{profile}"
 
 
+@documented(SiteOptions)
 def build(
     bundles: Sequence[str | Path],
     destination: str | Path,
-    *,
-    title: str = "Kerasformer",
-    runtime_files: Path | None = None,
-    given_texts: bool = False,
-    overwrite: bool = False,
+    **options: Unpack[SiteOptions],
 ) -> Path:
     """Builds a site.
 
@@ -82,11 +81,7 @@ def build(
         bundles: Folders of bundles, or `NAME=FOLDER` to set the name that the page shows. Bundles with equal model
             information and tokenizers become one entry with a choice of engines.
         destination: The folder to write. It is written to a temporary folder first and then moved.
-        title: The title of the page.
-        runtime_files: A folder with the npm packages of the runtimes; see `vendor`.
-        given_texts: Whether reference answers to texts that were passed to the export are copied, too. They contain
-            the token ids of the texts, which anyone who opens the page can read.
-        overwrite: Whether to replace an existing site.
+        options: See `SiteOptions`.
 
     Returns:
         The absolute path of the site.
@@ -100,11 +95,13 @@ def build(
     """
     if not bundles:
         raise InputError("A site needs at least one bundle. Received none. Write one with kerasformer export.")
+    chosen = checked(SiteOptions, options, "a site")
+    title, overwrite, runtime_files = chosen["title"], chosen["overwrite"], chosen.get("runtime_files")
     destination = check_destination(destination, overwrite, SITE)
     models = _grouped([_opened(each) for each in bundles])
     with staging(destination) as folder:
         page = _write_page(folder, title)
-        entries = [_write_model(folder, name, members, given_texts) for name, members in models.items()]
+        entries = [_write_model(folder, name, members, chosen["given_texts"]) for name, members in models.items()]
         engines = sorted({engine["engine"] for entry in entries for engine in entry["engines"]})
         runtimes = {engine: _listed(folder, vendor(folder / "vendor", [engine], runtime_files)) for engine in engines}
         content = {"title": title, "models": entries, "page": _listed(folder, page), "runtimes": runtimes}
@@ -138,7 +135,7 @@ def _opened(argument: str | Path) -> _SiteBundle:
     if "tokenizer.json" not in manifest.files:
         raise BundleError(
             f"the page needs a tokenizer to read texts. Received: {folder}, without tokenizer.json. Set "
-            "model.tokenizer = kerasformer.tokenizer(folder) and export the model again"
+            "model.tokenizer = kerasformer.Tokenizer.load(folder) and export the model again"
         )
     large = [path for path in manifest.files if (folder / path).stat().st_size >= _MAX_BYTES]
     if large:
@@ -215,7 +212,7 @@ def _languages(info: ModelInfo, folder: Path) -> dict[str, Any] | None:
         sides = zip(*(languages(task) for task in prefixes), strict=True)
         sources, targets = (list(dict.fromkeys(code for code in side if code is not None)) for side in sides)
     else:
-        sources, targets = [], list(marks(load_tokenizer(folder)))
+        sources, targets = [], list(marks(Tokenizer.load(folder)))
     if max(len(sources), len(targets)) < 2:
         return None
     return {"sources": sources, "targets": targets, "src_lang": None, "tgt_lang": None}
@@ -291,7 +288,7 @@ def _write_model(folder: Path, name: str, members: list[_SiteBundle], given_text
         "problem_type": info.problem_type,
         "labels": info.labels,
         "embedding": None if info.embedding is None else asdict(info.embedding),
-        "mask_token": load_tokenizer(members[0].folder).mask_token if info.task == "fill-mask" else None,
+        "mask_token": Tokenizer.load(members[0].folder).mask_token if info.task == "fill-mask" else None,
         "task_prefixes": info.task_prefixes,
         "languages": _languages(info, members[0].folder) if task == "translation" else None,
         "generation": {**info.generation, **(info.task_settings.get(task, {}) if info.is_encoder_decoder else {})},

@@ -210,7 +210,7 @@ def writer(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def report(bundles) -> BenchReport:
-    return bench(bundles, rounds=2, compare=True, threads=1)
+    return bench(bundles, rounds=2, compare=True, num_threads=1)
 
 
 def test_two_bundles_are_compared(report, bundles):
@@ -265,7 +265,7 @@ def test_names_of_sources_are_short_and_distinct(names, shown):
 
 
 def test_a_bundle_that_generates_reports_tokens(writer):
-    (one,) = bench([writer], prompt_length=5, new_tokens=4, batch=2, rounds=2).subjects
+    (one,) = bench([writer], prompt_length=5, new_tokens=4, batch_size=2, rounds=2).subjects
     (own,) = one.works
     assert own.work == "5 tokens in, 4 out, batch 2"
     assert own.latency_of == "token"
@@ -310,9 +310,9 @@ def test_the_card_tells_engines_and_why_others_were_not_measured(writer, tmp_pat
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"rounds": 0}, InputError, "rounds must be at least 1.*rounds=0"),
-        ({"batch": 0}, InputError, "batch must be at least 1.*batch=0"),
-        ({"lengths": [4, -1]}, InputError, "lengths must be at least 1.*lengths=-1"),
+        ({"rounds": 0}, InputError, "rounds must be an integer of at least 1.*rounds=0"),
+        ({"batch_size": 0}, InputError, "batch_size must be an integer of at least 1.*batch_size=0"),
+        ({"lengths": [4, -1]}, InputError, "lengths must be a list, each item an integer of at least 1.*-1"),
         ({"lengths": [17]}, CapacityError, "at most 16 tokens.*17"),
         ({"texts": [" "]}, InputError, "texts must contain at least one text"),
         ({"sources": []}, InputError, "Sources to measure were expected"),
@@ -407,7 +407,7 @@ def test_the_command_prints_json(bundles, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("BUNDLE", "--rounds", "0"), "rounds must be at least 1"),
+        (("BUNDLE", "--rounds", "0"), "rounds must be an integer of at least 1"),
         (("BUNDLE", "--picture", "bars.gif"), ".png or .svg"),
         (("BUNDLE", "--texts", "/nowhere.txt"), "file of texts"),
         (("FOLDER",), "has neither"),

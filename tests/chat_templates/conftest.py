@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from tests.chat_templates.chat_model import save_tokenizer
 
 
@@ -18,4 +18,4 @@ def _saved(tmp_path_factory):
 def tokenizers(_saved):
     """The same tokenizer here and in `transformers`, without a chat template."""
     folder, theirs = _saved
-    return load_tokenizer(folder), theirs
+    return Tokenizer.load(folder), theirs

@@ -9,7 +9,7 @@ import transformers
 
 from kerasformer.chat_templates import read_templates
 from kerasformer.errors import ChatTemplateError, InputError
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.chat_templates.conversations import TEMPLATES, TOOL, TURNS
 
@@ -72,7 +72,7 @@ def test_saved_files_are_read_here_and_by_transformers(tokenizers, tmp_path, tem
     ours.chat_template = template
     ours.save(tmp_path)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert load_tokenizer(tmp_path).chat_template == theirs.chat_template == template
+    assert Tokenizer.load(tmp_path).chat_template == theirs.chat_template == template
 
 
 def test_batches(tokenizers):

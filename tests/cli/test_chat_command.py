@@ -301,4 +301,4 @@ def test_ctrl_c_stops_an_answer_and_twice_the_session(talkative, tmp_path):
     messages = json.loads(file.read_text())
     assert [message["role"] for message in messages] == ["user", "assistant"] * 2
     assert messages[0]["content"] == "Who is it?" and messages[1]["content"]
-    assert len(kf.tokenizer(talkative).encode(messages[1]["content"])) < 8000
+    assert len(kf.Tokenizer.load(talkative).encode(messages[1]["content"])) < 8000

@@ -307,7 +307,7 @@ def test_prune_writes_a_checkpoint_with_fewer_tokens(checkpoint, tmp_path, capsy
     assert f"tokens of the vocabulary {len(WORDS)} 9" in shown and "unknown tokens in the texts 0 0" in shown
     assert "4 of 4 texts have the same tokens as before." in shown
     assert "17 characters, which have no token any more, are refused." in shown
-    assert kf.tokenizer(tmp_path / "small").tokenize("very good") == ["very", "good"]
+    assert kf.Tokenizer.load(tmp_path / "small").tokenize("very good") == ["very", "good"]
     assert main("prune", str(checkpoint), str(tmp_path / "few"), *files, "--min-count", "3", "--json") == 0
     figures = json.loads(capsys.readouterr().out)
     assert figures["tokens_after"] == 9 and figures["unknown_after"] == 0  # this vocabulary has no parts of words

@@ -12,6 +12,7 @@ import pytest
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.setting_names import ALIASES
 from kerasformer.errors import GenerationError
+from kerasformer.options import declared
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_round_trip_of_every_setting() -> None:
         "repetition_penalty": 1.5, "remove_invalid_values": True, "renormalize_logits": True,
         "exponential_decay_length_penalty": [4, 1.5],
     }  # fmt: skip
-    names = {field.name for field in dataclasses.fields(GenerationConfig) if field.metadata["serializable"]}
+    names = {name for name, (_, option) in declared(GenerationConfig).items() if option.in_shell}
     for name in names:
         values.setdefault(name, 4)
     config = GenerationConfig(**values)

@@ -222,9 +222,9 @@ def test_parallel_files_and_baselines_alone(tmp_path: Path) -> None:
     [
         (("WRITER",), "Pass --data …"),
         (("--data", "DATA"), "A source, or --task … for the baselines alone"),
-        (("CLASSIFIER", "--data", "DATA", "--set", "num_beams=2"), "--set: only for summ.*task text-classification"),
-        (("DECODER", "--data", "DATA", "--bleu-tokenizer", "zh"), "--bleu-tokenizer: only for .*the task text-gen"),
-        (("--data", "DATA", "--task", "text-classification"), "A source was expected.*text-classification alone"),
+        (("CLASSIFIER", "--data", "DATA", "--set", "num_beams=2"), "settings: only for summ.*task text-classification"),
+        (("DECODER", "--data", "DATA", "--bleu-tokenizer", "zh"), "bleu_tokenizer: only for .*the task text-gen"),
+        (("--data", "DATA", "--task", "text-classification"), "no baselines without a model"),
         (("WRITER", "--data", "DATA", "--task", "text-generation"), "Received: task='text-generation'"),
         (("--data", "DATA", "--task", "translation", "--tldr", "DECODER"), "--tldr is a baseline of summarization"),
         (("--data", "DATA", "--tldr", "WRITER"), "for text2text-generation"),

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer.bundle import Manifest, Signature, checksums
+from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.saved_model.convert import write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
 from kerasformer.export.job import resolve_options
+from kerasformer.export.targets import find_target
 
 
 def write(folder: Path, model: Any, capacity: int | None = None, length: int | None = None) -> Manifest:
@@ -16,7 +18,7 @@ def write(folder: Path, model: Any, capacity: int | None = None, length: int | N
     longest = length if model.is_encoder_decoder and not model.max_length else None
     sizes = {"capacity": capacity, "encoder_capacity": longest}
     options = {name: size for name, size in sizes.items() if size is not None}
-    job = resolve_options(model, options, "saved-model", (), static=False)
+    job = resolve_options(model, options, find_format("saved-model"), find_target(None))
     functions = saved_model_functions(job)
     write_saved_model(functions, model.variables, folder)
     signatures = {

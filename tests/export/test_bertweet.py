@@ -7,7 +7,7 @@ import pytest
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import ExportError
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from tests.code_blocks import card_texts
 from tests.tokenization.conftest import write
 from tests.tokenization.test_bertweet import TWEETS, files
@@ -19,7 +19,7 @@ SIZES = {
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    tokenizer = load_tokenizer(write(tmp_path_factory.mktemp("bertweet"), files({"normalization": True})))
+    tokenizer = Tokenizer.load(write(tmp_path_factory.mktemp("bertweet"), files({"normalization": True})))
     made = zoo.build("roberta", "text-classification", vocab_size=tokenizer.vocab_size, **SIZES)
     made.tokenizer = tokenizer
     return made

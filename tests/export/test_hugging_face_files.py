@@ -15,9 +15,11 @@ import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.bundle import TensorInfo
 from kerasformer.export.formats.onnx.onnx_format import OnnxFormat
+from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
 from kerasformer.export.job import resolve_options
+from kerasformer.export.targets import find_target
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 
@@ -85,7 +87,7 @@ TOKENIZERS = {
 
 def written(folder: Path, model: Any, task: str | None = None, extra_entries: Any = None) -> dict[str, Any]:
     """Writes the files and returns their content."""
-    job = resolve_options(model, {} if task is None else {"task": task}, "onnx", ("ort",), static=False)
+    job = resolve_options(model, {} if task is None else {"task": task}, find_format("onnx"), find_target(None))
     write_tokenizer(job, folder)
     write_config(job, folder, extra_entries or {})
     return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")}
@@ -107,7 +109,7 @@ def test_tokens_are_unchanged(name: str, tmp_path: Path) -> None:
         model_type, "PreTrainedTokenizerFast"
     )
     assert settings.get("add_bos_token", False) == (name == "with_bos")
-    ours, theirs = kf.tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    ours, theirs = kf.Tokenizer.load(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
     for pair in TEXTS:
         expected = tokenizer(*pair)
         assert ours(*pair).input_ids.tolist() == expected.input_ids.tolist()

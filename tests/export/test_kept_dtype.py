@@ -14,6 +14,7 @@ from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.job import resolve_options
 from kerasformer.export.quantization import recipes
+from kerasformer.export.targets import find_target
 from kerasformer.models import weights
 from kerasformer.models.variables import release_weights
 from tests.export import onnx_bundles, tflite_bundles
@@ -84,6 +85,5 @@ def test_weights_are_released_before_files_are_written_unless_the_caller_passed_
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_checkpoint_keeps_its_bits_where_they_are_converted_as_they_are_written(format, checkpoint, monkeypatch):
     monkeypatch.setattr(weights, "_LARGE_MATRIX", 0)
-    kind = find_format(format)
-    job = resolve_options(checkpoint, {}, format, kind.profiles, kind.static, keeps_dtype=kind.streams_weights)
+    job = resolve_options(checkpoint, {}, find_format(format), find_target(None))
     assert job.model.backbone.tokens.embeddings.dtype == ("float32" if format == "saved-model" else "bfloat16")

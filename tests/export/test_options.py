@@ -19,7 +19,7 @@ from kerasformer.export import api, child_process
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.tflite.signatures import DecoderSignatures, tflite_functions
 from kerasformer.export.job import resolve_options
-from kerasformer.export.targets import TARGETS
+from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export_options import ALIASES, FORMATS, ExportOptions
 from kerasformer.options import checked, declared
 
@@ -47,12 +47,14 @@ def test_help_shows_every_option(function):
         assert f"    {name}: {option.help[:40]}" in inspect.getdoc(function)
 
 
-def test_the_command_line_has_fifteen_options_and_names_the_others():
-    command = typer.main.get_command(app).commands["export"]
+@pytest.mark.parametrize("command", typer.main.get_command(app).commands.values(), ids=lambda command: command.name)
+def test_a_command_has_fifteen_options_each_with_help(command):
     options = {parameter.name: parameter for parameter in command.params if parameter.param_type_name == "option"}
     assert len(options) <= 15
-    for name in set(declared(ExportOptions)) - set(options):
-        assert name in options["set_"].help
+    assert all(option.help for option in options.values())
+    if command.name == "export":
+        others = {name for name, (_, option) in declared(ExportOptions).items() if option.in_shell} - set(options)
+        assert others and all(name in options["set_"].help for name in others)
 
 
 @pytest.mark.parametrize("alias", ALIASES)
@@ -130,7 +132,7 @@ def test_options_that_contradict_each_other_or_the_format(options, message, tmp_
 def settled(models, name: str, format: str, **options: Any) -> Any:
     chosen, options = find_format(format), checked(ExportOptions, options, "an export")
     chosen.check(options, "none")
-    return resolve_options(models[name], options, format, chosen.profiles, chosen.static)
+    return resolve_options(models[name], options, chosen, find_target(None))
 
 
 @pytest.mark.parametrize(
@@ -234,8 +236,7 @@ def test_only_runtimes_that_know_them_get_caches_shorter_than_the_text(target, l
         monkeypatch.setattr(layer.attention, "spec", replace(layer.attention.spec, window=10))
     tflite, runtime = find_format("tflite"), TARGETS[target]
     options = {"capacity": 64, "prefill_lengths": (8,), "cache_lengths": (), "batch_sizes": (), "verify_lengths": ()}
-    lengths_of_texts = (runtime.lengths, runtime.rolling_caches)
-    job = resolve_options(models["gpt2"], options, "tflite", tflite.profiles, tflite.static, *lengths_of_texts)
+    job = resolve_options(models["gpt2"], options, tflite, runtime)
     functions = runtime.functions(job, tflite.functions(job))
     assert {info.shape[2] for f in functions for name, info in f.inputs.items() if name.startswith("kv_")} == lengths
 

@@ -50,7 +50,7 @@ BAD_PATHS = ["a\0b", "x" * 5000, "\ud800", "", "~nobody-of-this-name/x", b"bytes
 
 @pytest.mark.parametrize("path", BAD_PATHS, ids=lambda value: repr(value)[:20])
 @pytest.mark.parametrize(
-    "use", [local_path, resolve, kf.tokenizer, read_examples, lambda path: kf.pipeline(path)],
+    "use", [local_path, resolve, kf.Tokenizer.load, read_examples, lambda path: kf.pipeline(path)],
     ids=["door", "resolve", "tokenizer", "examples", "pipeline"],
 )  # fmt: skip
 def test_unusable_paths_raise(use, path):

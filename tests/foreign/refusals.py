@@ -29,7 +29,7 @@ def try_to_export(target: str, name: str, functions: bool = True) -> None:
     runtime = TARGETS[target]
     format = find_format(runtime.format)
     format.check({}, "none")
-    job = resolve_options(shared_model(name), {}, format.name, format.profiles, format.static, runtime.lengths)
+    job = resolve_options(shared_model(name), {}, format, runtime)
     runtime.check(job, "none")
     if functions and not runtime.functions(job, format.functions(job)):
         raise AssertionError(f"{target} has no function of {name}")

@@ -28,7 +28,7 @@ def in_genai(bundle: Bundle) -> str:
     """Returns the answer of onnxruntime-genai, to the text of its own chat template."""
     (prompt,) = answers_to_chats(bundle.path)
     ((new,),) = [answer["new"] for answer in answers(bundle.path, {"texts": [prompt], "new_tokens": NEW, "top_k": 1})]
-    return kf.tokenizer(bundle.path).decode(new, skip_special_tokens=True)
+    return kf.Tokenizer.load(bundle.path).decode(new, skip_special_tokens=True)
 
 
 def answers_to_chats(folder: Path) -> list[str]:

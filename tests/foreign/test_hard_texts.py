@@ -13,7 +13,7 @@ from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError
 from kerasformer.export.card import token_section as tokens
 from kerasformer.export.targets import TARGETS, Target
-from kerasformer.tokenization import Tokenizer, hard_texts, load_tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.foreign.cards import run_python
 from tests.foreign.cases import tiny
@@ -75,7 +75,7 @@ def test_texts_of_sentencepiece_checkpoints_that_differ_in_javascript(
     checkpoint: Checkpoint,  # noqa: F811
 ) -> None:
     """As in docs/runtimes.md. The page of `kerasformer web` has its own implementation, without these differences."""
-    for texts in in_node(saved(load_tokenizer(checkpoint(name)), tmp_path)).values():
+    for texts in in_node(saved(Tokenizer.load(checkpoint(name)), tmp_path)).values():
         assert tuple(text for text in texts if not text.startswith(DIFFERENT[name])) == ()
         assert len(texts) == len(DIFFERENT[name])
 

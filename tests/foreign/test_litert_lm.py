@@ -201,7 +201,7 @@ def test_the_end_token_of_the_template_ends_a_text():
 
 
 def test_tags_that_litert_lm_lacks():
-    tokenizer = kf.tokenizer("story-gpt2")
+    tokenizer = kf.Tokenizer.load("story-gpt2")
     tokenizer.chat_template = "{% for message in messages %}{%- break %}{% endfor %}"
     with pytest.raises(ExportError, match="lacks the tag break"):
         chat_template(tokenizer)

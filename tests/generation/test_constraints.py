@@ -353,9 +353,9 @@ import sys
 import threading
 from kerasformer.decoding import GenerationConfig
 from kerasformer.generation.constraints import constraint_of
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 
-tokenizer = load_tokenizer(sys.argv[1])
+tokenizer = Tokenizer.load(sys.argv[1])
 names = [f"x{i}" for i in range(3000)]
 pairs = list(zip(names, names[1:]))
 constraints = [

@@ -38,7 +38,7 @@ def from_file(tokenizer: dict[str, Any], folder: Path, architecture: str = "llam
     """Writes a model with this tokenizer and loads the tokenizer."""
     empty = dict.fromkeys(("tokenizer.ggml.pre", "tokenizer.ggml.merges"))
     named = {f"tokenizer.{key}": value for key, value in tokenizer.items()}
-    return kf.tokenizer(llama(folder / "model.gguf", {**empty, **named}))
+    return kf.Tokenizer.load(llama(folder / "model.gguf", {**empty, **named}))
 
 
 def ids(tokenizer: Tokenizer, texts: list[str]) -> list[list[int]]:

@@ -281,7 +281,7 @@ def test_the_tokenizer_of_a_bundle_gives_the_same_ids(tmp_path):
     theirs = hub_wordpiece(lowercase=True)
     ours = _keras_hub_text.from_keras_hub(theirs, None, True, 41)
     ours.save(tmp_path)
-    again = kf.tokenizer(tmp_path)
+    again = kf.Tokenizer.load(tmp_path)
     for text in MORE:
         assert again.encode(text) == [2, *(int(i) for i in theirs(text)), 3]
     assert set(again("a").inputs) == {"input_ids", "token_type_ids", "attention_mask"}

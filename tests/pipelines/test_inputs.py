@@ -72,7 +72,7 @@ def test_ways_to_specify_a_model_and_a_task(checkpoint, tmp_path, monkeypatch):
     for arguments in (
         {"task": "sentiment-analysis", "source": model},
         {"source": model, "tokenizer": folder},
-        {"source": model, "tokenizer": kf.tokenizer(folder)},
+        {"source": model, "tokenizer": kf.Tokenizer.load(folder)},
     ):
         assert kf.pipeline(**arguments)("Rain.") == expected
     assert kf.pipeline(str(folder))("Rain.") == expected

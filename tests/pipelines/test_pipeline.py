@@ -107,7 +107,7 @@ def test_invalid_arguments_of_question_answering_raise(checkpoint, arguments):
 @pytest.mark.parametrize("source", ["classes", "answers", "story", "rewrite"])
 def test_a_tokenizer_with_more_tokens_than_the_model(checkpoint, source, tmp_path, caplog):
     folder = shutil.copytree(checkpoint(source), tmp_path / "more")
-    tokenizer = kf.tokenizer(folder)
+    tokenizer = kf.Tokenizer.load(folder)
     size = tokenizer.vocab_size
     tokenizer.backend.add_tokens(["zyx"])
     tokenizer.save(folder)
@@ -129,7 +129,7 @@ def test_no_tokenizer(checkpoint, tmp_path):
     with pytest.raises(TokenizerError, match="no tokenizer"):
         pipeline(folder)
     model = kf.zoo.load(folder)
-    model.tokenizer = kf.tokenizer(checkpoint("classes"))
+    model.tokenizer = kf.Tokenizer.load(checkpoint("classes"))
     assert pipeline(model)("Rain.")
 
 
@@ -138,7 +138,7 @@ def test_no_tokenizer(checkpoint, tmp_path):
 )
 def test_a_task_without_pipeline(checkpoint, model_type, task):
     model = kf.zoo.build(model_type, task=task, vocab_size=180, hidden_dim=8, num_layers=1, num_heads=1)
-    model.tokenizer = kf.tokenizer(checkpoint("classes"))
+    model.tokenizer = kf.Tokenizer.load(checkpoint("classes"))
     with pytest.raises(InputError, match=f"no pipeline for {task}"):
         pipeline(model)
 

@@ -19,7 +19,7 @@ from kerasformer import bundle
 from kerasformer.errors import CapacityError, GenerationError, InputError
 from kerasformer.pipelines import pipeline
 from kerasformer.tasks import languages
-from kerasformer.tokenization import Tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests import tiny_text
 from tests.code_blocks import blocks
@@ -168,7 +168,7 @@ def test_line_breaks_of_summaries(tmp_path: Path) -> None:
     """PEGASUS writes them as a token."""
     vocabulary, config, options = CASES["pegasus-lines"]
     write(tmp_path / "tokenizer", {**vocabulary(), "config.json": config, "tokenizer_config.json": options})
-    tokenizer = load_tokenizer(tmp_path / "tokenizer")
+    tokenizer = Tokenizer.load(tmp_path / "tokenizer")
     sizes = {"hidden_dim": 12, "num_layers": 1, "num_heads": 2, "decoder_num_heads": 2, "intermediate_dim": 16}
     model = kf.zoo.build("pegasus", vocab_size=tokenizer.vocab_size, max_length=32, **sizes)
     model.tokenizer = tokenizer

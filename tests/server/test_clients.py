@@ -159,7 +159,7 @@ def test_a_hundred_clients_that_come_and_go(server):
 
 def test_a_request_that_waits_too_long():
     measurements, blocked = Measurements(), threading.Event()
-    jobs = Jobs("m", Limits(running=1, timeout=0.1), measurements)
+    jobs = Jobs("m", Limits(max_running=1, timeout=0.1), measurements)
 
     def slow(job):
         yield blocked.wait(10)
@@ -180,7 +180,7 @@ def test_a_request_that_waits_too_long():
 def test_texts_that_are_generated_at_once_are_limited():
     """Requests wait for each other, one for more texts than the limit runs alone, and a cancelled one ends."""
     measurements, running, most, ended = Measurements(), [], [], threading.Event()
-    jobs = Jobs("m", Limits(running=4, max_rows=4), measurements)
+    jobs = Jobs("m", Limits(max_running=4, max_rows=4), measurements)
 
     def generate(rows):
         def compute(job):

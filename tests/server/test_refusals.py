@@ -12,7 +12,8 @@ import openai
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.server import Limits, serve
+from kerasformer.server import ServerOptions, serve
+from kerasformer.server.limits import Limits
 from kerasformer.server.served_model import name_of, open_models
 from tests.chat_templates.chat_model import shared_chat
 from tests.chat_templates.conversations import TOOL
@@ -20,7 +21,9 @@ from tests.server.servers import running, wait_until
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 2}
 TEXT = {"model": "m", "prompt": "Who?", "max_tokens": 2}
-LIMITS = Limits(running=1, waiting=1, max_tokens=200, max_choices=4, max_body=20_000, body_timeout=0.5, timeout=30)
+LIMITS = Limits(
+    max_running=1, max_waiting=1, max_tokens=200, max_choices=4, max_body=20_000, body_timeout=0.5, timeout=30
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +58,7 @@ def post(server, content, path="completions", kind="application/json", **headers
         ({**TEXT, "max_tokens": 0}, "max_tokens", "at least 1"),
         ({**TEXT, "max_tokens": True}, "max_tokens", "an integer"),
         ({**TEXT, "max_tokens": 201}, "max_tokens", "at most 200"),
-        ({**TEXT, "temperature": 2.1}, "temperature", "from 0 to 2"),
+        ({**TEXT, "temperature": -0.1}, "temperature", "0 (greedy search)"),
         ({**TEXT, "temperature": "hot"}, "temperature", "a number"),
         ({**TEXT, "n": 5}, "n", "at most 4 texts"),
         ({**TEXT, "max_tokens": 0, "echo": False, "logprobs": 1}, "max_tokens", "at least 1"),
@@ -254,7 +257,7 @@ def test_pages_of_other_origins(server):
         assert allowed not in httpx.options(url, headers={**asked, "Origin": "https://other.example"}).headers
     assert allowed not in httpx.options(f"{server.url}/v1/models", headers=asked).headers
     with pytest.raises(InputError, match="and no path.*Received: example.com/"):
-        serve([], cors_origins=["example.com/"])
+        serve([], ServerOptions(cors_origins=["example.com/"]))
 
 
 def test_more_requests_than_the_server_takes(server):
@@ -327,6 +330,6 @@ def test_sources_that_cannot_be_served(tmp_path):
         open_models([str(tmp_path)], Limits(), None)
     with pytest.raises(InputError, match="its own name"):
         open_models(["a=story-gpt2", "a=sentiment-bert"], Limits(), None)
-    with pytest.raises(InputError, match="running must be an integer"):
-        Limits(running=0)
+    with pytest.raises(InputError, match="max_running must be an integer"):
+        Limits(max_running=0)
     assert name_of("a=b/c") == ("a", "b/c") and name_of("story-gpt2") == ("story-gpt2", "story-gpt2")

@@ -220,7 +220,7 @@ def test_a_long_body(server):
     answer = server.client().completions.create(model="onnx", prompt="late", max_tokens=2, user="Alice " * 20_000)
     assert answer.choices[0].text
     with pytest.raises(openai.BadRequestError, match="temperature"):
-        server.client().completions.create(model="onnx", prompt="late", temperature=3, user="Alice " * 20_000)
+        server.client().completions.create(model="onnx", prompt="late", temperature=-3, user="Alice " * 20_000)
 
 
 def test_biases_and_penalties(server, pipes):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kerasformer.server.tools import CallForm, Tools, _form
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from tests.chat_templates.chat_model import shared_chat
 from tests.chat_templates.conversations import TEMPLATES, TOOL
 
@@ -39,7 +39,7 @@ FORMS = {
 @pytest.mark.parametrize("case", FORMS)
 def test_the_form_of_calls(case, monkeypatch):
     template, expected = FORMS[case]
-    tokenizer = load_tokenizer(shared_chat("checkpoint"))
+    tokenizer = Tokenizer.load(shared_chat("checkpoint"))
     monkeypatch.setattr(tokenizer, "chat_template", template)
     assert _form(tokenizer, TOOL) == expected
 

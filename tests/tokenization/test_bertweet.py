@@ -14,7 +14,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
 from kerasformer.errors import InputError, MissingExtraError, TokenizerError
-from kerasformer.tokenization import Tokenizer, hard_texts, has_tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts, has_tokenizer
 from tests.tokenization.conftest import write
 from tests.tokenization.samples import CORPUS, TEXTS
 
@@ -66,7 +66,7 @@ def named_emoji() -> Any:
 def both(request: Any, tmp_path_factory: Any, named_emoji: None) -> tuple[Any, Tokenizer, Path]:
     options = {"normalization": True} if request.param else {}
     folder = write(tmp_path_factory.mktemp("bertweet"), files(options))
-    return transformers.AutoTokenizer.from_pretrained(str(folder)), load_tokenizer(folder), folder
+    return transformers.AutoTokenizer.from_pretrained(str(folder)), Tokenizer.load(folder), folder
 
 
 def test_ids_and_tokens(both):
@@ -131,7 +131,7 @@ def test_saved_folder_is_loaded_by_both(both, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "bpe.codes", "special_tokens_map.json", "tokenizer_config.json", "vocab.txt",
     ]  # fmt: skip
-    again, other = load_tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(str(tmp_path), config=None)
+    again, other = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(str(tmp_path), config=None)
     for text in TWEETS:
         assert again.encode(text) == other.encode(text) == ours.encode(text)
     assert again.special_tokens == ours.special_tokens and again.model_max_length == 128
@@ -146,7 +146,7 @@ def test_flags_of_the_mask_token(tmp_path, listed):
     index = str(4 + content["vocab.txt"].count("\n"))
     options = {"added_tokens_decoder": {index: mask}} if listed else {"mask_token": {"__type": "AddedToken", **mask}}
     folder = write(tmp_path, content | {"tokenizer_config.json": options})
-    theirs, ours = transformers.AutoTokenizer.from_pretrained(str(folder)), load_tokenizer(folder)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(str(folder)), Tokenizer.load(folder)
     for text in ("the Rabbit\n<mask> said", "<mask>\n <mask>\nthe", "Alice <mask>"):
         assert ours.encode(text) == theirs.encode(text), text
     encoded = ours("Alice  <mask> said")
@@ -156,10 +156,10 @@ def test_flags_of_the_mask_token(tmp_path, listed):
 
 def test_files_alone_are_recognized(tmp_path):
     content = files()
-    expected = load_tokenizer(write(tmp_path / "whole", content))
+    expected = Tokenizer.load(write(tmp_path / "whole", content))
     alone = write(tmp_path / "alone", {name: content[name] for name in ("vocab.txt", "bpe.codes")})
     assert has_tokenizer(alone)
-    assert [load_tokenizer(alone).encode(text) for text in TWEETS] == [expected.encode(text) for text in TWEETS]
+    assert [Tokenizer.load(alone).encode(text) for text in TWEETS] == [expected.encode(text) for text in TWEETS]
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_files_alone_are_recognized(tmp_path):
 )
 def test_damage(tmp_path, changes, message):
     with pytest.raises(TokenizerError, match=message):
-        load_tokenizer(write(tmp_path, files() | changes))
+        Tokenizer.load(write(tmp_path, files() | changes))
 
 
 def test_what_it_cannot_do(both, tmp_path, monkeypatch):
@@ -186,10 +186,10 @@ def test_what_it_cannot_do(both, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "regex", None)
     if ours.normalization:
         with pytest.raises(MissingExtraError, match=r"regex is required.*kerasformer\[tweets\]"):
-            load_tokenizer(folder)
+            Tokenizer.load(folder)
 
 
 def test_missing_names_of_emoji_are_logged(tmp_path, monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "emoji", None)
-    load_tokenizer(write(tmp_path, files({"normalization": True})))
+    Tokenizer.load(write(tmp_path, files({"normalization": True})))
     assert "emoji is not installed" in caplog.text

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import TokenizerError
-from kerasformer.tokenization import Tokenizer, has_tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer, has_tokenizer
 from tests.tokenization.conftest import write
 from tests.tokenization.samples import TEXTS
 
@@ -41,7 +41,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Tokenizer
     folder = write(tmp_path / "byt5", files)
     assert has_tokenizer(folder)
     settings = {"extra_ids": options["extra_ids"]} if request.param == "ten" else {}
-    return transformers.ByT5Tokenizer(**settings), load_tokenizer(folder)
+    return transformers.ByT5Tokenizer(**settings), Tokenizer.load(folder)
 
 
 def test_ids_and_texts(both: tuple[Any, Tokenizer]) -> None:
@@ -93,7 +93,7 @@ def test_offsets_are_those_of_whole_characters(both: tuple[Any, Tokenizer]) -> N
 def test_saved_files(both: tuple[Any, Tokenizer], tmp_path: Path) -> None:
     _, ours = both
     ours.save(tmp_path / "saved")
-    again, theirs = load_tokenizer(tmp_path / "saved"), transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    again, theirs = Tokenizer.load(tmp_path / "saved"), transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     assert again.special_tokens == ours.special_tokens and again.all_special_ids == ours.all_special_ids
     for text in TEXTS:
         ids = ours.encode(text)
@@ -107,4 +107,4 @@ def test_extra_tokens_with_other_ids_are_refused(tmp_path: Path) -> None:
     options = {"tokenizer_class": "ByT5Tokenizer", "added_tokens_decoder": added}
     folder = write(tmp_path / "byt5", {"config.json": CONFIG, "tokenizer_config.json": options})
     with pytest.raises(TokenizerError, match=r"'<extra_id_300>' must have the id 300. Received: 259"):
-        load_tokenizer(folder)
+        Tokenizer.load(folder)

@@ -14,7 +14,7 @@ from tokenizers import models, pre_tokenizers, trainers
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import ExportError, InputError, TokenizerError
-from kerasformer.tokenization import Tokenizer, has_tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer, has_tokenizer
 from kerasformer.tokenization.ctrl import CONTROL_CODES
 from tests.tokenization.conftest import write
 from tests.tokenization.samples import CORPUS, TEXTS
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def both(folder: Path) -> tuple[Any, Tokenizer]:
-    return transformers.AutoTokenizer.from_pretrained(str(folder)), load_tokenizer(folder)
+    return transformers.AutoTokenizer.from_pretrained(str(folder)), Tokenizer.load(folder)
 
 
 def test_ids_and_texts(both: tuple[Any, Tokenizer]) -> None:
@@ -87,7 +87,7 @@ def test_a_saved_folder_is_loaded_by_both(both: tuple[Any, Tokenizer], tmp_path:
     _, ours = both
     ours.save(tmp_path)
     assert has_tokenizer(tmp_path) and not (tmp_path / "tokenizer.json").exists()
-    theirs, again = transformers.AutoTokenizer.from_pretrained(str(tmp_path)), load_tokenizer(tmp_path)
+    theirs, again = transformers.AutoTokenizer.from_pretrained(str(tmp_path)), Tokenizer.load(tmp_path)
     for text in [*PROMPTS, *CORPUS]:
         assert again.encode(text) == theirs.encode(text) == ours.encode(text)
 
@@ -98,7 +98,7 @@ def test_a_saved_folder_is_loaded_by_both(both: tuple[Any, Tokenizer], tmp_path:
 )
 def test_damaged_files(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match=message):
-        load_tokenizer(write(tmp_path, {**files(), **changes}))
+        Tokenizer.load(write(tmp_path, {**files(), **changes}))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_prompts_start_with_a_control_code(folder: Path, prompt: str, message: s
     model = zoo.build(
         "ctrl", vocab_size=500, hidden_dim=8, num_layers=1, num_heads=2, intermediate_dim=8, max_length=64
     )
-    model.tokenizer = load_tokenizer(folder)
+    model.tokenizer = Tokenizer.load(folder)
     pipe = kf.pipeline(model, "text-generation")
     settings: dict[str, Any] = {"max_new_tokens": 2, "do_sample": False}
     text = pipe("Horror the Rabbit", **settings)[0]["generated_text"]
@@ -133,7 +133,7 @@ def test_prompts_start_with_a_control_code(folder: Path, prompt: str, message: s
 
 def test_targets_that_read_tokenizer_json_refuse_it(folder: Path, tmp_path: Path) -> None:
     model = zoo.build("ctrl", vocab_size=500, hidden_dim=8, num_layers=1, num_heads=2, intermediate_dim=8)
-    model.tokenizer = load_tokenizer(folder)
+    model.tokenizer = Tokenizer.load(folder)
     for target in ("genai", "transformers.js", "litert-lm"):
         with pytest.raises(ExportError, match=r"reads tokenizer\.json.*Received: CtrlTokenizer|needs a BPE tokenizer"):
             kf.export.export(model, tmp_path / "out", target=target)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.tokenization import Tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
 from kerasformer.tokenization.m2m_100 import M2m100Tokenizer
 from tests import tiny_text
@@ -32,7 +32,7 @@ STACKED = TEXTS[5]
 
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_both_sides(name: str, checkpoint: Checkpoint) -> None:
-    theirs, ours = reference(checkpoint(name)), load_tokenizer(checkpoint(name))
+    theirs, ours = reference(checkpoint(name)), Tokenizer.load(checkpoint(name))
     before = ours.encode(TEXTS[0])
     theirs.src_lang, theirs.tgt_lang = LANGUAGES[name]
     spoken = ours.for_languages(*LANGUAGES[name])
@@ -51,9 +51,9 @@ def test_both_sides(name: str, checkpoint: Checkpoint) -> None:
 
 @pytest.mark.parametrize("name", LANGUAGES)
 def test_languages_are_saved(name: str, checkpoint: Checkpoint, tmp_path: Path) -> None:
-    ours = load_tokenizer(checkpoint(name)).for_languages(*LANGUAGES[name])
+    ours = Tokenizer.load(checkpoint(name)).for_languages(*LANGUAGES[name])
     ours.save(tmp_path)
-    again, theirs = load_tokenizer(tmp_path), reference(tmp_path)
+    again, theirs = Tokenizer.load(tmp_path), reference(tmp_path)
     assert (again.src_lang, again.tgt_lang, again.languages) == (ours.src_lang, ours.tgt_lang, ours.languages)
     assert again.encode(TEXTS[0]) == theirs.encode(TEXTS[0]) == ours.encode(TEXTS[0])
     plain = Tokenizer(type(again.backend).from_file(str(tmp_path / "tokenizer.json")))  # programs without languages
@@ -65,7 +65,7 @@ def test_languages_are_saved(name: str, checkpoint: Checkpoint, tmp_path: Path) 
     [("mbart", "decoder_start_token_id"), ("mbart-50", "forced_bos_token_id"), ("nllb", "forced_bos_token_id")],
 )
 def test_the_setting_of_the_output_language(name: str, expected: str, checkpoint: Checkpoint) -> None:
-    ours = load_tokenizer(checkpoint(name))
+    ours = Tokenizer.load(checkpoint(name))
     code = LANGUAGES[name][1]
     settings = {expected: ours.token_to_id(code)}
     assert ours.for_languages(tgt_lang=code).target_settings({}) == settings
@@ -85,13 +85,13 @@ def test_published_ids_of_languages(checkpoint: Checkpoint) -> None:
         ("nllb", "eng_Latn", 256000, 256047),
         ("nllb", "fra_Latn", 256000, 256057),
     ):
-        ours = load_tokenizer(checkpoint(name))
+        ours = Tokenizer.load(checkpoint(name))
         assert ours.languages[code] - (min(ours.languages.values()) - 1) == published - last
     assert ours.mask_token_id == max(ours.languages.values()) + 1
 
 
 def test_an_unknown_language_and_a_missing_one(checkpoint: Checkpoint) -> None:
-    ours = load_tokenizer(checkpoint("mbart"))
+    ours = Tokenizer.load(checkpoint("mbart"))
     with pytest.raises(
         InputError, match="src_lang must be .*one of ar_AR, cs_CZ, .*zh_CN. Received: 'en'. Did you mean 'en_XX'"
     ):
@@ -99,8 +99,8 @@ def test_an_unknown_language_and_a_missing_one(checkpoint: Checkpoint) -> None:
     with pytest.raises(InputError, match="tgt_lang must be .*Received: 'RO_ro'. Did you mean 'ro_RO'"):
         ours.for_languages(tgt_lang="RO_ro")
     with pytest.raises(InputError, match="not marked with a language.*Received: src_lang='en', tgt_lang=None"):
-        load_tokenizer(checkpoint("t5")).for_languages("en")
-    assert load_tokenizer(checkpoint("t5")).languages == {} and ours.languages["de_DE"] == ours.token_to_id("de_DE")
+        Tokenizer.load(checkpoint("t5")).for_languages("en")
+    assert Tokenizer.load(checkpoint("t5")).languages == {} and ours.languages["de_DE"] == ours.token_to_id("de_DE")
     silent = tiny_text.language_first().for_languages()
     other = type(silent)(silent.backend, family=silent._family, after=False, special_tokens=silent.special_tokens)
     other.src_lang = None
@@ -117,12 +117,12 @@ def test_settings_that_are_wrong(copied: Checkpoint) -> None:
     ):
         folder = copied("nllb", tokenizer_config__json={"tokenizer_class": "NllbTokenizer", **options})
         with pytest.raises(TokenizerError, match=message):
-            load_tokenizer(folder)
+            Tokenizer.load(folder)
 
 
 def test_a_vocabulary_with_other_languages(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Languages are found in the vocabulary; without the default one, the language of the input must be passed."""
-    load_tokenizer(checkpoint("nllb")).save(tmp_path)
+    Tokenizer.load(checkpoint("nllb")).save(tmp_path)
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     vocabulary = content["model"]["vocab"]
     renamed = {"eng_Latn": "bik_Latn", "deu_Latn": "<unused>"}
@@ -132,7 +132,7 @@ def test_a_vocabulary_with_other_languages(checkpoint: Checkpoint, tmp_path: Pat
     template = content["post_processor"]
     content["post_processor"] = json.loads(json.dumps(template).replace("eng_Latn", "bik_Latn"))
     options = {"tokenizer_class": "NllbTokenizer", "eos_token": "</s>"}
-    ours = load_tokenizer(
+    ours = Tokenizer.load(
         write(tmp_path, {"tokenizer.json": content, "tokenizer_config.json": options, "special_tokens_map.json": {}})
     )
     assert isinstance(ours, MultilingualTokenizer) and len(ours.languages) == 201 and ours.src_lang is None
@@ -146,7 +146,7 @@ def m2m_100(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     options = {"language_codes": request.param, "tokenizer_class": "M2M100Tokenizer", "model_max_length": 40}
     files = {**dictionary(), "config.json": {"model_type": "m2m_100"}, "tokenizer_config.json": options}
     folder = write(tmp_path_factory.mktemp(request.param), files)
-    ours = load_tokenizer(folder)
+    ours = Tokenizer.load(folder)
     assert isinstance(ours, M2m100Tokenizer)
     return transformers.AutoTokenizer.from_pretrained(str(folder)), ours
 
@@ -193,7 +193,7 @@ def test_saved_files_of_m2m_100(m2m_100: tuple[Any, M2m100Tokenizer], tmp_path: 
     _, ours = m2m_100
     ours.for_languages("de", "en").save(tmp_path)
     assert not ours.portable and not (tmp_path / "tokenizer.json").exists()
-    again, theirs = load_tokenizer(tmp_path), transformers.AutoTokenizer.from_pretrained(str(tmp_path))
+    again, theirs = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(str(tmp_path))
     assert (again.src_lang, again.tgt_lang, again.languages) == ("de", "en", ours.languages)
     for text in TEXTS[:3]:
         assert again.encode(text) == theirs.encode(text)
@@ -213,4 +213,4 @@ def test_damaged_files_of_m2m_100(tmp_path: Path) -> None:
     ):
         folder = write(tmp_path / message[:9].strip(), {**good, **change})
         with pytest.raises(TokenizerError, match=message):
-            load_tokenizer(folder)
+            Tokenizer.load(folder)

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors
 
 from kerasformer.errors import SourceError, TokenizerError
-from kerasformer.tokenization import has_tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer, has_tokenizer
 from tests.tokenization.conftest import CASES, write
 from tests.tokenization.samples import TEXTS
 
@@ -23,7 +23,7 @@ def without_config(name):
 
 @pytest.mark.parametrize("name", ["bert-uncased", "gpt2", "roberta", "t5", "albert"])
 def test_a_vocabulary_alone_is_recognized(name, checkpoint, copied):
-    expected, alone = load_tokenizer(checkpoint(name)), load_tokenizer(copied(name, **without_config(name)))
+    expected, alone = Tokenizer.load(checkpoint(name)), Tokenizer.load(copied(name, **without_config(name)))
     assert [alone.encode(text) for text in TEXTS] == [expected.encode(text) for text in TEXTS]
     assert alone.special_tokens == expected.special_tokens
 
@@ -32,14 +32,14 @@ def test_a_vocabulary_alone_is_recognized(name, checkpoint, copied):
 def test_pieces_without_a_class_are_refused(name, copied):
     """The file does not show which special tokens precede its pieces."""
     with pytest.raises(TokenizerError, match=r"class of .*sentencepiece.bpe.model is unknown.*Add config.json"):
-        load_tokenizer(copied(name, **without_config(name)))
+        Tokenizer.load(copied(name, **without_config(name)))
 
 
 @pytest.mark.parametrize("name", ["bert-uncased", "gpt2", "roberta", "t5", "albert", "camembert", "xlm-roberta"])
 def test_tokenizer_json_alone_is_recognized(name, checkpoint, tmp_path):
-    expected = load_tokenizer(checkpoint(name))
+    expected = Tokenizer.load(checkpoint(name))
     write(tmp_path, {"tokenizer.json": expected.backend.to_str()})
-    alone = load_tokenizer(tmp_path)
+    alone = Tokenizer.load(tmp_path)
     assert [alone.encode(text) for text in TEXTS] == [expected.encode(text) for text in TEXTS]
     assert alone.special_tokens == expected.special_tokens
     assert list(alone("a").inputs) == list(expected("a").inputs)
@@ -51,37 +51,37 @@ def test_gpt2_files_under_their_original_names(checkpoint, copied):
         "encoder__json": (original / "vocab.json").read_bytes(),
         "vocab__bpe": (original / "merges.txt").read_bytes(),
     }
-    renamed = load_tokenizer(copied("gpt2", vocab__json=None, merges__txt=None, **files))
-    assert renamed.encode(TEXT) == load_tokenizer(original).encode(TEXT)
+    renamed = Tokenizer.load(copied("gpt2", vocab__json=None, merges__txt=None, **files))
+    assert renamed.encode(TEXT) == Tokenizer.load(original).encode(TEXT)
 
 
 def test_tokenizer_json_takes_precedence_over_the_vocabulary(checkpoint, copied):
-    other = load_tokenizer(checkpoint("gpt2"))
+    other = Tokenizer.load(checkpoint("gpt2"))
     folder = copied("bert-cased", tokenizer__json=other.backend.to_str())
-    assert load_tokenizer(folder).encode(TEXT) == other.encode(TEXT)
+    assert Tokenizer.load(folder).encode(TEXT) == other.encode(TEXT)
 
 
 @pytest.mark.parametrize("lower", [True, False])
 def test_options_take_precedence_over_tokenizer_json(lower, checkpoint, copied):
-    content = load_tokenizer(checkpoint("bert-uncased")).backend.to_str()
+    content = Tokenizer.load(checkpoint("bert-uncased")).backend.to_str()
     folder = copied("bert-uncased", tokenizer__json=content, tokenizer_config__json={"do_lower_case": lower})
-    assert (load_tokenizer(folder).encode("RABBIT") == load_tokenizer(folder).encode("rabbit")) is lower
+    assert (Tokenizer.load(folder).encode("RABBIT") == Tokenizer.load(folder).encode("rabbit")) is lower
     generic = {"do_lower_case": not lower, "tokenizer_class": "PreTrainedTokenizerFast"}
     folder = copied("bert-uncased", tokenizer__json=content, tokenizer_config__json=generic)
-    assert load_tokenizer(folder).encode("RABBIT") == load_tokenizer(folder).encode("rabbit")
+    assert Tokenizer.load(folder).encode("RABBIT") == Tokenizer.load(folder).encode("rabbit")
 
 
 def test_padding_and_truncation_in_tokenizer_json_are_disabled(checkpoint, copied):
-    backend = load_tokenizer(checkpoint("bert-cased")).backend
+    backend = Tokenizer.load(checkpoint("bert-cased")).backend
     twin = Backend.from_str(backend.to_str())
     twin.enable_truncation(4)
     twin.enable_padding(length=50)
-    tokenizer = load_tokenizer(copied("bert-cased", tokenizer__json=twin.to_str()))
+    tokenizer = Tokenizer.load(copied("bert-cased", tokenizer__json=twin.to_str()))
     assert tokenizer.encode(TEXT) == backend.encode(TEXT).ids
 
 
 def test_added_tokens_have_the_specified_ids(checkpoint, copied):
-    size = load_tokenizer(checkpoint("gpt2")).vocab_size
+    size = Tokenizer.load(checkpoint("gpt2")).vocab_size
     words = {"<a>": size, "<b>": size + 1}
     flagged = {
         str(size): {"content": "<a>", "special": True},
@@ -91,13 +91,13 @@ def test_added_tokens_have_the_specified_ids(checkpoint, copied):
         {"added_tokens__json": words, "special_tokens_map__json": {"pad_token": "<a>"}},
         {"added_tokens__json": {}, "tokenizer_config__json": {"added_tokens_decoder": flagged, "pad_token": "<a>"}},
     ):
-        tokenizer = load_tokenizer(copied("gpt2", **changes))
+        tokenizer = Tokenizer.load(copied("gpt2", **changes))
         assert (tokenizer.pad_token_id, tokenizer.token_to_id("<b>")) == (size, size + 1)
         assert tokenizer.encode("x<b>")[-1] == size + 1
         assert size in tokenizer.all_special_ids and size + 1 not in tokenizer.all_special_ids
     wrong = {"added_tokens_decoder": {str(size + 5): {"content": "<a>"}}}
     with pytest.raises(TokenizerError, match=rf"must have the id {size + 5}. Received: {size}"):
-        load_tokenizer(copied("gpt2", tokenizer_config__json=wrong))
+        Tokenizer.load(copied("gpt2", tokenizer_config__json=wrong))
 
 
 def test_special_tokens_in_every_format(copied):
@@ -108,7 +108,7 @@ def test_special_tokens_in_every_format(copied):
         "extra_special_tokens": {"image_token": "<z>"},
         "sep_token": "<s>",
     }
-    tokenizer = load_tokenizer(copied("gpt2", tokenizer_config__json=options))
+    tokenizer = Tokenizer.load(copied("gpt2", tokenizer_config__json=options))
     assert (tokenizer.pad_token, tokenizer.sep_token, tokenizer.mask_token) == ("<p>", "<s>", None)
     ids = [tokenizer.token_to_id(token) for token in ("<x>", "<y>", "<z>")]
     assert tokenizer.encode("<x><y><z>") == ids
@@ -118,21 +118,21 @@ def test_special_tokens_in_every_format(copied):
 def test_the_configuration_takes_precedence_over_the_older_map(copied):
     options = {"added_tokens_decoder": {}, "pad_token": "<new>"}
     folder = copied("gpt2", tokenizer_config__json=options, special_tokens_map__json={"pad_token": "<old>"})
-    assert load_tokenizer(folder).pad_token == "<new>"
+    assert Tokenizer.load(folder).pad_token == "<new>"
     folder = copied("gpt2", tokenizer_config__json={"pad_token": "<new>"})
-    assert load_tokenizer(folder).pad_token == "<old>"
+    assert Tokenizer.load(folder).pad_token == "<old>"
 
 
 def test_the_model_type_determines_the_inputs(copied):
     options = {"tokenizer_class": "BertTokenizer"}
-    assert "token_type_ids" not in load_tokenizer(copied("distilbert", tokenizer_config__json=options))("a").inputs
+    assert "token_type_ids" not in Tokenizer.load(copied("distilbert", tokenizer_config__json=options))("a").inputs
 
 
 def test_lengths_and_sides(copied):
     options = {"model_max_length": 1e30, "padding_side": "left", "truncation_side": "left"}
-    tokenizer = load_tokenizer(copied("gpt2", tokenizer_config__json=options))
+    tokenizer = Tokenizer.load(copied("gpt2", tokenizer_config__json=options))
     assert (tokenizer.model_max_length, tokenizer.padding_side, tokenizer.truncation_side) == (None, "left", "left")
-    assert load_tokenizer(copied("gpt2", tokenizer_config__json={"model_max_length": 77})).model_max_length == 77
+    assert Tokenizer.load(copied("gpt2", tokenizer_config__json={"model_max_length": 77})).model_max_length == 77
 
 
 def test_segments_of_a_generic_tokenizer(tmp_path):
@@ -141,21 +141,21 @@ def test_segments_of_a_generic_tokenizer(tmp_path):
     options = {"tokenizer_class": "PreTrainedTokenizerFast"}
     backend.post_processor = processors.BertProcessing(("[SEP]", 1), ("[CLS]", 0))
     write(tmp_path, {"tokenizer.json": backend.to_str(), "tokenizer_config.json": options})
-    assert load_tokenizer(tmp_path)("a", "a").inputs["token_type_ids"].tolist() == [[0, 0, 0, 1, 1]]
+    assert Tokenizer.load(tmp_path)("a", "a").inputs["token_type_ids"].tolist() == [[0, 0, 0, 1, 1]]
     write(tmp_path, {"tokenizer_config.json": {**options, "model_input_names": ["input_ids", "attention_mask"]}})
-    assert set(load_tokenizer(tmp_path)("a", "a").inputs) == {"input_ids", "attention_mask"}
+    assert set(Tokenizer.load(tmp_path)("a", "a").inputs) == {"input_ids", "attention_mask"}
 
 
 def test_no_tokenizer(tmp_path):
     with pytest.raises(SourceError):
-        load_tokenizer(tmp_path / "nowhere")
+        Tokenizer.load(tmp_path / "nowhere")
     write(tmp_path, {"config.json": {"model_type": "t5"}, "notes.md": "x"})
     assert not has_tokenizer(tmp_path)
     with pytest.raises(
         TokenizerError,
         match=r"or spiece.model, or spm.model, or sentencepiece.bpe.model. Received: config.json, notes.md",
     ):
-        load_tokenizer(tmp_path)
+        Tokenizer.load(tmp_path)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -199,7 +199,7 @@ def test_damage(name, changes, message, copied):
     folder = copied(name, **changes)
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(TokenizerError, match=message) as raised:
-        load_tokenizer(folder)
+        Tokenizer.load(folder)
     assert str(folder) in str(raised.value)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
@@ -228,25 +228,25 @@ _SECOND = {"Sequence": {"id": "B", "type_id": 0}}
     ],
 )
 def test_rules_that_lose_a_text_or_make_it_grow_raise(rules, message, checkpoint, copied):
-    content = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
+    content = json.loads(Tokenizer.load(checkpoint("t5")).backend.to_str())
     template = rules.get("post_processor")
     rules = rules if template is None else {"post_processor": content["post_processor"] | template}
     with pytest.raises(TokenizerError, match=message):
-        load_tokenizer(copied("t5", tokenizer__json=content | rules))
+        Tokenizer.load(copied("t5", tokenizer__json=content | rules))
 
 
 def test_rules_that_lengthen_a_text_slightly_are_allowed(checkpoint, copied):
-    content = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
+    content = json.loads(Tokenizer.load(checkpoint("t5")).backend.to_str())
     steps = [*_replacing(1, "…", "..."), {"type": "NFKC"}, *_replacing(20, "Alice", "Alice Liddell"[:5])]
     content["normalizer"] = {"type": "Sequence", "normalizers": steps}
-    assert load_tokenizer(copied("t5", tokenizer__json=content)).encode("well… ﷺ")
+    assert Tokenizer.load(copied("t5", tokenizer__json=content)).encode("well… ﷺ")
 
 
 def test_panics_of_the_rust_library_are_converted_to_errors(checkpoint, copied, capfd):
-    content = json.loads(load_tokenizer(checkpoint("t5")).backend.to_str())
+    content = json.loads(Tokenizer.load(checkpoint("t5")).backend.to_str())
     content["post_processor"]["special_tokens"] = {}
     with pytest.raises(TokenizerError, match="tokenizer.json is not a readable tokenizer"):
-        load_tokenizer(copied("t5", tokenizer__json=content))
+        Tokenizer.load(copied("t5", tokenizer__json=content))
     capfd.readouterr()
 
 
@@ -254,16 +254,16 @@ def test_nothing_outside_the_folder_is_read(checkpoint, copied, tmp_path):
     outside = tmp_path / "outside"
     shutil.copytree(checkpoint("bert-uncased"), outside)
     named = {"vocab_file": str(outside / "vocab.txt"), "tokenizer_file": "../outside/vocab.txt"}
-    expected = load_tokenizer(checkpoint("bert-cased")).encode(TEXT)
+    expected = Tokenizer.load(checkpoint("bert-cased")).encode(TEXT)
     folder = copied("bert-cased", tokenizer_config__json={"do_lower_case": False, **named})
-    assert load_tokenizer(folder).encode(TEXT) == expected
+    assert Tokenizer.load(folder).encode(TEXT) == expected
     (folder / "vocab.txt").unlink()
     with pytest.raises(TokenizerError, match="contains no tokenizer"):
-        load_tokenizer(folder)
+        Tokenizer.load(folder)
     for name in ("vocab.txt", "tokenizer.json", "special_tokens_map.json"):
         (folder / name).symlink_to(outside / "vocab.txt")
         with pytest.raises(TokenizerError, match="must be inside its folder"):
-            load_tokenizer(folder)
+            Tokenizer.load(folder)
         (folder / name).unlink()
 
 
@@ -271,4 +271,4 @@ def test_no_code_of_the_folder_is_run(copied):
     options = {"auto_map": {"AutoTokenizer": ["evil.Evil", None]}, "do_lower_case": False}
     folder = copied("bert-cased", tokenizer_config__json=options)
     (folder / "evil.py").write_text("raise SystemExit('run')")
-    assert load_tokenizer(folder).encode("the")
+    assert Tokenizer.load(folder).encode("the")

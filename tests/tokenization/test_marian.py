@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kerasformer.errors import TokenizerError
-from kerasformer.tokenization import Tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from tests.tokenization.samples import CORPUS, TEXTS
 
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -92,7 +92,7 @@ def assert_equal(theirs: Any, ours: Tokenizer, target: bool = False) -> None:
 
 
 def test_ids_of_both_sides(folder):
-    theirs, ours = reference(folder), load_tokenizer(folder)
+    theirs, ours = reference(folder), Tokenizer.load(folder)
     assert_equal(theirs, ours)
     assert_equal(theirs, ours, target=True)
     for text in HARD:
@@ -106,7 +106,7 @@ def test_ids_of_both_sides(folder):
 
 
 def test_decoding(folder):
-    theirs, ours = reference(folder), load_tokenizer(folder)
+    theirs, ours = reference(folder), Tokenizer.load(folder)
     for text in WRITTEN:
         ids = ours.target.encode(text)
         if ours.pad_token_id not in ids:
@@ -115,13 +115,13 @@ def test_decoding(folder):
 
 
 def test_saved_files(folder, tmp_path):
-    ours = load_tokenizer(folder)
+    ours = Tokenizer.load(folder)
     ours.save(tmp_path / "checkpoint")
     assert_equal(reference(tmp_path / "checkpoint"), ours)
-    assert_equal(reference(tmp_path / "checkpoint"), load_tokenizer(tmp_path / "checkpoint"), target=True)
+    assert_equal(reference(tmp_path / "checkpoint"), Tokenizer.load(tmp_path / "checkpoint"), target=True)
     ours.for_bundles().save(tmp_path / "bundle")
     assert {path.suffix for path in (tmp_path / "bundle").iterdir()} == {".json"}
-    again = load_tokenizer(tmp_path / "bundle")
+    again = Tokenizer.load(tmp_path / "bundle")
     fast = transformers.AutoTokenizer.from_pretrained(tmp_path / "bundle")
     for text in HARD:
         assert again.encode(text) == ours.encode(text) == fast(text)["input_ids"]
@@ -129,7 +129,7 @@ def test_saved_files(folder, tmp_path):
 
 
 def test_offsets(tmp_path):
-    ours = load_tokenizer(checkpoint(tmp_path))
+    ours = Tokenizer.load(checkpoint(tmp_path))
     text = "  the\u00a0Rabbit — 龍虎 late"
     encoding = ours(text)
     parts = [text[start:end] for start, end in encoding.offsets[0]]
@@ -146,7 +146,7 @@ def test_pieces_that_the_vocabulary_lacks(tmp_path, caplog):
     kept = [token for token in vocab if token != lacking]
     (folder / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(kept)}))
     with caplog.at_level(logging.WARNING, "kerasformer"):
-        ours = load_tokenizer(folder)
+        ours = Tokenizer.load(folder)
     assert "that the vocabulary lacks" in caplog.text and repr(lacking) in caplog.text
     assert ours.unk_token_id not in ours.encode(lacking)
 
@@ -170,11 +170,11 @@ def test_damaged_files(tmp_path, name, content, message):
         data = trained(SOURCES, model_type="bpe") if content == "bpe" else content
         (folder / name).write_bytes(data)
     with pytest.raises(TokenizerError, match=message):
-        load_tokenizer(folder)
+        Tokenizer.load(folder)
 
 
 def test_a_vocabulary_of_the_target_is_needed(tmp_path):
     folder = checkpoint(tmp_path, separate=True)
     (folder / "target_vocab.json").unlink()
     with pytest.raises(TokenizerError, match="target_vocab.json"):
-        load_tokenizer(folder)
+        Tokenizer.load(folder)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import MissingExtraError, TokenizerError
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.moses import MosesTokenizer, without_accents
 from tests.tokenization.conftest import MOSES, Checkpoint
 from tests.tokenization.samples import CORPUS, TEXTS
@@ -29,7 +29,7 @@ FURTHER = [
 @pytest.fixture(params=MOSES)
 def both(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> tuple[Any, MosesTokenizer]:
     folder = checkpoint(request.param)
-    ours = load_tokenizer(folder)
+    ours = Tokenizer.load(folder)
     assert isinstance(ours, MosesTokenizer)
     return transformers.AutoTokenizer.from_pretrained(str(folder)), ours
 
@@ -69,7 +69,7 @@ def test_named_tokens(both: tuple[Any, MosesTokenizer]) -> None:
 @pytest.mark.parametrize("language", ["fr", "ro", "de", "fi"])
 def test_the_rules_of_a_language(checkpoint: Checkpoint, language: str) -> None:
     folder = checkpoint("xlm-cased")
-    theirs, ours = transformers.AutoTokenizer.from_pretrained(str(folder)), load_tokenizer(folder)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(str(folder)), Tokenizer.load(folder)
     english = [ours.encode(text, False) for text in FURTHER]
     ours.language = language
     assert [ours.encode(text, False) for text in FURTHER] != english
@@ -79,7 +79,7 @@ def test_the_rules_of_a_language(checkpoint: Checkpoint, language: str) -> None:
 
 
 def test_languages_are_an_input(checkpoint: Checkpoint, tmp_path: Path) -> None:
-    ours = load_tokenizer(checkpoint("xlm"))
+    ours = Tokenizer.load(checkpoint("xlm"))
     assert (ours.language, ours.languages) == (None, {"en": 0, "fr": 1})
     assert list(ours("a")) == ["input_ids", "attention_mask"]  # no language, thus no language embedding
     ours.language = "fr"
@@ -87,15 +87,15 @@ def test_languages_are_an_input(checkpoint: Checkpoint, tmp_path: Path) -> None:
     assert list(encoded) == list(encoded.inputs) == ["input_ids", "attention_mask", "langs"]
     np.testing.assert_array_equal(encoded["langs"], np.ones_like(encoded.input_ids))
     ours.save(tmp_path)
-    again = load_tokenizer(tmp_path)
+    again = Tokenizer.load(tmp_path)
     again.language = "fr"
     assert list(again("a").inputs) == list(encoded)
-    assert list(load_tokenizer(checkpoint("xlm-cased"))("a").inputs) == ["input_ids", "attention_mask"]
+    assert list(Tokenizer.load(checkpoint("xlm-cased"))("a").inputs) == ["input_ids", "attention_mask"]
 
 
 @pytest.mark.parametrize("name", MOSES)
 def test_spans_contain_their_tokens(checkpoint: Checkpoint, name: str) -> None:
-    ours = load_tokenizer(checkpoint(name))
+    ours = Tokenizer.load(checkpoint(name))
     text = "Alice, the Café's «Où» … 1,000 e\u0301t <special1>x!"
     encoded = ours(text)
     spans = {text[start:end] for start, end in encoded.offsets[0].tolist()}
@@ -118,7 +118,7 @@ def test_saved_folder_is_loaded_by_both(both: tuple[Any, MosesTokenizer], tmp_pa
     _, ours = both
     ours.save(tmp_path)
     assert not (tmp_path / "tokenizer.json").exists()
-    theirs, again = transformers.AutoTokenizer.from_pretrained(str(tmp_path)), load_tokenizer(tmp_path)
+    theirs, again = transformers.AutoTokenizer.from_pretrained(str(tmp_path)), Tokenizer.load(tmp_path)
     assert type(theirs) is transformers.XLMTokenizer
     assert again.special_tokens == ours.special_tokens and again.model_max_length == ours.model_max_length
     for text in [*TEXTS, *FURTHER]:
@@ -127,7 +127,7 @@ def test_saved_folder_is_loaded_by_both(both: tuple[Any, MosesTokenizer], tmp_pa
 
 @pytest.mark.parametrize(("language", "reason"), [("zh", "words need Jieba"), ("de", "one of en, fr. Received: 'de'")])
 def test_a_language_without_rules_is_refused(checkpoint: Checkpoint, language: str, reason: str) -> None:
-    ours = load_tokenizer(checkpoint("xlm"))
+    ours = Tokenizer.load(checkpoint("xlm"))
     with pytest.raises(TokenizerError, match=reason):
         ours.language = language  # type: ignore[attr-defined]
 
@@ -135,7 +135,7 @@ def test_a_language_without_rules_is_refused(checkpoint: Checkpoint, language: s
 def test_the_extra_is_named(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     with pytest.raises(MissingExtraError, match=r"kerasformer\[xlm\]"):
-        load_tokenizer(checkpoint("xlm"))
+        Tokenizer.load(checkpoint("xlm"))
 
 
 @pytest.mark.parametrize(
@@ -149,4 +149,4 @@ def test_the_extra_is_named(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPa
 )
 def test_damaged_files(copied: Checkpoint, file: str, content: Any, message: str) -> None:
     with pytest.raises(TokenizerError, match=message):
-        load_tokenizer(copied("xlm", **{file: content}))
+        Tokenizer.load(copied("xlm", **{file: content}))

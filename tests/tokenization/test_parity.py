@@ -13,7 +13,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import pre_tokenizers, processors
 
 from kerasformer.errors import InputError
-from kerasformer.tokenization import Tokenizer, TruncationWarning, load_tokenizer
+from kerasformer.tokenization import Tokenizer, TruncationWarning
 from tests.tokenization.conftest import CASES, Checkpoint
 from tests.tokenization.samples import TEXTS
 
@@ -26,7 +26,7 @@ CONTEXTS = ["Alice was beginning to get very tired of sitting by her sister " * 
 @pytest.fixture(params=CASES)
 def both(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> tuple[Any, Tokenizer]:
     folder = checkpoint(request.param)
-    return reference(folder), load_tokenizer(folder)
+    return reference(folder), Tokenizer.load(folder)
 
 
 def reference(folder: Path) -> Any:
@@ -45,7 +45,7 @@ def reference(folder: Path) -> Any:
     if type(theirs) is transformers.NllbTokenizer and not (folder / "tokenizer.json").exists():
         return nllb(folder / "sentencepiece.bpe.model", theirs.init_kwargs)
     if type(theirs) is transformers.MBartTokenizer:  # version 5 ignores the rules with which the models were trained
-        backend = load_tokenizer(folder).backend
+        backend = Tokenizer.load(folder).backend
         theirs.backend_tokenizer.normalizer = backend.normalizer
     return theirs
 
@@ -233,7 +233,7 @@ def test_named_tokens(both: tuple[Any, Tokenizer]) -> None:
 def test_saved_folder_is_loaded_by_both(both: tuple[Any, Tokenizer], tmp_path: Path) -> None:
     _, ours = both
     ours.save(tmp_path)
-    theirs, again = reference(tmp_path), load_tokenizer(tmp_path)
+    theirs, again = reference(tmp_path), Tokenizer.load(tmp_path)
     assert again.special_tokens == ours.special_tokens
     assert again.all_special_ids == ours.all_special_ids
     assert again.model_max_length == ours.model_max_length
@@ -262,17 +262,17 @@ def test_saved_folder_is_loaded_by_both(both: tuple[Any, Tokenizer], tmp_path: P
 def test_tokenizer_json_of_transformers(name: str, checkpoint: Checkpoint, copied: Checkpoint, tmp_path: Path) -> None:
     reference(checkpoint(name)).save_pretrained(str(tmp_path / "theirs"))
     (tmp_path / "theirs" / "config.json").write_bytes((checkpoint(name) / "config.json").read_bytes())
-    theirs, ours = reference(tmp_path / "theirs"), load_tokenizer(tmp_path / "theirs")
+    theirs, ours = reference(tmp_path / "theirs"), Tokenizer.load(tmp_path / "theirs")
     for text in TEXTS:
         ids = theirs.encode(text)
         assert ours.encode(text) == ids, text
         assert ours.decode(ids, True) == theirs.decode(ids, skip_special_tokens=True), text
-    assert ours.special_tokens == load_tokenizer(checkpoint(name)).special_tokens
+    assert ours.special_tokens == Tokenizer.load(checkpoint(name)).special_tokens
 
 
 @pytest.mark.parametrize("name", ["roberta", "roberta-prefix", "camembert", "camembert-no-prefix", "xlm-roberta"])
 def test_spaces_before_the_mask_token(name: str, checkpoint: Checkpoint) -> None:
-    theirs, ours = reference(checkpoint(name)), load_tokenizer(checkpoint(name))
+    theirs, ours = reference(checkpoint(name)), Tokenizer.load(checkpoint(name))
     expected = theirs("Alice  <mask> late", return_offsets_mapping=True)
     received = ours("Alice  <mask> late")
     assert received.input_ids[0].tolist() == expected["input_ids"]

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import processors
 
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.tokenization import Tokenizer, hard_texts, load_tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text
 from tests.grids import grid
@@ -36,7 +36,7 @@ def folder_of(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.mark.parametrize("name", grid([*CASES, "m2m_100"], always=FEW))
 def test_texts_keep_their_tokens(name: str, folder_of: Checkpoint, tmp_path: Path) -> None:
-    ours = load_tokenizer(folder_of(name))
+    ours = Tokenizer.load(folder_of(name))
     pruned = prune_tokenizer(ours, KEPT)
     small = pruned.tokenizer
     assert small.vocab_size == len(pruned.ids) == pruned.report.tokens_after < ours.vocab_size
@@ -55,7 +55,7 @@ def test_texts_keep_their_tokens(name: str, folder_of: Checkpoint, tmp_path: Pat
     small.save(tmp_path)
     theirs = reference(tmp_path)
     for text in [*KEPT, *([] if name == "m2m_100" else [OTHER])]:
-        assert load_tokenizer(tmp_path).encode(text) == small.encode(text) == theirs.encode(text), text
+        assert Tokenizer.load(tmp_path).encode(text) == small.encode(text) == theirs.encode(text), text
 
 
 @pytest.mark.parametrize("kind", ["template", "roberta", "bert", "sequence"])
@@ -80,7 +80,7 @@ def test_special_tokens_after_the_vocabulary(kind: str) -> None:
 @pytest.mark.parametrize("name", grid(CASES, always=FEW))
 def test_other_texts_are_split_into_shorter_tokens(name: str, folder_of: Checkpoint) -> None:
     """No text of the same characters has unknown tokens, unless it had some before."""
-    ours = load_tokenizer(folder_of(name))
+    ours = Tokenizer.load(folder_of(name))
     for options in ({}, {"min_count": 3}, {"coverage": 0.5}):
         pruned = prune_tokenizer(ours, KEPT, **options)
         before, after = ours.encode(OTHER), pruned.tokenizer.encode(OTHER)
@@ -94,9 +94,9 @@ def test_other_texts_are_split_into_shorter_tokens(name: str, folder_of: Checkpo
 
 @pytest.mark.parametrize("name", grid(CASES, always=("bert-cased", "xlm-roberta", "nllb", "gpt2", "gemma")))
 def test_removed_characters_are_named(name: str, folder_of: Checkpoint, tmp_path: Path) -> None:
-    ours = load_tokenizer(folder_of(name))
+    ours = Tokenizer.load(folder_of(name))
     prune_tokenizer(ours, KEPT).tokenizer.save(tmp_path)
-    small = load_tokenizer(tmp_path)
+    small = Tokenizer.load(tmp_path)
     if ours.unk_token_id not in ours.encode("日") and ours.unk_token_id in ours.encode("龘"):
         assert small.dropped_characters and "日" in small.dropped_characters
         with pytest.raises(InputError, match="removed from the vocabulary .*Received: '日'. Prune"):
@@ -142,7 +142,7 @@ def test_the_parts_of_byte_pair_encoding_remain() -> None:
 
 def test_pieces_that_were_only_parts_are_named(folder_of: Checkpoint) -> None:
     """The dictionary of M2M-100 lacks them: they would be unknown tokens where the original has a longer one."""
-    ours = load_tokenizer(folder_of("m2m_100"))
+    ours = Tokenizer.load(folder_of("m2m_100"))
     unknown = {text: ours.encode(text).count(ours.unk_token_id) for text in KEPT}
     assert any(unknown.values())  # of pieces that are tokens of these texts
     for options in ({}, {"min_count": 3}):
@@ -164,10 +164,10 @@ def test_pieces_that_were_only_parts_are_named(folder_of: Checkpoint) -> None:
 )
 def test_languages(name: str, codes: list[str], other: str, folder_of: Checkpoint, tmp_path: Path) -> None:
     """Other languages keep their tokens, since classes of transformers add them, but are unknown."""
-    ours = load_tokenizer(folder_of(name))
+    ours = Tokenizer.load(folder_of(name))
     pruned = prune_tokenizer(ours, KEPT, languages=codes)
     pruned.tokenizer.save(tmp_path)
-    for small in (pruned.tokenizer, load_tokenizer(tmp_path)):
+    for small in (pruned.tokenizer, Tokenizer.load(tmp_path)):
         assert sorted(small.languages) == codes and small.src_lang == codes[1]
         with pytest.raises(InputError, match=f"one of {codes[0]}, {codes[1]}. Received: '{other}'"):
             small.for_languages(other)
@@ -185,7 +185,7 @@ def test_languages(name: str, codes: list[str], other: str, folder_of: Checkpoin
 
 
 def test_wrong_arguments(folder_of: Checkpoint) -> None:
-    ours = load_tokenizer(folder_of("mbart"))
+    ours = Tokenizer.load(folder_of("mbart"))
     for tokenizer, options, message in (
         (ours, {"texts": []}, "texts must be a non-empty list"),
         (ours, {"texts": "one text"}, "texts must be a non-empty list"),
@@ -208,4 +208,4 @@ def test_wrong_settings(copied: Checkpoint) -> None:
         ({"kept_languages": ["xx_XX"]}, "lacks tokens that are added to each text"),
     ):
         with pytest.raises(TokenizerError, match=message):
-            load_tokenizer(copied("mbart", tokenizer_config__json={"tokenizer_class": "MBartTokenizer", **options}))
+            Tokenizer.load(copied("mbart", tokenizer_config__json={"tokenizer_class": "MBartTokenizer", **options}))

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from kerasformer.errors import TokenizerError
-from kerasformer.tokenization import load_tokenizer, spiece
+from kerasformer.tokenization import Tokenizer, spiece
 from tests.tokenization.samples import CORPUS
 
 sentencepiece = pytest.importorskip("sentencepiece")
@@ -33,7 +33,7 @@ def test_pieces_and_scores(data):
 def test_ids_of_the_library(checkpoint):
     folder = checkpoint("t5")
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
-    ours = load_tokenizer(folder)
+    ours = Tokenizer.load(folder)
     # No combining accents: the Rust library normalizes whole grapheme clusters, SentencePiece single characters.
     for text in [*CORPUS, "", "  two  spaces ", "x" * 300, "⑳ ﬁ ２", "unknown: 龍 🙂"]:
         assert ours.encode(text, add_special_tokens=False) == theirs.encode(text), text
@@ -50,7 +50,7 @@ def test_damaged_files_raise_and_never_crash(copied):
             damaged[generator.randrange(len(damaged))] = generator.randrange(256)
         (folder / "spiece.model").write_bytes(damaged)
         try:
-            load_tokenizer(folder).encode("the Rabbit")
+            Tokenizer.load(folder).encode("the Rabbit")
         except TokenizerError as error:
             assert "spiece.model" in str(error)
             num_errors += 1
@@ -100,15 +100,15 @@ def test_a_range_of_zeros_never_shifts_an_id(data):
 )
 def test_errors_describe_the_damage(copied, content, reason):
     with pytest.raises(TokenizerError, match=reason):
-        load_tokenizer(copied("t5", spiece__model=content))
+        Tokenizer.load(copied("t5", spiece__model=content))
 
 
 def test_unsupported_algorithms(copied):
     other = _train("bpe")
     with pytest.raises(TokenizerError, match="an algorithm other than Unigram"):
-        load_tokenizer(copied("t5", spiece__model=other))
+        Tokenizer.load(copied("t5", spiece__model=other))
     with pytest.raises(TokenizerError, match="byte fallback"):
-        load_tokenizer(copied("t5", spiece__model=_train("unigram", byte_fallback=True)))
+        Tokenizer.load(copied("t5", spiece__model=_train("unigram", byte_fallback=True)))
 
 
 def _train(kind: str, **options) -> bytes:

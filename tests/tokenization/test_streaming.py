@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
 from kerasformer.generation.token_bytes import token_bytes_of
-from kerasformer.tokenization import Tokenizer, load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from tests.tokenization.conftest import CASES
 from tests.tokenization.samples import TEXTS
 
@@ -30,7 +30,7 @@ def pieces(tokenizer, ids, skip=True, sizes=(1,)):
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("name", CASES)
 def test_pieces_form_the_text(name, skip, checkpoint):
-    tokenizer = load_tokenizer(checkpoint(name))
+    tokenizer = Tokenizer.load(checkpoint(name))
     for text in TEXTS:
         ids = tokenizer.encode(text)
         assert "".join(pieces(tokenizer, ids, skip)) == tokenizer.decode(ids, skip), text
@@ -39,7 +39,7 @@ def test_pieces_form_the_text(name, skip, checkpoint):
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("name", CASES)
 def test_pieces_of_random_ids_form_the_text(name, skip, checkpoint):
-    tokenizer = load_tokenizer(checkpoint(name))
+    tokenizer = Tokenizer.load(checkpoint(name))
     random = np.random.default_rng(0)
     for _ in range(40):
         # Including ids outside the vocabulary: the embedding of a model is often larger.
@@ -49,7 +49,7 @@ def test_pieces_of_random_ids_form_the_text(name, skip, checkpoint):
 
 @pytest.mark.parametrize("name", ["gpt2", "roberta"])
 def test_pieces_contain_complete_characters(name, checkpoint):
-    tokenizer = load_tokenizer(checkpoint(name))
+    tokenizer = Tokenizer.load(checkpoint(name))
     text = "🙂 天気 €"
     result = pieces(tokenizer, tokenizer.encode(text))
     assert len([piece for piece in result if piece]) > 3
@@ -58,7 +58,7 @@ def test_pieces_contain_complete_characters(name, checkpoint):
 
 
 def test_text_is_returned_immediately(checkpoint):
-    tokenizer = load_tokenizer(checkpoint("gpt2"))
+    tokenizer = Tokenizer.load(checkpoint("gpt2"))
     ids = tokenizer.encode("the Rabbit said")
     result = pieces(tokenizer, ids)
     assert result[:-1] == [tokenizer.decode([token_id]) for token_id in ids]
@@ -66,7 +66,7 @@ def test_text_is_returned_immediately(checkpoint):
 
 
 def test_end_returns_an_incomplete_character(checkpoint):
-    tokenizer = load_tokenizer(checkpoint("gpt2"))
+    tokenizer = Tokenizer.load(checkpoint("gpt2"))
     ids = tokenizer.encode("🙂")[:-1]
     stream = tokenizer.streamer()
     assert stream.put(ids) == ""
@@ -89,7 +89,7 @@ def test_byte_fallback():
 
 
 def test_cleaned_spaces(copied):
-    tokenizer = load_tokenizer(copied("t5", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
+    tokenizer = Tokenizer.load(copied("t5", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
     for text in ["it is late . is n't it ? yes , it 's", "a ' b ' c 've d ' s x", "don 't ! . , ? ' n't"]:
         ids = tokenizer.encode(text * 5)
         assert "".join(pieces(tokenizer, ids)) == tokenizer.decode(ids, True)
@@ -97,7 +97,7 @@ def test_cleaned_spaces(copied):
 
 def test_a_long_stream_stays_fast(checkpoint):
     """Only the last tokens are decoded again."""
-    tokenizer = load_tokenizer(checkpoint("gpt2"))
+    tokenizer = Tokenizer.load(checkpoint("gpt2"))
     stream = tokenizer.streamer()
     longest = 0
     for token_id in tokenizer.encode("the Rabbit said 🙂 " * 300):
@@ -111,21 +111,21 @@ def test_line_breaks_of_pegasus(form, checkpoint, tmp_path):
     """A token stands for a line break; the saved tokenizer says so to every library."""
     folder = checkpoint("pegasus-lines")
     if form != "vocabulary":  # as saved by transformers, which leaves the token in the text
-        rules = json.loads(load_tokenizer(folder).backend.to_str())
+        rules = json.loads(Tokenizer.load(folder).backend.to_str())
         rules["decoder"] = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
         kind = "PegasusTokenizerFast" if form == "tokenizer.json" else "TokenizersBackend"
         (tmp_path / "tokenizer.json").write_text(json.dumps(rules))
         (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": kind, "eos_token": "</s>"}))
         (tmp_path / "config.json").write_text('{"model_type": "pegasus"}')
         folder = tmp_path
-    tokenizer = load_tokenizer(folder)
+    tokenizer = Tokenizer.load(folder)
     words = [tokenizer.encode(word, add_special_tokens=False) for word in ("the Rabbit", "was tired")]
     ids = [*words[0], tokenizer.token_to_id("<n>"), *words[1], tokenizer.eos_token_id]
     assert tokenizer.decode(ids, skip_special_tokens=True) == "the Rabbit\n was tired"
     assert "".join(pieces(tokenizer, ids)) == "the Rabbit\n was tired"
     assert token_bytes_of(tokenizer).text(tokenizer.token_to_id("<n>")) == b"\n"
     tokenizer.save(tmp_path / "saved")
-    again = load_tokenizer(tmp_path / "saved", model_type="pegasus")
+    again = Tokenizer.load(tmp_path / "saved", model_type="pegasus")
     assert again.backend.decoder.__getstate__() == tokenizer.backend.decoder.__getstate__()
     for text in (
         Backend.from_file(str(tmp_path / "saved" / "tokenizer.json")).decode(ids),

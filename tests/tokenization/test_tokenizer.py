@@ -15,7 +15,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers
 
 from kerasformer.errors import InputError, MissingExtraError, TokenizerError
-from kerasformer.tokenization import Tokenizer, TruncationWarning, load_tokenizer
+from kerasformer.tokenization import Tokenizer, TruncationWarning
 from tests.tokenization.samples import TEXTS
 
 LONG = "Alice was beginning to get very tired of sitting by her sister " * 3
@@ -23,12 +23,12 @@ LONG = "Alice was beginning to get very tired of sitting by her sister " * 3
 
 @pytest.fixture
 def bert(checkpoint):
-    return load_tokenizer(checkpoint("bert-cased"))
+    return Tokenizer.load(checkpoint("bert-cased"))
 
 
 @pytest.fixture
 def gpt2(checkpoint):
-    return load_tokenizer(checkpoint("gpt2"))
+    return Tokenizer.load(checkpoint("gpt2"))
 
 
 def test_one_text_is_a_batch_of_one(bert):
@@ -41,8 +41,8 @@ def test_one_text_is_a_batch_of_one(bert):
 def test_model_inputs(bert, gpt2, checkpoint):
     assert set(bert("a").inputs) == {"input_ids", "attention_mask", "token_type_ids"}
     assert set(gpt2("a").inputs) == {"input_ids", "attention_mask"}
-    assert set(load_tokenizer(checkpoint("distilbert"))("a").inputs) == {"input_ids", "attention_mask"}
-    assert set(load_tokenizer(checkpoint("albert"))("a").inputs) == set(bert("a").inputs)
+    assert set(Tokenizer.load(checkpoint("distilbert"))("a").inputs) == {"input_ids", "attention_mask"}
+    assert set(Tokenizer.load(checkpoint("albert"))("a").inputs) == set(bert("a").inputs)
 
 
 def test_offsets_point_into_the_text(bert):
@@ -262,12 +262,12 @@ def test_lone_surrogates_are_unknown(bert):
 
 
 def test_clean_up_of_spaces(copied):
-    plain = load_tokenizer(copied("t5"))
-    cleaning = load_tokenizer(copied("t5", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
+    plain = Tokenizer.load(copied("t5"))
+    cleaning = Tokenizer.load(copied("t5", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
     ids = plain.encode("it is late . is n't it ?", add_special_tokens=False)
     assert plain.decode(ids) == "it is late . is n't it ?"
     assert cleaning.decode(ids) == "it is late. isn't it?"
-    gpt2 = load_tokenizer(copied("gpt2", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
+    gpt2 = Tokenizer.load(copied("gpt2", tokenizer_config__json={"clean_up_tokenization_spaces": True}))
     assert gpt2.decode(gpt2.encode("late . is n't")) == "late . is n't", "in BPE, spaces are part of the text"
 
 
@@ -307,7 +307,7 @@ def test_missing_special_tokens_are_added(gpt2):
 
 
 def test_saved_configuration_contains_what_transformers_4_would_override(checkpoint, tmp_path):
-    load_tokenizer(checkpoint("gpt2-bos")).save(tmp_path)
+    Tokenizer.load(checkpoint("gpt2-bos")).save(tmp_path)
     options = json.loads((tmp_path / "tokenizer_config.json").read_text(encoding="utf-8"))
     assert options["tokenizer_class"] == "PreTrainedTokenizerFast"
     assert options["add_prefix_space"] is True

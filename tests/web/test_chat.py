@@ -10,7 +10,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import KerasformerError
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from kerasformer.web.site import build
 from tests.chat_templates.chat_model import save_model, save_tokenizer
 from tests.chat_templates.conversations import CASES, TEMPLATES
@@ -69,7 +69,7 @@ RUN = """async (base, calls) => {
 @pytest.mark.parametrize("name", [*TEMPLATES, *_PUBLISHED])
 def test_templates(name: str, page: Page, tmp_path: Path) -> None:
     save_tokenizer(tmp_path)
-    ours, template = load_tokenizer(tmp_path), {**TEMPLATES, **_PUBLISHED}[name]
+    ours, template = Tokenizer.load(tmp_path), {**TEMPLATES, **_PUBLISHED}[name]
     ours.save(tmp_path)
     content, settings = (
         json.loads((tmp_path / file).read_text()) for file in ("tokenizer.json", "tokenizer_config.json")
@@ -104,7 +104,7 @@ LIMITS = {
 def test_limits(page: Page, tmp_path: Path) -> None:
     """Templates that compute without end or fill the memory are refused."""
     save_tokenizer(tmp_path)
-    load_tokenizer(tmp_path).save(tmp_path)
+    Tokenizer.load(tmp_path).save(tmp_path)
     files = [json.loads((tmp_path / file).read_text()) for file in ("tokenizer.json", "tokenizer_config.json")]
     for template, message in LIMITS.items():
         (received,) = page.call(RENDER, *files, template, [[MESSAGES, {}]])

@@ -23,7 +23,7 @@ from kerasformer.decoding.history import History
 from kerasformer.decoding.rules import apply_rules, rules_of
 from kerasformer.decoding.samplers import sampler_of
 from kerasformer.errors import InputError
-from kerasformer.tokenization import Tokenizer, hard_texts, load_tokenizer
+from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text
 from tests.export.text_models import ROWS, shared_bundle
@@ -192,7 +192,7 @@ def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -
     if name in TINY:
         ours = TINY[name]()
     else:
-        ours = load_tokenizer(Path("zoo/presets") / name if name in PRESETS else checkpoint(name))
+        ours = Tokenizer.load(Path("zoo/presets") / name if name in PRESETS else checkpoint(name))
     ours.save(tmp_path)
     hard = [text for text, _ in hard_texts.hard_texts(ours)]
     pairs = [(text, None) for text in (*SAMPLE, *hard)] + list(zip(CORPUS, TEXTS[3:], strict=False))
@@ -232,7 +232,7 @@ def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -
 
 @pytest.mark.parametrize("name", ["xlm-roberta", "bert-cased", "nllb"])
 def test_characters_that_were_removed(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -> None:  # noqa: F811
-    ours = prune_tokenizer(load_tokenizer(checkpoint(name)), CORPUS[:5]).tokenizer
+    ours = prune_tokenizer(Tokenizer.load(checkpoint(name)), CORPUS[:5]).tokenizer
     ours.save(tmp_path)
     texts = [*CORPUS[:5], "a 日!", "a 龘!", "かな 日本 語 ГДЕ это? Γειά σου"]
     received = page.call(

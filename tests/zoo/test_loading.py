@@ -308,7 +308,7 @@ def test_classes_that_are_asked_to_load_point_to_the_function(name):
     with pytest.raises(InputError, match="zoo.load.*zoo.build"):
         kind({"vocab_size": 3})
     for call in (Tokenizer, Tokenizer.from_pretrained):
-        with pytest.raises(InputError, match=r"kerasformer.tokenizer\(source\).*'bert-base-uncased'"):
+        with pytest.raises(InputError, match=r"kerasformer.Tokenizer.load\(source\).*'bert-base-uncased'"):
             call("bert-base-uncased")
 
 

@@ -18,7 +18,7 @@ from kerasformer.errors import CheckpointError, ExportError, InputError, Unsuppo
 from kerasformer.layers import sinusoids
 from kerasformer.testing.comparison import Loaded, assert_same_outputs, make_inputs, run
 from kerasformer.testing.generation import prompts, theirs
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from tests.export.text_models import size_options
 from tests.grids import grid
 from tests.tokenization.test_marian import checkpoint
@@ -95,7 +95,7 @@ def test_an_odd_size_is_refused():
 
 def two_vocabularies(folder: Path) -> Any:
     """A small model with two vocabularies, and the tokenizers of both."""
-    tokenizer = load_tokenizer(checkpoint(folder, separate=True))
+    tokenizer = Tokenizer.load(checkpoint(folder, separate=True))
     sizes = {"vocab_size": tokenizer.vocab_size, "decoder_vocab_size": tokenizer.target.vocab_size}
     tokens = {"pad_token_id": tokenizer.target.pad_token_id, "decoder_start_token_id": tokenizer.target.pad_token_id}
     model = zoo.build("marian", WRITES, **SIZES | sizes | tokens)

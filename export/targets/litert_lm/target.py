@@ -114,7 +114,7 @@ def _check_model(job: ExportJob) -> None:
     if job.model.tokenizer is None:
         raise ExportError(
             "LiteRT-LM needs a tokenizer, since its file contains it. Received: model.tokenizer=None. "
-            "Set model.tokenizer = kerasformer.tokenizer(folder)"
+            "Set model.tokenizer = kerasformer.Tokenizer.load(folder)"
         )
 
 

@@ -43,7 +43,7 @@ def check(tokenizer: Tokenizer | None) -> int:
     if tokenizer is None:
         raise ExportError(
             "MediaPipe needs a tokenizer, since its file contains it. Received: model.tokenizer=None. Set "
-            "model.tokenizer = kerasformer.tokenizer(folder)"
+            "model.tokenizer = kerasformer.Tokenizer.load(folder)"
         )
     content = json.loads(tokenizer.backend.to_str())
     kind = content["model"]["type"]

@@ -48,7 +48,7 @@ def _wordpiece(folder: Any, lowercase: bool) -> Tokenizer:
     (folder / "vocab.txt").write_text("\n".join(t for t in dict.fromkeys(vocabulary) if t.strip()), encoding="utf-8")
     options = {"tokenizer_class": "BertTokenizer", "do_lower_case": lowercase}
     (folder / "tokenizer_config.json").write_text(json.dumps(options))
-    return kf.tokenizer(folder)
+    return kf.Tokenizer.load(folder)
 
 
 def _pieces(folder: Any) -> Tokenizer:
@@ -59,7 +59,7 @@ def _pieces(folder: Any) -> Tokenizer:
     )  # fmt: skip
     (folder / "spiece.model").write_bytes(file.getvalue())
     (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "T5Tokenizer", "extra_ids": 0}')
-    return kf.tokenizer(folder)
+    return kf.Tokenizer.load(folder)
 
 
 @pytest.fixture(scope="module")
@@ -256,4 +256,4 @@ def test_unsupported_tokenizers(make, message):
 def test_characters_of_the_vocabulary_at_which_tf_text_splits(tmp_path):
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n\u2e43\n", encoding="utf-8")
     with pytest.raises(ExportError, match="\u2e43"):
-        tf_text.graph_tokenizer(kf.tokenizer(tmp_path), NAMES)
+        tf_text.graph_tokenizer(kf.Tokenizer.load(tmp_path), NAMES)

@@ -14,7 +14,7 @@ import pytest
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import ExportError, InputError
-from kerasformer.tokenization import load_tokenizer
+from kerasformer.tokenization import Tokenizer
 from tests.code_blocks import card_texts
 from tests.export.text_models import shared_model
 from tests.tokenization.conftest import MOSES, write
@@ -34,7 +34,7 @@ def multilingual(tmp_path_factory: pytest.TempPathFactory) -> Any:
     pytest.importorskip("sacremoses")
     vocabulary, config, _ = MOSES["xlm"]
     folder = write(tmp_path_factory.mktemp("xlm"), {**vocabulary(), "config.json": config})
-    tokenizer = load_tokenizer(folder)
+    tokenizer = Tokenizer.load(folder)
     keras.utils.set_random_seed(3)
     sizes = {"hidden_dim": 24, "num_layers": 1, "num_heads": 2, "max_length": 48, "initializer_range": 0.3}
     languages = {"n_languages": 2, "lang2id": {"en": 0, "fr": 1}}

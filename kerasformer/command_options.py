@@ -1,0 +1,104 @@
+"""Options that a function and a command share, each declared once: of bench, evaluate, prune_vocabulary and a site."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, TypedDict
+
+from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, instance, integer, number, sequence
+from kerasformer.options import Option
+from kerasformer.progress import CountProgress, StageProgress
+
+_PATH = instance("a path", str, Path)
+
+
+class BenchOptions(TypedDict, total=False):
+    """Options of `bench`.
+
+    Attributes:
+        prompt_length: Prompt length in tokens, for models that generate; by default 32, or less if the capacity is
+            less.
+        new_tokens: Number of tokens to generate for each prompt; by default 128, or less if the capacity is less.
+        lengths: Text lengths in tokens, for models that do not generate; by default 16 and 128, or less if the maximum
+            length is less.
+        texts: File with one text per line, which are used instead of random tokens; in Python, also a list of texts.
+        batch_size: Number of texts in one batch.
+        num_threads: Number of CPU threads; the runtime's default otherwise.
+        rounds: Number of measurements of each input, after a first run that is reported separately.
+        compare: Measure all sources in turns, with ratios to the first one. All of them are then in memory at once;
+            otherwise, they are measured one after another.
+        engines: Whether to measure one bundle in all engines that it has files for (also ONNX Runtime GenAI and
+            LiteRT-LM), in turns, with ratios to this package's engine. LiteRT-LM reads texts, so all engines do.
+        progress: Called with each stage.
+    """
+
+    prompt_length: Annotated[int | None, Option(integer(1))]
+    new_tokens: Annotated[int | None, Option(integer(1))]
+    lengths: Annotated[Sequence[int] | None, Option(sequence(integer(1)))]
+    texts: Annotated[str | Path | Sequence[str] | None, Option()]
+    batch_size: Annotated[int, Option(integer(1), 1)]
+    num_threads: Annotated[int | None, Option(integer(1))]
+    rounds: Annotated[int, Option(integer(1), 5)]
+    compare: Annotated[bool, Option(BOOLEAN, False)]
+    engines: Annotated[bool, Option(BOOLEAN, False, in_shell=False)]
+    progress: Annotated[StageProgress | None, Option(FUNCTION, in_shell=False)]
+
+
+class EvaluationOptions(TypedDict, total=False):
+    """Options of `evaluate`.
+
+    Attributes:
+        task: Task of the model, such as `summarization`; the model's own by default.
+        references: Files with the reference of each line of the data, if the data is a file of plain lines.
+        text_column: Column of the texts in a file: a name, or a number starting at 1; a common name by default.
+        label_column: Column of the labels or references, likewise.
+        limit: Number of texts to use, from the first; all by default.
+        batch_size: Number of texts in one batch.
+        num_threads: Number of CPU threads of a bundle; the runtime's default otherwise.
+        bleu_tokenizer: Tokenizer of BLEU, such as `zh` or `ja-mecab`; by default one that suits the script.
+        settings: Arguments of the pipeline for generated texts, such as `{"num_beams": 4}`.
+        progress: Called with the number of completed texts.
+    """
+
+    task: Annotated[str | None, Option(STRING)]
+    references: Annotated[Sequence[str | Path] | None, Option(sequence(_PATH))]
+    text_column: Annotated[str | None, Option(STRING)]
+    label_column: Annotated[str | None, Option(STRING)]
+    limit: Annotated[int | None, Option(integer(1))]
+    batch_size: Annotated[int, Option(integer(1), 8)]
+    num_threads: Annotated[int | None, Option(integer(1))]
+    bleu_tokenizer: Annotated[str | None, Option(STRING)]
+    settings: Annotated[Mapping[str, object] | None, Option(instance("a dictionary", dict), in_shell=False)]
+    progress: Annotated[CountProgress | None, Option(FUNCTION, in_shell=False)]
+
+
+class PruningOptions(TypedDict, total=False):
+    """Options of `prune_vocabulary`.
+
+    Attributes:
+        languages: Codes of the languages to keep, for a model whose texts are marked with a language; all by default.
+        min_count: Number of times that a token must occur in the texts; rarer ones are split into shorter tokens.
+        coverage: Share of the tokens of the texts that must remain; the most frequent ones are kept.
+    """
+
+    languages: Annotated[Sequence[str] | None, Option(sequence(STRING))]
+    min_count: Annotated[int, Option(integer(1), 1)]
+    coverage: Annotated[float, Option(number(0, 1), 1.0)]
+
+
+class SiteOptions(TypedDict, total=False):
+    """Options of `kerasformer.web.site.build`.
+
+    Attributes:
+        title: Title of the page.
+        runtime_files: Folder where `npm ci` was run with the page's package.json; by default, npm is run here.
+        given_texts: Also copy reference answers to texts that were passed to the export. They contain the token ids of
+            these texts, which visitors of the page can read.
+        overwrite: Replace an existing site.
+    """
+
+    title: Annotated[str, Option(STRING, "Kerasformer")]
+    runtime_files: Annotated[str | Path | None, Option(_PATH)]
+    given_texts: Annotated[bool, Option(BOOLEAN, False)]
+    overwrite: Annotated[bool, Option(BOOLEAN, False)]
