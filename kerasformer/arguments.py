@@ -18,6 +18,9 @@ import numpy as np
 
 from kerasformer.errors import InputError, KerasformerError
 
+Arguments = dict[str, Any]
+"""Arguments of a call by name; their types are those of the function's parameters."""
+
 _SHOWN = 80
 """Maximum number of characters of an invalid value in an error message."""
 

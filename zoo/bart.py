@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
@@ -102,7 +102,7 @@ class BartSeq2SeqLM(Seq2SeqLM, backbone=Bart):
 
     head_table = (*Seq2SeqLM.head_table, Row(("bias",), "final_logits_bias", layout=Stacked(), optional=True))
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns further arguments of `LMHead`."""
         return {**super().head_options(), "use_bias": True, "train_bias": False}
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Positive, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
@@ -88,7 +88,7 @@ class Gemma3Text(CausalDecoder):
         """Square root of the hidden size; rounded to the data type of the embeddings, as in the reference."""
         return math.sqrt(self.config.hidden_dim)
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the options of grouped, normalized heads, with the window and the positions of the layer's type."""
         config, kind = self.config, self.config.layer_types[index]
         return {
@@ -101,7 +101,7 @@ class Gemma3Text(CausalDecoder):
             "window": config.window if kind == _LOCAL else None,
         }
 
-    def feed_forward_options(self, index: int) -> dict[str, Any]:
+    def feed_forward_options(self, index: int) -> LayerArguments:
         """Returns the options of a gated feed-forward network."""
         return {"gated": True, "use_bias": False}
 
@@ -133,7 +133,7 @@ class Gemma3TextCausalLM(CausalLM, backbone=Gemma3Text):
 
     architecture = "Gemma3ForCausalLM"
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Adds the soft limit of the logits."""
         return {**super().head_options(), "softcap": self.config.softcap}
 

@@ -9,6 +9,9 @@ from typing import Any
 
 from kerasformer.errors import GenerationError
 
+GenerationSettings = Mapping[str, Any]
+"""Settings of `GenerationConfig` by name, as callers pass them or files contain them; to be checked."""
+
 ALIASES = {
     # OpenAI, vLLM
     "max_tokens": "max_new_tokens",

@@ -89,7 +89,7 @@ class OptionalOutputs(keras.layers.Layer):
         """Traces the call, whose arguments decide between a tensor and a dictionary."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
+    def compute_output_shape(self, input_shape: Shape) -> Shape | tuple[Shape, ...]:
         """Returns the shape of the input."""
         return input_shape
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +15,11 @@ Tensor = Any
 Shape = tuple[int | None, ...]
 """Shape of a tensor; `None` for an unknown dimension."""
 
-Dimension = int | str | Tensor
-"""Size of an axis: a number, the name of a dimension in an exported function, or a tensor computed from a shape."""
+Dimension = int | Tensor
+"""Size of an axis: a number, or a tensor or a name that stands for it in a graph."""
+
+TensorFunction = Callable[..., Any]
+"""A function of tensors, which returns one or a structure of several."""
 
 Index = int | slice | tuple[slice, ...] | None
 """Index of a part of an array."""

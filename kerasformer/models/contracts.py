@@ -16,20 +16,29 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.decoding import GenerationOutput
 from kerasformer.errors import InputError
 from kerasformer.files.tensors import TensorFile
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import LayerArguments, Outputs
+from kerasformer.layers.tensor import Dimension, Tensor
+from kerasformer.models.config import Config
 from kerasformer.models.pretrained import Inputs, PretrainedModel
 from kerasformer.models.weight_table import Row
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
 """Results that a model returns in addition to its output, on request."""
 
+Prompts = str | Sequence[str] | Sequence[Sequence[int]] | np.ndarray | Mapping[str, np.ndarray]
+"""A text, several, ids `(B, P)`, or the tokenizer's result."""
 
-def with_states(output: Any, states: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> Any:
+Generated = str | list[str] | list[np.ndarray] | GenerationOutput
+"""What `generate` returns; see there."""
+
+
+def with_states(output: Tensor, states: Outputs, encoder: Outputs | None = None) -> Tensor | Outputs:
     """Returns the output of a model, or a dictionary if its backbone returned further states."""
     requested = {name: states[name] for name in STATES if name in states}
     requested |= {f"encoder_{name}": encoder[name] for name in STATES if encoder and name in encoder}
@@ -51,7 +60,7 @@ class TextModel(PretrainedModel):
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the backbone and the head."""
         arrays = self.checked(inputs)
         flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
@@ -59,7 +68,7 @@ class TextModel(PretrainedModel):
         states = unpacked(self.backbone(arrays["input_ids"], training=training, **arguments, **flags))
         return with_states(self.answer(states, arrays, training), states)
 
-    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> LayerArguments:
         """Returns the arguments of the backbone's call, except the ids; by default all inputs that the caller passed.
 
         Args:
@@ -68,7 +77,7 @@ class TextModel(PretrainedModel):
         """
         return self.backbone.arguments(arrays)
 
-    def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Any:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the output of the head for the states that the backbone returned."""
         return states["output"]
 
@@ -89,11 +98,11 @@ class EncoderModel(TextModel):
         options = {"pooler": True} if self.pooled else {}
         return self.backbone_type(self.config, name="backbone", **options)
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns further arguments of the head."""
         return {}
 
-    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> LayerArguments:
         """Returns all inputs that the caller passed, as arguments of the backbone."""
         arguments = super().backbone_arguments(arrays, every_token)
         if self.count is not None and not every_token:
@@ -109,7 +118,7 @@ class _GenerativeModel(PretrainedModel):
     head_table: ClassVar[Sequence[Row]] = (Row(("kernel",), "lm_head.weight", transpose=True),)
 
     @classmethod
-    def config_for(cls, config: Any, tensors: TensorFile) -> Any:
+    def config_for(cls, config: Any, tensors: TensorFile) -> Config:
         """Ties the output if the output projection of the checkpoint equals its token embeddings.
 
         If the checkpoint has no output projection, `tie_word_embeddings` decides.
@@ -144,7 +153,7 @@ class _GenerativeModel(PretrainedModel):
         table: Embedding | None = self.backbone.tokens if self.head.tied else None
         return table
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns further arguments of `LMHead`."""
         return {"kernel_initializer": self.backbone.initializer}
 
@@ -156,12 +165,14 @@ class _GenerativeModel(PretrainedModel):
         """Computes logits `(B, T, V)` from hidden states `(B, T, E)`."""
         return self.head(hidden, embedding=self.backbone.tokens)
 
-    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
+    def cache_shapes(
+        self, batch: Dimension, length: Dimension, margin: int | None = None
+    ) -> list[tuple[Dimension, ...]]:
         """Returns the cache shape `(B, G, S, D)` of each layer; see `Decoder.cache_shapes`."""
-        shapes: list[tuple[Any, ...]] = self.backbone.cache_shapes(batch, length, margin)
+        shapes: list[tuple[Dimension, ...]] = self.backbone.cache_shapes(batch, length, margin)
         return shapes
 
-    def generate(self, inputs: Any, *, attention_mask: Any = None, **settings: Any) -> Any:
+    def generate(self, inputs: Prompts, *, attention_mask: np.ndarray | None = None, **settings: Any) -> Generated:
         """Generates texts or tokens.
 
         Args:
@@ -204,7 +215,7 @@ class CausalLM(CausalModel, _GenerativeModel):
     architecture_suffix = "ForCausalLM"
     class_suffix = "CausalLM"
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the logits of all tokens."""
         return self.project(states["output"])
 
@@ -277,7 +288,7 @@ class Seq2SeqLM(_GenerativeModel):
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the encoder, the decoder and the head."""
         arrays = self.checked(inputs)
         if "decoder_input_ids" not in arrays:
@@ -305,9 +316,9 @@ class Seq2SeqLM(_GenerativeModel):
         """Returns the hidden states `(B, M, E)` of the input text."""
         return self.backbone.encode(ids, attention_mask=attention_mask, training=training)
 
-    def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+    def memory_shapes(self, batch: Dimension, length: Dimension) -> list[tuple[Dimension, ...]]:
         """Returns the shape `(B, G, M, D)` of the cached cross-attention keys (and values) of each layer."""
-        shapes: list[tuple[Any, ...]] = self.backbone.memory_shapes(batch, length)
+        shapes: list[tuple[Dimension, ...]] = self.backbone.memory_shapes(batch, length)
         return shapes
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:

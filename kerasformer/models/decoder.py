@@ -24,7 +24,8 @@ from kerasformer.layers import (
     normalization,
 )
 from kerasformer.layers.core import as_ids
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, Outputs
+from kerasformer.layers.tensor import Dimension, Shape, Tensor
 from kerasformer.models.pretrained import Backbone, normal
 
 
@@ -136,20 +137,20 @@ class CausalDecoder(Backbone):
             **self.layer_options(index),
         )
 
-    def layer_options(self, index: int) -> dict[str, Any]:
+    def layer_options(self, index: int) -> LayerArguments:
         """Returns further arguments of the layer of this index, such as `parallel`."""
         return {}
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns further arguments of the attention of the layer of this index."""
         return {}
 
-    def feed_forward_options(self, index: int) -> dict[str, Any]:
+    def feed_forward_options(self, index: int) -> LayerArguments:
         """Returns further arguments of the feed-forward network of the layer of this index."""
         return {}
 
     @property
-    def initializer(self) -> dict[str, Any]:
+    def initializer(self) -> LayerConfig:
         """Initializer of all kernels and tables; serialized, so that each draws different random numbers."""
         return normal(self.config.initializer_range)
 
@@ -174,7 +175,7 @@ class CausalDecoder(Backbone):
         """Creates a norm."""
         return normalization(self.norm, self.config.epsilon, name=name)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates all variables."""
         shape = (None, None, self.config.hidden_dim)
         self.tokens.build((None, None))
@@ -214,7 +215,7 @@ class CausalDecoder(Backbone):
         positions: Tensor | None = None,
         training: bool = False,
         **flags: bool,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the backbone."""
         ids = as_ids(ids)
         if visibility is None:
@@ -226,7 +227,7 @@ class CausalDecoder(Backbone):
         states = self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)
         return states if self.output_projection is None else self._projected(states)
 
-    def _projected(self, states: Any) -> Any:
+    def _projected(self, states: Tensor | Outputs) -> Tensor | Outputs:
         """Projects the output, which is also the last of the hidden states, to the size of the embeddings."""
         if not isinstance(states, dict):
             return self.output_projection(states)
@@ -235,6 +236,8 @@ class CausalDecoder(Backbone):
             states["hidden_states"] = (*states["hidden_states"][:-1], states["output"])
         return states
 
-    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
+    def cache_shapes(
+        self, batch: Dimension, length: Dimension, margin: int | None = None
+    ) -> list[tuple[Dimension, ...]]:
         """Returns the cache shape `(B, G, S, D)` of each layer; see `Decoder.cache_shapes`."""
         return self.decoder.cache_shapes(batch, length, margin)

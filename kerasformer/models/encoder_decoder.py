@@ -28,7 +28,8 @@ from kerasformer.layers import (
     normalization,
 )
 from kerasformer.layers.core import as_ids
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, Outputs
+from kerasformer.layers.tensor import Dimension, Shape, Tensor
 from kerasformer.models.pretrained import Backbone, normal
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
@@ -127,12 +128,12 @@ class EncoderDecoder(Backbone):
         return float(getattr(self.config, "epsilon", 1e-5))
 
     @property
-    def initializer(self) -> dict[str, Any]:
+    def initializer(self) -> LayerConfig:
         """Initializer of all kernels; serialized, so that each draws different random numbers."""
         return normal(self.config.initializer_range)
 
     @property
-    def token_initializer(self) -> dict[str, Any]:
+    def token_initializer(self) -> LayerConfig:
         """Initializer of the token embeddings."""
         return self.initializer
 
@@ -217,7 +218,7 @@ class EncoderDecoder(Backbone):
     def _norm(self, name: str, enabled: bool) -> keras.layers.Layer | None:
         return normalization(self.norm, self.epsilon, name=name) if enabled else None
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates all variables."""
         states = (None, None, self.config.hidden_dim)
         self.tokens.build((None, None))
@@ -231,11 +232,15 @@ class EncoderDecoder(Backbone):
                     layer.build(shape)
             getattr(self, stack).build(states)
 
-    def call(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
+    def call(
+        self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool
+    ) -> Tensor | Outputs:
         """Applies the encoder."""
         return self.encode(ids, attention_mask=attention_mask, training=training, **flags)
 
-    def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
+    def encode(
+        self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool
+    ) -> Tensor | Outputs:
         """Applies the encoder; arguments and result are those of the call."""
         visibility = self.encoder_visibility(ids, attention_mask)
         return self._run("encoder", self.tokens, ids, visibility, training, flags)
@@ -250,8 +255,8 @@ class EncoderDecoder(Backbone):
         return Visibility.of_text(ops.shape(ids)[1], attention_mask)
 
     def decode(
-        self, ids: Tensor, visibility: Visibility | None = None, training: bool = False, **arguments: Any
-    ) -> Any:
+        self, ids: Tensor, visibility: Visibility | None = None, training: bool = False, **arguments: object
+    ) -> Tensor | Outputs:
         """Applies the decoder.
 
         Args:
@@ -279,8 +284,8 @@ class EncoderDecoder(Backbone):
         ids: Tensor,
         visibility: Visibility,
         training: bool,
-        arguments: Mapping[str, Any],
-    ) -> Any:
+        arguments: LayerArguments,
+    ) -> Tensor | Outputs:
         """Embeds tokens and applies a stack."""
         positions, embeddings_norm, bias, layers = (
             getattr(self, name) for name in (f"{stack}_positions", f"{stack}_embeddings_norm", f"{stack}_bias", stack)
@@ -317,15 +322,17 @@ class EncoderDecoder(Backbone):
         """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""
         return [layer.cross_attention.project(memory) for layer in self.decoder.layers]
 
-    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
+    def cache_shapes(
+        self, batch: Dimension, length: Dimension, margin: int | None = None
+    ) -> list[tuple[Dimension, ...]]:
         """Returns the cache shape `(B, G, S, D)` of each decoder layer; see `Decoder.cache_shapes`."""
         return self.decoder.cache_shapes(batch, length, margin)
 
-    def memory_shapes(self, batch: Any, length: Any) -> list[tuple[Any, ...]]:
+    def memory_shapes(self, batch: Dimension, length: Dimension) -> list[tuple[Dimension, ...]]:
         """Returns the shape `(B, G, M, D)` of the cached cross-attention keys (and values) of each layer."""
         return self.decoder.memory_shapes(batch, length)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "encoder_only": self.encoder_only}
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import keras
+
 from kerasformer.architectures import DECODER, ENCODER, ENCODER_DECODER, Architecture, add, find, installed
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import (
@@ -23,7 +25,7 @@ from kerasformer.errors import (
     UnsupportedConfigError,
 )
 from kerasformer.files import sources
-from kerasformer.files.reading import read_json
+from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, TensorFile, open_tensors
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
 from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
@@ -32,10 +34,11 @@ from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.encoder import BidirectionalEncoder
 from kerasformer.models.encoder_decoder import EncoderDecoder
 from kerasformer.models.head_request import HeadRequest
-from kerasformer.models.pretrained import PretrainedModel, create
+from kerasformer.models.pretrained import Backbone, PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, of_class, of_model
+from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.fitting import vocabulary_warning
 
 logger = logging.getLogger("kerasformer")
@@ -154,7 +157,7 @@ def _register_installed(model_type: str) -> None:
         )
 
 
-def _checked_backbone(module: Any) -> Any:
+def _checked_backbone(module: object) -> type[Backbone]:
     """Returns the backbone of an architecture's module; raises an error if `MODELS` is missing or invalid."""
     if not isinstance(module, ModuleType):
         raise InputError(f"A module with MODELS was expected, the model classes by task. Received: {module!r:.200}")
@@ -202,7 +205,7 @@ def build(
     model_type: str,
     task: str | None = None,
     *,
-    dtype: Any = None,
+    dtype: str | keras.DTypePolicy | None = None,
     sentence: SentenceSettings | None = None,
     **settings: Any,
 ) -> PretrainedModel:
@@ -232,7 +235,7 @@ def build(
 
 
 def load(
-    source: str | Path | Any,
+    source: str | Path | keras.Model,
     task: str | None = None,
     *,
     num_labels: int | None = None,
@@ -242,7 +245,7 @@ def load(
     new_head: bool = False,
     sentence: SentenceSettings | None = None,
     model_type: str | None = None,
-    dtype: Any = None,
+    dtype: str | keras.DTypePolicy | None = None,
     keep_dtype: bool = False,
     revision: str | None = None,
     token: str | None = None,
@@ -350,7 +353,7 @@ def start_head(model: PretrainedModel, fresh: Sequence[str], request: HeadReques
         logger.warning("These variables are new and untrained, as requested: %s", ", ".join(fresh))
 
 
-def _model_type(content: Mapping[str, Any]) -> str:
+def _model_type(content: JsonMapping) -> str:
     """Returns the architecture that `config.json` names, by `model_type` or by the class in `architectures`."""
     model_type = content.get("model_type")
     if model_type is not None:
@@ -369,15 +372,15 @@ def _model_type(content: Mapping[str, Any]) -> str:
     return candidates[0]
 
 
-def _backbone(model_type: str) -> Any:
+def _backbone(model_type: str) -> type[Backbone]:
     return _backbone_of(architecture(model_type).MODELS)
 
 
-def _backbone_of(kinds: Mapping[str, type[PretrainedModel]]) -> Any:
+def _backbone_of(kinds: Mapping[str, type[PretrainedModel]]) -> type[Backbone]:
     return next(iter(kinds.values())).backbone_type
 
 
-def _saved_classes(content: Mapping[str, Any]) -> list[str]:
+def _saved_classes(content: JsonMapping) -> list[str]:
     saved = content.get("architectures") or []
     if not isinstance(saved, list) or not all(isinstance(name, str) for name in saved):
         raise UnsupportedConfigError(f"architectures in config.json must be a list of names. Received: {saved!r:.200}")
@@ -396,12 +399,12 @@ def model_class(kinds: Mapping[str, type[PretrainedModel]], model_type: str, tas
     return kinds[name]
 
 
-def _default_task(kinds: Mapping[str, Any]) -> str:
+def _default_task(kinds: Mapping[str, type[PretrainedModel]]) -> str:
     preferred = ("text-generation", "text2text-generation", "fill-mask")
     return next((task for task in preferred if task in kinds), next(iter(kinds)))
 
 
-def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str, Any], file: TensorFile) -> str:
+def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile) -> str:
     """Returns the task for which the checkpoint was saved."""
     saved = _saved_classes(content)
     for task, kind in kinds.items():
@@ -416,7 +419,7 @@ def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str
     return _task_by_tensors(kinds, content, file)
 
 
-def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str, Any], file: TensorFile) -> str:
+def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile) -> str:
     """Returns the task with the largest head among those whose tensors are all in a checkpoint without `architectures`.
 
     Heads of pretraining count only if there is no other: a checkpoint with both heads of BERT's pretraining is for
@@ -458,13 +461,13 @@ def _check_layer_counts(config: Config, file: TensorFile) -> None:
             )
 
 
-def _generation_config(folder: Path, config: Config, content: Mapping[str, Any]) -> GenerationConfig:
+def _generation_config(folder: Path, config: Config, content: JsonMapping) -> GenerationConfig:
     if (folder / "generation_config.json").exists():
         return GenerationConfig.load(folder, config.generation_settings(content, forced=False))
     return GenerationConfig.from_dict({}, config.generation_settings(content))
 
 
-def _tokenizer(source: Path, model_type: str) -> Any:
+def _tokenizer(source: Path, model_type: str) -> Tokenizer | None:
     """Loads the tokenizer of a checkpoint; returns `None` if it has none, or none that can be loaded."""
     from kerasformer.tokenization import has_tokenizer, load_tokenizer
     from kerasformer.tokenization.loading import FILES

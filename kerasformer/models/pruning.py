@@ -10,14 +10,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
 
+import keras
 import numpy as np
 
+from kerasformer.arguments import Arguments
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.generation_config import ID_SETTINGS
+from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import InputError, UnsupportedConfigError
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.layers.core import merged_lora
+from kerasformer.layers.tensor import Shape
+from kerasformer.models.config import Config
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
 from kerasformer.tokenization.pruning import PruningReport, prune_tokenizer
@@ -91,7 +96,7 @@ def prune_vocabulary(
     named = _named_ids(model)
     if config.positions_follow_padding:
         named |= set(range(config.pad_token_id))
-    options: dict[str, Any] = {"languages": languages, "min_count": min_count, "coverage": coverage}
+    options: Arguments = {"languages": languages, "min_count": min_count, "coverage": coverage}
     pruned = prune_tokenizer(model.tokenizer, texts, needed=named, **options)
     if pruned.ids[-1] >= size:
         raise InputError(
@@ -132,14 +137,12 @@ def _named_ids(model: PretrainedModel) -> set[int]:
     return {index for index in ids if index < config.vocab_size}
 
 
-def _ids_of(settings: Mapping[str, Any]) -> GenerationConfig:
+def _ids_of(settings: GenerationSettings) -> GenerationConfig:
     """Returns the settings that contain ids."""
     return GenerationConfig(**{name: value for name, value in settings.items() if name in ID_SETTINGS})
 
 
-def _task_settings(
-    tasks: Mapping[str, Mapping[str, Any]] | None, new_ids: Mapping[int, int]
-) -> dict[str, dict[str, Any]] | None:
+def _task_settings(tasks: Mapping[str, JsonMapping] | None, new_ids: Mapping[int, int]) -> dict[str, JsonObject] | None:
     """Returns the generation settings of tasks with new ids."""
     if tasks is None:
         return None
@@ -150,7 +153,7 @@ def _task_settings(
     return {task: {**others[task], **_ids_of(tasks[task]).with_vocabulary(new_ids).to_dict()} for task in tasks}
 
 
-def _cut(model: PretrainedModel, config: Any, rows: Sequence[int]) -> PretrainedModel:
+def _cut(model: PretrainedModel, config: Config, rows: Sequence[int]) -> PretrainedModel:
     """Returns a model with another configuration and some rows of the vocabulary.
 
     Raises:
@@ -178,7 +181,7 @@ def _axes(path: str, before: Sequence[int], after: Sequence[int], sizes: tuple[i
     return list(changes)
 
 
-def _part(original: Any, axes: Sequence[int], rows: Sequence[int], shape: Any, dtype: str) -> np.ndarray:
+def _part(original: np.ndarray, axes: Sequence[int], rows: Sequence[int], shape: Shape, dtype: str) -> np.ndarray:
     """Returns the initial value of a variable."""
     value = np.asarray(original)
     for axis in axes:
@@ -186,5 +189,5 @@ def _part(original: Any, axes: Sequence[int], rows: Sequence[int], shape: Any, d
     return value
 
 
-def _sizes(variables: Iterable[Any]) -> list[int]:
+def _sizes(variables: Iterable[keras.Variable]) -> list[int]:
     return [math.prod(variable.shape) for variable in variables]

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from kerasformer.bundle import SIMILARITIES
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.files.reading import parse_json, read_bytes, read_json
+from kerasformer.files.reading import JsonMapping, JsonObject, parse_json, read_bytes, read_json
 from kerasformer.files.sources import inside
 from kerasformer.layers.sentence import NORMALIZE, POOLINGS, Projection, Step
 from kerasformer.models.config import ConfigWarning
@@ -54,7 +54,7 @@ _ACTIVATIONS = {
 _VECTOR = {"module_input_name": ("sentence_embedding",), "module_output_name": ("sentence_embedding", None)}
 _TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 
-Files = Mapping[str, Any]
+Files = JsonMapping
 """Contents of JSON files by their paths relative to the folder of the checkpoint."""
 
 
@@ -194,16 +194,16 @@ class SentenceSettings:
         transformer = next(filter(None, map(content, (_TRANSFORMER, *_OLDER))), None)
         return cls(pooling=pooling, steps=tuple(steps), **_use(content(_SETTINGS)), **_transformer(transformer))
 
-    def to_files(self, hidden_dim: int) -> dict[str, Any]:
+    def to_files(self, hidden_dim: int) -> JsonObject:
         """Returns the contents of the JSON files, which sentence-transformers and `from_files` read."""
         located = self._located()
         kinds = ["Transformer", "Pooling", *(path.split("_")[1] for path, _ in located)]
         paths = ["", "1_Pooling", *(path for path, _ in located)]
-        pooling: dict[str, Any] = {"word_embedding_dimension": hidden_dim}
+        pooling: JsonObject = {"word_embedding_dimension": hidden_dim}
         pooling |= {flag: mode in self.pooling for mode, flag in _FLAGS.items()} | {"include_prompt": True}
         if tuple(mode for mode in _FLAGS if mode in self.pooling) != self.pooling:
             pooling["pooling_mode"] = list(self.pooling)  # an order that only newer versions support
-        files: dict[str, Any] = {
+        files: JsonObject = {
             MODULES: [
                 {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
                 for index, (path, kind) in enumerate(zip(paths, kinds, strict=True))
@@ -222,7 +222,7 @@ class SentenceSettings:
         activations = {activation: name for name, activation in _ACTIVATIONS.items()}
         size = len(self.pooling) * hidden_dim
         for path, step in located:
-            config: dict[str, Any] = {name: values[0] for name, values in _VECTOR.items()}
+            config: JsonObject = {name: values[0] for name, values in _VECTOR.items()}
             if isinstance(step, Projection):
                 config = {"in_features": size, "out_features": step.dim, "bias": step.use_bias}
                 config["activation_function"] = activations[step.activation]
@@ -240,7 +240,7 @@ def is_sentence_model(folder: Path) -> bool:
     return isinstance(settings, dict) and settings.get("model_type", "SentenceTransformer") == "SentenceTransformer"
 
 
-def cross_encoder_entries(folder: Path) -> dict[str, Any]:
+def cross_encoder_entries(folder: Path) -> JsonObject:
     """Returns the entries of `config.json` that newer cross-encoders of sentence-transformers have in another file."""
     path = inside(folder, _SETTINGS)
     settings = parse_json(read_bytes(path), str(path)) if path.is_file() else {}
@@ -248,7 +248,7 @@ def cross_encoder_entries(folder: Path) -> dict[str, Any]:
     return {} if activation is None else {"sentence_transformers": {"activation_fn": activation}}
 
 
-def _modules(content: Any) -> tuple[list[str], list[str]]:
+def _modules(content: object) -> tuple[list[str], list[str]]:
     """Returns the names of the classes of the modules after the Transformer, and their subfolders."""
     if not isinstance(content, list) or not all(
         isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
@@ -272,7 +272,7 @@ def _modules(content: Any) -> tuple[list[str], list[str]]:
     return names[1:], paths[1:]
 
 
-def _pooling(path: str, config: Mapping[str, Any], hidden_dim: int) -> tuple[tuple[str, ...], int]:
+def _pooling(path: str, config: JsonMapping, hidden_dim: int) -> tuple[tuple[str, ...], int]:
     """Returns the poolings, and the size of their concatenated results."""
     sizes, flags = ("word_embedding_dimension", "embedding_dimension"), tuple(_FLAGS.values())
     required = {name: (hidden_dim,) for name in sizes} | {"include_prompt": (True,)}
@@ -293,7 +293,7 @@ def _pooling(path: str, config: Mapping[str, Any], hidden_dim: int) -> tuple[tup
     return tuple(modes), len(modes) * hidden_dim
 
 
-def _projection(path: str, config: Mapping[str, Any], size: int) -> Projection:
+def _projection(path: str, config: JsonMapping, size: int) -> Projection:
     """Returns a dense layer over vectors of this size."""
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     _expect(path, "activation_function", activation, tuple(_ACTIVATIONS))
@@ -306,7 +306,7 @@ def _projection(path: str, config: Mapping[str, Any], size: int) -> Projection:
     return Projection(config["out_features"], _ACTIVATIONS[activation], config.get("bias", True))
 
 
-def _use(content: Any) -> dict[str, Any]:
+def _use(content: object) -> JsonObject:
     """Returns prompts, similarity and dimension from `config_sentence_transformers.json`."""
     settings = _object(_SETTINGS, content)
     _check_keys(
@@ -325,7 +325,7 @@ def _use(content: Any) -> dict[str, Any]:
     }
 
 
-def _transformer(content: Any) -> dict[str, Any]:
+def _transformer(content: object) -> JsonObject:
     """Returns maximum length and lower case from `sentence_bert_config.json`."""
     settings = _object(_TRANSFORMER, content)
     required = {
@@ -341,7 +341,7 @@ def _transformer(content: Any) -> dict[str, Any]:
     return {"max_length": settings.get("max_seq_length"), "lower_case": settings.get("do_lower_case") or False}
 
 
-def _object(name: str, content: Any) -> dict[str, Any]:
+def _object(name: str, content: object) -> JsonObject:
     """Returns a JSON object; a missing one is empty."""
     if content is not None and not isinstance(content, dict):
         raise UnsupportedConfigError(f"{name} must be a JSON object. Received: {content!r:.200}")
@@ -350,8 +350,8 @@ def _object(name: str, content: Any) -> dict[str, Any]:
 
 def _check_keys(
     name: str,
-    content: Mapping[str, Any],
-    required: Mapping[str, tuple[Any, ...]],
+    content: JsonMapping,
+    required: Mapping[str, tuple[object, ...]],
     known: Sequence[str] = (),
     ignored: Sequence[str] = (),
 ) -> None:
@@ -368,11 +368,11 @@ def _check_keys(
         )
 
 
-def _expect(name: str, key: str, value: Any, values: Sequence[Any]) -> None:
+def _expect(name: str, key: str, value: object, values: Sequence[object]) -> None:
     if value not in values:
         expected = " or ".join(map(repr, values)) or "none"
         raise UnsupportedConfigError(f"{name} supports only {key}={expected}. Received: {key}={value!r:.200}")
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
