@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from kerasformer import __version__, bundle
 from kerasformer.bundle import GpuFinding, Manifest, Signature
 from kerasformer.engines import open_engine
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.base import Format
+from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.adapters import with_adapters
 from kerasformer.export.graph.functions import Function
@@ -51,7 +50,7 @@ class BundleBuilder:
     def __init__(self, job: ExportJob, target: Target, name: str, folder: Path, report: StageProgress) -> None:
         self.job, self.target, self.folder, self.report = job, target, folder, report
         self.format = find_format(job.format)
-        self._converted: dict[Any, Any] = {}
+        self._converted: Converted = {}
         self._in_place: dict[str, Collection[str]] = {}
         self.calibration: Calibration | None = None
         self.functions = target.functions(job, self.format.functions(job))

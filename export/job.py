@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
@@ -126,7 +125,7 @@ def resolve_options(
     )
 
 
-def _refuse_ignored(model: PretrainedModel, options: Mapping[str, Any], format: str, static: bool) -> None:
+def _refuse_ignored(model: PretrainedModel, options: Mapping[str, object], format: str, static: bool) -> None:
     """Refuses options that an export of this model in this format would ignore.
 
     Raises:

@@ -50,7 +50,7 @@ def record(
     """Records the answers of the Keras model for `references.npz`.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         manifest: Manifest of the bundle, for the capacity and the lengths of its signatures.
         texts: Texts to read or continue. By default, texts that ship with this package: conversations for a model with
             a chat template, else sentences; or random ids for a model without a tokenizer.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any
 
 from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, agreement_text
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, without_row, without_sizes
@@ -15,6 +14,7 @@ from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
 from kerasformer.export.quantization.recipes import WHEN, fallback_text
 from kerasformer.fidelity.figures import figure_rows
+from kerasformer.files.reading import JsonObject
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
 _RUNS_ON = {
@@ -100,7 +100,7 @@ def _storage(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _calibrated_on(manifest: Manifest, calibration: dict[str, Any]) -> str:
+def _calibrated_on(manifest: Manifest, calibration: JsonObject) -> str:
     """Returns what was measured on which texts."""
     recipe, subjects = manifest.recipe, []
     if recipe.get("activations") == "static" or recipe.get("rounding") != "calibrated":
@@ -223,7 +223,7 @@ select the most probable token in each step, without these settings:
 
 def tensors(manifest: Manifest) -> str:
     """Returns the page with the inputs and outputs, with one table for signatures that differ only in sizes."""
-    groups: dict[Any, list[str]] = {}
+    groups: dict[Hashable, list[str]] = {}
     for name, signature in manifest.signatures.items():
         groups.setdefault((signature.file, without_sizes(name), *map(frozenset, _stems(signature))), []).append(name)
     return "\n".join(["# Inputs and outputs\n", *(_group(manifest, names) for names in groups.values())])
@@ -339,7 +339,7 @@ model. `kerasformer verify path/to/this/folder` repeats the comparison on any de
 """
 
 
-def _compared_on(figures: dict[str, Any]) -> str:
+def _compared_on(figures: JsonObject) -> str:
     """Returns on which texts a bundle was compared; empty for bundles of earlier versions."""
     entry = figures.get("texts")
     if not entry:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import DECODE, DECODER_MODEL, MODEL, forward_name
+from kerasformer.decoding.setting_names import GenerationSettings
+from kerasformer.files.reading import JsonObject
 
 FOLDER = "programs"
 """Folder of a bundle with the programs and pages to which its card links."""
@@ -71,7 +71,7 @@ def main_file(manifest: Manifest) -> str:
     return step(manifest).file
 
 
-def forbidden_tokens(settings: Mapping[str, Any]) -> list[int]:
+def forbidden_tokens(settings: GenerationSettings) -> list[int]:
     """Returns the tokens that generation settings forbid, except those that only some sequences forbid."""
     words = settings.get("bad_words_ids") or ()
     return [*(settings.get("suppress_tokens") or ()), *(word[0] for word in words if len(word) == 1)]
@@ -92,7 +92,7 @@ def lacks_language(manifest: Manifest) -> bool:
     return info.is_encoder_decoder and info.languages is not None and info.output_language is None
 
 
-def unapplied_settings(manifest: Manifest) -> dict[str, Any]:
+def unapplied_settings(manifest: Manifest) -> JsonObject:
     """Returns the generation settings of the model that the programs do not apply."""
     given, applied = manifest.info.generation, {*_NEUTRAL_SETTINGS, "suppress_tokens"}
     if manifest.info.is_encoder_decoder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from keras import ops
@@ -11,6 +11,7 @@ from keras import ops
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.sample_inputs import one_by_one, passages
 from kerasformer.layers import CacheScales, GrowingCache, Visibility
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.keras_engine import compiled
 from kerasformer.progress import CountProgress
@@ -39,7 +40,7 @@ def measure_cache_scales(
         ExportError: A key or value is not finite.
     """
 
-    def read(inputs: dict[str, Any]) -> list[list[Any]]:
+    def read(inputs: dict[str, Tensor]) -> list[list[Tensor]]:
         tokens = inputs["input_ids"]
         empty = [ops.zeros(shape) for shape in model.cache_shapes(1, 0)]
         caches = [GrowingCache(tensor, tensor, causal=True) for tensor in empty]

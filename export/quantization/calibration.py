@@ -9,10 +9,10 @@ together. Kernels are rounded with the inputs of their products, see `compensati
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from keras import ops
@@ -26,6 +26,9 @@ from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.progress import CountProgress
+
+if TYPE_CHECKING:
+    import keras
 
 _MOMENT_BYTES = 1 << 30
 """Memory for the moments of inputs that are summed in one pass over the texts."""
@@ -137,7 +140,7 @@ def calibrate(
     """Measures the ranges while the Keras model reads texts and its own continuations of them.
 
     Args:
-        model: Any model of the zoo, with any backend.
+        model: A model of the zoo, with any backend.
         texts: Texts of the kind that the model is used for.
         progress: Called with the number of texts read and their total. The model reads the texts several times if the
             moments of the inputs of `kernels` do not fit into memory at once.
@@ -181,7 +184,7 @@ def _same_inputs(
     observer = _Observer(kernels)
     with lowering(observer):
         model(as_inputs(next(one_by_one(arrays))), training=False)
-    groups: dict[Any, list[str]] = {}
+    groups: dict[Hashable, list[str]] = {}
     for path, inputs in observer.inputs.items():
         same = tuple(map(id, inputs)), kernels[path].grid, kernels[path].table
         groups.setdefault(same, []).append(path)
@@ -243,7 +246,7 @@ def _measured(
 ) -> dict[str, Ranges]:
     """Sums the moments of the inputs of some kernels' products; returns the ranges of all products if `extents`."""
 
-    def read(inputs: Any) -> dict[str, dict[str, Any]]:
+    def read(inputs: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         observer = _Observer(sums)
         with lowering(observer):
             model(inputs, training=False)
@@ -317,7 +320,14 @@ class _Observer(Primitives):
         # Tensors and not only their ids, which other tensors could reuse.
         self._normalized: dict[int, Tensor] = {}
 
-    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+    def linear(
+        self,
+        x: Tensor,
+        kernel: keras.Variable | Tensor,
+        bias: keras.Variable | Tensor | None = None,
+        *,
+        transposed: bool = False,
+    ) -> Tensor:
         """Computes the product and updates its extreme values."""
         y = super().linear(x, kernel, bias, transposed=transposed)
         if kernel.path in self.kernels:
@@ -329,16 +339,18 @@ class _Observer(Primitives):
             self.channels[kernel.path] = ops.maximum(self.channels.get(kernel.path, largest), largest)
         return y
 
-    def embedding(self, table: Any, ids: Tensor) -> Tensor:
+    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
         """Looks up the rows and records the table."""
         self.tables.add(table.path)
         return super().embedding(table, ids)
 
-    def layer_norm(self, x: Tensor, scale: Any, bias: Any, epsilon: float) -> Tensor:
+    def layer_norm(
+        self, x: Tensor, scale: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, epsilon: float
+    ) -> Tensor:
         """Normalizes and records the result."""
         return self._recorded(super().layer_norm(x, scale, bias, epsilon))
 
-    def rms_norm(self, x: Tensor, scale: Any, epsilon: float) -> Tensor:
+    def rms_norm(self, x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
         """Normalizes and records the result."""
         return self._recorded(super().rms_norm(x, scale, epsilon))
 

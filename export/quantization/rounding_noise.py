@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.quantization.sensitivity import Simulation
 from kerasformer.fidelity.comparison import record_rounding
 from kerasformer.fidelity.rounding import Rounding
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import PretrainedModel
 
 
@@ -27,7 +27,7 @@ def measure_rounding(
     references: Mapping[str, np.ndarray],
     layout: Layout,
     recipe: Recipe,
-    function: Callable[..., dict[str, Any]] | None = None,
+    function: Callable[..., dict[str, Tensor]] | None = None,
     calibration: Calibration | None = None,
 ) -> Rounding:
     """Measures the effect of a recipe's rounding on the texts that a bundle is verified on.

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN, NodeList
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
@@ -333,7 +334,7 @@ class MatrixNodes:
         else:
             stored = self._columns(kernels, output_first)
             quantized = [stored.data, stored.scale]
-            blocks: dict[str, Any] = {"axis": 1} if stored.block is None else {"axis": 0, "block_size": stored.block}
+            blocks: Arguments = {"axis": 1} if stored.block is None else {"axis": 0, "block_size": stored.block}
             kernel = self.nodes.node("DequantizeLinear", quantized, **blocks)
         return self._with_bias("MatMul", [x, kernel], bias, output)
 

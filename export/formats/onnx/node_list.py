@@ -10,6 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from kerasformer.arguments import Arguments
+
 CONTRIB_DOMAIN = "com.microsoft"
 
 
@@ -39,7 +41,7 @@ class NodeList:
             self._shared[key] = write()
         return self._shared[key]
 
-    def axes(self, *axes: int) -> tuple[list[str], dict[str, Any]]:
+    def axes(self, *axes: int) -> tuple[list[str], Arguments]:
         """Returns the axes of a reduction as inputs and attributes; they are an input since opset 18."""
         if self.opset < 18:
             return [], {"axes": list(axes)}

@@ -30,6 +30,7 @@ from kerasformer.bundle.interface import (
 )
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import CacheScales, GrowingCache, Visibility
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -38,7 +39,7 @@ def onnx_functions(model: PretrainedModel, scales: Sequence[CacheScales] | None 
     """Returns the functions of an ONNX folder, one for each file.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         scales: Scales of each layer of a decoder whose caches are int8; float32 caches by default.
     """
     if not model.generates:
@@ -67,7 +68,7 @@ def _joined(layers: Iterable[Infos]) -> Infos:
     return {name: info for layer in layers for name, info in layer.items()}
 
 
-def _grown(caches: Sequence[Any], cross: bool | None = None) -> dict[str, Any]:
+def _grown(caches: Sequence[Any], cross: bool | None = None) -> dict[str, Tensor]:
     return {
         name: tensor
         for i, cache in enumerate(caches)
@@ -77,7 +78,7 @@ def _grown(caches: Sequence[Any], cross: bool | None = None) -> dict[str, Any]:
 
 def _past(
     model: CausalLM | Seq2SeqLM,
-    inputs: dict[str, Any],
+    inputs: dict[str, Tensor],
     causal: bool,
     cross: bool | None = None,
     scales: Sequence[CacheScales] | None = None,
@@ -95,7 +96,9 @@ def _growing_step(model: CausalLM, scales: Sequence[CacheScales] | None) -> Func
     """
     dtype = "float32" if scales is None else "int8"
 
-    def call(input_ids: Any, attention_mask: Any, position_ids: Any, logits_start: Any, **past: Any) -> dict[str, Any]:
+    def call(
+        input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor, logits_start: Tensor, **past: Tensor
+    ) -> dict[str, Tensor]:
         tokens, positions, real = (ops.cast(x, "int32") for x in (input_ids, position_ids, attention_mask))
         visibility = Visibility.of_text(
             ops.shape(tokens)[1], real, causal=True, key_length=ops.shape(real)[1], positions=positions
@@ -118,7 +121,7 @@ def _growing_step(model: CausalLM, scales: Sequence[CacheScales] | None) -> Func
 
 
 def _encoder(model: Seq2SeqLM) -> Function:
-    def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
+    def call(input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         ids, mask = ops.cast(input_ids, "int32"), ops.cast(attention_mask, "int32")
         return {LAST_HIDDEN_STATE: model.encode(ids, mask)}
 
@@ -137,8 +140,12 @@ def _growing_step_with_memory(model: Seq2SeqLM) -> Function:
     """
 
     def call(
-        encoder_attention_mask: Any, input_ids: Any, encoder_hidden_states: Any, cache_length: Any, **past: Any
-    ) -> dict[str, Any]:
+        encoder_attention_mask: Tensor,
+        input_ids: Tensor,
+        encoder_hidden_states: Tensor,
+        cache_length: Tensor,
+        **past: Tensor,
+    ) -> dict[str, Tensor]:
         tokens, real = ops.cast(input_ids, "int32"), ops.cast(encoder_attention_mask, "int32")
         caches = _past(model, past, causal=True, cross=False)
         cross = _past(model, past, causal=False, cross=True)

@@ -33,6 +33,7 @@ from kerasformer.decoding.protocols import MIN_REWIND
 from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import CacheScales, FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -150,7 +151,7 @@ def tflite_functions(
     """Returns the functions of a TFLite file, one for each signature.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         capacity: Number of slots of the decoder's cache, a multiple of the longest prefill.
         encoder_capacity: Longest text that an encoder-decoder reads, in tokens.
         lengths: Lengths, in tokens, at which an encoder reads texts.
@@ -268,8 +269,8 @@ def _cross(model: Seq2SeqLM, encoder_capacity: int, rows: int = 1) -> Infos:
 
 
 def _layer_caches(
-    count: int, inputs: dict[str, Any], rows: int, make: Callable[..., LayerCache], cross: bool = False
-) -> list[Any]:
+    count: int, inputs: dict[str, Tensor], rows: int, make: Callable[..., LayerCache], cross: bool = False
+) -> list[LayerCache]:
     """Collects the caches of `count` layers from named tensors.
 
     `make` takes the indices of a row and of the layer, keys and values.
@@ -282,9 +283,9 @@ def _layer_caches(
     return layers
 
 
-def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
+def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Tensor]:
     """Returns the tensors of all layers' caches by name."""
-    named: dict[str, Any] = {}
+    named: dict[str, Tensor] = {}
     for layer, cache in enumerate(caches):
         rows: Sequence[Any] = cache.rows if isinstance(cache, RowCaches) else (cache,)
         for (key, value), row in zip(_names(layer, len(rows), cross), rows, strict=True):
@@ -307,7 +308,7 @@ def _static_prefill(model: CausalLM, read: _Step, own: _OwnCaches) -> Function:
     """Returns the function that reads tokens of a prompt into the caches, without logits."""
     step = _static_step(model, read, own)
 
-    def call(**inputs: Any) -> dict[str, Any]:
+    def call(**inputs: Tensor) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in step.call(**inputs).items() if name != LOGITS}
 
     return Function(prefill_name(read.count, read.cache_length), step.inputs, own.infos(), call)
@@ -317,8 +318,8 @@ def _static_step(model: CausalLM, step: _Step, own: _OwnCaches) -> Function:
     """Returns the function that reads the next token of each row at its own position, or the next tokens of one row."""
     reach = step.cache_length or own.capacity
 
-    def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, layer: int, key: Any, value: Any) -> LayerCache:
+    def call(tokens: Tensor, input_pos: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        def cache(row: int, layer: int, key: Tensor, value: Tensor) -> LayerCache:
             return cache_of_slots(key, value, input_pos[row], own.capacity, step.cache_length, own.scales[layer])
 
         caches = _layer_caches(len(own.layers), inputs, step.rows, cache)
@@ -346,7 +347,7 @@ def _scores(model: CausalLM | Seq2SeqLM, step: _Step) -> Infos:
 def _static_encode(model: Seq2SeqLM, length: int, encoder_capacity: int) -> Function:
     """Returns the function that encodes a text and projects it to keys and values, padded to the encoder capacity."""
 
-    def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
+    def call(input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         memory = model.project_memory(model.encode(input_ids, attention_mask))
         padding = ((0, 0), (0, 0), (0, encoder_capacity - length), (0, 0))
         padded = [
@@ -366,12 +367,12 @@ def _static_step_with_memory(model: Seq2SeqLM, step: _Step, own: _OwnCaches, enc
     """
     reach, other = (min(step.cache_length or size, size) for size in (own.capacity, encoder_capacity))
 
-    def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, layer: int, key: Any, value: Any) -> LayerCache:
+    def call(tokens: Tensor, input_pos: Tensor, encoder_mask: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        def cache(row: int, layer: int, key: Tensor, value: Tensor) -> LayerCache:
             visible = reach if reach < own.capacity else None
             return cache_of_slots(key, value, input_pos[0], own.capacity, visible, own.scales[layer])
 
-        def memory(row: int, layer: int, key: Any, value: Any) -> FixedCache:
+        def memory(row: int, layer: int, key: Tensor, value: Tensor) -> FixedCache:
             return FixedCache(key[:, :, :other], value[:, :, :other])
 
         caches = _layer_caches(len(own.layers), inputs, step.rows, cache)
