@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
+from kerasformer.files.reading import JsonObject
 from kerasformer.gguf.container import Container
 
-Settings = dict[str, Any]
+Settings = JsonObject
 """Content of a `config.json`."""
+
+_Value = TypeVar("_Value")
 
 _REQUIRED = object()
 _KINDS: Mapping[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
@@ -130,7 +133,7 @@ class Metadata:
         return {key: values[key] for key in values if key.startswith(prefix) and key not in self._seen}
 
 
-def _unchanged(value: Any) -> Any:
+def _unchanged(value: _Value) -> _Value:
     return value
 
 

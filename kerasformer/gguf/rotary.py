@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
 from kerasformer.gguf.architecture import Metadata, Settings
 from kerasformer.gguf.blocks import read_entry
@@ -67,7 +67,7 @@ def _scaling(metadata: Metadata) -> Settings:
             f"{metadata.architecture}.rope.scaling.type in {metadata.container.path} must be 'none', 'linear' or "
             f"'yarn'. Received: {kind!r:.100}"
         )
-    given: dict[str, Any] = {
+    given: Arguments = {
         "original_max_position_embeddings": metadata.own("rope.scaling.original_context_length", int, None),
         "attention_factor": metadata.own("rope.scaling.yarn_attn_factor", float, None),
         "beta_fast": metadata.own("rope.scaling.yarn_beta_fast", float, None),

@@ -14,6 +14,7 @@ import numpy as np
 from kerasformer.arguments import BOOLEAN, check, instance, integer, one_of
 from kerasformer.errors import InputError, SourceError
 from kerasformer.files.reading import local_path, parse_json
+from kerasformer.pipelines.answers import Hit
 from kerasformer.pipelines.inputs import read_inputs, read_text
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
 from kerasformer.pipelines.vectors import (
@@ -70,7 +71,7 @@ class EmbeddingIndex:
     def build(
         cls,
         pipe: SentenceSimilarityPipeline,
-        texts: Any,
+        texts: object,
         *,
         precision: Precision = "float32",
         rescore: bool = True,
@@ -196,7 +197,7 @@ class EmbeddingIndex:
         found = [self._hits(query, count, factor) for query in np.atleast_2d(vectors)]
         return found[0] if vectors.ndim == 1 else found
 
-    def _hits(self, query: np.ndarray, count: int, oversampling: int) -> list[dict[str, Any]]:
+    def _hits(self, query: np.ndarray, count: int, oversampling: int) -> list[Hit]:
         if self.precision == "binary":
             rows = self._nearest_signs(query, min(len(self), count * oversampling))
             scores = self._scores(query, self._decoded(rows))
@@ -210,7 +211,7 @@ class EmbeddingIndex:
     def _scores(self, query: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return similarity(query[None], vectors, self._pipe.embedding.similarity)[0]
 
-    def _decoded(self, rows: Any) -> np.ndarray:
+    def _decoded(self, rows: np.ndarray | slice) -> np.ndarray:
         """Returns vectors of the index in float32."""
         if "vectors" in self._arrays:
             return self._arrays["vectors"][rows]

@@ -104,7 +104,7 @@ def map_inputs(
     return list(converted) if inputs.form == "list" else converted
 
 
-def read_text(value: Any, what: str = "text") -> str:
+def read_text(value: object, what: str = "text") -> str:
     """Returns a text, given as a string or as `{"text": …}`.
 
     Raises:
@@ -117,7 +117,7 @@ def read_text(value: Any, what: str = "text") -> str:
     return str(value)
 
 
-def read_pair(value: Any) -> Pair:
+def read_pair(value: object) -> Pair:
     """Returns a text or a pair of texts as a pair.
 
     Raises:
@@ -139,7 +139,7 @@ def read_pair(value: Any) -> Pair:
     )
 
 
-def is_pair(value: Any) -> bool:
+def is_pair(value: object) -> bool:
     """Returns whether a value is a tuple of texts, which is a pair rather than several inputs."""
     return isinstance(value, tuple) and bool(value) and all(isinstance(text, str) for text in value)
 

@@ -9,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, check, instance, integer, optional, sequence
+from kerasformer.arguments import BOOLEAN, STRING, Arguments, check, instance, integer, optional, sequence
 from kerasformer.chat_templates import Message
+from kerasformer.chat_templates.rendering import Document, Tool
 from kerasformer.decoding import PrefixCache, ResumableStep, SavedState, TextCache
 from kerasformer.errors import InputError
+from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GeneratedText, Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions
@@ -58,15 +60,15 @@ class TextGenerationPipeline(GenerationPipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: object,
         *,
         return_full_text: bool = True,
         batch_size: int = 8,
         progress: bool = False,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Document] | None = None,
         chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
         session: Session | None = None,
@@ -117,7 +119,7 @@ class TextGenerationPipeline(GenerationPipeline):
                 "A session continues one text. Expected: a single prompt or conversation. Received: several"
             )
 
-        def result(prompt: str | Conversation, row: list[str]) -> list[dict[str, Any]]:
+        def result(prompt: str | Conversation, row: list[str]) -> list[JsonObject]:
             if isinstance(prompt, str):
                 return [{"generated_text": prompt * full + new} for new in row]
             continues = chat.continues(prompt)
@@ -173,10 +175,10 @@ class TextGenerationPipeline(GenerationPipeline):
         self,
         inputs: str | Sequence[Message] | None = None,
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Document] | None = None,
         chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> Session:
         """Reads a text into a session, so that calls with `session=` need not read it again.
 
@@ -221,11 +223,11 @@ class TextGenerationPipeline(GenerationPipeline):
             saved.check_model(step.identity())
         return Session(step, saved)
 
-    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
+    def apply_chat_template(self, conversation: Sequence[Message] | Sequence[Sequence[Message]], **options: Any) -> Any:
         """Converts a conversation to tokens or text; see `Tokenizer.apply_chat_template`."""
         return self.tokenizer.apply_chat_template(conversation, **options)
 
-    def _chat_request(self, settings: dict[str, Any], chat: ChatOptions) -> Request:
+    def _chat_request(self, settings: Arguments, chat: ChatOptions) -> Request:
         base = chat_config(self._base_config(), self.tokenizer, chat.chat_template)
         return request(settings, base, self.tokenizer, open_step)
 
@@ -253,10 +255,10 @@ class TextGenerationPipeline(GenerationPipeline):
         inputs: str | Sequence[Message],
         *,
         callback: Callback | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Document] | None = None,
         chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
         session: Session | None = None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from typing import Any, ClassVar, Self
@@ -13,7 +13,9 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optional
 from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import InputError
+from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GeneratedText, Request, Stream
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions
@@ -93,7 +95,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: object,
         *,
         prefix: str | None = None,
         src_lang: str | None = None,
@@ -255,10 +257,10 @@ class Text2TextGenerationPipeline(GenerationPipeline):
 
     def _result(
         self, parts: Parts, written: Sequence[Written], options: CallOptions, settings: GenerationConfig
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Returns the result for a text from the texts that were generated for its parts."""
         texts = [each.text for each in written]
-        result: dict[str, Any] = {self.key: texts[0] if options.split is None else self._joined(parts, texts)}
+        result: JsonObject = {self.key: texts[0] if options.split is None else self._joined(parts, texts)}
         if options.return_scores:
             count = max(1, sum(each.num_tokens for each in written))
             result["score"] = sum(each.log_probability for each in written) / count**settings.length_penalty
@@ -329,7 +331,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         return f"{advice} split={self.splits[0]!r} reads it in parts and joins the results."
 
     def _for_call(
-        self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: Mapping[str, Any]
+        self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: GenerationSettings
     ) -> tuple[Self, str]:
         """Returns the pipeline for these languages, and the prefix of each text."""
         return self._for_languages(src_lang, tgt_lang, settings), self._prefix(prefix)
@@ -342,7 +344,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         """
         self.tokenizer = self.tokenizer.for_languages(src_lang, tgt_lang)
 
-    def _for_languages(self, src_lang: str | None, tgt_lang: str | None, settings: Mapping[str, Any]) -> Self:
+    def _for_languages(self, src_lang: str | None, tgt_lang: str | None, settings: GenerationSettings) -> Self:
         """Returns the pipeline for these languages, which shares tokenizer and model; `settings` are those of a call.
 
         Raises:
@@ -379,7 +381,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         return next(iter(prefixes.values()), "")
 
 
-def _read(value: Any) -> str:
+def _read(value: object) -> str:
     text = read_text(value)
     if not text:
         raise InputError("A text that is not empty was expected. Received: an empty text.")

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 from kerasformer.arguments import STRING, check, optional
+from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import InputError
 from kerasformer.generation import GeneratedText, Request
 from kerasformer.generation.glossary import Glossary
@@ -50,7 +51,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
             src_lang, tgt_lang = src_lang or of_task[0], tgt_lang or of_task[1]
         super().__init__(opened, src_lang, tgt_lang)
 
-    def __call__(self, inputs: Any, *, glossary: Mapping[str, str] | None = None, **options: Any) -> Any:
+    def __call__(self, inputs: object, *, glossary: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Translates texts.
 
         Args:
@@ -127,7 +128,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         return not self.tokenizer.languages and bool(self.info.prefixes("translation"))
 
     def _for_call(
-        self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: Mapping[str, Any]
+        self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: GenerationSettings
     ) -> tuple[Self, str]:
         if self._marks and prefix is None:
             mark = self._mark(src_lang, tgt_lang or self._languages[1])

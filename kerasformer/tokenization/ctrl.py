@@ -10,12 +10,13 @@ import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import models
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
+from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.pieces import ContinuedPieceTokenizer
 from kerasformer.tokenization.settings import Settings
@@ -57,7 +58,7 @@ class CtrlTokenizer(ContinuedPieceTokenizer):
         rules = "".join(f"{' '.join(pair)}\n" for pair in self._merges)
         return {VOCABULARY: json.dumps(vocabulary, indent=2, ensure_ascii=False), MERGES: f"#version: 0.2\n{rules}"}
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> JsonObject:
         return {"tokenizer_class": "CTRLTokenizer"}
 
 
@@ -77,7 +78,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     return backend
 
 
-def arguments(folder: Path, settings: Settings) -> dict[str, Any]:
+def arguments(folder: Path, settings: Settings) -> Arguments:
     """Returns the arguments of `CtrlTokenizer` in addition to those of `Tokenizer`.
 
     Raises:

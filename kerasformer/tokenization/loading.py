@@ -11,6 +11,7 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders
 
+from kerasformer.arguments import Arguments
 from kerasformer.chat_templates import read_templates
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files import sources
@@ -112,7 +113,7 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
     if writing is not None and writing.line_break is not None:
         backends.decode_line_breaks(backend, writing.line_break)
     options = settings.options
-    arguments: dict[str, Any] = {
+    arguments: Arguments = {
         "special_tokens": _special_tokens(backend, family, settings),
         "model_inputs": _model_inputs(backend, family, settings),
         "model_max_length": settings.model_max_length,

@@ -21,6 +21,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from kerasformer.errors import TokenizerError, tokenizer_errors
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization import backends, spiece
 from kerasformer.tokenization.settings import Settings
 from kerasformer.tokenization.tokenizer import Tokenizer
@@ -46,7 +47,7 @@ class MarianTokenizer(Tokenizer):
     """
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, *, files: tuple[Mapping[str, bytes], Mapping[str, Any]], **kwargs: Any
+        self, backend: tokenizers.Tokenizer, *, files: tuple[Mapping[str, bytes], JsonMapping], **kwargs: Any
     ) -> None:
         super().__init__(backend, **kwargs)
         self._files, self._options = files
@@ -74,11 +75,11 @@ class MarianTokenizer(Tokenizer):
         except OSError as error:
             raise TokenizerError(f"the tokenizer cannot be written to {folder}: {error}") from error
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> JsonObject:
         return {"tokenizer_class": "MarianTokenizer", **self._options}
 
 
-def read_files(folder: Path, settings: Settings) -> tuple[dict[str, bytes], dict[str, Any]]:
+def read_files(folder: Path, settings: Settings) -> tuple[dict[str, bytes], JsonObject]:
     """Returns the argument `files` of `MarianTokenizer`."""
     names = [*FILES, *([TARGET_VOCABULARY] if settings.options.get("separate_vocabs", False) else [])]
     options = {name: settings.options[name] for name in _OPTIONS if name in settings.options}

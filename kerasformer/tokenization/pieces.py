@@ -105,7 +105,7 @@ class PieceTokenizer(Tokenizer):
         raise NotImplementedError
 
     def _encode_batch(
-        self, inputs: list[Any], add_special_tokens: bool, split: bool = False
+        self, inputs: list[tokenizers.EncodeInput], add_special_tokens: bool, split: bool = False
     ) -> list[tokenizers.Encoding]:
         rows = [
             [self._pieces(text, split) for text in (each if isinstance(each, tuple) else (each,))] for each in inputs

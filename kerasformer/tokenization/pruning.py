@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +22,7 @@ from tokenizers import pre_tokenizers
 
 from kerasformer.arguments import STRING, TEXT, check, integer, number, optional, sequence
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.files.reading import read_json
+from kerasformer.files.reading import JsonMapping, JsonObject, read_json
 from kerasformer.tokenization import m2m_100, spiece
 from kerasformer.tokenization.languages import MultilingualTokenizer
 from kerasformer.tokenization.loading import load_tokenizer
@@ -154,7 +154,7 @@ class _Vocabulary:
     """
 
     kind: str
-    model: Mapping[str, Any]
+    model: JsonMapping
     tokens: Mapping[int, str]
     added: frozenset[int]
 
@@ -277,7 +277,7 @@ def _script(character: str) -> str | None:
     return unicodedata.name(character, "").partition(" ")[0]
 
 
-def _merges(model: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _merges(model: JsonMapping) -> list[tuple[str, ...]]:
     """Returns the merges of byte-pair encoding, which older files have as texts."""
     return [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
 
@@ -359,12 +359,12 @@ def _rebuilt(
         return load_tokenizer(folder), np.array(ids, np.int32)
 
 
-def _edit(path: Path, change: Any) -> None:
+def _edit(path: Path, change: Callable[[JsonObject], JsonObject]) -> None:
     content = change(read_json(path))
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
-def _pruned_settings(content: dict[str, Any], dropped: str, languages: Sequence[str]) -> dict[str, Any]:
+def _pruned_settings(content: JsonObject, dropped: str, languages: Sequence[str]) -> JsonObject:
     """Returns the content of `tokenizer_config.json` with dropped characters, and with the languages that are kept."""
     if dropped:
         content["dropped_characters"] = "".join(sorted({*dropped, *content.get("dropped_characters", "")}))
@@ -374,7 +374,7 @@ def _pruned_settings(content: dict[str, Any], dropped: str, languages: Sequence[
     return content
 
 
-def _pruned_json(content: dict[str, Any], vocabulary: _Vocabulary, new: Mapping[int, int]) -> dict[str, Any]:
+def _pruned_json(content: JsonObject, vocabulary: _Vocabulary, new: Mapping[int, int]) -> JsonObject:
     """Returns the content of `tokenizer.json` with new ids by old ids."""
     model = content["model"]
     if vocabulary.kind == "Unigram":

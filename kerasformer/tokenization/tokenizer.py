@@ -18,7 +18,9 @@ from tokenizers import AddedToken
 
 from kerasformer.arguments import BOOLEAN, STRING, Kind, check, integer, one_of, optional, sequence, shown
 from kerasformer.chat_templates import DEFAULT, ChatTemplates, Message, Rendered, render
+from kerasformer.chat_templates.rendering import Document, Tool
 from kerasformer.errors import ChatTemplateError, InputError, TokenizerError
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization.byte_level import to_bytes
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
 from kerasformer.tokenization.families import PLAIN_INPUTS
@@ -131,7 +133,7 @@ class Tokenizer:
         )
 
     @classmethod
-    def from_pretrained(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
+    def from_pretrained(cls, source: object = ..., *args: object, **kwargs: object) -> NoReturn:
         """Raises an `InputError` that names `kerasformer.tokenizer`."""
         raise _not_loaded_here(f"{cls.__name__}.from_pretrained({shown(source)})")
 
@@ -185,7 +187,7 @@ class Tokenizer:
             f"Received: src_lang={src_lang!r}, tgt_lang={tgt_lang!r}"
         )
 
-    def target_settings(self, given: Mapping[str, Any]) -> dict[str, int]:
+    def target_settings(self, given: JsonMapping) -> dict[str, int]:
         """Returns the generation settings for the language of the output.
 
         Args:
@@ -352,8 +354,8 @@ class Tokenizer:
     def apply_chat_template(
         self,
         conversation: Sequence[Message] | Sequence[Sequence[Message]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Document] | None = None,
         *,
         chat_template: str | None = None,
         add_generation_prompt: bool = False,
@@ -474,7 +476,7 @@ class Tokenizer:
         added = self.backend.get_added_tokens_decoder()
         return first[0] if first and first[0] in added and not added[first[0]].content.isspace() else None
 
-    def _template(self, chat_template: str | None, tools: Any) -> str:
+    def _template(self, chat_template: str | None, tools: Sequence[Tool] | None) -> str:
         """Returns the requested template, or that of the tokenizer.
 
         Raises:
@@ -578,10 +580,10 @@ class Tokenizer:
             TokenizerError: the folder cannot be written to.
         """
         folder = Path(folder)
-        special: dict[str, Any] = dict(self._special_tokens)
+        special: JsonObject = dict(self._special_tokens)
         if unnamed := self._unnamed_special_tokens():
             special["additional_special_tokens"] = unnamed
-        config: dict[str, Any] = {
+        config: JsonObject = {
             "clean_up_tokenization_spaces": self._cleans_spaces,
             "model_input_names": list(self._model_inputs),
             "padding_side": self.padding_side,
@@ -618,10 +620,10 @@ class Tokenizer:
         files = {"tokenizer.json": self.backend.to_str(pretty=True)}
         return files if self.target is None else {**files, TARGET_FILE: self.target.backend.to_str(pretty=True)}
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> JsonObject:
         """Returns the tokenizer class in Hugging Face's format, and its own settings."""
         # The class of transformers 4 without defaults of its own, which transformers 5 still supports.
-        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        settings: JsonObject = {"tokenizer_class": "PreTrainedTokenizerFast"}
         splitter = self.backend.pre_tokenizer
         if isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel) and splitter.add_prefix_space:
             # Otherwise transformers 4 would override the setting in tokenizer.json.
@@ -629,7 +631,7 @@ class Tokenizer:
         return settings
 
     def _encode_batch(
-        self, inputs: list[Any], add_special_tokens: bool, split: bool = False
+        self, inputs: list[tokenizers.EncodeInput], add_special_tokens: bool, split: bool = False
     ) -> list[tokenizers.Encoding]:
         try:
             encoded = self.backend.encode_batch(inputs, is_pretokenized=split, add_special_tokens=add_special_tokens)
@@ -754,7 +756,7 @@ def removed(characters: Sequence[str]) -> InputError:
     )
 
 
-def flat_ids(ids: Any) -> list[int]:
+def flat_ids(ids: object) -> list[int]:
     """Converts a flat sequence of ids to a list.
 
     Raises:
@@ -784,7 +786,7 @@ def _generated_mask(encoding: Encoding, rendered: Sequence[Rendered]) -> np.ndar
     return mask
 
 
-def _pair_up(text: Any, pair: Any, split: bool = False) -> list[Any]:
+def _pair_up(text: object, pair: Any, split: bool = False) -> list[tokenizers.EncodeInput]:
     """Converts texts or pairs of texts to the format of the Rust library.
 
     Args:
