@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kerasformer.errors import BundleError
+from kerasformer.files.reading import JsonMapping
 
 _SAMPLE_FACTOR = 2.0
 """A mean divergence of about a hundred answers is within this factor of that of all answers."""
@@ -30,7 +30,7 @@ class Limits(NamedTuple):
     max_divergence_p99: float | None = None
 
     @classmethod
-    def of(cls, recipe: Mapping[str, Any], embeds: bool, generates: bool) -> Limits:
+    def of(cls, recipe: JsonMapping, embeds: bool, generates: bool) -> Limits:
         """Returns the limits that a recipe sets for a model.
 
         Args:

@@ -38,7 +38,7 @@ from kerasformer.bundle.interface import (
 from kerasformer.bundle.limits import Limits
 from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.files.publishing import MANIFEST, repair
-from kerasformer.files.reading import parse_json
+from kerasformer.files.reading import JsonObject, parse_json
 from kerasformer.files.sources import inside, read_json
 
 FORMAT_VERSION = 2
@@ -143,9 +143,9 @@ class ModelInfo:
     decoder_start_token_id: int | None = None
     eos_token_id: tuple[int, ...] = ()
     task_prefixes: dict[str, str] = field(default_factory=dict)
-    task_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    task_settings: dict[str, JsonObject] = field(default_factory=dict)
     input_names: tuple[str, ...] = ()
-    generation: dict[str, Any] = field(default_factory=dict)
+    generation: JsonObject = field(default_factory=dict)
     embedding: EmbeddingInfo | None = None
     score_activation: str | None = None
     languages: LanguageInfo | None = None
@@ -254,10 +254,10 @@ class Manifest:
     signatures: dict[str, Signature]
     capacity: int | None = None
     encoder_capacity: int | None = None
-    recipe: dict[str, Any] = field(default_factory=dict)
+    recipe: JsonObject = field(default_factory=dict)
     profile: str | None = None
     files: dict[str, str] = field(default_factory=dict)
-    fidelity: dict[str, Any] = field(default_factory=dict)
+    fidelity: JsonObject = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     gpu_findings: tuple[GpuFinding, ...] | None = None
     format_version: int = FORMAT_VERSION
@@ -433,7 +433,7 @@ def write(folder: Path, manifest: Manifest) -> None:
     os.replace(temporary, folder / MANIFEST)
 
 
-def _without_nulls(content: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(content: JsonObject) -> JsonObject:
     return {name: value for name, value in content.items() if value is not None}
 
 
@@ -556,7 +556,7 @@ def _states(folder: Path, names: Iterable[str]) -> dict[str, tuple[int, ...] | N
     return states
 
 
-def _digest(content: dict[str, Any]) -> str:
+def _digest(content: JsonObject) -> str:
     """Returns the SHA-256 of a manifest's fields, independent of their order and indentation."""
     plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(plain.encode()).hexdigest()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kerasformer
 from kerasformer.bundle.manifest import Manifest, read
 from kerasformer.files.publishing import repair
+from kerasformer.files.reading import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,7 +48,7 @@ class Bundle(os.PathLike[str]):
         return self.manifest.info.task
 
     @property
-    def fidelity(self) -> dict[str, Any]:
+    def fidelity(self) -> JsonObject:
         """Figures of the comparison with the Keras model, by the field names of `Fidelity`."""
         return self.manifest.fidelity
 
@@ -133,7 +133,7 @@ class Bundle(os.PathLike[str]):
         return getattr(self.path, name)
 
 
-def fidelity_line(figures: Mapping[str, Any]) -> str:
+def fidelity_line(figures: JsonMapping) -> str:
     """Returns the most important figures of a comparison in one line."""
     text = f"Against Keras: {agreement_text(figures)}; largest error {figures['max_error']:.2g} of the scale"
     if figures.get("divergence") is not None:
@@ -145,7 +145,7 @@ def fidelity_line(figures: Mapping[str, Any]) -> str:
     return text
 
 
-def compared_answers(figures: Mapping[str, Any]) -> str:
+def compared_answers(figures: JsonMapping) -> str:
     """Returns what the `agreement` of figures is a share of.
 
     A model that generates is compared along the tokens that Keras chose, so that an early difference does not affect
@@ -154,7 +154,7 @@ def compared_answers(figures: Mapping[str, Any]) -> str:
     return "answers" if figures.get("generated") is None else "next tokens of given texts"
 
 
-def agreement_text(figures: Mapping[str, Any]) -> str:
+def agreement_text(figures: JsonMapping) -> str:
     """Returns the share of equal answers and, for a model that generates, of freely generated tokens."""
     generated, ties, rest = figures.get("generated"), figures.get("near_ties"), ""
     free = "" if generated is None else f", {generated:.1%} of freely generated tokens"
@@ -165,7 +165,7 @@ def agreement_text(figures: Mapping[str, Any]) -> str:
     return f"{figures['agreement']:.2%} of {figures['answers']:,} {compared_answers(figures)} are the same{rest}{free}"
 
 
-def _agreement_in_short(figures: Mapping[str, Any]) -> str:
+def _agreement_in_short(figures: JsonMapping) -> str:
     generated = figures.get("generated")
     free = "" if generated is None else f" and {generated:.2%} of freely generated tokens"
     return f"{figures['agreement']:.2%} of {compared_answers(figures)}{free} as in Keras"

@@ -8,7 +8,6 @@ Shape letters: `B` batch, `T` tokens.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ _MAX_PADDING = 0.1
 
 
 def token_array(
-    name: str, value: Any, count: int | None = None, dtype: str = "int32", *, least: int = 0, floats: bool = False
+    name: str, value: object, count: int | None = None, dtype: str = "int32", *, least: int = 0, floats: bool = False
 ) -> np.ndarray:
     """Converts a value to an integer array `(B, T)` and checks that each entry is from `least` to `count - 1`.
 
@@ -53,7 +52,7 @@ def token_array(
 
 
 def text_arrays(
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, object],
     names: Collection[str],
     counts: Mapping[str, int | None],
     defaults: Mapping[str, int],
@@ -89,7 +88,7 @@ def text_arrays(
     return {**arrays, "input_ids": ids}
 
 
-def as_array(value: Any) -> np.ndarray:
+def as_array(value: object) -> np.ndarray:
     """Converts a value to an array; returns an empty array if that is impossible."""
     try:
         return np.asarray(value)
@@ -107,7 +106,9 @@ def check_shape(name: str, array: np.ndarray, ids: np.ndarray) -> None:
         raise InputError(f"{name} must have the shape of input_ids, {ids.shape}. Received: {array.shape}")
 
 
-def prompt_arrays(inputs: Any, mask: Any, count: int | None, dtype: str = "int32") -> tuple[np.ndarray, np.ndarray]:
+def prompt_arrays(
+    inputs: object, mask: object, count: int | None, dtype: str = "int32"
+) -> tuple[np.ndarray, np.ndarray]:
     """Checks the arguments of `Step.start`; padding may hold any integer.
 
     Args:
@@ -132,7 +133,7 @@ def prompt_arrays(inputs: Any, mask: Any, count: int | None, dtype: str = "int32
     return ids, real
 
 
-def row_indices(rows: Any, count: int) -> np.ndarray:
+def row_indices(rows: object, count: int) -> np.ndarray:
     """Checks the argument `rows` of `Step.reorder`.
 
     Args:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
@@ -336,7 +335,7 @@ class _Search:
         return ended
 
 
-def is_valid(sums: Any) -> Any:
+def is_valid(sums: np.ndarray | np.floating) -> np.ndarray | np.bool_:
     """Whether a sum of log-probabilities, or each of an array of sums, belongs to a valid hypothesis."""
     return sums > INVALID_SUM / 2
 

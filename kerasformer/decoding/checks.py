@@ -17,7 +17,7 @@ def allow_single(convert: Callable[[Any], tuple[Any, ...]], *types: type) -> Cal
     return lambda value: convert((value,) if isinstance(value, types) else value)
 
 
-def _sequences(value: Any) -> tuple[Any, ...]:
+def _sequences(value: object) -> tuple[Any, ...]:
     return sequence(sequence(TOKEN, least=1)).convert(value)
 
 
@@ -56,7 +56,7 @@ SAMPLING_TEMPERATURE = number(0).where(
 )
 
 
-def setting(default: Any, kind: Kind, sampling_only: bool = False, serializable: bool = True) -> Any:
+def setting(default: object, kind: Kind, sampling_only: bool = False, serializable: bool = True) -> Any:
     """Declares a dataclass field together with its validation.
 
     Args:
@@ -69,7 +69,7 @@ def setting(default: Any, kind: Kind, sampling_only: bool = False, serializable:
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def checked(field: dataclasses.Field[Any], value: Any) -> Any:
+def checked(field: dataclasses.Field[Any], value: object) -> Any:
     """Validates the value of a field and converts it to its final form.
 
     Raises:

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, FUNCTION, integer, number
+from kerasformer.arguments import BOOLEAN, FUNCTION, Arguments, integer, number
 from kerasformer.decoding.checks import (
     BIASES,
     DECAY,
@@ -30,9 +30,14 @@ from kerasformer.decoding.checks import (
     checked,
     setting,
 )
-from kerasformer.decoding.setting_names import resolve_aliases, unknown_name_message, warn_unsupported
+from kerasformer.decoding.setting_names import (
+    GenerationSettings,
+    resolve_aliases,
+    unknown_name_message,
+    warn_unsupported,
+)
 from kerasformer.errors import GenerationError, SourceError
-from kerasformer.files.reading import local_path, read_json
+from kerasformer.files.reading import JsonMapping, JsonObject, local_path, read_json
 from kerasformer.files.sources import inside
 
 DEFAULT_NEW_TOKENS = 20
@@ -45,7 +50,7 @@ _SEVERAL = ("forced_eos_token_id", "eos_token_id", "suppress_tokens", "begin_sup
 ID_SETTINGS = (*_SINGLE, *_SEVERAL, "bad_words_ids", "sequence_bias")
 """Settings that contain ids of tokens."""
 
-PrefixFunction = Callable[[int, np.ndarray], Any]
+PrefixFunction = Callable[[int, np.ndarray], Sequence[int] | np.ndarray]
 """Maps the index of a prompt and the tokens of one of its rows `(N,)` to the ids that may follow."""
 
 
@@ -216,7 +221,7 @@ class GenerationConfig:
             return tuple(new_ids[index] for index in ids if index in new_ids)
 
         given = {name: getattr(self, name) for name in _SINGLE}
-        changes: dict[str, Any] = {name: new_ids.get(each, each) for name, each in given.items() if each is not None}
+        changes: Arguments = {name: new_ids.get(each, each) for name, each in given.items() if each is not None}
         changes |= {name: known(getattr(self, name)) for name in _SEVERAL}
         changes["bad_words_ids"] = tuple(known(ids) for ids in self.bad_words_ids if new_ids.keys() >= set(ids))
         changes["sequence_bias"] = tuple(
@@ -247,7 +252,7 @@ class GenerationConfig:
         return dataclasses.replace(self, **changes)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], model_config: Mapping[str, Any] | None = None) -> GenerationConfig:
+    def from_dict(cls, data: JsonMapping, model_config: JsonMapping | None = None) -> GenerationConfig:
         """Creates settings from the content of a `generation_config.json`.
 
         Args:
@@ -269,9 +274,9 @@ class GenerationConfig:
             known["do_sample"] = False  # a file that sets only top_p is greedy in transformers too
         return cls(**known)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns the settings that differ from the defaults, in the format of `generation_config.json`."""
-        result: dict[str, Any] = {}
+        result: JsonObject = {}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             saved = field.metadata["serializable"] and _differs(field, self)
@@ -282,7 +287,7 @@ class GenerationConfig:
         return result
 
     @classmethod
-    def load(cls, folder: str | Path, model_config: Mapping[str, Any] | None = None) -> GenerationConfig:
+    def load(cls, folder: str | Path, model_config: JsonMapping | None = None) -> GenerationConfig:
         """Loads `generation_config.json`; see `from_dict`.
 
         Args:
@@ -318,7 +323,7 @@ def _differs(field: dataclasses.Field[Any], config: GenerationConfig) -> bool:
     return bool(getattr(config, field.name) != field.default)
 
 
-def _implies_sampling(passed: Mapping[str, Any], num_beams: int) -> bool:
+def _implies_sampling(passed: GenerationSettings, num_beams: int) -> bool:
     """Whether settings passed without `do_sample` enable sampling; with several beams, a seed alone does not."""
     sampling = {field.name for field in dataclasses.fields(GenerationConfig) if field.metadata["sampling_only"]}
     if num_beams == 1:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -85,7 +84,7 @@ def stacked(rows: Sequence[np.ndarray]) -> np.ndarray:
     padding = np.nan if rows[0].dtype.kind == "f" else 0
     stacked = np.full((len(rows), *shape), padding, rows[0].dtype)
     for index, row in enumerate(rows):
-        region: tuple[Any, ...] = (index, *(slice(size) for size in row.shape))
+        region: tuple[int | slice, ...] = (index, *(slice(size) for size in row.shape))
         stacked[region] = row
     return stacked
 

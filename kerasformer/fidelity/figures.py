@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from kerasformer.bundle import Limits, compared_answers
 from kerasformer.fidelity.rounding import Rounding
+from kerasformer.files.reading import JsonMapping, JsonObject
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Fidelity:
     rounding: Rounding | None = None
     cosine: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns the fields as a dict, for the manifest."""
         return asdict(self)
 
@@ -82,7 +81,7 @@ class Fidelity:
         return self.decided_agreement >= limits.min_agreement and self.rounding.explains(self)
 
 
-def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
+def figure_rows(figures: JsonMapping) -> list[list[str]]:
     """Returns the fields of a `Fidelity` for display, as rows of a name and a value."""
     scale = figures.get("scale") or 1.0
     unit = "" if figures.get("scale") else " of the scale"
@@ -109,7 +108,7 @@ def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
-def _near_tie_rows(figures: Mapping[str, Any], compared: str) -> list[list[str]]:
+def _near_tie_rows(figures: JsonMapping, compared: str) -> list[list[str]]:
     """Returns rows about near ties, if the noise of rounding was measured."""
     if figures.get("near_ties") is None:
         return []

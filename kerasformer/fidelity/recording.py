@@ -15,7 +15,7 @@ recorded scores of an answer: 64, or `V` if that is less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ from kerasformer.fidelity.answers import (
     single_texts,
     stacked,
 )
+from kerasformer.files.reading import JsonObject
 
 DEFAULT_TEXTS = "default_texts"
 """Name of the array that tells whether all texts are those of this package."""
@@ -75,7 +76,7 @@ def record_forward(
 
 def record_step(
     engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int | None, count: int, ends: Sequence[int] = ()
-) -> dict[str, Any]:
+) -> JsonObject:
     """Records references of a model that generates: the tokens of greedy search, and the logits of each.
 
     Args:
@@ -101,7 +102,7 @@ def record_step(
 
 def record_step_alone(
     engine: Step, inputs: np.ndarray, mask: np.ndarray, start: int, count: int, ends: Sequence[int] = ()
-) -> dict[str, Any]:
+) -> JsonObject:
     """Records references of an encoder-decoder whose answers depend on the batch, each text by itself.
 
     They are also compared so. See `record_step` for the arguments.

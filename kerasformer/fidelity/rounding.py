@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kerasformer.errors import BundleError
+from kerasformer.files.reading import JsonMapping
 
 if TYPE_CHECKING:
     from kerasformer.fidelity.figures import Fidelity
@@ -35,7 +36,7 @@ class Rounding:
     divergence: float | None = None
 
     @classmethod
-    def of(cls, figures: Mapping[str, Any]) -> Rounding | None:
+    def of(cls, figures: JsonMapping) -> Rounding | None:
         """Returns the rounding recorded in the fidelity of a manifest; `None` if it was not measured.
 
         Raises:

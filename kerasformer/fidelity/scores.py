@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -157,7 +156,7 @@ def _spans(indices: Sequence[np.ndarray], values: Sequence[np.ndarray]) -> np.nd
     return np.where((length >= 0) & (length < _LONGEST_SPAN), total, -np.inf).ravel()
 
 
-_COMPARED: dict[str, Any] = {
+_COMPARED: dict[str, Callable[[Arrays, Arrays], _Compared]] = {
     "softmax": _compared_classes,
     "sigmoid": _compared_decisions,
     "none": _compared_numbers,

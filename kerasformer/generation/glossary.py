@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -126,7 +125,7 @@ class Glossary:
         return tuple(sorted(kept, key=lambda term: term.text))
 
 
-def _term(value: Any) -> str:
+def _term(value: object) -> str:
     text = str(check("a term of the glossary", value, STRING)).strip()
     if not text:
         raise InputError(f"A term of the glossary must not be empty. Received: {value!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from kerasformer import decoding
-from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
+from kerasformer.arguments import BOOLEAN, FUNCTION, Arguments, Kind, check, optional, sequence
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Stop, TextCache
 from kerasformer.decoding.rules import Rule
-from kerasformer.decoding.setting_names import ALIASES, unknown_name_message
+from kerasformer.decoding.setting_names import ALIASES, GenerationSettings, unknown_name_message
 from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.generation.assistants import AssistantLoader, load_assistant
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
 from kerasformer.generation.generated_text import GeneratedText
-from kerasformer.generation.streams import Callback, Stream
+from kerasformer.generation.streams import Callback, Stream, Tokens
 from kerasformer.generation.token_run import TokenRun
 from kerasformer.tokenization import Tokenizer
 
@@ -168,7 +168,7 @@ class Request:
                 "without a stream."
             )
 
-        def tokens(cancelled: Callable[[], bool]) -> Any:
+        def tokens(cancelled: Callable[[], bool]) -> Tokens:
             controls = dataclasses.replace(self._controls(step), cancelled=cancelled)
             with ExitStack() as stack:
                 reusing = step if cache is None else stack.enter_context(cache.reused_by(step))
@@ -181,7 +181,7 @@ class Request:
 
 
 def request(
-    settings: Mapping[str, Any],
+    settings: GenerationSettings,
     base: GenerationConfig,
     tokenizer: Tokenizer | None,
     open_assistant: AssistantLoader,
@@ -248,14 +248,14 @@ def _within(stack: ExitStack, tokens: Generator[np.ndarray, None, list[str]]) ->
         return (yield from tokens)
 
 
-def _check_names(settings: Mapping[str, Any]) -> None:
+def _check_names(settings: GenerationSettings) -> None:
     known = {field.name for field in dataclasses.fields(GenerationConfig)} | _OTHER_ARGUMENTS
     for name in settings:
         if name not in known and name not in ALIASES:
             raise GenerationError(unknown_name_message(name, known))
 
 
-def _stops(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Stop, ...]]:
+def _stops(arguments: GenerationSettings) -> tuple[Arguments, tuple[Stop, ...]]:
     """Splits the argument `stop` into settings, if it contains texts, and stopping functions."""
     stop = arguments.get("stop", ())
     if not isinstance(stop, Sequence) or not stop or not all(isinstance(each, str) for each in stop):
@@ -273,14 +273,14 @@ def _any(stops: Sequence[Stop]) -> Stop | None:
     return (lambda tokens: any(stop(tokens) for stop in stops)) if stops else None
 
 
-def _functions(name: str, value: Any) -> tuple[Any, ...]:
+def _functions(name: str, value: object) -> tuple[Callable[..., Any], ...]:
     """Converts one function or a list of functions to a tuple."""
     kind = Kind("a function or a list of functions", sequence(FUNCTION).convert)
     return tuple(check(name, (value,) if callable(value) else value, kind))
 
 
 def _with_constraint(
-    arguments: Mapping[str, Any],
+    arguments: GenerationSettings,
     tokenizer: Tokenizer | None,
     config: GenerationConfig,
     rules: tuple[Rule, ...],
@@ -293,12 +293,12 @@ def _with_constraint(
     return (*rules, constraint), stops if constraint.ends_by_token else (*stops, constraint.is_over)
 
 
-def _flag(name: str, arguments: Mapping[str, Any], default: bool = False) -> bool:
+def _flag(name: str, arguments: GenerationSettings, default: bool = False) -> bool:
     return bool(check(name, arguments.get(name, default), BOOLEAN))
 
 
 def _negative(
-    arguments: Mapping[str, Any], config: GenerationConfig, tokenizer: Tokenizer | None
+    arguments: GenerationSettings, config: GenerationConfig, tokenizer: Tokenizer | None
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Returns the tokens and the mask of the negative prompts, or `None`."""
     names = [name for name in ("negative_prompt", "negative_prompt_ids") if name in arguments]
@@ -324,7 +324,7 @@ def _negative(
     return encoded.input_ids, encoded.attention_mask
 
 
-def _texts(name: str, value: Any) -> list[str]:
+def _texts(name: str, value: object) -> list[str]:
     texts = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else []
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise InputError(

@@ -19,6 +19,7 @@ from keras import ops
 from kerasformer.decoding import GenerationOutput
 from kerasformer.errors import InputError
 from kerasformer.files.tensors import TensorFile
+from kerasformer.generation.explanation import Explanation
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
@@ -34,7 +35,7 @@ STATES = ("hidden_states", "attentions", "cross_attentions")
 Prompts = str | Sequence[str] | Sequence[Sequence[int]] | np.ndarray | Mapping[str, np.ndarray]
 """A text, several, ids `(B, P)`, or the tokenizer's result."""
 
-Generated = str | list[str] | list[np.ndarray] | GenerationOutput
+Generated = str | list[str] | list[np.ndarray] | GenerationOutput | Explanation | list[Explanation]
 """What `generate` returns; see there."""
 
 

@@ -8,11 +8,14 @@ Shape letters: `B` rows, `H` heads, `S` slots, `D` head size, `V` vocabulary, `T
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from kerasformer.engines.onnx.session import OnnxSession, tensor
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 _MIN_SLOTS = 64
 """Smallest size of shared caches. Also slots that were never written take memory, since NumPy asks for large pages."""
@@ -25,7 +28,9 @@ class Caches(Protocol):
     version: int
     """Incremented by every change in place; a state with an earlier version is invalid."""
 
-    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> Caches:
+    def run(
+        self, inputs: Mapping[str, np.ndarray | onnxruntime.OrtValue], length: int, count: int, scores: Scores | None
+    ) -> Caches:
         """Processes `count` tokens after `length` others; returns the caches that include them.
 
         Args:
@@ -63,7 +68,7 @@ class GrowingCaches:
 
     version = 0
 
-    def __init__(self, session: OnnxSession, past: Mapping[str, Any]) -> None:
+    def __init__(self, session: OnnxSession, past: Mapping[str, onnxruntime.OrtValue]) -> None:
         self.session = session
         self.past = dict(past)
 
@@ -72,7 +77,9 @@ class GrowingCaches:
         """Creates caches without slots."""
         return cls(session, {name: tensor(_unused(session, name, batch, 0)) for name in names})
 
-    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> GrowingCaches:
+    def run(
+        self, inputs: Mapping[str, np.ndarray | onnxruntime.OrtValue], length: int, count: int, scores: Scores | None
+    ) -> GrowingCaches:
         """Processes tokens; see `Caches.run`."""
         binding = self.session.binding()
         # Kept alive until the end, as a binding does not own its memory.
@@ -102,7 +109,7 @@ class GrowingCaches:
         """Returns the valid slots; see `Caches.content`."""
         return {name: value.numpy()[:, :, :length] for name, value in self.past.items()}
 
-    def _cut(self, length: int) -> dict[str, Any]:
+    def _cut(self, length: int) -> dict[str, onnxruntime.OrtValue]:
         """Returns the tensors without the slots of tokens that were taken back."""
         return {
             name: value if value.shape()[2] == length else tensor(value.numpy()[:, :, :length])
@@ -148,7 +155,9 @@ class SharedCaches:
             arrays[name][:, :, : array.shape[2]] = array
         return cls(session, arrays, capacity)
 
-    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> SharedCaches:
+    def run(
+        self, inputs: Mapping[str, np.ndarray | onnxruntime.OrtValue], length: int, count: int, scores: Scores | None
+    ) -> SharedCaches:
         """Processes tokens; see `Caches.run`."""
         self._grow(length, length + count)
         for name, value in inputs.items():
@@ -159,7 +168,7 @@ class SharedCaches:
         self.session.run(self.binding)
         return self
 
-    def _set(self, name: str, value: Any) -> None:
+    def _set(self, name: str, value: np.ndarray | onnxruntime.OrtValue) -> None:
         """Sets an input of the next run. Copying some integers takes a fraction of the time of binding them."""
         bound = self._bound.get(name)
         if bound is value:
@@ -213,7 +222,7 @@ class SharedCaches:
     def _hold(self, arrays: Mapping[str, np.ndarray]) -> None:
         self.arrays = dict(arrays)
         self.binding = self.session.binding()
-        self._bound: dict[str, Any] = {}
+        self._bound: dict[str, onnxruntime.OrtValue] = {}
         after = self.session.signature.continued()
         for name, array in self.arrays.items():
             value = tensor(array)
