@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import Config, hf
@@ -73,7 +74,7 @@ class BartConfig(BartBaseConfig):
 class Bart(EncoderDecoder):
     """BART without head; the first two rows of its position tables are unused."""
 
-    config_type = BartConfig
+    config_type: ClassVar[type[BartBaseConfig]] = BartConfig
     learned_positions = True
     position_offset = 2
     embedding_norm = True

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 import numpy as np
@@ -77,7 +76,7 @@ class Simulation:
         function: Callable[..., dict[str, Tensor]] | None = None,
     ) -> None:
         self.parts, self.layout = parts, layout
-        self._replaced: dict[str, tuple[Any, Tensor]] = {}
+        self._replaced: dict[str, tuple[object, Tensor]] = {}
         self._rounded = {part.path: np.float32(0) for part in parts}
         self._scales: dict[str, np.ndarray] = {part.path: np.ones(part.rows[1], np.float32) for part in parts}
         variables = {part.path: part.variable for part in parts}

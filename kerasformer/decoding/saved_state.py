@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -268,7 +268,7 @@ def _damaged(file: Path, reason: str) -> SourceError:
     )
 
 
-def _write(file: Path, parts: list[Any]) -> None:
+def _write(file: Path, parts: Sequence[Any]) -> None:
     """Writes a file under another name and renames it, so that no incomplete file is ever found."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:

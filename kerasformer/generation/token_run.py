@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -40,7 +39,7 @@ class TokenRun:
         self.finish_reasons: list[str] | None = None
         self._resources = ExitStack()
         with ExitStack() as stack:
-            self._reusing: Any = step if cache is None else stack.enter_context(cache.reused_by(step))
+            self._reusing: Step = step if cache is None else stack.enter_context(cache.reused_by(step))
             self._steps = decoding.token_steps(self._reusing, ids, mask, config, controls)
             self._resources = stack.pop_all()
 

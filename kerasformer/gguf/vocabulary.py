@@ -81,7 +81,7 @@ class _Vocabulary:
     def scores(self) -> list[float]:
         return self._per_token("scores", None)
 
-    def _per_token(self, key: str, default: Any) -> list[Any]:
+    def _per_token(self, key: str, default: float | None) -> list[Any]:
         given = None if default is None else [default] * len(self.tokens)
         values = self.metadata.numbers(f"{_PREFIX}.{key}", *([] if given is None else [given]))
         if len(values) != len(self.tokens):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Unpack
 
 import keras
 
@@ -50,7 +50,7 @@ class _Stack(OptionalOutputs):
         return_hidden_states: bool,
         return_attention: bool,
         return_cache: bool,
-        **shared: Any,
+        **shared: object,
     ) -> Tensor | Outputs:
         """Applies all layers in sequence and collects the requested states."""
         flags = {"return_attention": return_attention, "return_cache": return_cache}

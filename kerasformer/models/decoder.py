@@ -6,7 +6,7 @@ The file of an architecture defines its configuration, layers, tensor names and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import keras
 from keras import ops
@@ -24,7 +24,7 @@ from kerasformer.layers import (
     normalization,
 )
 from kerasformer.layers.core import as_ids
-from kerasformer.layers.layer_types import LayerArguments, LayerConfig, Outputs
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Dimension, Shape, Tensor
 from kerasformer.models.pretrained import Backbone, normal
 
@@ -77,7 +77,7 @@ class CausalDecoder(Backbone):
     has_final_norm: ClassVar[bool] = True
     has_output_norms: ClassVar[bool] = False
 
-    def __init__(self, config: Any, **kwargs: Any) -> None:
+    def __init__(self, config: Any, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
         self.tokens = Embedding(config.vocab_size, config.output_dim, self.initializer, name="tokens")
         self.embedding_norm = None

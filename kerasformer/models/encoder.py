@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import keras
 from keras import ops
@@ -23,7 +23,7 @@ from kerasformer.layers import (
     Visibility,
 )
 from kerasformer.layers.core import unpacked
-from kerasformer.layers.layer_types import LayerArguments, LayerConfig, Outputs
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Shape, Tensor, zero_padding
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
@@ -119,7 +119,7 @@ class BidirectionalEncoder(Backbone):
     zero_padding: ClassVar[bool] = False
     blind_padding: ClassVar[bool] = False
 
-    def __init__(self, config: Any, pooler: bool = False, **kwargs: Any) -> None:
+    def __init__(self, config: Any, pooler: bool = False, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
         self.embeddings = self.make_embeddings()
         schedule = self.schedule

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 import keras
 from keras import ops
@@ -28,7 +28,7 @@ from kerasformer.layers import (
     normalization,
 )
 from kerasformer.layers.core import as_ids
-from kerasformer.layers.layer_types import LayerArguments, LayerConfig, Outputs
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Dimension, Shape, Tensor
 from kerasformer.models.pretrained import Backbone, normal
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
@@ -81,7 +81,7 @@ class EncoderDecoder(Backbone):
     output_dropout: ClassVar[bool] = False
     batch_dependent: ClassVar[bool] = False
 
-    def __init__(self, config: Any, encoder_only: bool = False, **kwargs: Any) -> None:
+    def __init__(self, config: Any, encoder_only: bool = False, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
         self.encoder_only = encoder_only
         self.tokens = Embedding(config.vocab_size, config.hidden_dim, self.token_initializer, name="tokens")

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import keras
 
@@ -207,7 +206,7 @@ def build(
     *,
     dtype: str | keras.DTypePolicy | None = None,
     sentence: SentenceSettings | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> PretrainedModel:
     """Creates a model with random weights from a configuration.
 

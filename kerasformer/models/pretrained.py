@@ -27,7 +27,7 @@ from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.files.tensors import TensorFile, save_tensors
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
-from kerasformer.layers.layer_types import LayerArguments, LayerConfig, Outputs
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
@@ -109,7 +109,7 @@ class PretrainedModel(Adaptable):
                 cls.architecture = (backbone.architecture_prefix or backbone.__name__) + cls.architecture_suffix
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
-    def __init__(self, config: Config, **kwargs: Any) -> None:
+    def __init__(self, config: Config, **kwargs: Unpack[LayerOptions]) -> None:
         check_config(type(self), config)
         super().__init__(**kwargs)
         self.config: Any = config
@@ -607,7 +607,7 @@ class Backbone(Composite):
         super().__init_subclass__(**kwargs)
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
-    def __init__(self, config: Config, **kwargs: Any) -> None:
+    def __init__(self, config: Config, **kwargs: Unpack[LayerOptions]) -> None:
         check_config(type(self), config)
         super().__init__(**kwargs)
         self.config: Any = config

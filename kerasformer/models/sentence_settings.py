@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from kerasformer.bundle import SIMILARITIES
 from kerasformer.errors import UnsupportedConfigError
@@ -162,14 +162,14 @@ class SentenceSettings:
             SourceError: a file cannot be read, or is outside the folder.
         """
 
-        def content(name: str) -> Any:
+        def content(name: str) -> object:
             path = inside(folder, name)
             return parse_json(read_bytes(path), str(path)) if path.is_file() else None
 
         return None if content(MODULES) is None else cls.from_files(content, hidden_dim)
 
     @classmethod
-    def from_files(cls, content: Callable[[str], Any], hidden_dim: int) -> Self:
+    def from_files(cls, content: Callable[[str], object], hidden_dim: int) -> Self:
         """Creates the settings from the contents of JSON files.
 
         Args:

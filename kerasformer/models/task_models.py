@@ -8,7 +8,7 @@ import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead, SentenceHead
 from kerasformer.layers.core import Composite, Embedding, unpacked
-from kerasformer.layers.layer_types import LayerArguments, LayerConfig, Outputs
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.sentence import first_slots
 from kerasformer.layers.tensor import Shape, Tensor, at_slots
 from kerasformer.models.config import Config
@@ -50,7 +50,9 @@ class FeatureModel(TextModel):
     bare = True
     output_name = "last_hidden_state"
 
-    def __init__(self, config: Config, sentence: SentenceSettings | JsonMapping | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, config: Config, sentence: SentenceSettings | JsonMapping | None = None, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         if isinstance(sentence, Mapping):
             sentence = SentenceSettings.from_files(sentence.get, config.output_dim)
         self.sentence = sentence
@@ -181,7 +183,7 @@ class PooledFeatures(FeatureExtraction):
         kwargs: Arguments of `PretrainedModel`.
     """
 
-    def __init__(self, config: Config, pooled: bool = True, **kwargs: Any) -> None:
+    def __init__(self, config: Config, pooled: bool = True, **kwargs: Unpack[LayerOptions]) -> None:
         self.pooled = pooled
         super().__init__(config, **kwargs)
 
@@ -216,7 +218,9 @@ class FillMask(EncoderModel):
     class_suffix = "FillMask"
     head_activation: ClassVar[str | None] = None
 
-    def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         check_config(type(self), config)
         self.activation = activation or self.default_activation(config)
         self.epsilon = config.epsilon if epsilon is None else epsilon
@@ -349,7 +353,7 @@ class PretrainingHead(Composite):
         `(scores of the vocabulary (B, T, V), scores of the pair (B, 2))`.
     """
 
-    def __init__(self, predictions: MaskedLMHead, relation: ClassificationHead, **kwargs: Any) -> None:
+    def __init__(self, predictions: MaskedLMHead, relation: ClassificationHead, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.predictions, self.relation = predictions, relation
 

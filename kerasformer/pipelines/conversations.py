@@ -194,7 +194,7 @@ def read_prompt(value: object) -> str | Conversation:
     return read_text(value, "prompt") if conversation is None else conversation
 
 
-def with_kind(inputs: Inputs[Any]) -> tuple[Inputs[Any], bool]:
+def with_kind(inputs: Inputs[str | Conversation]) -> tuple[Inputs[str | Conversation], bool]:
     """Returns the inputs, and whether they are conversations; the first item of an iterator is read for this.
 
     Raises:
@@ -204,7 +204,7 @@ def with_kind(inputs: Inputs[Any]) -> tuple[Inputs[Any], bool]:
     first = list(islice(items, 1))
     has_conversations = bool(first) and not isinstance(first[0], str)
 
-    def checked(item: Any) -> Any:
+    def checked(item: str | Conversation) -> str | Conversation:
         if isinstance(item, str) == has_conversations:
             raise InputError("Inputs must be prompts or conversations. Received: both. Pass them separately")
         return item

@@ -39,7 +39,7 @@ class Inputs(Generic[_Item]):
 
 
 def read_inputs(
-    inputs: Any, read: Callable[[Any], _Item], what: str = "text", is_one: Callable[[Any], bool] | None = None
+    inputs: object, read: Callable[[object], _Item], what: str = "text", is_one: Callable[[object], bool] | None = None
 ) -> Inputs[_Item]:
     """Checks inputs, and distinguishes a single input from several.
 

@@ -87,7 +87,7 @@ class NextTokens:
         order = np.argsort(-self.probabilities, kind="stable")[:count].tolist()
         return [(readable_token(self.tokenizer, token), float(self.probabilities[token])) for token in order]
 
-    def left(self, **cuts: Any) -> int:
+    def left(self, **cuts: object) -> int:
         """Returns the number of tokens that remain after the filters of sampling.
 
         Args:

@@ -72,7 +72,7 @@ class TextGenerationPipeline(GenerationPipeline):
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
         session: Session | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Any:
         """Generates continuations of prompts, or answers to conversations.
 
@@ -112,7 +112,7 @@ class TextGenerationPipeline(GenerationPipeline):
         chat = ChatOptions(
             tools, documents, chat_template, chat_template_kwargs, continue_final_message, drop_oldest_turns
         )
-        checked: Inputs[Any] = read_inputs(inputs, read_prompt, "prompt", is_conversation)
+        checked: Inputs[str | Conversation] = read_inputs(inputs, read_prompt, "prompt", is_conversation)
         full = check("return_full_text", return_full_text, BOOLEAN)
         if check("session", session, _SESSION) is not None and checked.form != "one":
             raise InputError(
@@ -125,7 +125,7 @@ class TextGenerationPipeline(GenerationPipeline):
             continues = chat.continues(prompt)
             return [{"generated_text": answered(prompt, new, continues) if full else new} for new in row]
 
-        def generated(checked: Inputs[Any], has_conversations: bool) -> Any:
+        def generated(checked: Inputs[str | Conversation], has_conversations: bool) -> Any:
             def write(generation: Request, prompts: Sequence[Any]) -> GeneratedText:
                 if not has_conversations:
                     return self._generated(generation, self._encode(prompts, WHOLE), session or self.prompt_cache)
@@ -262,7 +262,7 @@ class TextGenerationPipeline(GenerationPipeline):
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
         session: Session | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Stream:
         """Yields pieces of the continuation or the answer while it is generated.
 

@@ -164,7 +164,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         src_lang: str | None = None,
         tgt_lang: str | None = None,
         callback: Callback | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Stream:
         """Yields pieces of the text while it is generated.
 
@@ -186,7 +186,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         prefix: str | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Prompt:
         """Returns a text that is ready to be answered token by token.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import transformers
@@ -42,7 +41,7 @@ class Case:
 
     name: str
     model_type: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     only: tuple[str, ...] = ()
     on_jax: bool = False
     std: float = 0.3

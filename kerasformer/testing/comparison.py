@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
@@ -92,7 +92,7 @@ def takes_positions(loaded: Loaded) -> bool:
     return loaded.case.model_type != "t5" and "position_ids" in inspect.signature(loaded.reference.forward).parameters
 
 
-def run(loaded: Loaded, inputs: Arrays, **options: Any) -> Outputs:
+def run(loaded: Loaded, inputs: Arrays, **options: object) -> Outputs:
     """Returns the outputs of the Keras model by Hugging Face's names."""
     output = loaded.model(inputs, **options)
     return {name: keras.ops.convert_to_numpy(value) for name, value in loaded.model.named(output).items()}
@@ -103,7 +103,7 @@ WITHOUT_DECODER_TEXT = ("MarianModel", "PegasusModel")
 
 
 def run_reference(
-    model: transformers.PreTrainedModel, inputs: Arrays, **options: Any
+    model: transformers.PreTrainedModel, inputs: Arrays, **options: object
 ) -> transformers.utils.ModelOutput:
     """Returns the outputs of the model of `transformers`."""
     if type(model).__name__ in WITHOUT_DECODER_TEXT and "decoder_input_ids" not in inputs:

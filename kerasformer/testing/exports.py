@@ -81,7 +81,13 @@ def text_model(case: Case, task: str, config: Config) -> PretrainedModel:
 
 
 def check_export(
-    model: PretrainedModel, folder: Path, format: str, quantize: str, *, min_agreement: float = 0.9, **options: Any
+    model: PretrainedModel,
+    folder: Path,
+    format: str,
+    quantize: str,
+    *,
+    min_agreement: float = 0.9,
+    **options: Any,
 ) -> float:
     """Exports a model and checks that the bundle has its answers; returns the largest error.
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 import transformers
@@ -45,7 +43,7 @@ def prompts(it: Loaded, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return np.random.default_rng(seed).integers(3, vocab_size(it), mask.shape).astype("int32") * mask, mask
 
 
-def theirs(it: Loaded, ids: np.ndarray, mask: np.ndarray, **settings: Any) -> transformers.utils.ModelOutput:
+def theirs(it: Loaded, ids: np.ndarray, mask: np.ndarray, **settings: object) -> transformers.utils.ModelOutput:
     """Returns what the reference generates."""
     return it.reference.generate(
         torch.tensor(ids).long(),

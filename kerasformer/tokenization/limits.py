@@ -88,7 +88,7 @@ def _check_replacement(rule: JsonObject, part: str) -> None:
         )
 
 
-def _longest_replacement(charsmap: Any, part: str) -> int:
+def _longest_replacement(charsmap: str, part: str) -> int:
     """Returns the length of the longest replacement in SentencePiece's table: a trie with its size, then strings."""
     try:
         table = base64.b64decode(charsmap or "", validate=True)

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import tokenizers
 from tokenizers import AddedToken, decoders
@@ -38,7 +38,7 @@ from kerasformer.tokenization.settings import Settings, is_unknown_class, read_s
 from kerasformer.tokenization.tokenizer import TARGET_FILE, Tokenizer
 
 _WORD_PAIRS, _DICTIONARY = ("vocab.json", "merges.txt"), (m2m_100.VOCABULARY, m2m_100.PIECES)
-_OWN_CLASSES: tuple[tuple[Family, tuple[str, ...], Any, type[Tokenizer]], ...] = (
+_OWN_CLASSES: tuple[tuple[Family, tuple[str, ...], ModuleType, type[Tokenizer]], ...] = (
     (XLM, _WORD_PAIRS, moses, moses.MosesTokenizer),
     (CTRL, _WORD_PAIRS, ctrl, ctrl.CtrlTokenizer),
     (M2M_100, _DICTIONARY, m2m_100, m2m_100.M2m100Tokenizer),
@@ -157,7 +157,7 @@ def has_tokenizer(folder: Path) -> bool:
         return False
 
 
-def _own_class(folder: Path, settings: Settings) -> tuple[Family, Any, type[Tokenizer]] | None:
+def _own_class(folder: Path, settings: Settings) -> tuple[Family, ModuleType, type[Tokenizer]] | None:
     """Returns the family, module and class of a tokenizer with a class of its own, if the folder has its files."""
     for family, files, module, kind in _OWN_CLASSES:
         if settings.family is family and _present(folder, files):

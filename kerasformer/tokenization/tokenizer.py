@@ -649,7 +649,7 @@ class Tokenizer:
                 self._check_characters(given, each, split)
         return encoded
 
-    def _check_characters(self, given: Any, encoding: tokenizers.Encoding, split: bool) -> None:
+    def _check_characters(self, given: object, encoding: tokenizers.Encoding, split: bool) -> None:
         """Checks that no unknown token of a text contains characters that were removed from the vocabulary.
 
         Raises:

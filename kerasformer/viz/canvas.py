@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kerasformer.arguments import Arguments
 from kerasformer.errors import InputError, require
@@ -99,14 +99,14 @@ def _style(theme: Theme) -> Arguments:
     }
 
 
-def add_box(axis: Axes, x: float, y: float, width: float, height: float, **style: Any) -> None:
+def add_box(axis: Axes, x: float, y: float, width: float, height: float, **style: object) -> None:
     """Adds a box with round corners around a point to an axis of matplotlib."""
     patches = require("matplotlib.patches", "viz")
     corner = (x - width / 2, y - height / 2)
     axis.add_patch(patches.FancyBboxPatch(corner, width, height, boxstyle="round,pad=0,rounding_size=0.08", **style))
 
 
-def add_curve(axis: Axes, start: tuple[float, float], end: tuple[float, float], **style: Any) -> Patch:
+def add_curve(axis: Axes, start: tuple[float, float], end: tuple[float, float], **style: object) -> Patch:
     """Adds a curve between two points to an axis of matplotlib, horizontal at both ends; returns its patch."""
     patches, path = require("matplotlib.patches", "viz"), require("matplotlib.path", "viz").Path
     (x, y), (to_x, to_y) = start, end

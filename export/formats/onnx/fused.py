@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import onnx
 from keras import ops
@@ -406,7 +405,7 @@ class FusedWriter(NodeWriter):
 
         return self.once(f"{size}/last", write), total
 
-    def _fused(self, operator: str, inputs: list[str], outputs: list[str], **settings: Any) -> None:
+    def _fused(self, operator: str, inputs: list[str], outputs: list[str], **settings: object) -> None:
         """Appends a node with several results, by default of ONNX Runtime's domain."""
         settings = {"domain": CONTRIB_DOMAIN, **settings}
         self.nodes.append(helper.make_node(operator, inputs, outputs, name=outputs[0], **settings))

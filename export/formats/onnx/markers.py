@@ -152,7 +152,7 @@ class OnnxLowering(Primitives):
         shapes: Sequence[Shape],
         weights: dict[str, str],
         dtype: tf.DType | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> list[Tensor]:
         """Adds a marker with one result for each shape; all except the first may have a data type of their own."""
         tensors = list(inputs.values())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
@@ -29,7 +28,7 @@ class NodeList:
         self.scope = ""
         self._shared: dict[str, str] = {}
 
-    def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: Any) -> str:
+    def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: object) -> str:
         """Appends a node and returns the name of its result, by default composed of the scope and the operator."""
         name = output or f"{self.scope}/{operator}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **settings))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class Operator:
         """The operands that are not constant."""
         return tuple(operand for operand in self.inputs if not operand.constant)
 
-    def option(self, name: str) -> Any:
+    def option(self, name: str) -> object:
         """Returns an option, or `None`."""
         return getattr(self.options, name, None)
 

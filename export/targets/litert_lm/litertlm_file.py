@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import require
@@ -67,7 +67,7 @@ def metadata(
     return message
 
 
-def _set_sampler(sampler: Any, generation: GenerationConfig, vocab_size: int) -> None:
+def _set_sampler(sampler: Message, generation: GenerationConfig, vocab_size: int) -> None:
     """Sets the sampler; greedy search is top-1 sampling, since LiteRT-LM does not implement the sampler `GREEDY`."""
     sampler.type = sampler.TOP_P
     sampler.k, sampler.p, sampler.temperature = 1, 1.0, 1.0

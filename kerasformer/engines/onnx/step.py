@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -336,7 +336,7 @@ class OnnxStep:
         _check_current(state)
         expected, count = self._decoder.signature.inputs, ids.shape[1]
         length = state.length + count
-        inputs: dict[str, Any] = {INPUT_IDS: ids}
+        inputs: dict[str, np.ndarray | onnxruntime.OrtValue] = {INPUT_IDS: ids}
         if state.memory is None:
             inputs[ATTENTION_MASK] = state.slots.mask(length)
             # A model without position embeddings, such as one with ALiBi, may lack the input.
