@@ -173,7 +173,6 @@ def keras_quality(model: PretrainedModel, info: ModelInfo, texts: Sequence[Examp
 
 
 def _distribution(info: ModelInfo) -> Distribution:
-    """Returns the distribution that the logits describe."""
     if info.problem_type == "regression":
         return "none"
     single_label = of_model(info.task) == "text-classification" and len(info.labels) == 1

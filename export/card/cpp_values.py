@@ -139,7 +139,6 @@ def takes_segments(manifest: Manifest) -> bool:
 
 
 def _numbers(values: Iterable[int]) -> str:
-    """Returns numbers separated by commas."""
     return ", ".join(map(str, values))
 
 

@@ -277,7 +277,6 @@ class SpeculativeStep:
         return state.logits[:, index : index + 1]
 
     def _guesses(self, state: _State) -> list[int]:
-        """Returns the tokens to guess at the next step."""
         num_chosen = state.length - self._start_length
         room = self.capacity - (self._prefix_length + num_chosen - 2)
         longest = self._lengths[bisect_right(self._lengths, room) - 1]

@@ -109,7 +109,6 @@ class Request:
             return decoding.generate(reusing, ids, mask, self.config, self._controls(step))
 
     def _check_prompts(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> None:
-        """Checks the prompts of a decoder-only model."""
         if self.tokenizer is None or step.is_encoder_decoder:
             return
         for index, row in enumerate(np.asarray(ids)):

@@ -53,7 +53,6 @@ def rope_parameters(metadata: Metadata, head_dim: int, *, partial: bool = False)
 
 
 def _scaling(metadata: Metadata) -> Settings:
-    """Returns the settings of `rope.scaling`."""
     factor = metadata.own("rope.scaling.factor", float, metadata.own("rope.scale_linear", float, 1.0))
     default = "linear" if factor != 1.0 else "none"
     kind = metadata.own("rope.scaling.type", str, default)

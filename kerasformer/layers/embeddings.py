@@ -171,7 +171,6 @@ class TransformerEmbeddings(Composite):
         return ops.concatenate(shifted(x, self.neighbors)[::-1], axis=-1)
 
     def _positions(self, ids: Tensor) -> Tensor:
-        """Returns the default positions."""
         if self.padding_id is None:
             return ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
         real = ops.cast(ops.not_equal(ids, self.padding_id), "int32")

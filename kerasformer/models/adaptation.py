@@ -498,7 +498,6 @@ def _saved_rows(model: PretrainedModel, config: AdapterConfig) -> list[Row]:
 
 
 def _modules_with(model: PretrainedModel, paths: Iterable[str]) -> list[str]:
-    """Returns the modules that contain variables."""
     wanted = set(paths)
     tensors = [row.tensor for row in model.rows(saved=True) if wanted & set(row.variables) and not row.copy]
     return sorted({name.rsplit(".", 1)[0] for name in tensors})

@@ -268,7 +268,6 @@ def _fields(cls: type[Config]) -> list[_Field]:
 
 
 def _kinds(cls: type[Config]) -> dict[_Field, Any]:
-    """Returns the type of each field."""
     hints = get_type_hints(cls, include_extras=True)
     return {field: hints[field.name] for field in _fields(cls)}
 

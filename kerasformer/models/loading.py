@@ -404,7 +404,6 @@ def _default_task(kinds: Mapping[str, type[PretrainedModel]]) -> str:
 
 
 def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile) -> str:
-    """Returns the task for which the checkpoint was saved."""
     saved = _saved_classes(content)
     for task, kind in kinds.items():
         if kind.architecture in saved or kind.former_architecture in saved:

@@ -138,7 +138,6 @@ def _named_ids(model: PretrainedModel) -> set[int]:
 
 
 def _ids_of(settings: GenerationSettings) -> GenerationConfig:
-    """Returns the settings that contain ids."""
     return GenerationConfig(**{name: value for name, value in settings.items() if name in ID_SETTINGS})
 
 

@@ -154,7 +154,6 @@ def _inputs(inputs: object, question: object, context: object) -> object:
 
 
 def _read_question(value: object) -> tuple[str, str]:
-    """Returns a question and its context."""
     if not isinstance(value, Mapping) or not {"question", "context"} <= set(value):
         raise InputError(f'{{"question": …, "context": …}} or a list of them was expected. Received: {shown(value)}')
     question, context = (read_text(value[name], name) for name in ("question", "context"))

@@ -267,7 +267,6 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         return result
 
     def _joined(self, parts: Parts, texts: Sequence[str]) -> str:
-        """Returns the text for several parts."""
         return parts.joined(texts)
 
     def _write(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> GeneratedText:

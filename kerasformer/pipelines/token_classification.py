@@ -185,7 +185,6 @@ def _words(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
 
 
 def _word(tokens: list[_Piece], strategy: str) -> _Piece:
-    """Combines the tokens of a word."""
     if strategy == "first":
         scores = tokens[0].scores
     elif strategy == "max":

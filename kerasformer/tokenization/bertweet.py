@@ -192,7 +192,6 @@ class TweetNormalizer:
         return text
 
     def _normal(self, word: str) -> str:
-        """Returns the normal form of a word."""
         if word.startswith("@"):
             return "@USER"
         if word.lower().startswith(("http", "www")):

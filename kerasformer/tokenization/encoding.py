@@ -137,7 +137,6 @@ class Encoding(dict[str, Any]):
         return {name: self._array(name) for name in (*self._model_inputs, *self._constants)}
 
     def _array(self, name: str) -> np.ndarray:
-        """Returns the array of a name in the mapping."""
         if name in self._constants:
             constants = np.full((len(self._rows), self._width), self._constants[name], np.int32)
             return _tensor(constants, self._tensors)

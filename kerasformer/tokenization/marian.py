@@ -125,7 +125,6 @@ def sides(folder: Path, build: backends.BuildSettings) -> tuple[tokenizers.Token
 
 
 def _side(file: Path, vocabulary: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
-    """Builds the tokenizer of one side."""
     model, vocab = backends.read_spiece(file), backends.read_vocab(vocabulary)
     _check(file, model, vocabulary, vocab, build)
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind == spiece.NORMAL}

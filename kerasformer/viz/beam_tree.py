@@ -141,7 +141,6 @@ class _Tree:
         self._axis.text(x, y + 0.19, numbers, ha="center", va="center", fontsize=7.5, color=theme.faint, zorder=4)
 
     def _legend(self, nodes: Sequence[Node]) -> None:
-        """Draws a legend of the line styles that occur."""
         line, theme = require("matplotlib.lines", "viz").Line2D, self._theme
         styles: dict[str, tuple[Arguments, bool]] = {
             "continued": ({"color": theme.accent}, any(node.selected and not node.finished for node in nodes)),

@@ -165,7 +165,6 @@ def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> Mod
 def _convert(
     function: Function, named: dict[str, keras.Variable], lowering_type: type[OnnxLowering], opset: int
 ) -> _Skeleton:
-    """Traces and converts a function."""
     paths = {id(variable): name for name, variable in named.items()}
     concrete, _ = _trace(function, named, list(named), lowering_type(paths, opset))
     # Markers refer to their weights by name, so few arguments are used; the second trace omits the others, for which

@@ -106,7 +106,6 @@ class FusedLowering(OnnxLowering):
 
 
 def _settings(spec: AttentionSpec, bias: Tensor | None) -> Arguments:
-    """Returns the settings of both operators."""
     return {
         "num_heads": spec.num_heads,
         "kv_num_heads": spec.num_key_value_heads,

@@ -142,7 +142,6 @@ class OnnxLowering(Primitives):
     def _mark(
         self, kind: str, inputs: dict[str, Tensor], shape: Shape, weights: dict[str, str], **settings: Any
     ) -> Tensor:
-        """Adds a marker with one result."""
         return self._mark_all(kind, inputs, [shape], weights, **settings)[0]
 
     def _mark_all(

@@ -95,7 +95,6 @@ def _layer_caches(job: ExportJob, inputs: dict[str, Tensor], cross: bool = False
 
 
 def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Tensor]:
-    """Returns the keys and values of all layers by name."""
     named: dict[str, Tensor] = {}
     for layer, cache in enumerate(caches):
         named |= zip(static_caches(layer, cross=cross), (cache.key, cache.value), strict=True)

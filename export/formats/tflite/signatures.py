@@ -263,7 +263,6 @@ class _OwnCaches:
 
 
 def _cross(model: Seq2SeqLM, encoder_capacity: int, rows: int = 1) -> Infos:
-    """Describes the caches of cross attention."""
     shapes = model.memory_shapes(1, encoder_capacity)
     return _infos([TensorInfo(shape, "float32") for shape in shapes], rows, cross=True)
 
@@ -284,7 +283,6 @@ def _layer_caches(
 
 
 def _named_caches(caches: Sequence[Any], cross: bool = False) -> dict[str, Tensor]:
-    """Returns the tensors of all layers' caches by name."""
     named: dict[str, Tensor] = {}
     for layer, cache in enumerate(caches):
         rows: Sequence[Any] = cache.rows if isinstance(cache, RowCaches) else (cache,)

@@ -285,7 +285,6 @@ class OnnxStep:
         return _Memory({name: tensor(array) for name, array in arrays.items()}, texts)
 
     def _saved(self, saved: SavedState, name: str, batch: int, length: int) -> np.ndarray:
-        """Returns saved keys or values."""
         info = self._decoder.signature.inputs[name]
         return saved.array(name, (batch, int(info.shape[1]), length, int(info.shape[3])), info.dtype)
 

@@ -198,5 +198,4 @@ class SavedModelStep:
 
 
 def _take(tensor: tf.Tensor, rows: np.ndarray) -> tf.Tensor:
-    """Returns rows of an array or a tensor."""
     return tensor[rows] if isinstance(tensor, np.ndarray) else require("tensorflow", "tensorflow").gather(tensor, rows)

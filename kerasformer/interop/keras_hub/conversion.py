@@ -128,7 +128,6 @@ def _check_float(source: keras.Model) -> None:
 def _config_values(
     source: keras.Model, table: HubArchitecture, config_type: type[Config], tokenizer: keras.layers.Layer
 ) -> Arguments:
-    """Returns the configuration values of a backbone and a tokenizer."""
     values = table.config_values(getattr(source, "backbone", source))
     if values["hidden_dim"] % values["num_heads"] and "head_dim" not in values:
         raise UnsupportedConfigError(
@@ -266,7 +265,6 @@ def _check_differences(model: PretrainedModel, table: HubArchitecture, hub_task:
 
 
 def _label_arguments(config: Any, dropout: str) -> Arguments:
-    """Returns the arguments of a classifier."""
     value = getattr(config, dropout)
     return {"num_classes": config.num_labels, "dropout": config.head_dropout if value is None else value}
 

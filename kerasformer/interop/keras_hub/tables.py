@@ -115,12 +115,10 @@ def _dense(path: str, attribute: str, *, bias: bool = True) -> list[Row]:
 
 
 def _norm(path: str, attribute: str) -> list[Row]:
-    """Returns the rows of a `LayerNormalization`."""
     return [Row((f"{path}/scale",), f"{attribute}.gamma"), Row((f"{path}/bias",), f"{attribute}.beta")]
 
 
 def _embeddings(prefix: str = "", attribute: str = "") -> list[Row]:
-    """Returns the rows of the embeddings of tokens and positions."""
     return [
         Row((f"{prefix}tokens/embeddings",), f"{attribute}token_embedding.embeddings"),
         Row((f"{prefix}positions/embeddings",), f"{attribute}position_embedding.position_embeddings"),
