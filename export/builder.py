@@ -107,7 +107,7 @@ class BundleBuilder:
         """
         findings = self.format.gpu_findings(self.folder)
         if findings and self.job.accelerator == GPU:
-            listed = "; ".join(f"{found.example}: {found.what} ({found.source})" for found in findings)
+            listed = "; ".join(f"{finding.example}: {finding.what} ({finding.source})" for finding in findings)
             raise ExportError(
                 f"With accelerator={GPU!r}, the file must have no operator that LiteRT's GPU delegate is "
                 f"known to compute wrongly or to leave to the CPU. Received: {listed}. Export without "

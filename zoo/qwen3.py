@@ -44,7 +44,7 @@ class Qwen3(GatedDecoder):
     def layer_rows(self) -> list[Row]:
         """Returns the weight table of one layer."""
         norms = {"attention/query_norm": "self_attn.q_norm", "attention/key_norm": "self_attn.k_norm"}
-        return super().layer_rows() + [row for each in norms.items() for row in norm(*each, bias=False)]
+        return super().layer_rows() + [row for names in norms.items() for row in norm(*names, bias=False)]
 
 
 MODELS = task_models.heads_like(llama.MODELS, Qwen3)

@@ -131,9 +131,9 @@ The file has nothing that LiteRT's GPU delegate is known to compute wrongly or t
 Keras on the CPU; compare it on the phone, too.
 """
     rows = "\n".join(
-        f"| {_GPU_EFFECTS[found.effect]} | {markdown(found.what)} | {found.operators} | {markdown(found.example)} | "
-        f"{markdown(found.source)} |"
-        for found in findings
+        f"| {_GPU_EFFECTS[finding.effect]} | {markdown(finding.what)} | {finding.operators} | "
+        f"{markdown(finding.example)} | {markdown(finding.source)} |"
+        for finding in findings
     )
     return f"""## On a phone's GPU
 
@@ -152,12 +152,12 @@ def _megabytes(size: float) -> str:
 
 def _memory(manifest: Manifest) -> str:
     """Returns the size of a cache and how it is computed."""
-    own, encoded = _caches(manifest, encoded=False), _caches(manifest, encoded=True)
-    if not own:
+    caches, encoded = _caches(manifest, encoded=False), _caches(manifest, encoded=True)
+    if not caches:
         return ""
     full = " once it is full" if manifest.format == "onnx" else ""
     text = f"During generation, the cache of each text takes {_megabytes(manifest.cache_bytes)} of memory{full}:\n"
-    text += _product(own, manifest.capacity)
+    text += _product(caches, manifest.capacity)
     if encoded:
         text += f", and for the encoded text {_product(encoded, manifest.encoder_capacity)}"
     return f"{text}."
@@ -231,7 +231,7 @@ def tensors(manifest: Manifest) -> str:
 
 def adapters(manifest: Manifest) -> str:
     """Returns the section about low-rank adapters, for a bundle with inputs for them."""
-    infos = {key: info for each in manifest.signatures.values() for key, info in each.inputs.items()}
+    infos = {key: info for signature in manifest.signatures.values() for key, info in signature.inputs.items()}
     matrices = {key: info for key, info in infos.items() if info.kind in ADAPTERS}
     if not matrices:
         return ""
@@ -261,14 +261,16 @@ def _group(manifest: Manifest, names: list[str]) -> str:
     letters: dict[tuple[int | str, ...], str] = {}
     tables = []
     for part in ("inputs", "outputs"):
-        kinds = [{without_row(name): info for name, info in getattr(each, part).items()} for each in signatures]
+        kinds = [
+            {without_row(name): info for name, info in getattr(signature, part).items()} for signature in signatures
+        ]
         rows = [
             f"| {code(name, True)} | {kinds[0][name].dtype} | {_shape(name, kinds, letters)} |"
             for name in _first(kinds[0])
         ]
         if matrices := sum(info.kind in ADAPTERS for info in kinds[0].values()):
             rows.append(f"| … | float32 | {matrices} matrices of an adapter |")
-        caches = [len(_numbered(getattr(each, part))) for each in signatures]
+        caches = [len(_numbered(getattr(signature, part))) for signature in signatures]
         if any(caches):
             number = " or ".join(str(count) for count in dict.fromkeys(caches))
             others = _other_shapes(kinds[0])

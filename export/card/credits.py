@@ -125,4 +125,4 @@ def _name(folder: Path) -> str:
 def _texts(value: object) -> list[str]:
     """Converts a value of a front matter, a text or a list of texts, to a list of texts."""
     values = value if isinstance(value, list) else [value]
-    return [str(each) for each in values if isinstance(each, str | int | float) and not isinstance(each, bool)]
+    return [str(text) for text in values if isinstance(text, str | int | float) and not isinstance(text, bool)]

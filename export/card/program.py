@@ -94,12 +94,14 @@ def lacks_language(manifest: Manifest) -> bool:
 
 def unapplied_settings(manifest: Manifest) -> JsonObject:
     """Returns the generation settings of the model that the programs do not apply."""
-    given, applied = manifest.info.generation, {*_NEUTRAL_SETTINGS, "suppress_tokens"}
+    settings, applied = manifest.info.generation, {*_NEUTRAL_SETTINGS, "suppress_tokens"}
     if manifest.info.is_encoder_decoder:
         applied.add("forced_bos_token_id")
-    if len(forbidden_tokens({"bad_words_ids": given.get("bad_words_ids")})) == len(given.get("bad_words_ids") or ()):
+    if len(forbidden_tokens({"bad_words_ids": settings.get("bad_words_ids")})) == len(
+        settings.get("bad_words_ids") or ()
+    ):
         applied.add("bad_words_ids")
-    return {name: value for name, value in given.items() if name not in applied}
+    return {name: value for name, value in settings.items() if name not in applied}
 
 
 def lengths_of(manifest: Manifest) -> list[int]:

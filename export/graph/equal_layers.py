@@ -108,9 +108,9 @@ class EqualLayers:
                 stores = tuple(id(value) in store for store in self._placeholders)
                 return tuple(value.shape), value.dtype, stores, self._storage(value)
             if isinstance(value, keras.layers.Layer):
-                own = {name: entry for name, entry in vars(value).items() if not _is_bookkeeping(name)}
+                attributes = {name: entry for name, entry in vars(value).items() if not _is_bookkeeping(name)}
                 policy = value.dtype_policy.name
-                return type(value), policy, tuple((name, likeness(entry)) for name, entry in sorted(own.items()))
+                return type(value), policy, tuple((name, likeness(entry)) for name, entry in sorted(attributes.items()))
             if isinstance(value, keras.initializers.Initializer):
                 return None
             if isinstance(value, dict):

@@ -52,10 +52,10 @@ def measure_cache_scales(
     arrays = passages(model, texts)
     largest: list[np.ndarray] = []
     for done, passage in enumerate(one_by_one(arrays), start=1):
-        found = [
+        extremes = [
             np.stack([ops.convert_to_numpy(x) for x in layer]) for layer in run({"input_ids": passage["input_ids"]})
         ]
-        largest = [np.maximum(*pair) for pair in zip(largest or found, found, strict=True)]
+        largest = [np.maximum(*pair) for pair in zip(largest or extremes, extremes, strict=True)]
         if progress is not None:
             progress(done, len(arrays["input_ids"]))
     if not all(np.isfinite(ranges).all() for ranges in largest):

@@ -106,13 +106,13 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     Reference: Xiao et al. 2023, arXiv:2211.10438, section 4.
     """
     channels = [calibration[path].channels if path in calibration else None for path in kernels]
-    found = [values for values in channels if values is not None]
+    known = [values for values in channels if values is not None]
     rounded = any(calibration[path].rounded for path in kernels if path in calibration)
     storages = {recipe.storage(path, shape) for path, shape in kernels.items()}
     scaled = recipe.activations in ("dynamic", "fast")
-    if not scaled or len(found) < len(channels) or "int4" in storages or rounded:
+    if not scaled or len(known) < len(channels) or "int4" in storages or rounded:
         return None
-    largest = np.max(found, axis=0)
+    largest = np.max(known, axis=0)
     # A channel that is almost always 0 would get a scale that overflows for other texts.
     largest = np.maximum(largest, _SMALLEST_SHARE * largest.max())
     if not largest.max() > 0:
@@ -171,7 +171,7 @@ def calibrate(
         ranges = ranges or measured
         for group, of_group in zip(portion, _in_threads(kernels, portion, sums), strict=True):
             rounded |= dict(zip(group, of_group, strict=True))
-    return {path: replace(found, rounded=rounded.get(path)) for path, found in ranges.items()}
+    return {path: replace(measured, rounded=rounded.get(path)) for path, measured in ranges.items()}
 
 
 def _same_inputs(
@@ -260,7 +260,7 @@ def _measured(
         return {"extents": observer.extents, "channels": channels, "inputs": rows}
 
     run = compiled(read, model, jit_compile=False, any_length=True)
-    found: dict[str, dict[str, np.ndarray]] = {"extents": {}, "channels": {}}
+    measured: dict[str, dict[str, np.ndarray]] = {"extents": {}, "channels": {}}
     for done, passage in enumerate(one_by_one(arrays), start=1):
         results = run(as_inputs(passage))
         for path, rows in results.pop("inputs").items():
@@ -268,10 +268,10 @@ def _measured(
         for kind, extremes in results.items():
             for path, tensor in extremes.items():
                 values = ops.convert_to_numpy(tensor)
-                found[kind][path] = np.maximum(found[kind].get(path, values), values)
+                measured[kind][path] = np.maximum(measured[kind].get(path, values), values)
         report(done)
-    channels = found["channels"]
-    return {path: _ranges(path, extent, channels.get(path)) for path, extent in found["extents"].items()}
+    channels = measured["channels"]
+    return {path: _ranges(path, extent, channels.get(path)) for path, extent in measured["extents"].items()}
 
 
 def _in_threads(

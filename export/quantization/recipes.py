@@ -344,7 +344,7 @@ def fallback_text(recipe: JsonMapping) -> str:
     entry = recipe.get(FALLBACK)
     if entry is None:
         return ""
-    reasons = "; ".join(f"{each['name']}: {each['received']}" for each in entry["refused"])
+    reasons = "; ".join(f"{refusal['name']}: {refusal['received']}" for refusal in entry["refused"])
     return (
         f"The recipe {entry['requested']} was requested, but its files exceeded its limits, so the export fell back to "
         f"{recipe['name']}. Refused: {reasons}."

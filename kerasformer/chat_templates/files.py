@@ -64,8 +64,8 @@ def _checked(value: object, where: str) -> ChatTemplates:
     if isinstance(value, str):
         return _short(value, where)
     named = value
-    if isinstance(value, list) and all(isinstance(each, Mapping) for each in value):
-        named = {each.get("name"): each.get("template") for each in value}
+    if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
+        named = {entry.get("name"): entry.get("template") for entry in value}
     if not isinstance(named, dict) or not named or not all(isinstance(x, str) for pair in named.items() for x in pair):
         raise ChatTemplateError(
             f'{where} must be a template, or a list of {{"name": …, "template": …}}. Received: {str(value)[:80]}'

@@ -155,8 +155,8 @@ def plain_values(value: object, name: str, level: int = 0) -> Any:
 
 def _with_reasoning(message: JsonObject) -> JsonObject:
     """Adds a message's reasoning under the names that templates read."""
-    found = [message[name] for name in _REASONING if name in message]
-    return {"thinking": found[0], **message, "reasoning_content": found[0]} if found else message
+    texts = [message[name] for name in _REASONING if name in message]
+    return {"thinking": texts[0], **message, "reasoning_content": texts[0]} if texts else message
 
 
 def _marked(message: JsonObject) -> JsonObject:

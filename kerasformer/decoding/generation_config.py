@@ -199,7 +199,7 @@ class GenerationConfig:
     def token_ids(self) -> set[int]:
         """Ids of tokens that generation needs, as opposed to those that it avoids."""
         single = (getattr(self, name) for name in _SINGLE)
-        return {each for each in (*single, *self.forced_eos_token_id, *self.eos_token_id) if each is not None}
+        return {token for token in (*single, *self.forced_eos_token_id, *self.eos_token_id) if token is not None}
 
     def with_vocabulary(self, new_ids: Mapping[int, int]) -> GenerationConfig:
         """Returns the settings of a model whose tokens have other ids.

@@ -80,7 +80,7 @@ class Guided:
         real = np.concatenate([mask == PROMPT, mask == NEGATIVE]).astype(np.int32)
         if self.is_encoder_decoder:
             ids, real = left_padded(ids[:, ::-1], real[:, ::-1], fill=0)  # reversed, to pad on the right
-            ids, real = (np.ascontiguousarray(each[:, ::-1]) for each in (ids, real))
+            ids, real = (np.ascontiguousarray(array[:, ::-1]) for array in (ids, real))
             return _State(self._step.start(ids, real), None, len(inputs))
         ids, real = left_padded(ids, real, fill=0)
         return _State(self._step.start(ids, real), ids[len(inputs) :, -1:], len(inputs))

@@ -112,7 +112,7 @@ class PrefixCache:
         """Adds a copy, or marks it as used; drops copies that it continues, and the oldest beyond the memory."""
         if copy.num_bytes > self.max_bytes:
             return
-        self._copies = [each for each in self._copies if _common(copy.ids, each.ids) < _length(each.ids)]
+        self._copies = [other for other in self._copies if _common(copy.ids, other.ids) < _length(other.ids)]
         self._copies.append(copy)
         while self.num_bytes > self.max_bytes:
             del self._copies[0]

@@ -327,7 +327,10 @@ class SpeculativeRows:
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> list[tuple[SpeculativeStep, _State]]:
         """Reads the prompt of each row, `(N, P)`; see `Step.start`."""
         real = zip(self._rows, inputs, mask == 1, strict=True)
-        return [(row, row.start(ids[None, own], np.ones((1, own.sum()), np.int32))) for row, ids, own in real]
+        return [
+            (row, row.start(ids[None, real_tokens], np.ones((1, real_tokens.sum()), np.int32)))
+            for row, ids, real_tokens in real
+        ]
 
     def step(
         self, tokens: np.ndarray, state: list[tuple[SpeculativeStep, _State]]

@@ -110,7 +110,9 @@ def _compare_forward(engine: Forward, references: Arrays) -> list[Scores]:
     if "asked" in references and set(names) >= set(ENDS_OF_SPANS):
         same, margins, changes = compare_spans([pairs[name] for name in ENDS_OF_SPANS], made_up)
         compared[0] = replace(compared[0], same=same, margins=margins, changes=changes)
-        compared[1:] = [replace(each, same=same[:0], margins=margins[:0], changes=changes[:0]) for each in compared[1:]]
+        compared[1:] = [
+            replace(answer, same=same[:0], margins=margins[:0], changes=changes[:0]) for answer in compared[1:]
+        ]
     return compared
 
 

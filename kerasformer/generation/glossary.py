@@ -119,9 +119,9 @@ class Glossary:
         return RequiredTerms(tuple(map(self._terms_of, texts)), self._tokenizer)
 
     def _terms_of(self, text: str) -> tuple[Term, ...]:
-        found = {self._terms[self._names[(match.lastindex or 1) - 1]] for match in self._pattern.finditer(text)}
+        terms = {self._terms[self._names[(match.lastindex or 1) - 1]] for match in self._pattern.finditer(text)}
         # A term that another one contains needs no tokens of its own.
-        kept = [term for term in found if not any(term.text in other.text for other in found - {term})]
+        kept = [term for term in terms if not any(term.text in other.text for other in terms - {term})]
         return tuple(sorted(kept, key=lambda term: term.text))
 
 

@@ -74,7 +74,7 @@ class Request:
         rows = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
         parts = [(ids[part], None if mask is None else mask[part]) for part in rows]
         controls = [dataclasses.replace(self.controls, negative_ids=i, negative_mask=m) for i, m in parts]
-        return [dataclasses.replace(self, controls=each) for each in controls]
+        return [dataclasses.replace(self, controls=row_controls) for row_controls in controls]
 
     def for_prompts(self, rows: Sequence[int], total: int) -> Request:
         """Returns the request for some of the prompts, together with their negative prompts.
@@ -257,7 +257,7 @@ def _check_names(settings: GenerationSettings) -> None:
 def _stops(arguments: GenerationSettings) -> tuple[Arguments, tuple[Stop, ...]]:
     """Splits the argument `stop` into settings, if it contains texts, and stopping functions."""
     stop = arguments.get("stop", ())
-    if not isinstance(stop, Sequence) or not stop or not all(isinstance(each, str) for each in stop):
+    if not isinstance(stop, Sequence) or not stop or not all(isinstance(text, str) for text in stop):
         return {}, _functions("stop", stop)
     if "stop_strings" in arguments:
         raise GenerationError(

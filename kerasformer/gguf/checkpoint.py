@@ -41,16 +41,16 @@ class GgufCheckpoint:
         self._container = read(path)
         self._metadata = Metadata(self._container)
         self._architecture = find(self._metadata, ARCHITECTURES)
-        own = self._architecture.settings(self._metadata)
+        settings = self._architecture.settings(self._metadata)
         names = vocabulary.special_ids(self._metadata)
-        self.settings: Settings = {**own, **names, **self._metadata.unread()}
+        self.settings: Settings = {**settings, **names, **self._metadata.unread()}
 
     def tensors(self) -> TensorFile:
         """Returns the tensors under their names in the checkpoint."""
         entries = self._container.tensors
         names = located(list(entries), self._architecture, self.settings)
         return GgufTensors(
-            self._container.paths, {own: (entries[name], layout) for own, (name, layout) in names.items()}
+            self._container.paths, {tensor: (entries[name], layout) for tensor, (name, layout) in names.items()}
         )
 
     def facts(self) -> JsonObject:

@@ -261,7 +261,7 @@ def _located(cursor: _Cursor, start: int, name: str, shape: tuple[int, ...], kin
         type_ = gguf.GGMLQuantizationType(kind)
         elements, size = gguf.GGML_QUANT_SIZES[type_]
     except (ValueError, KeyError) as error:
-        known = ", ".join(each.name for each in gguf.GGMLQuantizationType)
+        known = ", ".join(member.name for member in gguf.GGMLQuantizationType)
         raise CheckpointError(
             f"{path}: {what} has blocks of the type {kind}, which the installed version of gguf does not know. "
             f"Expected one of {known}"

@@ -82,8 +82,8 @@ class _Vocabulary:
         return self._per_token("scores", None)
 
     def _per_token(self, key: str, default: float | None) -> list[Any]:
-        given = None if default is None else [default] * len(self.tokens)
-        values = self.metadata.numbers(f"{_PREFIX}.{key}", *([] if given is None else [given]))
+        defaults = None if default is None else [default] * len(self.tokens)
+        values = self.metadata.numbers(f"{_PREFIX}.{key}", *([] if defaults is None else [defaults]))
         if len(values) != len(self.tokens):
             raise TokenizerError(
                 f"{_PREFIX}.{key} must have a number for each of the {len(self.tokens)} tokens. Received: {len(values)}"
@@ -317,16 +317,16 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[tuple[str, str]]:
     Tokens that users defined come before all others, in their order, since SentencePiece never splits them.
     """
     ids, scores = vocabulary.ids(), vocabulary.scores
-    found: list[tuple[tuple[float, ...], str, str]] = []
+    merges: list[tuple[tuple[float, ...], str, str]] = []
     for index, token in enumerate(vocabulary.tokens):
         is_first = vocabulary.types[index] == _USER_DEFINED
         rank = (0.0, float(index)) if is_first else (1.0, -scores[index])
         pairs = [(token[:end], token[end:]) for end in range(1, len(token))]
         pairs = sorted((ids[left], ids[right], left, right) for left, right in pairs if left in ids and right in ids)  # type: ignore[misc]
         for *_, left, right in pairs:
-            found.append(((*rank, -len(left), -len(right)), left, right))
-    found.sort(key=lambda row: row[0])
-    for _, left, right in found:
+            merges.append(((*rank, -len(left), -len(right)), left, right))
+    merges.sort(key=lambda row: row[0])
+    for _, left, right in merges:
         yield left, right
 
 
@@ -340,7 +340,7 @@ def _unigram(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(model)
     charsmap = vocabulary.metadata.numbers(f"{_PREFIX}.precompiled_charsmap", [])
     if charsmap:
-        backend.normalizer = normalizers.Precompiled(bytes(each % 256 for each in charsmap))
+        backend.normalizer = normalizers.Precompiled(bytes(number % 256 for number in charsmap))
     scheme = "always" if vocabulary.flag("add_space_prefix", True) else "never"
     vocabulary.flag("remove_extra_whitespaces", True)
     spaces = pre_tokenizers.Metaspace("▁", scheme)

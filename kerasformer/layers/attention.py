@@ -307,8 +307,8 @@ class MultiHeadAttention(Composite):
 
     def check_features(self, *unsupported: str) -> None:
         """Refuses features of attention, by the names of `AttentionSpec.features`, that a subclass does not support."""
-        if found := sorted(set(unsupported) & set(self.spec.features)):
-            raise InputError(f"{type(self).__name__} does not support: {', '.join(found)}")
+        if refused := sorted(set(unsupported) & set(self.spec.features)):
+            raise InputError(f"{type(self).__name__} does not support: {', '.join(refused)}")
 
     def _normalized(self, x: Tensor, norm: keras.layers.Layer | None) -> Tensor:
         """Normalizes each head of `(B, T, H * D)`."""

@@ -193,11 +193,11 @@ class Decoder(_Stack):
     ) -> Tensor | Outputs:
         """Applies all layers."""
         none = [None] * len(self.schedule)
-        own, cross = caches or none, cross_caches or none
-        if not len(own) == len(cross) == len(none):
+        self_caches, cross = caches or none, cross_caches or none
+        if not len(self_caches) == len(cross) == len(none):
             raise InputError(
                 f"There must be one cache for each layer: {len(none)}. "
-                f"Received: {len(own)} caches, {len(cross)} cross caches"
+                f"Received: {len(self_caches)} caches, {len(cross)} cross caches"
             )
         attends = [getattr(self.layers[index], "cross_attention", None) is not None for index in self.schedule]
         if memory is not None and not any(attends):
@@ -205,9 +205,9 @@ class Decoder(_Stack):
         memory_inputs = {"memory": memory, "memory_visibility": visibility_of(None, memory_mask, None, x, None)}
         arguments = [
             {"cache": cache, **({**memory_inputs, "cross_cache": cross_cache} if has_cross_attention else {})}
-            for cache, cross_cache, has_cross_attention in zip(own, cross, attends, strict=True)
+            for cache, cross_cache, has_cross_attention in zip(self_caches, cross, attends, strict=True)
         ]
-        visibility = decoder_visibility(visibility, attention_mask, bias, x, own)
+        visibility = decoder_visibility(visibility, attention_mask, bias, x, self_caches)
         flags = (return_hidden_states, return_attention, return_cache)
         shared: LayerArguments = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
         return self._run(x, arguments, *flags, **shared)

@@ -169,10 +169,10 @@ class Visibility:
         if tokens.all:
             return self
         columns = ("query_slots", "positions", "query_mask", "global_queries")
-        given = {name: getattr(self, name) for name in (*columns, "mask", "position_bias")}
+        columns_by_name = {name: getattr(self, name) for name in (*columns, "mask", "position_bias")}
         changes = {
             name: _of_tokens(value, tokens, -1 if name in columns else -2)
-            for name, value in given.items()
+            for name, value in columns_by_name.items()
             if value is not None and value.shape[-1 if name in columns else -2] != 1
         }
         return replace(self, **changes) if changes else self

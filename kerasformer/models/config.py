@@ -307,7 +307,7 @@ def _converted(field: _Field, kind: object, value: Any) -> Any:
 
 
 def _is_float(kind: object) -> bool:
-    return kind is float or any(_is_float(each) for each in get_args(kind))
+    return kind is float or any(_is_float(argument) for argument in get_args(kind))
 
 
 def _labels(value: Any) -> Any:

@@ -86,7 +86,7 @@ def fits(kind: Any, value: Any) -> bool:
     if origin is Annotated:
         return fits(arguments[0], value) and all(limit.holds(value) for limit in arguments[1:])
     if origin in (Union, UnionType):
-        return any(fits(each, value) for each in arguments)
+        return any(fits(argument, value) for argument in arguments)
     if origin is Literal:
         return value in arguments
     if origin is list:
@@ -107,11 +107,11 @@ def described(kind: Any) -> str:
     if origin is Annotated:
         return ", ".join([described(arguments[0]), *map(str, arguments[1:])])
     if origin in (Union, UnionType):
-        return " or ".join(described(each) for each in arguments)
+        return " or ".join(described(argument) for argument in arguments)
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     if origin in (list, dict):
-        return f"{origin.__name__} of {' to '.join(described(each) for each in arguments)}"
+        return f"{origin.__name__} of {' to '.join(described(argument) for argument in arguments)}"
     return "null" if kind is NoneType else "any value" if kind is Any else f"of type {kind.__name__}"
 
 

@@ -344,7 +344,7 @@ def layer_table(attention: Sequence[str], feed_forward: Sequence[str]) -> list[R
     *projections, output, attention_norm = attention
     inner, outer, feed_forward_norm = feed_forward
     paths = _PROJECTIONS if projections else ()
-    rows = [each for path, name in zip(paths, projections, strict=True) for each in dense(path, name)]
+    rows = [row for path, name in zip(paths, projections, strict=True) for row in dense(path, name)]
     rows += [*dense("attention/output", output), *norm("attention_norm", attention_norm)]
     rows += [*dense("feed_forward/intermediate", inner), *dense("feed_forward/output", outer)]
     return [*rows, *norm("feed_forward_norm", feed_forward_norm)]

@@ -45,8 +45,8 @@ class HeadRequest:
         Raises:
             InputError: contradictory arguments, or a task without classes.
         """
-        given = {"num_labels": self.num_labels, "id2label": self.id2label, "labels": self.labels}
-        names = [name for name, value in {**given, "problem_type": self.problem_type}.items() if value is not None]
+        passed = {"num_labels": self.num_labels, "id2label": self.id2label, "labels": self.labels}
+        names = [name for name, value in {**passed, "problem_type": self.problem_type}.items() if value is not None]
         if names and not has_labels:
             raise InputError(
                 f"{' and '.join(names)} can be set only for classification heads. Received: a model for {task}"

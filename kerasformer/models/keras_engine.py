@@ -61,8 +61,10 @@ class KerasForward:
     def __init__(self, model: PretrainedModel, function: TensorFunction | None = None) -> None:
         self.model = model
         self._key = "outputs", lora_change(model)
-        own = None if function is None or function == model.named_outputs else _of_named_inputs(function, model)
-        self._function = own
+        compiled_function = (
+            None if function is None or function == model.named_outputs else _of_named_inputs(function, model)
+        )
+        self._function = compiled_function
 
     @property
     def _call(self) -> TensorFunction:

@@ -197,12 +197,14 @@ class PretrainedModel(Adaptable):
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the input arrays of `call` and of bundles."""
-        return tuple(each.name for each in self.backbone.text_inputs if each.in_bundles(self.config))
+        return tuple(text_input.name for text_input in self.backbone.text_inputs if text_input.in_bundles(self.config))
 
     @property
     def optional_names(self) -> tuple[str, ...]:
         """Names of the optional input arrays of `call`, which bundles do not have."""
-        return tuple(each.name for each in self.backbone.text_inputs if not each.in_bundles(self.config))
+        return tuple(
+            text_input.name for text_input in self.backbone.text_inputs if not text_input.in_bundles(self.config)
+        )
 
     def checked(self, inputs: Inputs) -> dict[str, Tensor]:
         """Validates the inputs and converts them to int32 tensors.
@@ -250,12 +252,14 @@ class PretrainedModel(Adaptable):
         array = as_array(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
         if array.ndim != 2 or not array.size:
             return array  # `checked` raises the error
-        least = min((each.default for each in self.backbone.text_inputs if each.name == name), default=0)
+        least = min(
+            (text_input.default for text_input in self.backbone.text_inputs if text_input.name == name), default=0
+        )
         return token_array(name, array, self.value_counts().get(name), least=least, floats=True)
 
     def value_counts(self) -> dict[str, int | None]:
         """Returns the number of allowed values of each input array; `None` if it is unlimited."""
-        return {each.name: each.count(self.config) for each in self.backbone.text_inputs}
+        return {text_input.name: text_input.count(self.config) for text_input in self.backbone.text_inputs}
 
     def predict(self, x: object, *args: object, **kwargs: object) -> np.ndarray | dict[str, np.ndarray]:
         """As in Keras; also accepts an `Encoding` of the tokenizer."""
@@ -411,14 +415,14 @@ class PretrainedModel(Adaptable):
             raise CheckpointError(f"A folder without a bundle was expected. Received: the bundle {folder}")
         if overwrite or not (folder / "config.json").exists():
             return
-        expected, own = self.config.model_type, self.architecture
+        expected, architecture = self.config.model_type, self.architecture
         try:
             content = read_json(folder / "config.json")
             if not content:
                 return
             names = ", ".join(map(str, content.get("architectures") or ["no class"]))
             received = f"{content.get('model_type')!r}, {names}"
-            if content.get("model_type") == expected and names == own:
+            if content.get("model_type") == expected and names == architecture:
                 other = type(self.config).from_hf(content)
                 different = [
                     field.name
@@ -432,7 +436,7 @@ class PretrainedModel(Adaptable):
             received = str(error)
         raise CheckpointError(
             f"The folder has another model, which would be replaced. Received: {folder}: {received}; model to save: "
-            f"{expected!r}, {own}. Choose another folder, or pass overwrite=True to replace it"
+            f"{expected!r}, {architecture}. Choose another folder, or pass overwrite=True to replace it"
         )
 
     def save_assets(self, folder: str) -> None:
@@ -616,7 +620,7 @@ class Backbone(Composite):
     @property
     def text_inputs(self) -> tuple[TextInput, ...]:
         """The arrays of `input_arrays` that apply to this configuration."""
-        return tuple(each for each in self.input_arrays if each.count(self.config) != 0)
+        return tuple(text_input for text_input in self.input_arrays if text_input.count(self.config) != 0)
 
     def __call__(self, ids: object, *args: object, **kwargs: object) -> Tensor | Outputs:
         """As in Keras; also accepts an `Encoding` of the tokenizer, or another mapping of input arrays.
@@ -626,7 +630,7 @@ class Backbone(Composite):
         """
         if isinstance(ids, Mapping):
             arrays = ids
-            known = [each.name for each in self.text_inputs]
+            known = [text_input.name for text_input in self.text_inputs]
             if "input_ids" not in arrays or set(arrays) - set(known):
                 raise InputError(
                     f"{type(self).__name__} expects {', '.join(known)}. Received: {', '.join(arrays) or 'nothing'}"
@@ -636,8 +640,12 @@ class Backbone(Composite):
 
     def arguments(self, arrays: Inputs) -> LayerArguments:
         """Returns the arguments of the call for input arrays by name, except the ids."""
-        passed = (each for each in self.text_inputs if each.name != "input_ids")
-        return {each.argument: arrays[each.name] for each in passed if arrays.get(each.name) is not None}
+        passed = (text_input for text_input in self.text_inputs if text_input.name != "input_ids")
+        return {
+            text_input.argument: arrays[text_input.name]
+            for text_input in passed
+            if arrays.get(text_input.name) is not None
+        }
 
     def checkpoint_names(self) -> Names:
         """Returns the names of the tensors in checkpoints."""

@@ -104,7 +104,7 @@ def prune_vocabulary(
             f"{model.tokenizer.id_to_token(int(pruned.ids[-1]))!r}. Use the tokenizer that the model was trained with"
         )
     # Settings may name rows of the embeddings that belong to no token.
-    rows = [*map(int, pruned.ids), *sorted({each for each in named if each < size} - set(map(int, pruned.ids)))]
+    rows = [*map(int, pruned.ids), *sorted({index for index in named if index < size} - set(map(int, pruned.ids)))]
     if len(rows) >= size:
         raise InputError(
             f"The texts need the whole vocabulary of {size} tokens. Expected: texts of a part of the languages of the "
@@ -124,16 +124,16 @@ def prune_vocabulary(
     cut.generation_config = model.generation_config.with_vocabulary(new_ids)
     cut.new_variables = model.new_variables
     cut.set_tokenizer(pruned.tokenizer)
-    counts = [sum(_sizes(variables_by_path(each).values())) for each in (model, cut)]
+    counts = [sum(_sizes(variables_by_path(counted).values())) for counted in (model, cut)]
     return PrunedModel(cut, np.array(rows, np.int32), pruned.report, *counts)
 
 
 def _named_ids(model: PretrainedModel) -> set[int]:
     """Returns the ids of tokens that the settings of a model name, without those that no token has."""
     config = model.config
-    settings = [_ids_of(each) for each in (config.task_specific_params or {}).values()]
-    ids = {index for each in config.token_ids.values() for index in each}
-    ids = ids.union(*(each.token_ids for each in (model.generation_config, *settings)))
+    settings = [_ids_of(task) for task in (config.task_specific_params or {}).values()]
+    ids = {index for tokens in config.token_ids.values() for index in tokens}
+    ids = ids.union(*(setting.token_ids for setting in (model.generation_config, *settings)))
     return {index for index in ids if index < config.vocab_size}
 
 

@@ -35,7 +35,11 @@ class AnswerInContext(QuestionAnswering):
     def optional_names(self) -> tuple[str, ...]:
         """Names of the optional input arrays of `call`, which bundles do not have."""
         known = {*super().input_names, *super().optional_names}
-        return tuple(each.name for each in self.backbone.text_inputs if each.name in known - set(self.input_names))
+        return tuple(
+            text_input.name
+            for text_input in self.backbone.text_inputs
+            if text_input.name in known - set(self.input_names)
+        )
 
     def question(self, ids: Tensor) -> Tensor:
         """Returns 1 for the tokens up to the first separator, int32 `(B, T)`."""

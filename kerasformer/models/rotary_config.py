@@ -166,8 +166,8 @@ class LayerRotaryConfig(Config):
 
 def head_size(config: Any) -> int:
     """Returns the size of a head: `head_dim` of a configuration, if it has one."""
-    given: int | None = getattr(config, "head_dim", None)
-    return int(config.hidden_dim // config.num_heads) if given is None else given
+    head_dim: int | None = getattr(config, "head_dim", None)
+    return int(config.hidden_dim // config.num_heads) if head_dim is None else head_dim
 
 
 def check_layer_types(types: Any, count: int, expected: Collection[str]) -> None:
@@ -195,10 +195,10 @@ def _default_rope(base: float | None) -> JsonObject:
 def _popped(content: JsonObject, keys: Sequence[str]) -> Any:
     """Removes keys with the same meaning and returns their value, `None` if there is none."""
     values = {key: content.pop(key) for key in keys if key in content}
-    given = [value for value in values.values() if value is not None]
-    if any(value != given[0] for value in given):
+    set_values = [value for value in values.values() if value is not None]
+    if any(value != set_values[0] for value in set_values):
         raise UnsupportedConfigError(f"{' and '.join(values)} must be equal. Received: {values}")
-    return given[0] if given else None
+    return set_values[0] if set_values else None
 
 
 def _with_type(parameters: JsonMapping) -> JsonObject:

@@ -747,7 +747,7 @@ def _derived(backbone: type[Backbone], bases: tuple[ModelClass, ...]) -> ModelCl
     base = bases[-1]
     parent = _backbone_of(base)
     suffix = base.__name__.removeprefix(parent.__name__) if parent else base.class_suffix
-    described = " and ".join(f"`{each.__name__}`" for each in bases)
+    described = " and ".join(f"`{base_class.__name__}`" for base_class in bases)
     attributes = {
         "__module__": backbone.__module__,
         "__doc__": f"`{backbone.__name__}` for {base.task}, see {described}.",

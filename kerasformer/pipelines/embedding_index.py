@@ -194,8 +194,8 @@ class EmbeddingIndex:
                 f"Queries must be texts, or float32 embeddings with {self._dim} entries. "
                 f"Received: shape {vectors.shape}, dtype {vectors.dtype}"
             )
-        found = [self._hits(query, count, factor) for query in np.atleast_2d(vectors)]
-        return found[0] if vectors.ndim == 1 else found
+        hits = [self._hits(query, count, factor) for query in np.atleast_2d(vectors)]
+        return hits[0] if vectors.ndim == 1 else hits
 
     def _hits(self, query: np.ndarray, count: int, oversampling: int) -> list[Hit]:
         if self.precision == "binary":
@@ -222,9 +222,9 @@ class EmbeddingIndex:
 
     def _nearest_signs(self, query: np.ndarray, count: int) -> np.ndarray:
         """Returns the rows whose signs differ least from those of the query, in ascending order."""
-        own, distances = quantized(query[None], "binary"), np.empty(len(self), "int32")
+        signs, distances = quantized(query[None], "binary"), np.empty(len(self), "int32")
         for part in _blocks(len(self)):
-            different = np.bitwise_xor(self._arrays["bits"][part], own).view("uint8")
+            different = np.bitwise_xor(self._arrays["bits"][part], signs).view("uint8")
             distances[part] = np.bitwise_count(different).sum(axis=1, dtype="int32")
         return np.sort(np.argsort(distances, kind="stable")[:count])
 

@@ -156,9 +156,9 @@ class TextGenerationPipeline(GenerationPipeline):
         """
         conversation = read_conversation(inputs)
         if conversation is not None:
-            given = {"variables": options.pop("chat_template_kwargs", None)}
-            given |= {name: options.pop(name) for name in _CHAT_OPTIONS & options.keys()}
-            chat = ChatOptions(**given)
+            chat_options = {"variables": options.pop("chat_template_kwargs", None)}
+            chat_options |= {name: options.pop(name) for name in _CHAT_OPTIONS & options.keys()}
+            chat = ChatOptions(**chat_options)
             generation = self._chat_request(options, chat)
             encoded = self._encode_conversations([conversation], chat, generation)
             ids, mask = encoded.input_ids, encoded.attention_mask

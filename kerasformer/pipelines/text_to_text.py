@@ -227,8 +227,8 @@ class Text2TextGenerationPipeline(GenerationPipeline):
     def _written(self, texts: Sequence[str], generation: Request, options: CallOptions) -> list[Any]:
         """Returns the results for texts, in their order."""
         parts = [self._parts(text, options) for text in texts]
-        inputs = [part for each in parts for part in each.texts]
-        owners = [index for index, each in enumerate(parts) for _ in each.texts]
+        inputs = [part for piece in parts for part in piece.texts]
+        owners = [index for index, piece in enumerate(parts) for _ in piece.texts]
         lengths = [len(self.tokenizer.encode(text)) for text in inputs] if len(inputs) > 1 else [0] * len(inputs)
         order = np.argsort(-np.array(lengths, int), kind="stable").tolist()
         settings = generation.config
@@ -249,21 +249,21 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         unsorted = [row for _, row in sorted(zip(order, rows, strict=True), key=lambda pair: pair[0])]
         if generation.result != "texts":
             return unsorted
-        ends = accumulate((len(each.texts) for each in parts), initial=0)
+        ends = accumulate((len(piece.texts) for piece in parts), initial=0)
         return [
-            [self._result(each, pieces, options, settings) for pieces in zip(*unsorted[start:end], strict=True)]
-            for each, (start, end) in zip(parts, pairwise(ends), strict=True)
+            [self._result(text_parts, pieces, options, settings) for pieces in zip(*unsorted[start:end], strict=True)]
+            for text_parts, (start, end) in zip(parts, pairwise(ends), strict=True)
         ]
 
     def _result(
         self, parts: Parts, written: Sequence[Written], options: CallOptions, settings: GenerationConfig
     ) -> JsonObject:
         """Returns the result for a text from the texts that were generated for its parts."""
-        texts = [each.text for each in written]
+        texts = [text.text for text in written]
         result: JsonObject = {self.key: texts[0] if options.split is None else self._joined(parts, texts)}
         if options.return_scores:
-            count = max(1, sum(each.num_tokens for each in written))
-            result["score"] = sum(each.log_probability for each in written) / count**settings.length_penalty
+            count = max(1, sum(text.num_tokens for text in written))
+            result["score"] = sum(text.log_probability for text in written) / count**settings.length_penalty
         return result
 
     def _joined(self, parts: Parts, texts: Sequence[str]) -> str:
@@ -321,7 +321,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         room = limit - self.tokenizer.num_special_tokens() - count(options.prefix)
         # A chunk may have a few more tokens than its sentences have alone.
         candidates = (chunks(parts, count, size, self.chunks_across_lines) for size in range(room, 0, -1))
-        return next((each for each in candidates if all(map(fits, each.texts))), parts)
+        return next((candidate for candidate in candidates if all(map(fits, candidate.texts))), parts)
 
     def _advice_for_long_texts(self) -> str:
         advice = super()._advice_for_long_texts()

@@ -94,8 +94,8 @@ class TokenClassificationPipeline(Pipeline):
             results = []
             for text, rows in zip(part, rows_of(encoded), strict=True):
                 parts = rows[:, None] if by_entities else [rows]
-                found = [self._entities(text, _pieces(encoded, scores, each), strategy, ignored) for each in parts]
-                results.append(found[0] if len(found) == 1 else _without_overlaps(chain(*found)))
+                entities = [self._entities(text, _pieces(encoded, scores, each), strategy, ignored) for each in parts]
+                results.append(entities[0] if len(entities) == 1 else _without_overlaps(chain(*entities)))
             return results
 
         return map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)

@@ -51,8 +51,8 @@ def reopened(it: Loaded, folder: Path) -> PretrainedModel:
     model, report = kind.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
     missing = report["missing_keys"] - unused(it, report["missing_keys"])
     problems = {"missing": missing, "unexpected": report["unexpected_keys"], "mismatched": report["mismatched_keys"]}
-    found = "; ".join(f"{name}: {_listed(keys)}" for name, keys in problems.items() if keys)
-    expect(not found, f"tensors of the saved model, as {kind.__name__} reads them: {found}")
+    differences = "; ".join(f"{name}: {_listed(keys)}" for name, keys in problems.items() if keys)
+    expect(not differences, f"tensors of the saved model, as {kind.__name__} reads them: {differences}")
     return model.eval()
 
 

@@ -164,7 +164,7 @@ class MultilingualTokenizer(Tokenizer):
         if check(name, code, STRING) in self._languages:
             return code
         alike = {known.lower(): known for known in self._languages}
-        close = [alike[each] for each in difflib.get_close_matches(code.lower(), alike, 3, 0.5)]
+        close = [alike[name] for name in difflib.get_close_matches(code.lower(), alike, 3, 0.5)]
         hint = f". Did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise InputError(
             f"{name} must be a language of the model. Expected: one of {', '.join(self._languages)}. "
@@ -181,7 +181,7 @@ class MultilingualTokenizer(Tokenizer):
         """Returns the template that adds the end token and the token of a language to texts."""
         token, end = self._token(language), str(self.eos_token)
         before, after = ([], [end, token]) if self._after else ([token], [end])
-        parts = [[f"{each}:0" for each in tokens] for tokens in (before, after)]
+        parts = [[f"{token}:0" for token in tokens] for tokens in (before, after)]
         ids = [(token, self._languages[language]), (end, cast(int, self.eos_token_id))]
         return processors.TemplateProcessing(
             single=[*parts[0], "$A:0", *parts[1]],
@@ -202,10 +202,10 @@ class MultilingualTokenizer(Tokenizer):
             raise InputError(self._missing(*self._side))
         language, place = self._src_lang, -1 if self._after else 0
 
-        def relabeled(each: tokenizers.EncodeInput) -> tokenizers.Encoding:
-            ids, tokens = list(each.ids), list(each.tokens)
+        def relabeled(encoding: tokenizers.Encoding) -> tokenizers.Encoding:
+            ids, tokens = list(encoding.ids), list(encoding.tokens)
             ids[place], tokens[place] = self._languages[language], self._token(language)
-            return cast(tokenizers.Encoding, RelabeledEncoding(each, ids, tokens))
+            return cast(tokenizers.Encoding, RelabeledEncoding(encoding, ids, tokens))
 
         return [relabeled(each) for each in encoded]
 
@@ -235,16 +235,16 @@ def marks(tokenizer: Tokenizer) -> dict[str, str]:
 
     They are tokens of the models of OPUS-MT that translate to several languages; other models have none.
     """
-    found = (_MARK.fullmatch(token) for token in sorted(tokenizer.get_vocab()))
-    return {match[1]: f"{match[0]} " for match in found if match}
+    matches = (_MARK.fullmatch(token) for token in sorted(tokenizer.get_vocab()))
+    return {match[1]: f"{match[0]} " for match in matches if match}
 
 
 def language_ids(backend: tokenizers.Tokenizer, scheme: LanguageScheme) -> dict[str, int]:
     """Returns the ids of the special tokens that have the form of a language, by their codes."""
     pattern = re.compile(re.escape(scheme.token).replace(r"\{\}", f"({scheme.code})"))
     added = backend.get_added_tokens_decoder()
-    found = {index: pattern.fullmatch(token.content) for index, token in sorted(added.items()) if token.special}
-    return {match[1]: index for index, match in found.items() if match}
+    matches = {index: pattern.fullmatch(token.content) for index, token in sorted(added.items()) if token.special}
+    return {match[1]: index for index, match in matches.items() if match}
 
 
 def arguments(family: Family, options: JsonMapping) -> Arguments:

@@ -90,11 +90,11 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
     settings = read_settings(folder, model_type)
     json_path = folder / "tokenizer.json"
     family: Family | None
-    own = None if json_path.exists() else _own_class(folder, settings)
+    special_class = None if json_path.exists() else _own_class(folder, settings)
     target: tokenizers.Tokenizer | None = None
     has_sides = _has_sides(folder, settings)
-    if own is not None:
-        family, module, _ = own
+    if special_class is not None:
+        family, module, _ = special_class
         backend = module.lookup(folder, _build_settings(family, settings))
     elif has_sides:
         family = MARIAN
@@ -130,8 +130,8 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
     if target is not None:
         arguments["target"] = Tokenizer(target, **arguments)
     kind: type[Tokenizer] = Tokenizer
-    if own is not None:
-        _, module, kind = own
+    if special_class is not None:
+        _, module, kind = special_class
         arguments |= module.arguments(folder, settings)
     elif family is not None and family.languages and languages.language_ids(backend, family.languages):
         kind = languages.MultilingualTokenizer

@@ -87,13 +87,13 @@ class M2m100Tokenizer(MultilingualTokenizer):
     ) -> list[tokenizers.Encoding]:
         unknown = cast(int, self.unk_token_id)
 
-        def known(each: tokenizers.Encoding) -> tokenizers.Encoding:
-            if all(index < self._num_ids for index in each.ids):
-                return each
-            if unused := sorted(self._unused.intersection(each.tokens)):
+        def known(encoding: tokenizers.Encoding) -> tokenizers.Encoding:
+            if all(index < self._num_ids for index in encoding.ids):
+                return encoding
+            if unused := sorted(self._unused.intersection(encoding.tokens)):
                 raise removed(unused)
-            ids = [index if index < self._num_ids else unknown for index in each.ids]
-            return cast(tokenizers.Encoding, RelabeledEncoding(each, ids, each.tokens))
+            ids = [index if index < self._num_ids else unknown for index in encoding.ids]
+            return cast(tokenizers.Encoding, RelabeledEncoding(encoding, ids, encoding.tokens))
 
         return [known(each) for each in super()._encode_batch(inputs, add_special_tokens, split)]
 

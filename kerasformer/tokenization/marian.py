@@ -117,11 +117,11 @@ def sides(folder: Path, build: backends.BuildSettings) -> tuple[tokenizers.Token
     names = (VOCABULARY, VOCABULARY)
     if build.options.get("separate_vocabs", False):
         names = (VOCABULARY, TARGET_VOCABULARY)
-    found = []
+    pair = []
     for model, name in zip((SOURCE, TARGET), names, strict=True):
         path, vocabulary = backends.inside(folder, model), backends.inside(folder, name)
-        found.append(_side(path, vocabulary, build))
-    return found[0], found[1]
+        pair.append(_side(path, vocabulary, build))
+    return pair[0], pair[1]
 
 
 def _side(file: Path, vocabulary: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
@@ -209,9 +209,9 @@ def _normalizer(
 def _splitter(characters: _Characters) -> pre_tokenizers.PreTokenizer:
     """Returns the rules that separate words, lacking characters and runs of unknown ones."""
     steps: list[pre_tokenizers.PreTokenizer] = []
-    for found, before in ((characters.lacking - characters.starts, ""), (characters.starts, f"(?<!{_SPACE})")):
-        if found:
-            steps.append(pre_tokenizers.Split(Regex(f"{before}[{_escaped(sorted(found))}]"), "isolated"))
+    for separated, before in ((characters.lacking - characters.starts, ""), (characters.starts, f"(?<!{_SPACE})")):
+        if separated:
+            steps.append(pre_tokenizers.Split(Regex(f"{before}[{_escaped(sorted(separated))}]"), "isolated"))
     steps.append(pre_tokenizers.Split(Regex(f"{characters.unknown}+"), "isolated"))
     steps.append(pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="never"))
     return pre_tokenizers.Sequence(steps)
@@ -225,4 +225,7 @@ def _stand_in(vocab: Iterable[str]) -> str:
 
 def _escaped(characters: str | Sequence[str]) -> str:
     """Returns characters for a regular expression of Rust or JavaScript, inside or outside of brackets."""
-    return "".join(f"\\x{ord(each):02x}" if ord(each) < 128 and not each.isalnum() else each for each in characters)
+    return "".join(
+        f"\\x{ord(character):02x}" if ord(character) < 128 and not character.isalnum() else character
+        for character in characters
+    )

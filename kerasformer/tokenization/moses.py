@@ -193,7 +193,7 @@ def _rules(language: str) -> tuple[Callable[[str], str], Callable[[str], list[st
 def without_accents(text: str) -> str:
     """Returns the lowercase text without combining marks."""
     decomposed = unicodedata.normalize("NFD", text.lower())
-    return "".join(each for each in decomposed if unicodedata.category(each) != "Mn").lower()
+    return "".join(letter for letter in decomposed if unicodedata.category(letter) != "Mn").lower()
 
 
 def aligned(words: Sequence[str], text: str, lowercase: bool) -> Iterator[list[Span]]:
@@ -204,9 +204,9 @@ def aligned(words: Sequence[str], text: str, lowercase: bool) -> Iterator[list[S
     """
     form = without_accents if lowercase else str
     sources = [
-        (each, index)
+        (part, index)
         for index, character in enumerate(text)
-        for each in form(_FULL_STOPS.sub(".", character.translate(_PUNCTUATION)).translate(_ROMANIAN)).translate(_ALIKE)
+        for part in form(_FULL_STOPS.sub(".", character.translate(_PUNCTUATION)).translate(_ROMANIAN)).translate(_ALIKE)
     ]
     position = end = 0
     for word in words:

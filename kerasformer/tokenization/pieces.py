@@ -132,8 +132,8 @@ class PieceTokenizer(Tokenizer):
             for characters, spans in self.words(whole[start:end]):
                 first = 0
                 for token, length in self._bpe(characters):
-                    own = spans[first : first + length]
-                    pieces.append(Piece(token, (start + own[0][0], start + own[-1][1]), word))
+                    word_spans = spans[first : first + length]
+                    pieces.append(Piece(token, (start + word_spans[0][0], start + word_spans[-1][1]), word))
                     first += length
                 word += 1
         return pieces

@@ -107,15 +107,15 @@ def prune_tokenizer(
     vocabulary = _Vocabulary.read(tokenizer)
     known = _known_languages(tokenizer, languages)
     before = _encoded(tokenizer, texts)
-    counts = Counter(index for each in before for index in each.ids)
+    counts = Counter(index for encoding in before for index in encoding.ids)
     chosen = _frequent(counts, min_count, coverage) | (set(needed) & vocabulary.tokens.keys())
     while True:
         kept = vocabulary.closed(chosen, counts)
         pruned, ids = _rebuilt(tokenizer, vocabulary, kept, counts, known)
         after = _encoded(pruned, texts)
         unknown = [_unknown(tokenizer, before), _unknown(pruned, after)]
-        worse = (each for each, a, b in zip(before, *unknown, strict=True) if b > a)
-        missing = {index for each in worse for index in each.ids} - kept
+        worse = (encoding for encoding, a, b in zip(before, *unknown, strict=True) if b > a)
+        missing = {index for encoding in worse for index in encoding.ids} - kept
         if not missing:
             break
         chosen |= missing  # parts of a rare token are unknown, so that its texts keep all of their tokens
@@ -219,7 +219,7 @@ class _Vocabulary:
     def _single(self, ids: Iterable[int]) -> set[_Form]:
         """Returns the characters that are tokens, of these ids."""
         forms = (list(self._forms(self.tokens[index])) for index in ids)
-        return {each[0] for each in forms if len(each) == 1}
+        return {form[0] for form in forms if len(form) == 1}
 
     def _alphabet(self, counts: Mapping[int, int]) -> set[int]:
         """Returns the ids of single characters for other texts.
@@ -242,7 +242,7 @@ class _Vocabulary:
             return script is None or script in main or character in letters or character in _COMMON
 
         forms = ((index, list(self._forms(token))) for index, token in self.tokens.items())
-        return {index for index, each in forms if len(each) == 1 and is_kept(each[0].character)}
+        return {index for index, form in forms if len(form) == 1 and is_kept(form[0].character)}
 
     def _forms(self, token: str) -> Iterator[_Form]:
         """Yields the characters of a token; after the first, they are those of a continued word."""
@@ -290,7 +290,7 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[tokenizers.Enco
 def _unknown(tokenizer: Tokenizer, encodings: Iterable[tokenizers.Encoding]) -> list[int]:
     """Returns the number of unknown tokens in each text."""
     known = set(tokenizer.get_vocab().values()) - {tokenizer.unk_token_id}
-    return [sum(index not in known for index in each.ids) for each in encodings]
+    return [sum(index not in known for index in encoding.ids) for encoding in encodings]
 
 
 def _frequent(counts: Mapping[int, int], min_count: int, coverage: float) -> set[int]:
@@ -393,7 +393,7 @@ def _pruned_json(content: JsonObject, vocabulary: _Vocabulary, new: Mapping[int,
 def _renumbered(rule: Any, new: Mapping[int, int]) -> Any:
     """Returns a post-processor with new ids: of a template (`ids`), or of BERT's or RoBERTa's (`sep` and `cls`)."""
     if isinstance(rule, list):
-        return [_renumbered(each, new) for each in rule]
+        return [_renumbered(entry, new) for entry in rule]
     if not isinstance(rule, dict):
         return rule
     changed = {name: _renumbered(value, new) for name, value in rule.items()}

@@ -440,7 +440,7 @@ class Tokenizer:
             )
             for messages in (conversation if several else [conversation])
         ]
-        texts = [each.text for each in rendered]
+        texts = [text.text for text in rendered]
         if not tokenize:
             return texts if several else texts[0]
         masked = check("return_assistant_tokens_mask", return_assistant_tokens_mask, BOOLEAN)
@@ -482,25 +482,25 @@ class Tokenizer:
         Raises:
             ChatTemplateError: there is none.
         """
-        own = self.chat_template
+        templates = self.chat_template
         requested = check("chat_template", chat_template, optional(STRING))
-        if isinstance(own, dict):
-            name = "tool_use" if tools and "tool_use" in own else DEFAULT
-            if (requested or name) in own:
-                return own[requested or name]
+        if isinstance(templates, dict):
+            name = "tool_use" if tools and "tool_use" in templates else DEFAULT
+            if (requested or name) in templates:
+                return templates[requested or name]
             if requested is None:
                 raise ChatTemplateError(
                     f"This tokenizer has several chat templates, and none of them is {DEFAULT!r}. Expected "
-                    f"chat_template=… to be one of {', '.join(map(repr, own))}. Received: none"
+                    f"chat_template=… to be one of {', '.join(map(repr, templates))}. Received: none"
                 )
         if requested is not None:
             return str(requested)
-        if own is None:
+        if templates is None:
             raise ChatTemplateError(
                 "This tokenizer has no chat template, as that of a model that was trained to continue text. Pass a "
                 "prompt as a text, or a template with chat_template=…"
             )
-        return str(own)
+        return str(templates)
 
     def decode(self, ids: Sequence[int] | np.ndarray, skip_special_tokens: bool = False) -> str:
         """Converts ids to text; ids that are not in the vocabulary are skipped.
@@ -661,7 +661,7 @@ class Tokenizer:
             if index == self.unk_token_id and text is not None:
                 parts.append((texts[text][word] if split else texts[text])[start:end])
         rules = self.backend.normalizer
-        unknown = {each for part in parts for each in (part if rules is None else rules.normalize_str(part))}
+        unknown = {character for part in parts for character in (part if rules is None else rules.normalize_str(part))}
         if dropped := sorted(unknown & self.dropped_characters):
             raise removed(dropped)
 
@@ -730,7 +730,7 @@ class Tokenizer:
     def _padding_id(self) -> int:
         """Returns the id of the padding token, or of the end token (GPT-2) or the unknown token (GPT, CTRL)."""
         ids = (self.pad_token_id, self.eos_token_id, self.unk_token_id)
-        token_id = next((each for each in ids if each is not None), None)
+        token_id = next((index for index in ids if index is not None), None)
         if token_id is None:
             raise InputError(
                 "texts of different lengths require a padding token, but this tokenizer has neither a padding, nor "

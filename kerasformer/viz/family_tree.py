@@ -68,7 +68,7 @@ def draw_family_tree(branches: Mapping[str, Lineage], path: str | Path) -> None:
 def _tree(text: str, color: str, members: Lineage) -> _Node:
     """Returns the box of a branch, with those of its architectures."""
     path = [_Node(text, color)]
-    named = [(f"{each.name}  {each.year}", depth) for each, depth in members]
+    named = [(f"{member.name}  {member.year}", depth) for member, depth in members]
     for name, depth in named:
         if name == _ORIGIN:  # the root of the whole tree
             continue

@@ -214,11 +214,13 @@ def _trace(
         scope = keras.StatelessScope()
         # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
         scope.state_mapping = dict(zip([id(named[name]) for name in read], placeholders, strict=True))
-        given = dict(zip(function.inputs, inputs, strict=True))
+        arguments_by_name = dict(zip(function.inputs, inputs, strict=True))
         for name, variable in function.matrices.items():
-            scope.state_mapping[id(variable)] = given.pop(name) if name in given else tf.zeros(variable.shape)
+            scope.state_mapping[id(variable)] = (
+                arguments_by_name.pop(name) if name in arguments_by_name else tf.zeros(variable.shape)
+            )
         with scope, lowering(marker_lowering):
-            results = function.call(**given)
+            results = function.call(**arguments_by_name)
         if set(results) != set(function.outputs):
             raise ExportError(
                 f"The function {function.name!r} must return {list(function.outputs)}. Received: {list(results)}"

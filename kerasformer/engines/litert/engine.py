@@ -239,15 +239,15 @@ class CompiledEngine:
             tensor.swap(target)
         return {name: tensor.read() for name, tensor in call.outputs.items()}
 
-    def _call(self, signature: str, given: Mapping[str, _Tensor] | None) -> _Call:
-        held = given or {}
+    def _call(self, signature: str, held_tensors: Mapping[str, _Tensor] | None) -> _Call:
+        held = held_tensors or {}
         targets = held if self._in_place else self._output_tensors(signature, held)
         inputs = {n: self._tensor(signature, "input", n) for n in self._inputs[signature].keys() - held.keys()}
         outputs = {n: self._tensor(signature, "output", n) for n in self._outputs[signature].keys() - targets.keys()}
         sources, results = {**held, **inputs}, {**held, **targets, **outputs}
         names = self._names[signature]
         return _Call(
-            given,
+            held_tensors,
             self._model.get_signature_index(signature),
             [sources[name].buffer for name in names["inputs"]],
             [results[name].buffer for name in names["outputs"]],

@@ -314,7 +314,7 @@ class LiteRTStep:
         """Writes the slots of a row or an encoded text to its caches."""
         for name, held in caches.items():
             info = self._all[self._decode_name].inputs[name]
-            _, heads, slots, size = (int(each) for each in info.shape)
+            _, heads, slots, size = (int(dimension) for dimension in info.shape)
             self._engine.fill(held, saved.array(f"{number}.{name}", (1, heads, min(count, slots), size), info.dtype))
 
     def set_adapter(self, adapter: Adapter | None) -> None:
