@@ -171,7 +171,7 @@ def calibrate(
         ranges = ranges or measured
         for group, of_group in zip(portion, _in_threads(kernels, portion, sums), strict=True):
             rounded |= dict(zip(group, of_group, strict=True))
-    return {path: replace(measured, rounded=rounded.get(path)) for path, measured in ranges.items()}
+    return {path: replace(extent, rounded=rounded.get(path)) for path, extent in ranges.items()}
 
 
 def _same_inputs(

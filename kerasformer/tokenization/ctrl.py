@@ -46,7 +46,7 @@ class CtrlTokenizer(ContinuedPieceTokenizer):
             return
         word = (self.decode(ids).split() or [""])[0]
         alike = {code.lower(): code for code in known}
-        close = [alike[name] for name in difflib.get_close_matches(word.lower(), alike, 3)]
+        close = [alike[near] for near in difflib.get_close_matches(word.lower(), alike, 3)]
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise InputError(
             "A prompt of CTRL must start with a control code, such as 'Wikipedia' or 'Links', which selects domain and "

@@ -164,7 +164,7 @@ class MultilingualTokenizer(Tokenizer):
         if check(name, code, STRING) in self._languages:
             return code
         alike = {known.lower(): known for known in self._languages}
-        close = [alike[name] for name in difflib.get_close_matches(code.lower(), alike, 3, 0.5)]
+        close = [alike[near] for near in difflib.get_close_matches(code.lower(), alike, 3, 0.5)]
         hint = f". Did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise InputError(
             f"{name} must be a language of the model. Expected: one of {', '.join(self._languages)}. "
@@ -181,7 +181,7 @@ class MultilingualTokenizer(Tokenizer):
         """Returns the template that adds the end token and the token of a language to texts."""
         token, end = self._token(language), str(self.eos_token)
         before, after = ([], [end, token]) if self._after else ([token], [end])
-        parts = [[f"{token}:0" for token in tokens] for tokens in (before, after)]
+        parts = [[f"{special}:0" for special in tokens] for tokens in (before, after)]
         ids = [(token, self._languages[language]), (end, cast(int, self.eos_token_id))]
         return processors.TemplateProcessing(
             single=[*parts[0], "$A:0", *parts[1]],
