@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Unpack, cast
 
 import keras
 import numpy as np
@@ -47,6 +47,7 @@ from kerasformer.export.references import keras_quality, record
 from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export_options import ALIASES, IN_GRAPH, INT8_CACHES, ExportOptions
 from kerasformer.fidelity.references import CHATS, DEFAULT_TEXTS
+from kerasformer.files.reading import JsonObject
 from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM
@@ -232,7 +233,7 @@ def _rotates(job: ExportJob, recipe: Recipe | Auto) -> bool:
 
 def _write(
     builder: BundleBuilder, recipe: Recipe | Auto, fallback: bool, calibration_texts: list[str] | None
-) -> tuple[dict[str, Any], Fidelity]:
+) -> tuple[JsonObject, Fidelity]:
     """Writes and verifies the model files; returns the manifest's entry for the recipe, and the fidelity."""
     job = builder.job
     measures = _measures_ranges(recipe, job.model)
@@ -251,7 +252,7 @@ def _write(
     return entry, fidelity
 
 
-def _compared_on(references: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _compared_on(references: Mapping[str, np.ndarray]) -> JsonObject:
     """Returns the manifest's entry for the texts that a bundle was compared on."""
     texts = int(np.sum(references.get("made_up", np.zeros(len(references["input.input_ids"]))) == 0))
     return {"texts": {"count": texts, "given": not references[DEFAULT_TEXTS], "chats": bool(references.get(CHATS, 0))}}
@@ -286,7 +287,7 @@ def _calibrate(builder: BundleBuilder, recipe: Recipe | Auto, texts: list[str] |
     )
 
 
-def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[dict[str, Any], Fidelity]:
+def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[JsonObject, Fidelity]:
     """Writes the files with the recipe that a search finds for a budget; returns its entry and the fidelity."""
     job = builder.job
     chosen = choose(
@@ -321,7 +322,9 @@ def _calibration_texts(recipe: Recipe | Auto, name: str, options: ExportOptions)
     return read_texts(calibration)
 
 
-def _with_tokenizer(model: Any, options: ExportOptions, file_format: Format) -> PretrainedModel:
+def _with_tokenizer(
+    model: PretrainedModel | str | Path, options: ExportOptions, file_format: Format
+) -> PretrainedModel:
     """Returns the model after checking that its tokenizer can be exported in the graph."""
     if options["tokenizer"] != IN_GRAPH:
         raise ExportError(
@@ -333,7 +336,7 @@ def _with_tokenizer(model: Any, options: ExportOptions, file_format: Format) -> 
     return loaded
 
 
-def _check_model(model: Any) -> None:
+def _check_model(model: object) -> None:
     if not (isinstance(model, PretrainedModel | str | Path) or is_keras_hub(model)):
         raise ExportError(
             "model must be a model of kerasformer.zoo or of KerasHub, a folder, a preset or a hub id. "

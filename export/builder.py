@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from kerasformer import __version__, bundle
 from kerasformer.bundle import Fidelity, GpuFinding, Manifest, Rounding, Signature
 from kerasformer.engines import open_engine
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.base import Format
+from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.adapters import with_adapters
 from kerasformer.export.graph.functions import Function
@@ -52,7 +51,7 @@ class BundleBuilder:
     def __init__(self, job: ExportJob, target: Target, name: str, folder: Path, report: StageProgress) -> None:
         self.job, self.target, self.folder, self.report = job, target, folder, report
         self.format = find_format(job.format)
-        self._converted: dict[Any, Any] = {}
+        self._converted: Converted = {}
         self._in_place: dict[str, Collection[str]] = {}
         self.calibration: Calibration | None = None
         self.functions = target.functions(job, self.format.functions(job))
@@ -109,7 +108,7 @@ class BundleBuilder:
         """
         findings = self.format.gpu_findings(self.folder)
         if findings and self.job.accelerator == GPU:
-            listed = "; ".join(f"{found.example}: {found.what} ({found.source})" for found in findings)
+            listed = "; ".join(f"{finding.example}: {finding.what} ({finding.source})" for finding in findings)
             raise ExportError(
                 f"With accelerator={GPU!r}, the file must have no operator that LiteRT's GPU delegate is "
                 f"known to compute wrongly or to leave to the CPU. Received: {listed}. Export without "

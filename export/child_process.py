@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer import errors
+from kerasformer.arguments import Arguments
 from kerasformer.errors import ExportError, require
 from kerasformer.evaluation import Example, read_examples
 from kerasformer.export.card.credits import Credits
@@ -30,12 +31,12 @@ _REQUEST = "request.json"
 
 
 def export_in_child(
-    model: Any,
+    model: PretrainedModel | str | Path,
     destination: str | Path,
     format: str,
     recipe: Recipe | Auto,
     options: ExportOptions,
-    texts: Mapping[str, Sequence[Any] | None],
+    texts: Mapping[str, Sequence[str] | Sequence[Example] | None],
     report: StageProgress,
 ) -> Path:
     """Runs an export in another process; the model is passed as a checkpoint.
@@ -61,7 +62,7 @@ def export_in_child(
         )
     with tempfile.TemporaryDirectory() as name:
         folder, source = Path(name), model
-        passed: dict[str, Any] = {**options, "progress": None, "labels": None, "texts": None, "calibration": None}
+        passed: Arguments = {**options, "progress": None, "labels": None, "texts": None, "calibration": None}
         try:
             if isinstance(model, PretrainedModel):
                 source = _checkpoint(model, folder)

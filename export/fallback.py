@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from kerasformer.bundle import Fidelity
 from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.quantization.recipes import FALLBACK, Recipe, fallbacks
+from kerasformer.files.reading import JsonObject
 
 
-def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tuple[Recipe, Fidelity, dict[str, Any]]:
+def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tuple[Recipe, Fidelity, JsonObject]:
     """Writes and verifies the files of a recipe or, if they are refused, of the first of its fallbacks that is not.
 
     Args:
@@ -53,7 +53,7 @@ def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tu
     raise ExportMismatchError(f"{refused[recipe.name]}{also}")
 
 
-def _entry(refused: dict[str, ExportMismatchError]) -> dict[str, Any]:
+def _entry(refused: dict[str, ExportMismatchError]) -> JsonObject:
     return {
         "requested": next(iter(refused)),
         "refused": [{"name": name, "received": error.received} for name, error in refused.items()],

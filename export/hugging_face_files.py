@@ -7,14 +7,12 @@ both.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from tokenizers import models, normalizers
 
 from kerasformer.export.job import ExportJob
-from kerasformer.files.reading import read_json
+from kerasformer.files.reading import JsonMapping, JsonObject, read_json
 from kerasformer.tokenization import Tokenizer, hard_texts
 
 
@@ -35,7 +33,7 @@ def write_tokenizer(job: ExportJob, folder: Path) -> None:
     hard_texts.write(tokenizer, folder)
 
 
-def write_config(job: ExportJob, folder: Path, extra_entries: Mapping[str, Any]) -> None:
+def write_config(job: ExportJob, folder: Path, extra_entries: JsonMapping) -> None:
     """Writes `config.json`, and `generation_config.json` for a model that generates.
 
     Args:
@@ -67,7 +65,7 @@ def end_tokens(job: ExportJob) -> tuple[int, ...]:
     return ends if turn_end is None or turn_end in ends else (*ends, turn_end)
 
 
-def _segment_settings(tokenizer: Tokenizer) -> dict[str, Any]:
+def _segment_settings(tokenizer: Tokenizer) -> JsonObject:
     """Returns the settings with which transformers.js sets `token_type_ids`; empty if no class fits the tokenizer.
 
     Only a few tokenizer classes of transformers.js set `token_type_ids`; all others give 0 for both texts, and the
@@ -106,5 +104,5 @@ def _prefix(job: ExportJob) -> str:
     return "" if job.info.task in job.info.task_prefixes else job.info.prefix
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
+def _write(path: Path, content: JsonMapping) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -52,7 +52,7 @@ def record(
     """Records the answers of the Keras model for `references.npz`.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         manifest: Manifest of the bundle, for the capacity and the lengths of its signatures.
         texts: Texts to read or continue. By default, texts that ship with this package: conversations for a model with
             a chat template, else sentences; or random ids for a model without a tokenizer.
@@ -174,7 +174,6 @@ def keras_quality(model: PretrainedModel, info: ModelInfo, texts: Sequence[Examp
 
 
 def _distribution(info: ModelInfo) -> Distribution:
-    """Returns the distribution that the logits describe."""
     if info.problem_type == "regression":
         return "none"
     single_label = of_model(info.task) == "text-classification" and len(info.labels) == 1

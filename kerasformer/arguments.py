@@ -12,11 +12,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kerasformer.errors import InputError, KerasformerError
+
+Arguments = dict[str, Any]
+"""Arguments of a call by name; their types are those of the function's parameters."""
+
+_Value = TypeVar("_Value")
 
 _SHOWN = 80
 """Maximum number of characters of an invalid value in an error message."""
@@ -45,7 +50,7 @@ class Kind:
         return Kind(expected, lambda value: _require(self.convert(value), holds))
 
 
-def check(name: str, value: Any, kind: Kind, *, error: type[KerasformerError] = InputError, advice: str = "") -> Any:
+def check(name: str, value: object, kind: Kind, *, error: type[KerasformerError] = InputError, advice: str = "") -> Any:
     """Checks an argument and returns its value in plain form.
 
     Args:
@@ -80,7 +85,7 @@ def number(low: float | None = None, high: float | None = None, *, above: float 
         above: Exclusive lower limit.
     """
 
-    def convert(value: Any) -> int | float:
+    def convert(value: object) -> int | float:
         plain = _plain(value, int, float)
         return _within(_require(plain, lambda v: math.isfinite(v) and (above is None or v > above)), low, high)
 
@@ -88,10 +93,10 @@ def number(low: float | None = None, high: float | None = None, *, above: float 
     return Kind(f"a {'' if limits else 'finite '}number{limits}", convert)
 
 
-def one_of(*values: Any) -> Kind:
+def one_of(*values: object) -> Kind:
     """One of the given values; types must match too, so 1 is not `True`."""
 
-    def convert(value: Any) -> Any:
+    def convert(value: object) -> object:
         plain = _plain(value, *{type(each) for each in values})
         return values[[(type(each), each) for each in values].index((type(plain), plain))]
 
@@ -107,7 +112,7 @@ def sequence(kind: Kind, least: int = 0) -> Kind:
         least: Minimum number of items.
     """
 
-    def convert(value: Any) -> tuple[Any, ...]:
+    def convert(value: object) -> tuple[Any, ...]:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise TypeError
         return _require(tuple(kind.convert(each) for each in value), lambda values: len(values) >= least)
@@ -137,7 +142,7 @@ TEXT = Kind("a string without lone surrogates", lambda value: STRING.convert(val
 FUNCTION = Kind("a function", lambda value: _require(value, callable))
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Returns a short representation of a value for error messages, even if its `repr` fails."""
     try:
         text = repr(value)
@@ -147,7 +152,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def _plain(value: Any, *types: type) -> Any:
+def _plain(value: object, *types: type) -> Any:
     """Returns a value of one of these types, a NumPy scalar as a Python value; `True` is not an integer."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         value = value.item()
@@ -160,7 +165,7 @@ def _within(value: Any, low: float | None, high: float | None) -> Any:
     return _require(value, lambda v: (low is None or v >= low) and (high is None or v <= high))
 
 
-def _require(value: Any, holds: Callable[[Any], bool]) -> Any:
+def _require(value: _Value, holds: Callable[[_Value], bool]) -> _Value:
     if not holds(value):
         raise ValueError
     return value

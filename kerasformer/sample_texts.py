@@ -7,14 +7,14 @@ The presets answer these texts well: those of text-classification are selected b
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
+from kerasformer.files.reading import JsonObject
 from kerasformer.files.sources import read_json
 
 _FILE = Path(__file__).with_suffix(".json")
 
 
-def examples(task: str) -> dict[str, Any]:
+def examples(task: str) -> JsonObject:
     """Returns sample inputs for a task.
 
     Args:

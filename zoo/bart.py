@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
@@ -73,7 +74,7 @@ class BartConfig(BartBaseConfig):
 class Bart(EncoderDecoder):
     """BART without head; the first two rows of its position tables are unused."""
 
-    config_type = BartConfig
+    config_type: ClassVar[type[BartBaseConfig]] = BartConfig
     learned_positions = True
     position_offset = 2
     embedding_norm = True
@@ -102,7 +103,7 @@ class BartSeq2SeqLM(Seq2SeqLM, backbone=Bart):
 
     head_table = (*Seq2SeqLM.head_table, Row(("bias",), "final_logits_bias", layout=Stacked(), optional=True))
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns further arguments of `LMHead`."""
         return {**super().head_options(), "use_bias": True, "train_bias": False}
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from kerasformer.layers import BlockSparseAttention, FeedForwardHead, SparseBlocks, TransformerEmbeddings
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
@@ -67,7 +68,7 @@ class BigBird(BidirectionalEncoder):
         scale = math.sqrt(self.config.hidden_dim) if self.config.rescale_embeddings else 1.0
         return super().make_embeddings(token_scale=scale, **options)
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns further arguments of the attention, whose index is the seed of its random blocks in training."""
         config = self.config
         options = {"use_bias": config.projection_bias, "output_bias": True}

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import keras
 
 from kerasformer.layers import SinusoidalPositions, normalization
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
@@ -100,7 +101,7 @@ class CtrlCausalLM(CausalLM, backbone=Ctrl):
     architecture = "CTRLLMHeadModel"
     head_table = (*CausalLM.head_table, Row(("bias",), "lm_head.bias"))
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns further arguments of the output layer."""
         return {**super().head_options(), "use_bias": True}
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kerasformer import layers
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Count, Distance, Epsilon, Rate, Size
@@ -61,7 +62,7 @@ class Deberta(BidirectionalEncoder):
         options["embedding_dim"] = self.projected_dim
         return super().make_embeddings(projection_first=True, projection_bias=False, **options)
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the terms for relative positions; the scale counts every name in the configuration."""
         config = self.config
         names = config.relative_terms or ()

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerasformer import layers
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Count, Layers, Size
@@ -46,14 +47,16 @@ class DebertaV2(deberta.Deberta):
         "deberta.", (r"(cls\.predictions\.decoder|mask_predictions|encoder\.LayerNorm)\..*", r"embeddings\.position_.*")
     )
 
-    def make_layer(self, index: int, kind: Any = None, **options: Any) -> layers.EncoderLayer:
+    def make_layer(
+        self, index: int, kind: type[layers.EncoderLayer] | None = None, **options: Any
+    ) -> layers.EncoderLayer:
         """Creates a layer; the first one has a convolution in models with one."""
         if index == 0 and self.config.convolution_size:
             kind = layers.ConvolutionEncoderLayer
             options |= {"kernel_size": self.config.convolution_size, "activation": self.config.convolution_act}
         return super().make_layer(index, kind, **options)
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the terms for relative positions."""
         config = self.config
         terms = {"terms": config.relative_terms, "positions": config.relative_attention}

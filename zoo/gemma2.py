@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Layers, Positive, Size, TokenId
 from kerasformer.models.contracts import CausalLM
@@ -97,7 +98,7 @@ class Gemma2Config(GemmaConfig, GatedDecoderConfig):
 class Gemma2(GatedDecoder):
     """Gemma 2 without head."""
 
-    config_type = Gemma2Config
+    config_type: ClassVar[type[GemmaConfig]] = Gemma2Config
     has_output_norms = True
 
     @property
@@ -105,7 +106,7 @@ class Gemma2(GatedDecoder):
         """Square root of the hidden size; rounded to the data type of the embeddings, as in the reference."""
         return math.sqrt(self.config.hidden_dim)
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the options of LLaMA's attention, with another scale and a soft limit of the scores."""
         config = self.config
         return {
@@ -141,7 +142,7 @@ class Gemma2(GatedDecoder):
 class Gemma2CausalLM(CausalLM, backbone=Gemma2):
     """Gemma 2 for text generation."""
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Adds the soft limit of the logits."""
         return {**super().head_options(), "softcap": self.config.softcap}
 

@@ -10,9 +10,9 @@ Powerful and Lightweight Text Representations", arXiv:2509.20354. Reference: `tr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Deviation, Epsilon, Positive, Rate, Size
 from kerasformer.models.gated_decoder import FULL, SLIDING
@@ -76,7 +76,7 @@ class Gemma3Text(gemma2.Gemma2):
         """See `CausalDecoder.causal`."""
         return not self.config.bidirectional
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the options of grouped, normalized heads, with the window and the positions of the layer's type."""
         config = self.config
         return {
@@ -89,7 +89,7 @@ class Gemma3Text(gemma2.Gemma2):
             "window": config.window(index),
         }
 
-    def feed_forward_options(self, index: int) -> dict[str, Any]:
+    def feed_forward_options(self, index: int) -> LayerArguments:
         """Returns the options of a gated feed-forward network."""
         return {"gated": True, "use_bias": False}
 

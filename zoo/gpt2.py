@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
@@ -80,7 +80,7 @@ class Gpt2(CausalDecoder):
     # Ignored: the causal masks of older files.
     names = Names("transformer.", (r"h\.\d+\.attn\.(bias|masked_bias)",), tokens="wte.weight")
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the scale of the scores, which may depend on the layer."""
         config = self.config
         scale = 1.0 / math.sqrt(config.hidden_dim // config.num_heads) if config.scale_attention else 1.0

@@ -8,8 +8,8 @@ Shazeer 2019, arXiv:1911.02150. Reference: `transformers.models.gpt_bigcode`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import hf
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
@@ -52,7 +52,7 @@ class GptBigcode(CausalDecoder):
     # Ignored: the causal mask of older files. GPT-2 has the same names of tensors.
     names = Names("transformer.", ("bias",), tokens="wte.weight")
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the number of heads of keys and values, and the scale of the scores."""
         config = self.config
         scale = None if config.scale_attention else 1.0

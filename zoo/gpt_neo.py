@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
@@ -95,7 +96,7 @@ class GPTNeo(CausalDecoder):
     # Ignored: the causal masks of older files.
     names = Names("transformer.", (r"h\.\d+\.attn\.attention\.(bias|masked_bias)",), tokens="wte.weight")
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the window, if the layer is local."""
         window = self.config.window if self.config.layer_types[index] == "local" else None
         biases = {"use_bias": False, "output_bias": True}

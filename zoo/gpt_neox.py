@@ -10,8 +10,8 @@ Biderman et al. 2023, arXiv:2304.01373. Reference: `transformers.models.gpt_neox
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
@@ -70,11 +70,11 @@ class GPTNeoX(CausalDecoder):
         """Dropout rate of the embeddings."""
         return self.config.hidden_dropout
 
-    def layer_options(self, index: int) -> dict[str, Any]:
+    def layer_options(self, index: int) -> LayerArguments:
         """Returns the arrangement of the layer, with two norms in either case."""
         return {"parallel": self.config.parallel}
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the rotary positions of a part of each head."""
         return {"use_bias": self.config.attention_bias, "rotary": self.config.rotary}
 

@@ -9,10 +9,10 @@ Reference: `transformers.models.gptj`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import Rotary
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
@@ -75,11 +75,11 @@ class GPTJ(CausalDecoder):
     # Ignored: the causal masks of older files.
     names = Names("transformer.", (r"h\.\d+\.attn\.(bias|masked_bias)",), tokens="wte.weight")
 
-    def layer_options(self, index: int) -> dict[str, Any]:
+    def layer_options(self, index: int) -> LayerArguments:
         """Returns the arrangement of the layer: in parallel, after the same norm."""
         return {"parallel": True, "shared_norm": True}
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the rotary positions of pairs of neighboring entries."""
         rotary = Rotary(dim=self.config.rotary_dim, interleaved=True)
         return {"rotary": rotary, "use_bias": False, "float32_scores": True}
@@ -102,7 +102,7 @@ class GPTJCausalLM(CausalLM, backbone=GPTJ):
 
     head_table = (*CausalLM.head_table, Row(("bias",), "lm_head.bias"))
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns the arguments of a head with a bias."""
         return {**super().head_options(), "use_bias": True}
 

@@ -7,18 +7,18 @@ Reference: `transformers.models.longformer`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from keras import ops
 
 from kerasformer.layers import GlobalMultiHeadAttention, Visibility
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
 from kerasformer.models.global_tokens import FirstTokenGlobal, GlobalTokenModel, QuestionGlobal, layer_windows
 from kerasformer.models.offset_positions import OffsetConfig, OffsetEncoder
+from kerasformer.models.pretrained import Inputs
 from kerasformer.models.text_inputs import GLOBAL_ATTENTION_MASK
 from kerasformer.models.weight_table import Names, Row, dense
 
@@ -55,7 +55,7 @@ class Longformer(OffsetEncoder):
     # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
     names = Names("longformer.", (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
 
-    def arguments(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, arrays: Inputs) -> LayerArguments:
         """Returns the arguments of the call; global tokens are part of the visibility."""
         arguments = super().arguments(arrays)
         mask, real = arguments.pop(GLOBAL_ATTENTION_MASK.argument, None), arrays.get("attention_mask")
@@ -64,7 +64,7 @@ class Longformer(OffsetEncoder):
             arguments["visibility"] = Visibility(key_mask=real, global_mask=mask)
         return arguments
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the size of the layer's window on each side of a token."""
         return {"window": layer_windows(self.config.attention_window, self.config.num_layers)[index] // 2}
 

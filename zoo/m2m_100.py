@@ -8,7 +8,6 @@ NLLB: NLLB Team 2022, "No Language Left Behind", arXiv:2207.04672. Reference: `t
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
 
 from keras import ops
 
@@ -71,7 +70,7 @@ class M2m100(bart.Bart):
     encoder, it does not count as a position.
     """
 
-    config_type: ClassVar[Any] = M2m100Config
+    config_type = M2m100Config
     architecture_prefix = "M2M100"
     learned_positions = False
     embedding_norm = False

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import keras
 
-from kerasformer.layers import BottleneckEncoderLayer, TransformerEmbeddings
+from kerasformer.layers import BottleneckEncoderLayer, EncoderLayer, TransformerEmbeddings
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Layers, Rate, Size
@@ -69,7 +69,9 @@ class MobileBert(BidirectionalEncoder):
         options |= {"embedding_dim": None, "token_dim": self.projected_dim, "neighbors": int(config.trigrams)}
         return super().make_embeddings(norm=config.norm, epsilon=1e-5, **options)  # not a setting
 
-    def make_layer(self, index: int, kind: Any = BottleneckEncoderLayer, **options: Any) -> BottleneckEncoderLayer:
+    def make_layer(
+        self, index: int, kind: type[EncoderLayer] | None = BottleneckEncoderLayer, **options: Any
+    ) -> BottleneckEncoderLayer:
         """Creates a layer with several feed-forward networks, and a bottleneck unless the configuration has none."""
         config = self.config
         inner = [self.make_feed_forward(name=f"inner_{i}") for i in range(config.num_feed_forwards - 1)]

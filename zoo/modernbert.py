@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import keras
 
 from kerasformer import layers
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Epsilon, Layers, Range, Rate, Size, TokenId
@@ -81,7 +82,9 @@ class ModernBert(BidirectionalEncoder):
         """Creates embeddings without positions."""
         return super().make_embeddings(max_length=None, norm_bias=self.config.norm_bias, **options)
 
-    def make_layer(self, index: int, kind: Any = layers.EncoderLayer, **options: Any) -> layers.EncoderLayer:
+    def make_layer(
+        self, index: int, kind: type[layers.EncoderLayer] | None = layers.EncoderLayer, **options: Any
+    ) -> layers.EncoderLayer:
         """Creates a layer; the first one does not normalize the embeddings again."""
         options |= {"norm_first": True, "input_norm": index > 0, "norm_bias": self.config.norm_bias, "dropout": 0.0}
         return super().make_layer(index, kind, **options)
@@ -91,7 +94,7 @@ class ModernBert(BidirectionalEncoder):
         options |= {"use_bias": self.config.feed_forward_bias, "dropout": self.config.feed_forward_dropout}
         return super().make_feed_forward(gated=True, **options)
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the window, if the layer has one, and the rotary positions of its type."""
         config, kind = self.config, self.config.layer_types[index]
         window = config.window // 2 if kind == "sliding_attention" else None

@@ -8,8 +8,9 @@ Reference: `transformers.models.opt`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
@@ -64,7 +65,7 @@ class Opt(CausalDecoder):
     hidden_dropout = property(lambda self: self.config.hidden_dropout)
     names = Names("model.", tokens="decoder.embed_tokens.weight")
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns whether the projections have biases."""
         return {"use_bias": self.config.use_bias}
 

@@ -8,7 +8,6 @@ arXiv:1912.08777. Reference: `transformers.models.pegasus`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 from kerasformer.layers import SinusoidalPositions
 from kerasformer.models.config import hf
@@ -44,7 +43,7 @@ class PegasusConfig(bart.BartBaseConfig):
 class Pegasus(bart.Bart):
     """PEGASUS without head."""
 
-    config_type: ClassVar[Any] = PegasusConfig
+    config_type = PegasusConfig
     learned_positions = False
     position_offset = 0
     embedding_norm = False

@@ -10,8 +10,8 @@ Need II: phi-1.5 technical report", arXiv:2309.05463. Reference: `transformers.m
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
@@ -59,11 +59,11 @@ class Phi(CausalDecoder):
     # Ignored: the rotary frequencies of older files.
     names = Names("model.", (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",), tokens="embed_tokens.weight")
 
-    def layer_options(self, index: int) -> dict[str, Any]:
+    def layer_options(self, index: int) -> LayerArguments:
         """Returns the arrangement of the layer: in parallel, after the same norm."""
         return {"parallel": True, "shared_norm": True}
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the rotary positions of a part of each head, and its optional norms."""
         config = self.config
         norms = {"query_key_norm": config.epsilon, "query_key_norm_kind": "layer_norm"} if config.query_key_norm else {}

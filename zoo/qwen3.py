@@ -7,8 +7,8 @@ Paper: Qwen Team 2025, "Qwen3 Technical Report", arXiv:2505.09388. Reference: `t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size
@@ -37,14 +37,14 @@ class Qwen3(GatedDecoder):
 
     config_type = Qwen3Config
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the options of LLaMA's attention, and the norm of queries and keys."""
         return {**super().attention_options(index), "query_key_norm": self.config.epsilon}
 
     def layer_rows(self) -> list[Row]:
         """Returns the weight table of one layer."""
         norms = {"attention/query_norm": "self_attn.q_norm", "attention/key_norm": "self_attn.k_norm"}
-        return super().layer_rows() + [row for each in norms.items() for row in norm(*each, bias=False)]
+        return super().layer_rows() + [row for names in norms.items() for row in norm(*names, bias=False)]
 
 
 class Qwen3CausalClassification(task_models.CausalClassification, backbone=Qwen3):

@@ -9,9 +9,9 @@ Reference: `transformers.models.smollm3`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Layers, Size, TokenId
@@ -72,7 +72,7 @@ class SmolLM3(GatedDecoder):
 
     config_type = SmolLM3Config
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the options of LLaMA's attention, without rotary positions in some layers."""
         options = super().attention_options(index)
         return options if self.config.rotary_layers[index] else {**options, "rotary": None}

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerasformer.layers import FeedForward, MultiHeadAttention, RelativePositionBias
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig
 from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Distance, Epsilon, Factor, FeedForwardKind, Layers, Rate, Size, TokenId
@@ -80,12 +81,12 @@ class T5(EncoderDecoder):
     )
 
     @property
-    def initializer(self) -> dict[str, Any]:
+    def initializer(self) -> LayerConfig:
         """Initializer of kernels."""
         return fan_in(self.config.initializer_factor**2)
 
     @property
-    def token_initializer(self) -> dict[str, Any]:
+    def token_initializer(self) -> LayerConfig:
         """Initializer of the token embeddings."""
         return normal(self.config.initializer_factor)
 
@@ -131,7 +132,7 @@ class T5Seq2SeqLM(Seq2SeqLM, backbone=T5):
     bare = True
     former_architecture = "T5WithLMHeadModel"
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns further arguments of `LMHead`; before version 1.1, whose output is not tied, the output is scaled."""
         scale = self.config.hidden_dim**-0.5 if self.config.scale_output else 1.0
         return {**super().head_options(), "scale": scale}

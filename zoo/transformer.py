@@ -14,6 +14,7 @@ from typing import Any
 import keras
 
 from kerasformer.layers import MultiHeadAttention, SinusoidalPositions
+from kerasformer.layers.layer_types import LayerConfig
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
@@ -63,12 +64,12 @@ class Transformer(EncoderDecoder):
         return math.sqrt(self.config.hidden_dim)
 
     @property
-    def initializer(self) -> dict[str, Any]:
+    def initializer(self) -> LayerConfig:
         """Initializer of all kernels."""
         return keras.initializers.serialize(keras.initializers.GlorotUniform())
 
     @property
-    def token_initializer(self) -> dict[str, Any]:
+    def token_initializer(self) -> LayerConfig:
         """Initializer of the token embeddings, whose entries have the variance 1 after scaling."""
         return normal(self.config.hidden_dim**-0.5)
 

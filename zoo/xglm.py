@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from kerasformer.layers import SinusoidalPositions
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import CausalLM
@@ -73,7 +74,7 @@ class Xglm(CausalDecoder):
             name="positions",
         )
 
-    def feed_forward_options(self, index: int) -> dict[str, Any]:
+    def feed_forward_options(self, index: int) -> LayerArguments:
         """Returns the dropout rate after the activation."""
         return {"dropout": self.config.activation_dropout}
 

@@ -13,10 +13,13 @@ from typing import Any, ClassVar
 from keras import ops
 
 from kerasformer import layers
+from kerasformer.layers.layer_types import Outputs
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.encoder import BidirectionalEncoder, layer_table
+from kerasformer.models.pretrained import Inputs
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
@@ -90,7 +93,7 @@ class Xlm(BidirectionalEncoder):
             embeddings.positions.embeddings_initializer = lambda shape, dtype: ops.cast(layers.sinusoids(*shape), dtype)
         return embeddings
 
-    def make_visibility(self, ids: Any, attention_mask: Any) -> layers.Visibility:
+    def make_visibility(self, ids: Tensor, attention_mask: Tensor | None) -> layers.Visibility:
         """Returns the causal visibility; as in the reference, it includes padding on the left, whose states are 0."""
         if not self.config.causal:
             return super().make_visibility(ids, attention_mask)
@@ -128,7 +131,7 @@ class XlmTextClassification(task_models.TextClassification, backbone=Xlm):
         """Creates a head of dropout and a dense layer."""
         return layers.ClassificationHead(self.config.num_labels, dropout=self.config.classifier_dropout, name="head")
 
-    def answer(self, states: Any, inputs: Any, training: bool) -> Any:
+    def answer(self, states: Outputs, inputs: Inputs, training: bool) -> Tensor:
         """Returns the scores."""
         return layers.activation(self.config.classifier_act)(super().answer(states, inputs, training))
 

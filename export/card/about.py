@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any
 
 from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, agreement_text, figure_rows
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, Kind, without_row, without_sizes
@@ -14,6 +13,7 @@ from kerasformer.export.card.program import kind, limit, text_prefix, unapplied_
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
 from kerasformer.export.quantization.recipes import WHEN, fallback_text
+from kerasformer.files.reading import JsonObject
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
 _RUNS_ON = {
@@ -99,7 +99,7 @@ def _storage(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _calibrated_on(manifest: Manifest, calibration: dict[str, Any]) -> str:
+def _calibrated_on(manifest: Manifest, calibration: JsonObject) -> str:
     """Returns what was measured on which texts."""
     recipe, subjects = manifest.recipe, []
     if recipe.get("activations") == "static" or recipe.get("rounding") != "calibrated":
@@ -130,9 +130,9 @@ The file has nothing that LiteRT's GPU delegate is known to compute wrongly or t
 Keras on the CPU; compare it on the phone, too.
 """
     rows = "\n".join(
-        f"| {_GPU_EFFECTS[found.effect]} | {markdown(found.what)} | {found.operators} | {markdown(found.example)} | "
-        f"{markdown(found.source)} |"
-        for found in findings
+        f"| {_GPU_EFFECTS[finding.effect]} | {markdown(finding.what)} | {finding.operators} | "
+        f"{markdown(finding.example)} | {markdown(finding.source)} |"
+        for finding in findings
     )
     return f"""## On a phone's GPU
 
@@ -151,12 +151,12 @@ def _megabytes(size: float) -> str:
 
 def _memory(manifest: Manifest) -> str:
     """Returns the size of a cache and how it is computed."""
-    own, encoded = _caches(manifest, encoded=False), _caches(manifest, encoded=True)
-    if not own:
+    caches, encoded = _caches(manifest, encoded=False), _caches(manifest, encoded=True)
+    if not caches:
         return ""
     full = " once it is full" if manifest.format == "onnx" else ""
     text = f"During generation, the cache of each text takes {_megabytes(manifest.cache_bytes)} of memory{full}:\n"
-    text += _product(own, manifest.capacity)
+    text += _product(caches, manifest.capacity)
     if encoded:
         text += f", and for the encoded text {_product(encoded, manifest.encoder_capacity)}"
     return f"{text}."
@@ -226,7 +226,7 @@ select the most probable token in each step, without these settings:
 
 def tensors(manifest: Manifest) -> str:
     """Returns the page with the inputs and outputs, with one table for signatures that differ only in sizes."""
-    groups: dict[Any, list[str]] = {}
+    groups: dict[Hashable, list[str]] = {}
     for name, signature in manifest.signatures.items():
         groups.setdefault((signature.file, without_sizes(name), *map(frozenset, _stems(signature))), []).append(name)
     return "\n".join(["# Inputs and outputs\n", *(_group(manifest, names) for names in groups.values())])
@@ -234,7 +234,7 @@ def tensors(manifest: Manifest) -> str:
 
 def adapters(manifest: Manifest) -> str:
     """Returns the section about low-rank adapters, for a bundle with inputs for them."""
-    infos = {key: info for each in manifest.signatures.values() for key, info in each.inputs.items()}
+    infos = {key: info for signature in manifest.signatures.values() for key, info in signature.inputs.items()}
     matrices = {key: info for key, info in infos.items() if info.kind in ADAPTERS}
     if not matrices:
         return ""
@@ -264,14 +264,16 @@ def _group(manifest: Manifest, names: list[str]) -> str:
     letters: dict[tuple[int | str, ...], str] = {}
     tables = []
     for part in ("inputs", "outputs"):
-        kinds = [{without_row(name): info for name, info in getattr(each, part).items()} for each in signatures]
+        kinds = [
+            {without_row(name): info for name, info in getattr(signature, part).items()} for signature in signatures
+        ]
         rows = [
             f"| {code(name, True)} | {kinds[0][name].dtype} | {_shape(name, kinds, letters)} |"
             for name in _first(kinds[0])
         ]
         if matrices := sum(info.kind in ADAPTERS for info in kinds[0].values()):
             rows.append(f"| … | float32 | {matrices} matrices of an adapter |")
-        caches = [len(_numbered(getattr(each, part))) for each in signatures]
+        caches = [len(_numbered(getattr(signature, part))) for signature in signatures]
         if any(caches):
             number = " or ".join(str(count) for count in dict.fromkeys(caches))
             others = _other_shapes(kinds[0])
@@ -344,7 +346,7 @@ model. `kerasformer verify path/to/this/folder` repeats the comparison on any de
 """
 
 
-def _compared_on(figures: dict[str, Any]) -> str:
+def _compared_on(figures: JsonObject) -> str:
     """Returns on which texts a bundle was compared; empty for bundles of earlier versions."""
     entry = figures.get("texts")
     if not entry:

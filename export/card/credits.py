@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kerasformer.export.card.quoting import code, markdown, yaml
+from kerasformer.files.reading import JsonObject
 from kerasformer.files.sources import is_gguf
 from kerasformer.gguf import GgufCheckpoint
 
@@ -41,7 +41,7 @@ class Credits:
     name: str = ""
     card: str = ""
     legal: dict[str, bytes] = field(default_factory=dict)
-    header: dict[str, Any] = field(default_factory=dict)
+    header: JsonObject = field(default_factory=dict)
 
     @classmethod
     def of(cls, source: Path | None, name: str = "") -> Credits:
@@ -88,7 +88,7 @@ class Credits:
         unknown = "" if "license" in self.facts or self.legal else " It does not specify a licence: ask its authors."
         return f"The weights are from {code(self.name)}{facts}.{unknown}{about}{notice}\n"
 
-    def _front_matter(self) -> dict[str, Any]:
+    def _front_matter(self) -> JsonObject:
         match = _FRONT_MATTER.match(self.card.replace("\r\n", "\n"))
         if not match:
             return {}
@@ -122,7 +122,7 @@ def _name(folder: Path) -> str:
     return folder.name
 
 
-def _texts(value: Any) -> list[str]:
+def _texts(value: object) -> list[str]:
     """Converts a value of a front matter, a text or a list of texts, to a list of texts."""
     values = value if isinstance(value, list) else [value]
-    return [str(each) for each in values if isinstance(each, str | int | float) and not isinstance(each, bool)]
+    return [str(text) for text in values if isinstance(text, str | int | float) and not isinstance(text, bool)]

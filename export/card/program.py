@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import DECODE, DECODER_MODEL, MODEL, forward_name
+from kerasformer.decoding.setting_names import GenerationSettings
+from kerasformer.files.reading import JsonObject
 
 FOLDER = "programs"
 """Folder of a bundle with the programs and pages to which its card links."""
@@ -73,7 +74,7 @@ def main_file(manifest: Manifest) -> str:
     return step(manifest).file
 
 
-def forbidden_tokens(settings: Mapping[str, Any]) -> list[int]:
+def forbidden_tokens(settings: GenerationSettings) -> list[int]:
     """Returns the tokens that generation settings forbid, except those that only some sequences forbid."""
     words = settings.get("bad_words_ids") or ()
     return [*(settings.get("suppress_tokens") or ()), *(word[0] for word in words if len(word) == 1)]
@@ -92,14 +93,16 @@ def lacks_language(manifest: Manifest) -> bool:
     return info.is_encoder_decoder and info.languages is not None and info.output_language is None
 
 
-def unapplied_settings(manifest: Manifest) -> dict[str, Any]:
+def unapplied_settings(manifest: Manifest) -> JsonObject:
     """Returns the generation settings of the model that the programs do not apply."""
-    given, applied = manifest.info.generation, {*_NEUTRAL_SETTINGS, "suppress_tokens"}
+    settings, applied = manifest.info.generation, {*_NEUTRAL_SETTINGS, "suppress_tokens"}
     if manifest.info.is_encoder_decoder:
         applied.add("forced_bos_token_id")
-    if len(forbidden_tokens({"bad_words_ids": given.get("bad_words_ids")})) == len(given.get("bad_words_ids") or ()):
+    if len(forbidden_tokens({"bad_words_ids": settings.get("bad_words_ids")})) == len(
+        settings.get("bad_words_ids") or ()
+    ):
         applied.add("bad_words_ids")
-    return {name: value for name, value in given.items() if name not in applied}
+    return {name: value for name, value in settings.items() if name not in applied}
 
 
 def lengths_of(manifest: Manifest) -> list[int]:

@@ -16,8 +16,12 @@ from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export_options import ExportOptions
+from kerasformer.files.reading import JsonObject
 from kerasformer.options import declared
 from kerasformer.progress import CountProgress
+
+Converted = dict[Any, Any]
+"""Intermediate results that a format keeps between exports of the same functions; keys and values are its own."""
 
 
 class Format:
@@ -101,7 +105,7 @@ class Format:
         recipe: Recipe,
         calibration: Calibration | None,
         progress: CountProgress,
-        converted: dict[Any, Any],
+        converted: Converted,
     ) -> dict[str, Collection[str]]:
         """Writes the model files.
 
@@ -130,7 +134,7 @@ class Format:
         """
         return None
 
-    def config_entries(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
+    def config_entries(self, manifest: Manifest, folder: Path) -> JsonObject:
         """Returns entries of `config.json` by which runtimes find the model files that were written to a folder."""
         return {}
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import keras
 import numpy as np
@@ -17,6 +16,8 @@ from kerasformer.bundle.interface import Kind, TensorInfo, adapter_input
 from kerasformer.errors import InputError, require
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
+from kerasformer.layers.tensor import Tensor
+from kerasformer.models.pretrained import PretrainedModel
 
 
 @contextmanager
@@ -47,7 +48,7 @@ def zero_adapter(job: ExportJob) -> Iterator[None]:
         job.model.unload_adapter()
 
 
-def with_adapters(function: Function, model: Any, rank_first: bool, dotted: bool) -> Function:
+def with_adapters(function: Function, model: PretrainedModel, rank_first: bool, dotted: bool) -> Function:
     """Adds the inputs for adapters that a function uses.
 
     Args:
@@ -88,7 +89,7 @@ def _read(function: Function, variables: Mapping[str, keras.Variable]) -> set[st
     ]
     matrices = [tf.TensorSpec(variable.shape, "float32") for variable in variables.values()]
 
-    def body(*values: Any) -> list[Any]:
+    def body(*values: Tensor) -> list[Tensor]:
         scope = keras.StatelessScope()
         scope.state_mapping = dict(zip(map(id, variables.values()), values[len(arguments) :], strict=True))
         with scope:

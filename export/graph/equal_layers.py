@@ -13,7 +13,8 @@ import keras
 import numpy as np
 
 from kerasformer.errors import require
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import LayerArguments, Outputs
+from kerasformer.layers.tensor import Tensor, TensorFunction
 from kerasformer.layers.visibility import Visibility
 
 
@@ -30,14 +31,14 @@ class EqualLayers:
     """
 
     def __init__(
-        self, placeholders: Sequence[MutableMapping[int, Tensor]], storage: Callable[[keras.Variable], Any]
+        self, placeholders: Sequence[MutableMapping[int, Tensor]], storage: Callable[[keras.Variable], Hashable]
     ) -> None:
         self._placeholders, self._storage = placeholders, storage
-        self._functions: dict[Any, tuple[Any, Any] | None] = {}
+        self._functions: dict[Hashable, tuple[TensorFunction, Any] | None] = {}
         # Objects that are part of a key by their id, which must stay unique.
-        self._alive: list[Any] = []
+        self._alive: list[object] = []
 
-    def call(self, layer: keras.layers.Layer, x: Tensor, arguments: dict[str, Any]) -> Any:
+    def call(self, layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:
         """Returns `layer(x, **arguments)`."""
         form, tensors = self._flat((x, arguments))
         key = form, self._likeness(layer)
@@ -50,7 +51,9 @@ class EqualLayers:
         function, result = known
         return _filled(result, iter(function(*tensors, *(store[key] for store, key in self._variables(layer)))))
 
-    def _traced(self, layer: keras.layers.Layer, arguments: Any, tensors: Sequence[Tensor]) -> tuple[Any, Any]:
+    def _traced(
+        self, layer: keras.layers.Layer, arguments: tuple[Tensor, LayerArguments], tensors: Sequence[Tensor]
+    ) -> tuple[TensorFunction, Any]:
         """Returns the function of a layer, of all tensors and variables, and its result, in which tensors count."""
         tf = require("tensorflow", "export")
         entries = list(self._variables(layer))
@@ -79,11 +82,11 @@ class EqualLayers:
                 if id(variable) in store:
                     yield store, id(variable)
 
-    def _flat(self, value: Any) -> tuple[Any, list[Tensor]]:
+    def _flat(self, value: object) -> tuple[Hashable, list[Tensor]]:
         """Returns a key of everything in a value except the tensors, and these."""
         tensors: list[Tensor] = []
 
-        def form(value: Any) -> Any:
+        def form(value: Any) -> Hashable:
             if keras.ops.is_tensor(value):
                 tensors.append(value)
                 return tuple(value.shape), value.dtype
@@ -97,17 +100,17 @@ class EqualLayers:
 
         return form(value), tensors
 
-    def _likeness(self, layer: keras.layers.Layer) -> Any:
+    def _likeness(self, layer: keras.layers.Layer) -> Hashable:
         """Returns a key that two layers share only if their calls differ in nothing but the variables."""
 
-        def likeness(value: Any) -> Any:
+        def likeness(value: Any) -> Hashable:
             if isinstance(value, keras.Variable):
                 stores = tuple(id(value) in store for store in self._placeholders)
                 return tuple(value.shape), value.dtype, stores, self._storage(value)
             if isinstance(value, keras.layers.Layer):
-                own = {name: entry for name, entry in vars(value).items() if not _is_bookkeeping(name)}
+                attributes = {name: entry for name, entry in vars(value).items() if not _is_bookkeeping(name)}
                 policy = value.dtype_policy.name
-                return type(value), policy, tuple((name, likeness(entry)) for name, entry in sorted(own.items()))
+                return type(value), policy, tuple((name, likeness(entry)) for name, entry in sorted(attributes.items()))
             if isinstance(value, keras.initializers.Initializer):
                 return None
             if isinstance(value, dict):
@@ -118,7 +121,7 @@ class EqualLayers:
 
         return likeness(layer)
 
-    def _constant(self, value: Any) -> Any:
+    def _constant(self, value: object) -> Hashable:
         """Returns a key of a value by which unknown objects equal only themselves."""
         if value is None or isinstance(value, bool | int | float | str):
             return type(value), value
@@ -141,7 +144,7 @@ def _is_bookkeeping(name: str) -> bool:
     return name in _BOOKKEEPING or name.startswith("_self_")
 
 
-def _is_structure(value: Any) -> bool:
+def _is_structure(value: object) -> bool:
     """Returns whether a value is searched for tensors: a cache is, but not a visibility, which all layers share."""
     if not is_dataclass(value) or isinstance(value, type | Visibility):
         return False
@@ -154,7 +157,7 @@ def _entries(value: Any) -> list[Any]:
     return [getattr(value, field.name) for field in fields(value)]
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def _tensors(value: object) -> list[Tensor]:
     """Returns the tensors of a value in the order in which `_filled` replaces them."""
     tensors: list[Tensor] = []
     _mapped(value, tensors.append)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import keras
 import numpy as np
 
 from kerasformer.bundle.interface import Signature, TensorInfo, described
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import KerasForward
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.text_inputs import TEXT
@@ -40,7 +40,7 @@ class Function:
     name: str
     inputs: dict[str, TensorInfo]
     outputs: dict[str, TensorInfo]
-    call: Callable[..., dict[str, Any]]
+    call: Callable[..., dict[str, Tensor]]
     incremental: bool = False
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
     standalone: bool = False

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from keras import ops
 
 from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, TensorInfo
 from kerasformer.export.graph.functions import Function
+from kerasformer.layers.tensor import Tensor
 
 
 def with_probabilities(function: Function, multi_label: bool) -> Function:
@@ -19,7 +19,7 @@ def with_probabilities(function: Function, multi_label: bool) -> Function:
         multi_label: Whether several classes can apply to a text: a sigmoid instead of a softmax.
     """
 
-    def call(**inputs: Any) -> dict[str, Any]:
+    def call(**inputs: Tensor) -> dict[str, Tensor]:
         logits = function.call(**inputs)["logits"]
         return {PROBABILITIES: ops.sigmoid(logits) if multi_label else ops.softmax(logits, axis=-1)}
 
@@ -35,7 +35,7 @@ def with_mean(function: Function) -> Function:
         function: Function that returns `last_hidden_state` and takes an `attention_mask`.
     """
 
-    def call(**inputs: Any) -> dict[str, Any]:
+    def call(**inputs: Tensor) -> dict[str, Tensor]:
         states = function.call(**inputs)["last_hidden_state"]
         real = ops.expand_dims(ops.cast(inputs["attention_mask"], "float32"), -1)
         return {SENTENCE_EMBEDDING: ops.sum(states * real, axis=1) / ops.maximum(ops.sum(real, axis=1), 1.0)}
@@ -56,7 +56,7 @@ def with_segments(function: Function) -> Function:
     if "token_type_ids" in function.inputs:
         return function
 
-    def call(attention_mask: Any, token_type_ids: Any, **inputs: Any) -> dict[str, Any]:
+    def call(attention_mask: Tensor, token_type_ids: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         return function.call(attention_mask=ops.maximum(attention_mask, token_type_ids), **inputs)
 
     inputs = {**function.inputs, "token_type_ids": function.inputs["attention_mask"]}

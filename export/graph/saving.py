@@ -7,12 +7,17 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kerasformer.errors import require
 
+if TYPE_CHECKING:
+    import tensorflow as tf
 
-def save_module(module: Any, folder: str | Path, signatures: Mapping[str, Any]) -> None:
+
+def save_module(
+    module: tf.Module, folder: str | Path, signatures: Mapping[str, tf.types.experimental.ConcreteFunction]
+) -> None:
     """Writes a `tf.Module` as a SavedModel.
 
     Args:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 
 from kerasformer.errors import ExportError, require
 from kerasformer.export.graph.functions import Function
+from kerasformer.layers.tensor import Tensor, TensorFunction
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
-def trace(function: Function) -> Any:
+def trace(function: Function) -> tf.types.experimental.ConcreteFunction:
     """Returns the concrete function, with symbolic dimensions left dynamic.
 
     Raises:
@@ -20,7 +23,7 @@ def trace(function: Function) -> Any:
     """
     tf = require("tensorflow", "export")
 
-    def call(**tensors: Any) -> dict[str, Any]:
+    def call(**tensors: Tensor) -> dict[str, Tensor]:
         results = function.call(**tensors)
         if set(results) != set(function.outputs):
             raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")
@@ -33,7 +36,7 @@ def trace(function: Function) -> Any:
     return tf.function(call, autograph=False).get_concrete_function(**specs)
 
 
-def _declared(result: Any, dtype: str, name: str) -> Any:
+def _declared(result: Tensor, dtype: str, name: str) -> Tensor:
     received = keras.backend.standardize_dtype(result.dtype)
     if received != dtype:
         raise ExportError(
@@ -47,9 +50,9 @@ def _declared(result: Any, dtype: str, name: str) -> Any:
 def shared(function: Function) -> Function:
     """Returns the function as a part of other graphs; it is traced once, however often they call it."""
     tf = require("tensorflow", "export")
-    traced: list[Callable[..., Any]] = []
+    traced: list[TensorFunction] = []
 
-    def call(**tensors: Any) -> dict[str, Any]:
+    def call(**tensors: Tensor) -> dict[str, Tensor]:
         if not traced:
             with tf.init_scope():
                 traced.append(trace(function))

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from kerasformer.export.quantization.recipes import BITS, RECIPES, Recipe, Stora
 from kerasformer.export.quantization.sample_inputs import shortest, single_pass_references
 from kerasformer.export.quantization.search import Auto, FileBuilder, Search, Tried
 from kerasformer.export.quantization.sensitivity import Sensitivity, Simulation, sensitivities
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.progress import StageProgress
 
@@ -53,7 +53,7 @@ class ChosenMix:
     tried: tuple[Tried, ...]
     sensitivities: tuple[Sensitivity, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns all fields except recipe and fidelity, for the manifest."""
         return {
             "budget": asdict(self.budget),
@@ -65,7 +65,7 @@ class ChosenMix:
 COLUMNS = ("parts", "MB", "agreement in Keras", "in the runtime", "ms", "")
 
 
-def search_rows(record: Mapping[str, Any]) -> list[list[str]]:
+def search_rows(record: JsonMapping) -> list[list[str]]:
     """Returns the rows of a table of the mixes that were tried, the largest first, with the columns `COLUMNS`.
 
     Args:
@@ -103,7 +103,7 @@ def choose(
     faithful mix within the limits, which must satisfy `min_agreement` too.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         references: Result of `references.record`.
         layout: Layout of the files.
         budget: Limits of the search.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from keras import ops
@@ -12,6 +12,7 @@ from kerasformer.errors import ExportError
 from kerasformer.export.quantization.sample_inputs import passages
 from kerasformer.fidelity.references import single_texts
 from kerasformer.layers import CacheScales, GrowingCache, Visibility
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.keras_engine import compiled
 from kerasformer.progress import CountProgress
@@ -42,7 +43,7 @@ def measure_cache_scales(
     specs = model.cache_specs()
     has_keys = [spec.attends for spec in specs]
 
-    def read(inputs: dict[str, Any]) -> list[list[Any]]:
+    def read(inputs: dict[str, Tensor]) -> list[list[Tensor]]:
         tokens = inputs["input_ids"]
         empty = (tuple(ops.zeros(spec.shape(1, 0)) for _ in spec.tensors) for spec in specs)
         caches = [GrowingCache(tensors, causal=True) for tensors in empty]
@@ -54,10 +55,10 @@ def measure_cache_scales(
     arrays = passages(model, texts)
     largest: list[np.ndarray] = []
     for done, passage in enumerate(single_texts(arrays), start=1):
-        found = [
+        extremes = [
             np.stack([ops.convert_to_numpy(x) for x in layer]) for layer in run({"input_ids": passage["input_ids"]})
         ]
-        largest = [np.maximum(*pair) for pair in zip(largest or found, found, strict=True)]
+        largest = [np.maximum(*pair) for pair in zip(largest or extremes, extremes, strict=True)]
         if progress is not None:
             progress(done, len(arrays["input_ids"]))
     if not all(np.isfinite(ranges).all() for ranges in largest):

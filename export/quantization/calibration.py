@@ -9,10 +9,10 @@ together. Kernels are rounded with the inputs of their products, see `compensati
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from keras import ops
@@ -27,6 +27,9 @@ from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.progress import CountProgress
+
+if TYPE_CHECKING:
+    import keras
 
 _MOMENT_BYTES = 1 << 30
 """Memory for the moments of inputs that are summed in one pass over the texts."""
@@ -104,13 +107,13 @@ def input_scale(calibration: Calibration, recipe: Recipe, kernels: Mapping[str, 
     Reference: Xiao et al. 2023, arXiv:2211.10438, section 4.
     """
     channels = [calibration[path].channels if path in calibration else None for path in kernels]
-    found = [values for values in channels if values is not None]
+    known = [values for values in channels if values is not None]
     rounded = any(calibration[path].rounded for path in kernels if path in calibration)
     storages = {recipe.storage(path, shape) for path, shape in kernels.items()}
     scaled = recipe.activations in ("dynamic", "fast")
-    if not scaled or len(found) < len(channels) or "int4" in storages or rounded:
+    if not scaled or len(known) < len(channels) or "int4" in storages or rounded:
         return None
-    largest = np.max(found, axis=0)
+    largest = np.max(known, axis=0)
     # A channel that is almost always 0 would get a scale that overflows for other texts.
     largest = np.maximum(largest, _SMALLEST_SHARE * largest.max())
     if not largest.max() > 0:
@@ -138,7 +141,7 @@ def calibrate(
     """Measures the ranges while the Keras model reads texts and its own continuations of them.
 
     Args:
-        model: Any model of the zoo, with any backend.
+        model: A model of the zoo, with any backend.
         texts: Texts of the kind that the model is used for.
         progress: Called with the number of texts read and their total. The model reads the texts several times if the
             moments of the inputs of `kernels` do not fit into memory at once.
@@ -169,7 +172,7 @@ def calibrate(
         ranges = ranges or measured
         for group, of_group in zip(portion, _in_threads(kernels, portion, sums), strict=True):
             rounded |= dict(zip(group, of_group, strict=True))
-    return {path: replace(found, rounded=rounded.get(path)) for path, found in ranges.items()}
+    return {path: replace(extent, rounded=rounded.get(path)) for path, extent in ranges.items()}
 
 
 def _same_inputs(
@@ -182,7 +185,7 @@ def _same_inputs(
     observer = _Observer(kernels)
     with lowering(observer):
         model(as_inputs(next(single_texts(arrays))), training=False)
-    groups: dict[Any, list[str]] = {}
+    groups: dict[Hashable, list[str]] = {}
     for path, inputs in observer.inputs.items():
         same = tuple(map(id, inputs)), kernels[path].grid, kernels[path].table
         groups.setdefault(same, []).append(path)
@@ -244,7 +247,7 @@ def _measured(
 ) -> dict[str, Ranges]:
     """Sums the moments of the inputs of some kernels' products; returns the ranges of all products if `extents`."""
 
-    def read(inputs: Any) -> dict[str, dict[str, Any]]:
+    def read(inputs: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         observer = _Observer(sums)
         with lowering(observer):
             model(inputs, training=False)
@@ -258,7 +261,7 @@ def _measured(
         return {"extents": observer.extents, "channels": channels, "inputs": rows}
 
     run = compiled(read, model, jit_compile=False, any_length=True)
-    found: dict[str, dict[str, np.ndarray]] = {"extents": {}, "channels": {}}
+    measured: dict[str, dict[str, np.ndarray]] = {"extents": {}, "channels": {}}
     for done, passage in enumerate(single_texts(arrays), start=1):
         results = run(as_inputs(passage))
         for path, rows in results.pop("inputs").items():
@@ -266,10 +269,10 @@ def _measured(
         for kind, extremes in results.items():
             for path, tensor in extremes.items():
                 values = ops.convert_to_numpy(tensor)
-                found[kind][path] = np.maximum(found[kind].get(path, values), values)
+                measured[kind][path] = np.maximum(measured[kind].get(path, values), values)
         report(done)
-    channels = found["channels"]
-    return {path: _ranges(path, extent, channels.get(path)) for path, extent in found["extents"].items()}
+    channels = measured["channels"]
+    return {path: _ranges(path, extent, channels.get(path)) for path, extent in measured["extents"].items()}
 
 
 def _in_threads(
@@ -318,7 +321,14 @@ class _Observer(Primitives):
         # Tensors and not only their ids, which other tensors could reuse.
         self._normalized: dict[int, Tensor] = {}
 
-    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+    def linear(
+        self,
+        x: Tensor,
+        kernel: keras.Variable | Tensor,
+        bias: keras.Variable | Tensor | None = None,
+        *,
+        transposed: bool = False,
+    ) -> Tensor:
         """Computes the product and updates its extreme values."""
         y = super().linear(x, kernel, bias, transposed=transposed)
         if kernel.path in self.kernels:
@@ -330,16 +340,18 @@ class _Observer(Primitives):
             self.channels[kernel.path] = ops.maximum(self.channels.get(kernel.path, largest), largest)
         return y
 
-    def embedding(self, table: Any, ids: Tensor) -> Tensor:
+    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
         """Looks up the rows and records the table."""
         self.tables.add(table.path)
         return super().embedding(table, ids)
 
-    def layer_norm(self, x: Tensor, scale: Any, bias: Any, epsilon: float) -> Tensor:
+    def layer_norm(
+        self, x: Tensor, scale: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, epsilon: float
+    ) -> Tensor:
         """Normalizes and records the result."""
         return self._recorded(super().layer_norm(x, scale, bias, epsilon))
 
-    def rms_norm(self, x: Tensor, scale: Any, epsilon: float) -> Tensor:
+    def rms_norm(self, x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
         """Normalizes and records the result."""
         return self._recorded(super().rms_norm(x, scale, epsilon))
 

@@ -61,7 +61,7 @@ def calibrated_kernels(model: PretrainedModel, recipe: Recipe, layout: Layout) -
     """Returns the kernels that a recipe rounds with calibration texts, by path.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         recipe: How its matrices are stored.
         layout: Layout of the files.
     """

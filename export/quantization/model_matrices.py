@@ -81,7 +81,7 @@ def matrices(model: PretrainedModel, calibration: Calibration | None = None) -> 
     """Returns the matrices that the model uses and that are large enough to be quantized, in variable order.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         calibration: Calibrated ranges of its products, if they were measured.
     """
     inputs = few_tokens(model)
@@ -119,13 +119,20 @@ class _MatrixUsage(Primitives):
         self.products: set[str] = set()
         self.tables: set[str] = set()
 
-    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+    def linear(
+        self,
+        x: Tensor,
+        kernel: keras.Variable | Tensor,
+        bias: keras.Variable | Tensor | None = None,
+        *,
+        transposed: bool = False,
+    ) -> Tensor:
         """Computes the product and records its kernel."""
         self.output_first[kernel.path] = transposed
         self.products.add(kernel.path)
         return super().linear(x, kernel, bias, transposed=transposed)
 
-    def embedding(self, table: Any, ids: Tensor) -> Tensor:
+    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
         """Looks up the rows and records the table."""
         self.output_first[table.path] = True
         self.tables.add(table.path)

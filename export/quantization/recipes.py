@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from math import prod
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from kerasformer.arguments import shown
 from kerasformer.errors import ExportError
+from kerasformer.files.reading import JsonMapping, JsonObject
 
 Storage = Literal["float32", "float16", "int8", "int4"]
 Activations = Literal["float", "dynamic", "fast", "static"]
@@ -178,7 +179,7 @@ class Recipe:
             max_divergence_p99=_larger(self.max_divergence_p99, other.max_divergence_p99),
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns the fields as a dictionary for the manifest."""
         return asdict(self)
 
@@ -317,7 +318,7 @@ WHEN = {
 """When to use which recipe."""
 
 
-def recipe_line(recipe: Mapping[str, Any], default: bool = False) -> str:
+def recipe_line(recipe: JsonMapping, default: bool = False) -> str:
     """Describes the recipe of a bundle in one line.
 
     Args:
@@ -334,7 +335,7 @@ FALLBACK = "fallback"
 """Name of the entry of a manifest's recipe that tells which recipes were refused."""
 
 
-def fallback_text(recipe: Mapping[str, Any]) -> str:
+def fallback_text(recipe: JsonMapping) -> str:
     """Returns why a bundle has another recipe than the requested one; empty if it does not.
 
     Args:
@@ -343,7 +344,7 @@ def fallback_text(recipe: Mapping[str, Any]) -> str:
     entry = recipe.get(FALLBACK)
     if entry is None:
         return ""
-    reasons = "; ".join(f"{each['name']}: {each['received']}" for each in entry["refused"])
+    reasons = "; ".join(f"{refusal['name']}: {refusal['received']}" for refusal in entry["refused"])
     return (
         f"The recipe {entry['requested']} was requested, but its files exceeded its limits, so the export fell back to "
         f"{recipe['name']}. Refused: {reasons}."

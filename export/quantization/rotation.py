@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import keras
 import numpy as np
@@ -26,8 +25,9 @@ from keras import ops
 
 from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.recipes import ROTATED_SCALE, Recipe
-from kerasformer.layers import DecoderLayer, FeedForward, MultiHeadAttention, RMSNormalization, primitives
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers import Decoder, DecoderLayer, FeedForward, MultiHeadAttention, RMSNormalization, primitives
+from kerasformer.layers.core import Dense
+from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.pretrained import PretrainedModel
@@ -103,7 +103,7 @@ def rotates(model: PretrainedModel, recipe: Recipe) -> bool:
     )
 
 
-def _reads_normalized(layer: Any) -> bool:
+def _reads_normalized(layer: DecoderLayer) -> bool:
     norms = [layer.attention_norm] if layer.shared_norm else [layer.attention_norm, layer.feed_forward_norm]
     return (
         type(layer) is DecoderLayer
@@ -172,14 +172,14 @@ def rotated(model: CausalLM, keep: bool = True) -> Iterator[None]:
         model.__dict__.pop("_compiled_functions", None)
 
 
-def _set_final_norm(decoder: Any, norm: keras.layers.Layer) -> None:
+def _set_final_norm(decoder: Decoder, norm: keras.layers.Layer) -> None:
     """Replaces the final norm of a decoder that is built, at the same place among its layers."""
     layers = decoder._layers
     layers[next(index for index, layer in enumerate(layers) if layer is decoder.final_norm)] = norm
     object.__setattr__(decoder, "final_norm", norm)  # Keras would append it to the layers of a decoder that is built
 
 
-def _read(stored: Callable[..., Any], transform: Transform, shape: Any, dtype: str) -> np.ndarray:
+def _read(stored: Callable[[Shape, str], Tensor], transform: Transform, shape: Shape, dtype: str) -> np.ndarray:
     """Reads the value of a variable in float32, so that it is rounded only once."""
     return transform(np.asarray(stored(shape, dtype)).astype(np.float32))
 
@@ -198,7 +198,7 @@ def _transforms(model: CausalLM, rotation: Rotation) -> dict[str, tuple[keras.Va
         for kernel in kernels:
             add(kernel, lambda value: rotation.of_columns(value * scale))
 
-    def written(dense: Any) -> None:
+    def written(dense: Dense) -> None:
         add(dense.kernel, rotation.of_rows)
         add(dense.bias, rotation.of_rows)
 

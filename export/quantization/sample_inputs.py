@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 
 from kerasformer import decoding
+from kerasformer.arguments import Arguments
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
 from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.fidelity.references import stacked
-from kerasformer.files.reading import local_path
+from kerasformer.files.reading import JsonObject, local_path
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -71,9 +72,9 @@ def read_texts(source: Any = None, limit: int = MAX_TEXTS) -> list[str]:
     return texts
 
 
-def described_texts(given: Sequence[str] | None) -> dict[str, Any]:
+def described_texts(given: Sequence[str] | None) -> JsonObject:
     """Returns the manifest's entry for calibration texts: their number, and the first words of the caller's texts."""
-    entry: dict[str, Any] = {"texts": len(read_texts(given)), "given": given is not None}
+    entry: JsonObject = {"texts": len(read_texts(given)), "given": given is not None}
     return entry if given is None else {**entry, "first": shorten(given[0], _FIRST_WORDS, placeholder=" …")}
 
 
@@ -107,7 +108,7 @@ def passages(model: PretrainedModel, texts: Sequence[str], sampled: bool = False
     """Tokenizes texts, together with the model's own continuations if it generates.
 
     Args:
-        model: Any model of the zoo. A model without a tokenizer reads random ids, one row for each text.
+        model: A model of the zoo. A model without a tokenizer reads random ids, one row for each text.
         texts: Texts to read or continue; for an encoder-decoder, its first task prefix is put before each.
         sampled: Whether the continuations are sampled and longer, instead of greedy. They are then texts of the kind
             that the model was trained on, of which ranges need few, and rounding to four bits more.
@@ -157,7 +158,7 @@ def _continuations(model: PretrainedModel, rows: Sequence[Sequence[int]], added:
     """Continues each row, greedily or with a fixed seed; returns the tokens that a decoder reads while doing so."""
     info = model.info()
     start = info.start_token_id
-    sampling: dict[str, Any] = {"do_sample": True, "seed": 0} if sampled else {}
+    sampling: Arguments = {"do_sample": True, "seed": 0} if sampled else {}
     # Rows have no end token here, since every new number of unfinished rows would be compiled.
     config = GenerationConfig(max_new_tokens=added, decoder_start_token_id=start, **sampling)
     ids, mask = _padded(rows, left=not model.is_encoder_decoder)

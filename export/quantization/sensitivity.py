@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import keras
 import numpy as np
@@ -62,7 +61,7 @@ class Simulation:
     Replaced matrices are kept in float32, so that the next mix costs only what differs from the current one.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         parts: Its matrices.
         layout: Layout of the simulated files.
         function: Takes the model's inputs as keyword arguments and returns the outputs to compare, by name. By default
@@ -74,17 +73,20 @@ class Simulation:
         model: PretrainedModel,
         parts: Sequence[ModelMatrix],
         layout: Layout,
-        function: Callable[..., dict[str, Any]] | None = None,
+        function: Callable[..., dict[str, Tensor]] | None = None,
     ) -> None:
         self.parts, self.layout = parts, layout
-        self._replaced: dict[str, tuple[Any, Tensor]] = {}
+        self._replaced: dict[str, tuple[object, Tensor]] = {}
         self._rounded = {part.path: np.float32(0) for part in parts}
-        self._scales: dict[str, Any] = {part.path: np.ones(part.rows[1], np.float32) for part in parts}
+        self._scales: dict[str, np.ndarray] = {part.path: np.ones(part.rows[1], np.float32) for part in parts}
         variables = {part.path: part.variable for part in parts}
 
         def answer(
-            inputs: Any, values: Mapping[str, Tensor], rounded: Mapping[str, Tensor], scales: Mapping[str, Tensor]
-        ) -> Any:
+            inputs: dict[str, Tensor],
+            values: Mapping[str, Tensor],
+            rounded: Mapping[str, Tensor],
+            scales: Mapping[str, Tensor],
+        ) -> dict[str, Tensor]:
             mapping = [(variables[path], value) for path, value in values.items()]
             with keras.StatelessScope(state_mapping=mapping), lowering(_RoundedInputs(rounded, scales)):
                 return model.named(model(inputs, training=False)) if function is None else function(**inputs)
@@ -141,7 +143,14 @@ class _RoundedInputs(Primitives):
     def __init__(self, rounded: Mapping[str, Tensor], scales: Mapping[str, Tensor]) -> None:
         self.rounded, self.scales = rounded, scales
 
-    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+    def linear(
+        self,
+        x: Tensor,
+        kernel: keras.Variable | Tensor,
+        bias: keras.Variable | Tensor | None = None,
+        *,
+        transposed: bool = False,
+    ) -> Tensor:
         """Computes the product with a rounded input."""
         if kernel.path in self.rounded:
             scaled = x * self.scales[kernel.path]

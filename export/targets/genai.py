@@ -13,8 +13,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+from kerasformer.arguments import Arguments
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import CACHES, LOGITS, MODEL, Kind, growing_caches
 from kerasformer.decoding import GenerationConfig
@@ -24,6 +24,7 @@ from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import Target
 from kerasformer.export.targets.generation_settings import refuse
+from kerasformer.files.reading import JsonObject
 
 FILE = "genai_config.json"
 
@@ -121,7 +122,7 @@ def _check_windows(job: ExportJob) -> None:
             )
 
 
-def genai_config(manifest: Manifest, ends: Sequence[int] | None = None) -> dict[str, Any]:
+def genai_config(manifest: Manifest, ends: Sequence[int] | None = None) -> JsonObject:
     """Returns the content of `genai_config.json`, from the manifest of a decoder.
 
     Args:
@@ -157,7 +158,7 @@ def genai_config(manifest: Manifest, ends: Sequence[int] | None = None) -> dict[
     }
 
 
-def _decoder(signature: Signature) -> dict[str, Any]:
+def _decoder(signature: Signature) -> JsonObject:
     """Returns the path of the graph and the names of its inputs and outputs."""
     keys = signature.named(Kind.KEY)
     _, heads, _, head_size = signature.inputs[keys[0]].shape
@@ -182,7 +183,7 @@ def _decoder(signature: Signature) -> dict[str, Any]:
     }
 
 
-def _without_none(settings: dict[str, Any]) -> dict[str, Any]:
+def _without_none(settings: Arguments) -> Arguments:
     return {name: value for name, value in settings.items() if value is not None}
 
 

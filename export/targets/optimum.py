@@ -150,7 +150,6 @@ def _file(manifest: Manifest) -> str:
 
 
 def _call(manifest: Manifest) -> str:
-    """Returns an example call of the pipeline."""
     if manifest.info.task == "question-answering":
         return 'pipe(question="Who?", context="A text.")'
     if manifest.info.task == SENTENCE_SIMILARITY:

@@ -18,11 +18,11 @@ def nli_classes(target: str, info: ModelInfo) -> tuple[int, int]:
     Raises:
         ExportError: The model has no class of entailment, or no other.
     """
-    found = [index for index, label in enumerate(info.labels) if label.lower().startswith("entail")]
-    if not found or len(info.labels) < 2:
+    entailments = [index for index, label in enumerate(info.labels) if label.lower().startswith("entail")]
+    if not entailments or len(info.labels) < 2:
         raise ExportError(
             f"target={target!r} needs a model for natural language inference for {ZERO_SHOT}, with a class "
             "whose name starts with 'entail' and at least one other. Received: "
             f"{', '.join(info.labels) or 'none'}. Set other names (id2label)"
         )
-    return found[0], len(info.labels) - 1 if found[0] == 0 else 0
+    return entailments[0], len(info.labels) - 1 if entailments[0] == 0 else 0

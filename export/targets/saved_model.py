@@ -82,7 +82,6 @@ inputs = {{
 
 
 def _notes(manifest: Manifest) -> str:
-    """Returns remarks about the inputs and outputs."""
     if "generate" not in manifest.signatures:
         return "\nPad the texts of a batch on the right, with 0 in `attention_mask`.\n"
     side = "right" if manifest.info.is_encoder_decoder else "left"

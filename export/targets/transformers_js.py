@@ -36,7 +36,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from textwrap import indent
-from typing import Any
 
 from kerasformer.architectures import DECODER, find
 from kerasformer.bundle import Manifest, ModelInfo
@@ -51,6 +50,7 @@ from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.export.targets.model_outputs import embeddings, example, scores
 from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
+from kerasformer.files.reading import JsonObject
 from kerasformer.tasks import PRETRAINING, SENTENCE_SIMILARITY, of_model
 
 VERSION = "4.3.1"
@@ -266,7 +266,7 @@ def _finds_classes(info: ModelInfo) -> bool:
     return nli_classes(TransformersJs.name, info) == (entailment, labels.index(known[0]) if known else 0)
 
 
-def _unsupported_rules(content: dict[str, Any]) -> Iterator[str]:
+def _unsupported_rules(content: JsonObject) -> Iterator[str]:
     """Yields descriptions of the rules of a `tokenizer.json` that it lacks, or implements differently."""
     replaced = {
         rule["pattern"].get("String")
@@ -283,7 +283,7 @@ def _unsupported_rules(content: dict[str, Any]) -> Iterator[str]:
                 yield f"{part} {rule['type']}({rule.get('pattern', '')}, {rule['behavior']})"
 
 
-def _splits_correctly(rule: dict[str, Any]) -> bool:
+def _splits_correctly(rule: JsonObject) -> bool:
     """Returns whether it supports the behavior of a rule that splits; with a plain string, it never removes matches."""
     if rule.get("type") == "Punctuation":
         return rule["behavior"] == "Contiguous"
@@ -293,7 +293,7 @@ def _splits_correctly(rule: dict[str, Any]) -> bool:
     return removed if invert else rule["behavior"] == "Isolated" or (removed and "Regex" in rule["pattern"])
 
 
-def _steps(rule: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+def _steps(rule: JsonObject | None) -> Iterator[JsonObject]:
     """Yields a rule, or the rules of a sequence."""
     if rule and rule.get("type") == "Sequence":
         for steps in (value for value in rule.values() if isinstance(value, list)):

@@ -40,7 +40,7 @@ class Role(StrEnum):
     TOKENIZE = "tokenize"
     """Converts strings to token ids."""
     OTHER = "other"
-    """Any other signature."""
+    """Another signature."""
 
 
 class Kind(StrEnum):
@@ -83,7 +83,7 @@ class Kind(StrEnum):
     TEXT = "text"
     """Strings, `(B,)`."""
     OTHER = "other"
-    """Any other tensor: an output of the task, or a setting."""
+    """Another tensor: an output of the task, or a setting."""
 
 
 KEY_AND_VALUE = (Kind.KEY, Kind.VALUE)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Literal, NoReturn, TypeVar
 
 import numpy as np
 
@@ -39,7 +39,7 @@ from kerasformer.bundle.interface import (
 from kerasformer.bundle.typed_json import parse
 from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.files.publishing import MANIFEST, repair
-from kerasformer.files.reading import parse_json
+from kerasformer.files.reading import JsonObject, parse_json
 from kerasformer.files.sources import inside, read_json
 
 FORMAT_VERSION = 2
@@ -102,10 +102,10 @@ class Manifest:
     signatures: dict[str, Signature]
     capacity: int | None = None
     encoder_capacity: int | None = None
-    recipe: dict[str, Any] = field(default_factory=dict)
+    recipe: JsonObject = field(default_factory=dict)
     profile: str | None = None
     files: dict[str, str] = field(default_factory=dict)
-    fidelity: dict[str, Any] = field(default_factory=dict)
+    fidelity: JsonObject = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     gpu_findings: tuple[GpuFinding, ...] | None = None
     format_version: int = FORMAT_VERSION
@@ -280,7 +280,7 @@ def write(folder: Path, manifest: Manifest) -> None:
     os.replace(temporary, folder / MANIFEST)
 
 
-def _without_nulls(content: dict[str, Any]) -> dict[str, Any]:
+def _without_nulls(content: JsonObject) -> JsonObject:
     return {name: value for name, value in content.items() if value is not None}
 
 
@@ -399,7 +399,7 @@ def _written(folder: Path) -> bytes | None:
     return None
 
 
-def _digest(content: dict[str, Any]) -> str:
+def _digest(content: JsonObject) -> str:
     """Returns the SHA-256 of a manifest's fields, independent of their order and indentation."""
     plain = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(plain.encode()).hexdigest()

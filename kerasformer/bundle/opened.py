@@ -10,6 +10,7 @@ import kerasformer
 from kerasformer.bundle.figures import agreement_in_short, fidelity_line
 from kerasformer.bundle.manifest import Manifest, read
 from kerasformer.files.publishing import repair
+from kerasformer.files.reading import JsonObject
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,7 +49,7 @@ class Bundle(os.PathLike[str]):
         return self.manifest.info.task
 
     @property
-    def fidelity(self) -> dict[str, Any]:
+    def fidelity(self) -> JsonObject:
         """Figures of the comparison with the Keras model, by the field names of `Fidelity`."""
         return self.manifest.fidelity
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kerasformer.errors import ChatTemplateError, SourceError
 from kerasformer.files import sources
-from kerasformer.files.reading import read_text
+from kerasformer.files.reading import JsonMapping, read_text
 
 ChatTemplates = str | dict[str, str] | None
 """A template, several templates by name, or none."""
@@ -20,7 +19,7 @@ _FILE, _FOLDER, _OLD_FILE = "chat_template.jinja", "additional_chat_templates", 
 _MAX_BYTES = 1_000_000
 
 
-def read_templates(folder: Path, settings: Mapping[str, Any]) -> ChatTemplates:
+def read_templates(folder: Path, settings: JsonMapping) -> ChatTemplates:
     """Reads the chat templates of a folder.
 
     `chat_template.jinja` and the files of `additional_chat_templates/` have precedence over `chat_template` in
@@ -65,15 +64,15 @@ def _read(folder: Path, name: str) -> str:
     return _short(text, str(folder / name))
 
 
-def _checked(value: Any, where: str) -> ChatTemplates:
+def _checked(value: object, where: str) -> ChatTemplates:
     """Returns the value of `chat_template`: a template, or a list of names and templates."""
     if value is None:
         return None
     if isinstance(value, str):
         return _short(value, where)
     named = value
-    if isinstance(value, list) and all(isinstance(each, Mapping) for each in value):
-        named = {each.get("name"): each.get("template") for each in value}
+    if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
+        named = {entry.get("name"): entry.get("template") for entry in value}
     if not isinstance(named, dict) or not named or not all(isinstance(x, str) for pair in named.items() for x in pair):
         raise ChatTemplateError(
             f'{where} must be a template, or a list of {{"name": …, "template": …}}. Received: {str(value)[:80]}'

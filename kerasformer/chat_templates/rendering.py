@@ -14,14 +14,21 @@ from typing import TYPE_CHECKING, Any
 from kerasformer.arguments import check, optional, sequence, shown
 from kerasformer.arguments import instance as an_instance
 from kerasformer.errors import ChatTemplateError, InputError
+from kerasformer.files.reading import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
     from kerasformer.chat_templates.sandbox import LimitedEnvironment
 
-Message = Mapping[str, Any]
+Message = JsonMapping
 """A message of a conversation: `{"role": "user", "content": "Hello"}`, with further keys if the template reads them."""
+
+Tool = JsonMapping
+"""JSON schema of a function that a model may call."""
+
+Document = JsonMapping
+"""Text for an answer, with keys that the chat template reads, such as `title` and `text`."""
 
 _OBJECTS = optional(sequence(an_instance("a dict", Mapping)))
 _ROLES = ("system", "developer", "user", "assistant", "tool", "function")
@@ -48,11 +55,11 @@ def render(
     template: str,
     messages: Sequence[Message],
     *,
-    tools: Sequence[Mapping[str, Any]] | None = None,
-    documents: Sequence[Mapping[str, Any]] | None = None,
+    tools: Sequence[Tool] | None = None,
+    documents: Sequence[Document] | None = None,
     add_generation_prompt: bool = False,
     continue_final_message: bool = False,
-    variables: Mapping[str, Any] | None = None,
+    variables: Mapping[str, object] | None = None,
 ) -> Rendered:
     """Converts a conversation to text.
 
@@ -88,7 +95,7 @@ def render(
     return _without_marks(text)
 
 
-def checked_messages(messages: Any) -> list[dict[str, Any]]:
+def checked_messages(messages: object) -> list[JsonObject]:
     """Returns messages as plain dictionaries, without keys whose value is `None`.
 
     Raises:
@@ -107,7 +114,7 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
                 f"Received: {shown(message)}"
             )
     kept = [{name: value for name, value in message.items() if value is not None} for message in messages]
-    plain: list[dict[str, Any]] = plain_values(kept, "messages")
+    plain: list[JsonObject] = plain_values(kept, "messages")
     return plain
 
 
@@ -123,7 +130,7 @@ def _check_roles(messages: Sequence[Message], template: str) -> None:
         )
 
 
-def plain_values(value: Any, name: str, level: int = 0) -> Any:
+def plain_values(value: object, name: str, level: int = 0) -> Any:
     """Returns a copy of JSON values, so that a template gets no other objects, whose methods might have effects."""
     if level > 100:
         raise InputError(f"{name} must be nested at most 100 levels deep. Received: more")
@@ -146,13 +153,13 @@ def plain_values(value: Any, name: str, level: int = 0) -> Any:
     )
 
 
-def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
+def _with_reasoning(message: JsonObject) -> JsonObject:
     """Adds a message's reasoning under the names that templates read."""
-    found = [message[name] for name in _REASONING if name in message]
-    return {"thinking": found[0], **message, "reasoning_content": found[0]} if found else message
+    texts = [message[name] for name in _REASONING if name in message]
+    return {"thinking": texts[0], **message, "reasoning_content": texts[0]} if texts else message
 
 
-def _marked(message: dict[str, Any]) -> dict[str, Any]:
+def _marked(message: JsonObject) -> JsonObject:
     """Marks the end of the content of the message to continue."""
     content = message.get("content")
     if isinstance(content, str):
@@ -188,7 +195,7 @@ def _without_marks(text: str) -> Rendered:
     return Rendered("".join(parts), spans)
 
 
-def _run(source: str, context: Mapping[str, Any]) -> str:
+def _run(source: str, context: Mapping[str, object]) -> str:
     """Renders a template; every error becomes a `ChatTemplateError`."""
     from jinja2 import TemplateError, TemplateSyntaxError
 

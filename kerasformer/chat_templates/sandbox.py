@@ -15,14 +15,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 from functools import wraps
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from jinja2 import nodes
-from jinja2.compiler import CodeGenerator
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.exceptions import SecurityError, TemplateError
 from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
+
+_Value = TypeVar("_Value")
 
 MAX_CHARACTERS = 2_000_000
 """Maximum size of a value of a template, and of everything that it writes. No cache holds as many tokens."""
@@ -89,7 +93,7 @@ def written(pieces: Iterable[str]) -> str:
     return "".join(texts)
 
 
-def measured(value: Any) -> Any:
+def measured(value: _Value) -> _Value:
     """Returns a value, unless its texts, items and digits together exceed the limit; also for shared and cyclic ones.
 
     Raises:
@@ -113,7 +117,7 @@ def measured(value: Any) -> Any:
     return value
 
 
-def _format_size(text: Any, *values: Any, **named: Any) -> int:
+def _format_size(text: object, *values: object, **named: object) -> int:
     """Returns a bound on the length of a formatted text, for `%` and for `str.format`."""
     if re.search(r"\d{4,}|%[^a-zA-Z%]*\*|\{[^{}]*\{", str(text)):
         raise LimitError(f"it formats text with a width of more than {_MAX_WIDTH:,} characters, or a variable one")
@@ -122,16 +126,16 @@ def _format_size(text: Any, *values: Any, **named: Any) -> int:
     return len(str(text)) + fields * (largest + _MAX_WIDTH)
 
 
-def _indent_size(text: Any, width: Any = 4, *others: Any, **named: Any) -> int:
+def _indent_size(text: object, width: Any = 4, *others: object, **named: object) -> int:
     return len(str(text)) + (str(text).count("\n") + 1) * (len(width) if isinstance(width, str) else int(width))
 
 
-def _replace_size(text: Any, old: Any, new: Any, count: Any = None) -> int:
+def _replace_size(text: object, old: object, new: object, count: object = None) -> int:
     text, old = str(text), str(old)
     return len(text) + (text.count(old) if old else len(text) + 1) * len(str(new))
 
 
-def _join_size(separator: Any, items: Any) -> int:
+def _join_size(separator: object, items: Iterable[object]) -> int:
     return sum(len(str(item)) + len(str(separator)) for item in items)
 
 
@@ -173,12 +177,12 @@ def _listed(value: Any) -> Any:
 class _CodeGenerator(CodeGenerator):
     """Generates loops that check the time, and `~` that checks the size of the text."""
 
-    def visit_For(self, node: nodes.For, frame: Any) -> None:  # noqa: N802 - called by the name of the node
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802 - called by the name of the node
         timed = nodes.EnvironmentAttribute("timed", lineno=node.lineno)
         node.iter = nodes.Call(timed, [node.iter], [], None, None, lineno=node.lineno)
         super().visit_For(node, frame)
 
-    def visit_Concat(self, node: nodes.Concat, frame: Any) -> None:  # noqa: N802
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
         self.write("environment.concat((")
         for part in node.nodes:
             self.visit(part, frame)
@@ -191,7 +195,7 @@ class _Generation(Extension):
 
     tags = {"generation"}
 
-    def parse(self, parser: Any) -> nodes.Node:
+    def parse(self, parser: Parser) -> nodes.Node:
         """Parses the tag and its content."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
@@ -225,27 +229,27 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
         del self.globals["lipsum"]
 
     @staticmethod
-    def timed(values: Iterable[Any]) -> Iterator[Any]:
+    def timed(values: Iterable[_Value]) -> Iterator[_Value]:
         """Yields the items of a loop, and checks the time."""
         for value in values:
             _check_time()
             yield value
 
     @staticmethod
-    def concat(parts: Iterable[Any]) -> str:
+    def concat(parts: Iterable[object]) -> str:
         """Joins the parts of a macro, a block or an operator `~`."""
         return written(part if isinstance(part, str) else str(measured(part)) for part in parts)
 
-    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+    def is_safe_attribute(self, obj: object, attr: str, value: object) -> bool:
         """Refuses attributes of numbers and bytes, too, and methods whose result has no bound."""
         refused = isinstance(obj, int | bytes) or (isinstance(obj, str) and attr in _UNBOUNDED)
         return not refused and super().is_safe_attribute(obj, attr, value)
 
-    def unsafe_undefined(self, obj: Any, attribute: str) -> NoReturn:
+    def unsafe_undefined(self, obj: object, attribute: str) -> NoReturn:
         """Refuses an attribute at once, even if the template does not use it."""
         raise SecurityError(f"it reads the attribute {attribute!r} of {type(obj).__name__}, which is not allowed")
 
-    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: B902, N805
+    def call(__self, __context: Context, __obj: object, *args: Any, **kwargs: Any) -> Any:  # noqa: B902, N805
         """Calls a function or method, after a check of time and sizes."""
         _check_time()
         args = tuple(map(_listed, args))
@@ -256,7 +260,7 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
             _check_size(_METHOD_SIZES[name](text, *args, **kwargs), f"text with {name}")
         return measured(super().call(__context, __obj, *args, **kwargs))
 
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Computes a result that may be larger than its operands, if it is not too large."""
         _check_time()
         if operator == "%" and isinstance(left, str):
@@ -273,11 +277,11 @@ class LimitedEnvironment(ImmutableSandboxedEnvironment):
 class _MeasuredNamespace(Namespace):
     """The function `namespace`, through which a loop may let a value grow."""
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         super().__setitem__(name, measured(value))
 
 
-def _raise_exception(message: Any) -> NoReturn:
+def _raise_exception(message: object) -> NoReturn:
     raise RefusalError(str(message))
 
 
@@ -288,7 +292,11 @@ def _strftime_now(form: str) -> str:
 
 
 def _to_json(
-    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
 ) -> str:
     """The filter `tojson`, which does not escape HTML as that of Jinja does."""
     if (len(indent) if isinstance(indent, str) else indent or 0) > _MAX_WIDTH:

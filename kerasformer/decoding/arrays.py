@@ -8,7 +8,6 @@ Shape letters: `B` batch, `T` tokens.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ _MAX_PADDING = 0.1
 
 
 def token_array(
-    name: str, value: Any, count: int | None = None, dtype: str = "int32", *, least: int = 0, floats: bool = False
+    name: str, value: object, count: int | None = None, dtype: str = "int32", *, least: int = 0, floats: bool = False
 ) -> np.ndarray:
     """Converts a value to an integer array `(B, T)` and checks that each entry is from `least` to `count - 1`.
 
@@ -53,7 +52,7 @@ def token_array(
 
 
 def text_arrays(
-    inputs: Mapping[str, Any],
+    inputs: Mapping[str, object],
     names: Collection[str],
     counts: Mapping[str, int | None],
     defaults: Mapping[str, int],
@@ -89,7 +88,7 @@ def text_arrays(
     return {**arrays, "input_ids": ids}
 
 
-def as_array(value: Any) -> np.ndarray:
+def as_array(value: object) -> np.ndarray:
     """Converts a value to an array; returns an empty array if that is impossible."""
     try:
         return np.asarray(value)
@@ -108,7 +107,7 @@ def check_shape(name: str, array: np.ndarray, ids: np.ndarray) -> None:
 
 
 def prompt_arrays(
-    inputs: Any, mask: Any, count: int | None, dtype: str = "int32", names: tuple[str, str] = ("inputs", "mask")
+    inputs: object, mask: object, count: int | None, dtype: str = "int32", names: tuple[str, str] = ("inputs", "mask")
 ) -> tuple[np.ndarray, np.ndarray]:
     """Checks prompts, such as the arguments of `Step.start`; padding may hold any integer.
 
@@ -141,7 +140,7 @@ def prompt_arrays(
     return ids, real
 
 
-def step_tokens(tokens: Any, rows: int, lengths: Collection[int] | None = None, dtype: str = "int32") -> np.ndarray:
+def step_tokens(tokens: object, rows: int, lengths: Collection[int] | None = None, dtype: str = "int32") -> np.ndarray:
     """Checks the shape of the tokens of `Step.step`, whose ids were checked when the text was read.
 
     Args:
@@ -162,7 +161,7 @@ def step_tokens(tokens: Any, rows: int, lengths: Collection[int] | None = None, 
     return array.astype(dtype, copy=False)
 
 
-def row_indices(rows: Any, count: int) -> np.ndarray:
+def row_indices(rows: object, count: int) -> np.ndarray:
     """Checks the argument `rows` of `Step.reorder`.
 
     Args:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
-from typing import Any
 
 import numpy as np
 
@@ -91,7 +90,7 @@ class Finished:
             self.best.append(Hypothesis(score, valid, tokens, reason, node))
             if node is not None and valid:
                 node.selected = node.finished = True
-            self.best.sort(key=lambda each: -each.score)
+            self.best.sort(key=lambda hypothesis: -hypothesis.score)
             del self.best[self.config.num_beams :]
 
     def update_unbeatable(self, running: np.float32, num_new: int) -> None:
@@ -131,7 +130,7 @@ class Hypotheses:
         return Hypotheses(
             self.prompts[groups],
             self.history.take(indices.ravel()),
-            *(each.ravel()[indices] for each in (self.rows, self.sums, self.nodes)),
+            *(values.ravel()[indices] for values in (self.rows, self.sums, self.nodes)),
         )
 
 
@@ -188,14 +187,14 @@ def _output(run: GenerationPlan, search: _Search) -> GenerationOutput:
     """Returns the best `num_return_sequences` hypotheses of each prompt."""
     count = run.config.num_return_sequences
     empty = Hypothesis(INVALID_SUM, False, np.zeros(0, dtype=np.int32), "none")
-    valid = [[each for each in finished.best if each.valid] for finished in search.finished]
-    best = [each for hypotheses in valid for each in (hypotheses + [empty] * count)[:count]]
-    reasons = [each.reason for each in best]
+    valid = [[hypothesis for hypothesis in finished.best if hypothesis.valid] for finished in search.finished]
+    best = [hypothesis for hypotheses in valid for hypothesis in (hypotheses + [empty] * count)[:count]]
+    reasons = [hypothesis.reason for hypothesis in best]
     run.warn_about(reasons)
-    scores = np.array([each.score for each in best], np.float32)
+    scores = np.array([hypothesis.score for hypothesis in best], np.float32)
     if search.record is not None:
-        search.record.paths = [[] if each.node is None else each.node.path for each in best]
-    return GenerationOutput([each.tokens for each in best], reasons, scores, search.record)
+        search.record.paths = [[] if hypothesis.node is None else hypothesis.node.path for hypothesis in best]
+    return GenerationOutput([hypothesis.tokens for hypothesis in best], reasons, scores, search.record)
 
 
 class _Search:
@@ -292,7 +291,7 @@ class _Search:
             turns = zip_longest(*(banks[bank] for bank in order))
             results.append([index for turn in turns for index in turn if index is not None] + invalid)
         width = min(map(len, results))
-        return np.array([each[:width] for each in results])
+        return np.array([result[:width] for result in results])
 
     def _check_possible(self, totals: np.ndarray, prompts: np.ndarray) -> None:
         """Raises if a prompt has neither a possible continuation nor a finished hypothesis; totals `(G, n * V)`."""
@@ -336,7 +335,7 @@ class _Search:
         return ended
 
 
-def is_valid(sums: Any) -> Any:
+def is_valid(sums: np.ndarray | np.floating) -> np.ndarray | np.bool_:
     """Whether a sum of log-probabilities, or each of an array of sums, belongs to a valid hypothesis."""
     return sums > INVALID_SUM / 2
 

@@ -15,7 +15,7 @@ def allow_single(convert: Callable[[Any], tuple[Any, ...]], *types: type) -> Cal
     return lambda value: convert((value,) if isinstance(value, types) else value)
 
 
-def _sequences(value: Any) -> tuple[Any, ...]:
+def _sequences(value: object) -> tuple[Any, ...]:
     return sequence(sequence(TOKEN, least=1)).convert(value)
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, FUNCTION, check, integer, number
+from kerasformer.arguments import BOOLEAN, FUNCTION, Arguments, check, integer, number
 from kerasformer.decoding.checks import (
     BIASES,
     DECAY,
@@ -28,9 +28,13 @@ from kerasformer.decoding.checks import (
     TOKEN,
     TOKENS,
 )
-from kerasformer.decoding.setting_names import resolve_aliases, unknown_name_message, warn_unsupported
+from kerasformer.decoding.setting_names import (
+    resolve_aliases,
+    unknown_name_message,
+    warn_unsupported,
+)
 from kerasformer.errors import GenerationError, SourceError
-from kerasformer.files.reading import local_path, read_json
+from kerasformer.files.reading import JsonMapping, JsonObject, local_path, read_json
 from kerasformer.files.sources import inside
 from kerasformer.options import Option, declared
 
@@ -46,7 +50,7 @@ ID_SETTINGS = (*_SINGLE, *_SEVERAL, "bad_words_ids", "sequence_bias")
 _SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"})
 """Settings that greedy search ignores."""
 
-PrefixFunction = Callable[[int, np.ndarray], Any]
+PrefixFunction = Callable[[int, np.ndarray], Sequence[int] | np.ndarray]
 """Maps the index of a prompt and the tokens of one of its rows `(N,)` to the ids that may follow."""
 
 
@@ -196,7 +200,7 @@ class GenerationConfig:
     def token_ids(self) -> set[int]:
         """Ids of tokens that generation needs, as opposed to those that it avoids."""
         single = (getattr(self, name) for name in _SINGLE)
-        return {each for each in (*single, *self.forced_eos_token_id, *self.eos_token_id) if each is not None}
+        return {token for token in (*single, *self.forced_eos_token_id, *self.eos_token_id) if token is not None}
 
     def with_vocabulary(self, new_ids: Mapping[int, int]) -> GenerationConfig:
         """Returns the settings of a model whose tokens have other ids.
@@ -218,7 +222,7 @@ class GenerationConfig:
             return tuple(new_ids[index] for index in ids if index in new_ids)
 
         given = {name: getattr(self, name) for name in _SINGLE}
-        changes: dict[str, Any] = {name: new_ids.get(each, each) for name, each in given.items() if each is not None}
+        changes: Arguments = {name: new_ids.get(each, each) for name, each in given.items() if each is not None}
         changes |= {name: known(getattr(self, name)) for name in _SEVERAL}
         changes["bad_words_ids"] = tuple(known(ids) for ids in self.bad_words_ids if new_ids.keys() >= set(ids))
         changes["sequence_bias"] = tuple(
@@ -249,7 +253,7 @@ class GenerationConfig:
         return dataclasses.replace(self, **changes)
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], model_config: Mapping[str, Any] | None = None) -> GenerationConfig:
+    def from_dict(cls, data: JsonMapping, model_config: JsonMapping | None = None) -> GenerationConfig:
         """Creates settings from the content of a `generation_config.json`.
 
         Args:
@@ -271,7 +275,7 @@ class GenerationConfig:
             known["do_sample"] = False  # a file that sets only top_p is greedy in transformers too
         return cls(**known)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns the settings that differ from the defaults, in the format of `generation_config.json`."""
         changed = self._changed()
         changed.pop("prefix_allowed_tokens_fn", None)
@@ -288,7 +292,7 @@ class GenerationConfig:
         return {name: value for name, (value, default) in values.items() if value != default}
 
     @classmethod
-    def load(cls, folder: str | Path, model_config: Mapping[str, Any] | None = None) -> GenerationConfig:
+    def load(cls, folder: str | Path, model_config: JsonMapping | None = None) -> GenerationConfig:
         """Loads `generation_config.json`; see `from_dict`.
 
         Args:

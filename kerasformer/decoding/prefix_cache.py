@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from threading import Lock
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class PrefixCache:
         """Adds a copy, or marks it as used; drops copies that it continues, and the oldest beyond the memory."""
         if copy.num_bytes > self.max_bytes:
             return
-        self._copies = [each for each in self._copies if _common(copy.ids, each.ids) < _length(each.ids)]
+        self._copies = [other for other in self._copies if _common(copy.ids, other.ids) < _length(other.ids)]
         self._copies.append(copy)
         while self.num_bytes > self.max_bytes:
             del self._copies[0]
@@ -236,7 +236,7 @@ def _length(ids: np.ndarray | None) -> int:
     return 0 if ids is None else len(ids)
 
 
-def _common(ids: Any, others: Any) -> int:
+def _common(ids: np.ndarray | None, others: np.ndarray | None) -> int:
     """Returns the number of first tokens that two texts have in common; 0 if one of them is unknown."""
     if ids is None or others is None:
         return 0

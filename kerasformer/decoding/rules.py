@@ -81,8 +81,8 @@ def apply_rules(rules: Sequence[Rule], history: History, logits: np.ndarray) -> 
     if not rules:
         return logits
     logits = logits.copy()
-    for each in rules:
-        logits = each(history, logits)
+    for rule in rules:
+        logits = rule(history, logits)
     return logits
 
 

@@ -96,8 +96,8 @@ class Categorical:
     def candidates(self, row: np.ndarray, greatest: np.floating) -> Candidates:
         """Returns the candidates that remain of logits `(V,)`, the greatest of which is given, after all filters."""
         remaining = Candidates(row, greatest)
-        for each in self.filters:
-            remaining = each(remaining)
+        for candidate_filter in self.filters:
+            remaining = candidate_filter(remaining)
         return remaining
 
     def filtered(self, logits: np.ndarray) -> np.ndarray:

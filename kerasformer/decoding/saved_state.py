@@ -12,16 +12,19 @@ import math
 import os
 import tempfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 import numpy as np
 
 from kerasformer.errors import InputError, SourceError
-from kerasformer.files.reading import local_path, parse_json
+from kerasformer.files.reading import JsonMapping, JsonObject, local_path, parse_json
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 MAX_FILE_BYTES = 2**34
 """Default limit of the size of a file, 16 GiB."""
@@ -91,7 +94,7 @@ class SavedState:
                 "Read the text again"
             )
 
-    def array(self, name: str, shape: tuple[int | None, ...], dtype: Any) -> np.ndarray:
+    def array(self, name: str, shape: tuple[int | None, ...], dtype: npt.DTypeLike) -> np.ndarray:
         """Returns an array, whose shape and data type are checked.
 
         Args:
@@ -141,7 +144,7 @@ class SavedState:
         arrays = dict(self.arrays) | ({} if self.ids is None else {_IDS: np.asarray(self.ids, np.int32)})
         layout = {name: (array.dtype, array.shape) for name, array in arrays.items()}
         names = {dtype: name for name, dtype in _TYPES.items()}
-        header: dict[str, Any] = {"__metadata__": {"format": _FORMAT, "model": self.model, "note": self.note}}
+        header: JsonObject = {"__metadata__": {"format": _FORMAT, "model": self.model, "note": self.note}}
         for name, start, end in _extents(layout):
             dtype, shape = layout[name]
             header[name] = {"dtype": names[dtype.name], "shape": list(shape), "data_offsets": [start, end]}
@@ -199,12 +202,12 @@ class SavedState:
         return cls(metadata["model"], arrays, ids, metadata["note"])
 
 
-def identity_of(*parts: Any) -> str:
+def identity_of(*parts: object) -> str:
     """Returns a digest of values whose `repr` is the same in every process, for `ResumableStep.identity`."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-_Layout = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+_Layout = Mapping[str, tuple[np.dtype, tuple[int, ...]]]
 """Data types and shapes by name."""
 
 
@@ -229,7 +232,7 @@ def _views(block: np.ndarray, layout: _Layout) -> dict[str, np.ndarray]:
     }
 
 
-def _header_checksum(header: Mapping[str, Any]) -> int:
+def _header_checksum(header: JsonMapping) -> int:
     """Returns the checksum of a header without its checksum, independent of the order of its fields."""
     metadata = {name: value for name, value in header["__metadata__"].items() if name != "checksum"}
     return zlib.crc32(json.dumps({**header, "__metadata__": metadata}, sort_keys=True).encode())
@@ -265,7 +268,7 @@ def _damaged(file: Path, reason: str) -> SourceError:
     )
 
 
-def _write(file: Path, parts: list[Any]) -> None:
+def _write(file: Path, parts: Sequence[Any]) -> None:
     """Writes a file under another name and renames it, so that no incomplete file is ever found."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     try:

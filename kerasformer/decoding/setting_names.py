@@ -7,7 +7,11 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import GenerationError
+
+GenerationSettings = Mapping[str, Any]
+"""Settings of `GenerationConfig` by name, as callers pass them or files contain them; to be checked."""
 
 ALIASES = {
     # OpenAI, vLLM
@@ -64,7 +68,7 @@ _IGNORED = frozenset(
 """Fields of the file that have no effect on the generated tokens."""
 
 
-def resolve_aliases(settings: Mapping[str, Any]) -> dict[str, Any]:
+def resolve_aliases(settings: GenerationSettings) -> Arguments:
     """Replaces aliases by the names of the settings, with a warning.
 
     Raises:
@@ -86,7 +90,7 @@ def resolve_aliases(settings: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def warn_unsupported(settings: Mapping[str, Any], names: Collection[str]) -> None:
+def warn_unsupported(settings: GenerationSettings, names: Collection[str]) -> None:
     """Warns about unsupported settings in a file that would have an effect in `transformers`."""
     unknown = sorted(
         key for key in settings if key not in names and key not in _IGNORED and _has_effect(key, settings[key])
@@ -101,7 +105,7 @@ def warn_unsupported(settings: Mapping[str, Any], names: Collection[str]) -> Non
         )
 
 
-def _has_effect(key: str, value: Any) -> bool:
+def _has_effect(key: str, value: object) -> bool:
     return value is not None and value is not False and value != _DISABLED.get(key)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from kerasformer import bundle
-from kerasformer.arguments import STRING, check, instance, integer, optional, sequence
+from kerasformer.arguments import STRING, Arguments, check, instance, integer, optional, sequence
 from kerasformer.bundle import Manifest, Role
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError
@@ -52,7 +51,7 @@ def open_engine(
     check("accelerator", accelerator, optional(STRING))
     providers = check("providers", providers, optional(sequence(STRING, least=1)))
     if manifest is None:
-        options: dict[str, Any] = {"cache_dir": cache_dir, "accelerator": accelerator, "providers": providers}
+        options: Arguments = {"cache_dir": cache_dir, "accelerator": accelerator, "providers": providers}
         return bundle.load(folder, lambda path, loaded: open_engine(path, loaded, num_threads, **options))
     generates = bool(manifest.of_role(Role.DECODE))
     if manifest.format == "tflite":

@@ -43,7 +43,9 @@ class AdapterInputs:
 
     def __init__(self, signatures: Iterable[Signature], name: str, rank_first: bool) -> None:
         self.name, self.rank_first, self.version = name, rank_first, ""
-        infos = {key: info for each in signatures for key, info in each.inputs.items() if info.kind in ADAPTERS}
+        infos = {
+            key: info for signature in signatures for key, info in signature.inputs.items() if info.kind in ADAPTERS
+        }
         self._infos: dict[str, TensorInfo] = infos
         self.arrays = {key: np.zeros(_sizes(info), np.float32) for key, info in infos.items()}
         self._modules = {module: _module(infos, module) for module in dict.fromkeys(i.module for i in infos.values())}
@@ -97,12 +99,12 @@ class AdapterInputs:
         """Returns a module by its path, which lacks a prefix, or has one, in models for other tasks."""
         if path in self._modules:
             return self._modules[path]
-        found = [
+        matches = [
             module
             for name, module in self._modules.items()
             if path.endswith(f".{name}") or str(name).endswith(f".{path}")
         ]
-        return found[0] if len(found) == 1 else None
+        return matches[0] if len(matches) == 1 else None
 
     def _mismatch(self, module: _Module, pair: Pair) -> str | None:
         size, rank = self._size(module.a)
@@ -133,10 +135,10 @@ class AdapterInputs:
 
 
 def _module(infos: Mapping[str, TensorInfo], module: str | None) -> _Module:
-    own = {name: info for name, info in infos.items() if info.module == module}
-    (a,) = (name for name, info in own.items() if info.kind == Kind.ADAPTER_A)
-    b = sorted((info.part or 0, name) for name, info in own.items() if info.kind == Kind.ADAPTER_B)
-    return _Module(a, tuple(name for _, name in b), max(info.groups or 1 for info in own.values()))
+    module_infos = {name: info for name, info in infos.items() if info.module == module}
+    (a,) = (name for name, info in module_infos.items() if info.kind == Kind.ADAPTER_A)
+    b = sorted((info.part or 0, name) for name, info in module_infos.items() if info.kind == Kind.ADAPTER_B)
+    return _Module(a, tuple(name for _, name in b), max(info.groups or 1 for info in module_infos.values()))
 
 
 def _sizes(info: TensorInfo) -> tuple[int, int]:

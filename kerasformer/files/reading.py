@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from kerasformer.errors import KerasformerError, SourceError
+
+JsonObject = dict[str, Any]
+"""An object of JSON: values by name, to be checked by its readers."""
+
+JsonMapping = Mapping[str, Any]
+"""As `JsonObject`, for functions that only read it."""
 
 _MAX_DIGITS = 100  # of an integer: Hugging Face writes 10**30 for a length without a limit
 _MAX_LEVELS = 200

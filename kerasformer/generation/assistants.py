@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from kerasformer.decoding import Step
 from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import Tokenizer
 
-AssistantLoader = Callable[[Any], tuple[Step, Tokenizer | None]]
+AssistantLoader = Callable[[object], tuple[Step, Tokenizer | None]]
 """Maps the value of the argument `assistant` to an engine, and to its tokenizer if it has one."""
 
 
-def load_assistant(source: Any, tokenizer: Tokenizer | None, loader: AssistantLoader) -> Step | None:
+def load_assistant(source: object, tokenizer: Tokenizer | None, loader: AssistantLoader) -> Step | None:
     """Loads the engine of an assistant.
 
     Args:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ class ChoiceState:
 _CHOICES = Kind("a list of non-empty texts", sequence(TEXT.where(bool, "a text"), least=1).convert)
 
 
-def initial_state(choices: Any, tokenizer: Tokenizer) -> ChoiceState:
+def initial_state(choices: object, tokenizer: Tokenizer) -> ChoiceState:
     """Returns the state before the first token.
 
     Args:

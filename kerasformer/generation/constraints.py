@@ -8,13 +8,13 @@ compilation of an automaton for the vocabulary; choices need no parser.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.history import History
+from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import GenerationError, TokenizerError
 from kerasformer.generation import choices
 from kerasformer.generation.constraint_state import ConstraintState, EndedState
@@ -32,7 +32,7 @@ _EARLY = 8
 
 
 def constraint_of(
-    arguments: Mapping[str, Any], tokenizer: Tokenizer | None, config: GenerationConfig
+    arguments: GenerationSettings, tokenizer: Tokenizer | None, config: GenerationConfig
 ) -> Constraint | None:
     """Returns the constraint that keyword arguments define, or `None`.
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import string
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher
 
 _FREE = 64
 """Number of allowed bytes above which the grammar is considered to be in free text, which rarely leads to an end."""
@@ -23,7 +26,7 @@ _FILLING = _ranks("a0 ", string.ascii_letters, string.digits)
 """Preference of bytes if no byte changes what may follow, such as within a minimum length."""
 
 
-def ending(parser: Any, limit: int) -> bytes | None:
+def ending(parser: LLMatcher, limit: int) -> bytes | None:
     """Returns a short sequence of bytes that completes the text, not necessarily the shortest.
 
     Args:
@@ -43,7 +46,7 @@ def ending(parser: Any, limit: int) -> bytes | None:
     return bytes(text)
 
 
-def _next(parser: Any, may_follow: bytes, choices: list[int]) -> tuple[int, Any, bytes]:
+def _next(parser: LLMatcher, may_follow: bytes, choices: list[int]) -> tuple[int, LLMatcher, bytes]:
     """Returns the most promising byte, the parser after it, and the mask of the bytes that may follow it.
 
     The best byte completes the text. Next best is a byte after which few bytes may follow, and not the same ones as

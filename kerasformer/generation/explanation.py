@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kerasformer.decoding import GenerationOutput, Node, Record
 from kerasformer.errors import GenerationError, require
@@ -17,6 +17,7 @@ from kerasformer.generation.readable_tokens import readable_token
 from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:
+    import pandas
     from rich.table import Table
     from rich.text import Text
 
@@ -109,7 +110,7 @@ class Explanation:
             parts.append(f"{EXCLUDED} excluded by rules or filters")
         return ", ".join(parts) + "."
 
-    def to_frame(self) -> Any:
+    def to_frame(self) -> pandas.DataFrame:
         """Returns a pandas data frame with the complete inputs.
 
         Raises:

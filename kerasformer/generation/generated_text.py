@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from kerasformer.decoding import GenerationOutput
-from kerasformer.generation.explanation import explanations
+from kerasformer.generation.explanation import Explanation, explanations
 from kerasformer.tokenization import Tokenizer
 
 
@@ -25,7 +24,7 @@ class GeneratedText:
     prompts: Sequence[Sequence[int]]
     output: GenerationOutput
 
-    def result(self, kind: str) -> Any:
+    def result(self, kind: str) -> GenerationOutput | Explanation | list[Explanation]:
         """Returns a result other than the texts: the `"output"`, or an `"explanation"` of each text."""
         if kind == "output":
             return self.output

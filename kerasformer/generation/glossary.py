@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -120,13 +119,13 @@ class Glossary:
         return RequiredTerms(tuple(map(self._terms_of, texts)), self._tokenizer)
 
     def _terms_of(self, text: str) -> tuple[Term, ...]:
-        found = {self._terms[self._names[(match.lastindex or 1) - 1]] for match in self._pattern.finditer(text)}
+        terms = {self._terms[self._names[(match.lastindex or 1) - 1]] for match in self._pattern.finditer(text)}
         # A term that another one contains needs no tokens of its own.
-        kept = [term for term in found if not any(term.text in other.text for other in found - {term})]
+        kept = [term for term in terms if not any(term.text in other.text for other in terms - {term})]
         return tuple(sorted(kept, key=lambda term: term.text))
 
 
-def _term(value: Any) -> str:
+def _term(value: object) -> str:
     text = str(check("a term of the glossary", value, STRING)).strip()
     if not text:
         raise InputError(f"A term of the glossary must not be empty. Received: {value!r}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from kerasformer.arguments import TEXT, check, shown
 from kerasformer.errors import GenerationError, require
 
 
-def regex(pattern: Any) -> str:
+def regex(pattern: object) -> str:
     r"""Converts a regular expression that the whole text must match.
 
     `\d` matches the digits from 0 to 9, as in JavaScript, because the set of Unicode digits depends on the version of
@@ -24,7 +23,7 @@ _SPACES = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator
 """Whitespace of Python's `json`: if any whitespace is allowed, small models generate it endlessly."""
 
 
-def json_schema(schema: Any) -> str:
+def json_schema(schema: object) -> str:
     """Converts a JSON schema; options of `llguidance` under the key `x-guidance` take precedence over our defaults."""
     try:
         content = json.loads(schema) if isinstance(schema, str) else schema
@@ -37,12 +36,12 @@ def json_schema(schema: Any) -> str:
         raise GenerationError(f"json_schema must be a JSON schema: {error}. Received: {shown(schema)}") from error
 
 
-def lark(grammar: Any) -> str:
+def lark(grammar: object) -> str:
     """Converts a context-free grammar in the syntax of Lark."""
     return json.dumps({"grammars": [{"lark_grammar": check("grammar", grammar, TEXT, error=GenerationError)}]})
 
 
-GRAMMARS: Mapping[str, Callable[[Any], str]] = {
+GRAMMARS: Mapping[str, Callable[[object], str]] = {
     "regex": regex,
     "json_schema": json_schema,
     "grammar": lark,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from kerasformer.generation.constraint_state import EndedState
 from kerasformer.generation.endings import ending
 from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
 from kerasformer.tokenization import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
 
 _MAX_ENDING = 256
 """Maximum length of an ending in bytes."""
@@ -63,7 +66,7 @@ class GrammarVocabulary:
             verbose_errors=False, max_items_in_row=_MAX_ITEMS, step_max_items=_MAX_STEP_ITEMS
         )
 
-        def compiled(tokenizer: Any) -> Any:
+        def compiled(tokenizer: LLTokenizer) -> LLMatcher:
             return library.LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
 
         # The library recurses into rules, which would overflow a stack of the default size and kill the process.
@@ -84,8 +87,8 @@ class GrammarState:
         vocabulary: Vocabulary of the model.
     """
 
-    parser: Any
-    byte_parser: Any
+    parser: LLMatcher
+    byte_parser: LLMatcher
     vocabulary: GrammarVocabulary
 
     @cached_property
@@ -167,7 +170,7 @@ class _Tokens:
         return []
 
 
-def _tokenizer(tokens: Sequence[bytes]) -> Any:
+def _tokenizer(tokens: Sequence[bytes]) -> LLTokenizer:
     """Returns an `LLTokenizer` with an additional end token, because a model may have none, one or several of them."""
     library = require("llguidance", "grammar")
     end = len(tokens)
@@ -190,7 +193,7 @@ _MIN_STACK = 8 << 20
 _stack_lock = threading.Lock()
 
 
-def _check(parser: Any, problem: str = "the grammar cannot be followed any further") -> None:
+def _check(parser: LLMatcher, problem: str = "the grammar cannot be followed any further") -> None:
     """Raises the error of a parser, if it has one; `NoExtension` only means that the text has ended."""
     message: str = parser.get_error() if parser.is_error() else ""
     if message and "NoExtension" not in message:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kerasformer import decoding
-from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
+from kerasformer.arguments import BOOLEAN, FUNCTION, Arguments, Kind, check, optional, sequence
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Steps, Stop, TextCache, prepare
 from kerasformer.decoding.rules import Rule
-from kerasformer.decoding.setting_names import ALIASES, unknown_name_message
+from kerasformer.decoding.setting_names import ALIASES, GenerationSettings, unknown_name_message
 from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.generation.assistants import AssistantLoader, load_assistant
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
@@ -137,7 +137,7 @@ def _before(step: Step, ids: np.ndarray, mask: np.ndarray) -> list[int]:
 
 
 def request(
-    settings: Mapping[str, Any],
+    settings: GenerationSettings,
     base: GenerationConfig,
     tokenizer: Tokenizer | None,
     open_assistant: AssistantLoader,
@@ -205,10 +205,10 @@ def _check_names(settings: Mapping[str, Any]) -> None:
             raise GenerationError(unknown_name_message(name, known))
 
 
-def _stops(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[Stop, ...]]:
+def _stops(arguments: GenerationSettings) -> tuple[Arguments, tuple[Stop, ...]]:
     """Splits the argument `stop` into settings, if it contains texts, and stopping functions."""
     stop = arguments.get("stop", ())
-    if not isinstance(stop, Sequence) or not stop or not all(isinstance(each, str) for each in stop):
+    if not isinstance(stop, Sequence) or not stop or not all(isinstance(text, str) for text in stop):
         return {}, _functions("stop", stop)
     if "stop_strings" in arguments:
         raise GenerationError(
@@ -223,14 +223,14 @@ def _any(stops: Sequence[Stop]) -> Stop | None:
     return (lambda tokens: any(stop(tokens) for stop in stops)) if stops else None
 
 
-def _functions(name: str, value: Any) -> tuple[Any, ...]:
+def _functions(name: str, value: object) -> tuple[Callable[..., Any], ...]:
     """Converts one function or a list of functions to a tuple."""
     kind = Kind("a function or a list of functions", sequence(FUNCTION).convert)
     return tuple(check(name, (value,) if callable(value) else value, kind))
 
 
 def _with_constraint(
-    arguments: Mapping[str, Any],
+    arguments: GenerationSettings,
     tokenizer: Tokenizer | None,
     config: GenerationConfig,
     rules: tuple[Rule, ...],
@@ -243,12 +243,12 @@ def _with_constraint(
     return (*rules, constraint), stops if constraint.ends_by_token else (*stops, constraint.is_over)
 
 
-def _flag(name: str, arguments: Mapping[str, Any], default: bool = False) -> bool:
+def _flag(name: str, arguments: GenerationSettings, default: bool = False) -> bool:
     return bool(check(name, arguments.get(name, default), BOOLEAN))
 
 
 def _negative(
-    arguments: Mapping[str, Any], config: GenerationConfig, tokenizer: Tokenizer | None
+    arguments: GenerationSettings, config: GenerationConfig, tokenizer: Tokenizer | None
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
     """Returns the tokens and the mask of the negative prompts, or `None`."""
     names = [name for name in ("negative_prompt", "negative_prompt_ids") if name in arguments]
@@ -274,7 +274,7 @@ def _negative(
     return encoded.input_ids, encoded.attention_mask
 
 
-def _texts(name: str, value: Any) -> list[str]:
+def _texts(name: str, value: object) -> list[str]:
     texts = [value] if isinstance(value, str) else list(value) if isinstance(value, Sequence) else []
     if not texts or not all(isinstance(text, str) and text for text in texts):
         raise InputError(

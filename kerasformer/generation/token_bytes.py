@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tokenizers import decoders
 
 from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.byte_level import BYTE_CHARACTERS
+
+if TYPE_CHECKING:
+    import tokenizers
 
 _SPACE = "▁"
 
@@ -89,12 +92,12 @@ def token_bytes_of(tokenizer: Tokenizer) -> TokenBytes:
     return TokenBytes(tuple(tokens), special, drops_space=not byte_level)
 
 
-def _marks_spaces(decoder: Any) -> bool:
+def _marks_spaces(decoder: tokenizers.decoders.Decoder | None) -> bool:
     """Whether a decoder converts `▁` to spaces, as all decoders for SentencePiece do."""
     return decoder is not None and _SPACE in json.dumps(json.loads(decoder.__getstate__()), ensure_ascii=False)
 
 
-def _added(decoder: Any, token: str) -> bytes:
+def _added(decoder: tokenizers.decoders.Decoder, token: str) -> bytes:
     """Returns the bytes of an added token within a text; one may stand for a line break."""
     return str(decoder.decode(["a", token, "a"])).removeprefix("a").removesuffix("a").encode()
 

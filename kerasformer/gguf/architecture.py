@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
+from kerasformer.files.reading import JsonObject
 from kerasformer.gguf.container import Container
 
-Settings = dict[str, Any]
+Settings = JsonObject
 """Content of a `config.json`."""
+
+_Value = TypeVar("_Value")
 
 _REQUIRED = object()
 _KINDS: Mapping[type, tuple[type, ...]] = {int: (int,), float: (int, float), str: (str,), bool: (bool,)}
@@ -55,7 +58,7 @@ class Metadata:
                 )
             return default
         value: Any = values[key]
-        if isinstance(value, list) and value and kind is not str and all(each == value[0] for each in value):
+        if isinstance(value, list) and value and kind is not str and all(item == value[0] for item in value):
             value = value[0]
         if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind is not bool):
             raise CheckpointError(
@@ -101,7 +104,7 @@ class Metadata:
         value = self.container.values.get(key, default)
         if value is _REQUIRED:
             return [self.get(key, str)]  # raises the error
-        if not isinstance(value, list) or not all(isinstance(each, _KINDS[kind]) for each in value):
+        if not isinstance(value, list) or not all(isinstance(item, _KINDS[kind]) for item in value):
             raise CheckpointError(f"{key} in {self.container.path} must be a list. Received: {value!r:.200}")
         return value
 
@@ -130,7 +133,7 @@ class Metadata:
         return {key: values[key] for key in values if key.startswith(prefix) and key not in self._seen}
 
 
-def _unchanged(value: Any) -> Any:
+def _unchanged(value: _Value) -> _Value:
     return value
 
 
@@ -233,8 +236,8 @@ def located(names: Sequence[str], architecture: Architecture, settings: Settings
         if target is None:
             result[name] = name, AS_IT_IS
             continue
-        own, layout = (target, AS_IT_IS) if isinstance(target, str) else target
-        result[own.replace("{i}", layer[0] if layer else "") + (suffix[0] if suffix else "")] = name, layout
+        tensor, layout = (target, AS_IT_IS) if isinstance(target, str) else target
+        result[tensor.replace("{i}", layer[0] if layer else "") + (suffix[0] if suffix else "")] = name, layout
     return result
 
 
@@ -244,11 +247,11 @@ def find(metadata: Metadata, architectures: Sequence[Architecture]) -> Architect
     Raises:
         UnsupportedConfigError: it is unsupported.
     """
-    for each in architectures:
-        if each.name == metadata.architecture:
-            return each
+    for architecture in architectures:
+        if architecture.name == metadata.architecture:
+            return architecture
     raise UnsupportedConfigError(
         f"{metadata.container.path} contains a model of an unsupported architecture. Expected one of "
-        f"{', '.join(sorted(each.name for each in architectures))}. "
+        f"{', '.join(sorted(architecture.name for architecture in architectures))}. "
         f"Received: general.architecture={metadata.architecture!r:.100}"
     )

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kerasformer.errors import CheckpointError, require
 from kerasformer.files.tensors import TensorFile
 from kerasformer.gguf.container import TensorEntry
+
+if TYPE_CHECKING:
+    import gguf
+
+    from kerasformer.gguf.architecture import Layout
 
 _DTYPES = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 """Data types of tensors that are stored as numbers, by the names of their types."""
@@ -47,7 +52,7 @@ def _code(name: str) -> str:
 
 
 @cache
-def _is_converted(kind: Any) -> bool:
+def _is_converted(kind: gguf.GGMLQuantizationType) -> bool:
     """Whether the library converts blocks of a type to numbers."""
     gguf = require("gguf", "gguf")
     try:
@@ -67,7 +72,7 @@ class GgufTensors(TensorFile):
 
     on_disk = True
 
-    def __init__(self, paths: Sequence[Path], entries: Mapping[str, tuple[TensorEntry, Any]]) -> None:
+    def __init__(self, paths: Sequence[Path], entries: Mapping[str, tuple[TensorEntry, Layout]]) -> None:
         self.paths = list(paths)
         self._entries = entries
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from kerasformer.errors import CheckpointError
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.sources import is_gguf
 from kerasformer.files.tensors import TensorFile, open_tensors
 from kerasformer.gguf import vocabulary
@@ -41,19 +41,19 @@ class GgufCheckpoint:
         self._container = read(path)
         self._metadata = Metadata(self._container)
         self._architecture = find(self._metadata, ARCHITECTURES)
-        own = self._architecture.settings(self._metadata)
+        settings = self._architecture.settings(self._metadata)
         names = vocabulary.special_ids(self._metadata)
-        self.settings: Settings = {**own, **names, **self._metadata.unread()}
+        self.settings: Settings = {**settings, **names, **self._metadata.unread()}
 
     def tensors(self) -> TensorFile:
         """Returns the tensors under their names in the checkpoint."""
         entries = self._container.tensors
         names = located(list(entries), self._architecture, self.settings)
         return GgufTensors(
-            self._container.paths, {own: (entries[name], layout) for own, (name, layout) in names.items()}
+            self._container.paths, {tensor: (entries[name], layout) for tensor, (name, layout) in names.items()}
         )
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Returns what the file says about licence and origin, by the names of the front matter of a model card."""
         names = {"license": "license", "license_name": "license.name", "license_link": "license.link"}
         facts = {name: self._metadata.get(f"general.{key}", str, None) for name, key in names.items()}
@@ -66,13 +66,13 @@ class GgufCheckpoint:
         """Whether the file contains a tokenizer."""
         return vocabulary.has_tokenizer(self._metadata)
 
-    def files(self) -> dict[str, Any]:
+    def files(self) -> JsonObject:
         """Returns the contents of the JSON files of the model by their names."""
         files = {"config.json": self.settings, "generation_config.json": vocabulary.generation_settings(self._metadata)}
         pooling = self._metadata.own("pooling_type", int, 0)
         return {**files, **(_sentence_files(_pooling(self._container.path, pooling)) if pooling else {})}
 
-    def tokenizer_files(self) -> dict[str, Any]:
+    def tokenizer_files(self) -> JsonObject:
         """Returns the contents of the files of the tokenizer by their names.
 
         Raises:
@@ -95,7 +95,7 @@ def _pooling(path: Path, number: int) -> str:
     return _POOLINGS[number]
 
 
-def _sentence_files(pooling: str) -> dict[str, Any]:
+def _sentence_files(pooling: str) -> JsonObject:
     """Returns the files of sentence-transformers for a pooling; llama.cpp divides embeddings by their length."""
     types = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     modules = [
@@ -135,7 +135,7 @@ def checkpoint_tensors(source: Path) -> TensorFile:
 
 
 @contextmanager
-def _folder(files: Mapping[str, Any]) -> Iterator[Path]:
+def _folder(files: JsonMapping) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path, content in files.items():

@@ -15,10 +15,14 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerasformer.errors import CheckpointError, require
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.sources import inside
+
+if TYPE_CHECKING:
+    import gguf
 
 MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
@@ -47,7 +51,7 @@ class TensorEntry:
     path: Path
     offset: int
     shape: tuple[int, ...]
-    type: Any
+    type: gguf.GGMLQuantizationType
     size: int
 
 
@@ -63,7 +67,7 @@ class Container:
     """
 
     path: Path
-    values: Mapping[str, Any]
+    values: JsonMapping
     tensors: Mapping[str, TensorEntry]
     paths: tuple[Path, ...] = ()
 
@@ -95,7 +99,7 @@ def read(path: Path) -> Container:
     return Container(path, values, tensors, tuple(paths))
 
 
-def _parts(path: Path, count: int, number: Any) -> list[Path]:
+def _parts(path: Path, count: int, number: object) -> list[Path]:
     """Returns the paths of all parts of a model.
 
     Raises:
@@ -122,7 +126,7 @@ def _parts(path: Path, count: int, number: Any) -> list[Path]:
     return paths
 
 
-def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, TensorEntry]]:
+def _read_file(path: Path) -> tuple[JsonObject, dict[str, TensorEntry]]:
     try:
         with path.open("rb") as file:
             start = file.read(24)
@@ -190,14 +194,14 @@ class _Cursor:
         return content.decode("utf-8", "replace")
 
 
-def _read_header(cursor: _Cursor, num_tensors: int, num_values: int) -> tuple[dict[str, Any], dict[str, TensorEntry]]:
+def _read_header(cursor: _Cursor, num_tensors: int, num_values: int) -> tuple[JsonObject, dict[str, TensorEntry]]:
     least = num_values * _SMALLEST_VALUE + num_tensors * _SMALLEST_TENSOR
     if least > cursor.remaining:
         raise cursor.damaged(
             f"{num_values} values and {num_tensors} tensors, as in its header, take at least {least} bytes, and "
             f"{cursor.remaining} are left"
         )
-    values: dict[str, Any] = {}
+    values: JsonObject = {}
     for index in range(num_values):
         key = cursor.text(f"the key of value {index}")
         if key in values:
@@ -257,7 +261,7 @@ def _located(cursor: _Cursor, start: int, name: str, shape: tuple[int, ...], kin
         type_ = gguf.GGMLQuantizationType(kind)
         elements, size = gguf.GGML_QUANT_SIZES[type_]
     except (ValueError, KeyError) as error:
-        known = ", ".join(each.name for each in gguf.GGMLQuantizationType)
+        known = ", ".join(member.name for member in gguf.GGMLQuantizationType)
         raise CheckpointError(
             f"{path}: {what} has blocks of the type {kind}, which the installed version of gguf does not know. "
             f"Expected one of {known}"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
 from kerasformer.gguf.architecture import Metadata, Settings
 from kerasformer.gguf.blocks import read_entry
@@ -53,7 +53,6 @@ def rope_parameters(metadata: Metadata, head_dim: int, *, partial: bool = False)
 
 
 def _scaling(metadata: Metadata) -> Settings:
-    """Returns the settings of `rope.scaling`."""
     factor = metadata.own("rope.scaling.factor", float, metadata.own("rope.scale_linear", float, 1.0))
     default = "linear" if factor != 1.0 else "none"
     kind = metadata.own("rope.scaling.type", str, default)
@@ -67,13 +66,13 @@ def _scaling(metadata: Metadata) -> Settings:
             f"{metadata.architecture}.rope.scaling.type in {metadata.container.path} must be 'none', 'linear' or "
             f"'yarn'. Received: {kind!r:.100}"
         )
-    given: dict[str, Any] = {
+    settings: Arguments = {
         "original_max_position_embeddings": metadata.own("rope.scaling.original_context_length", int, None),
         "attention_factor": metadata.own("rope.scaling.yarn_attn_factor", float, None),
         "beta_fast": metadata.own("rope.scaling.yarn_beta_fast", float, None),
         "beta_slow": metadata.own("rope.scaling.yarn_beta_slow", float, None),
     }
-    return {"rope_type": kind, "factor": factor, **{key: x for key, x in given.items() if x is not None}}
+    return {"rope_type": kind, "factor": factor, **{key: x for key, x in settings.items() if x is not None}}
 
 
 def _divided(metadata: Metadata, base: float, size: int) -> Settings:
@@ -91,7 +90,7 @@ def _divided(metadata: Metadata, base: float, size: int) -> Settings:
     llama_3 = {"rope_type": "llama3", "factor": float(str(factors.max())), **_LLAMA_3}
     if np.allclose(factors, _of_llama_3(base, size, llama_3), rtol=1e-4, atol=0):
         return llama_3
-    numbers = [float(str(each)) for each in factors]
+    numbers = [float(str(factor)) for factor in factors]
     length = metadata.own("context_length", int)
     return {
         "rope_type": "longrope",

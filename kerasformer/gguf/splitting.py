@@ -71,5 +71,5 @@ _NAMES: Mapping[Splitting, str] = {
     Splitting(_GPT_4O): "gpt-4o llama4 kanana2 talkie minimax-m2",
     Splitting(_BLOOM): "bloom poro-chat gpt3-finnish",
 }
-SPLITTINGS: Mapping[str, Splitting] = {name: each for each, names in _NAMES.items() for name in names.split()}
+SPLITTINGS: Mapping[str, Splitting] = {name: splitting for splitting, names in _NAMES.items() for name in names.split()}
 """Splittings by `tokenizer.ggml.pre`."""

@@ -18,6 +18,7 @@ import tokenizers
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from kerasformer.errors import TokenizerError, tokenizer_errors
+from kerasformer.files.reading import JsonObject
 from kerasformer.gguf.architecture import Metadata
 from kerasformer.gguf.splitting import GPT_2, SPLITTINGS, Splitting
 
@@ -80,9 +81,9 @@ class _Vocabulary:
     def scores(self) -> list[float]:
         return self._per_token("scores", None)
 
-    def _per_token(self, key: str, default: Any) -> list[Any]:
-        given = None if default is None else [default] * len(self.tokens)
-        values = self.metadata.numbers(f"{_PREFIX}.{key}", *([] if given is None else [given]))
+    def _per_token(self, key: str, default: float | None) -> list[Any]:
+        defaults = None if default is None else [default] * len(self.tokens)
+        values = self.metadata.numbers(f"{_PREFIX}.{key}", *([] if defaults is None else [defaults]))
         if len(values) != len(self.tokens):
             raise TokenizerError(
                 f"{_PREFIX}.{key} must have a number for each of the {len(self.tokens)} tokens. Received: {len(values)}"
@@ -131,7 +132,7 @@ def has_tokenizer(metadata: Metadata) -> bool:
     return bool(metadata.get(f"{_PREFIX}.model", str, "none") not in ("none", "no_vocab"))
 
 
-def files(metadata: Metadata, *, max_length: int | None, segments: bool, sentinels: int) -> dict[str, Any]:
+def files(metadata: Metadata, *, max_length: int | None, segments: bool, sentinels: int) -> JsonObject:
     """Returns the contents of `tokenizer.json` and `tokenizer_config.json`.
 
     Args:
@@ -170,7 +171,7 @@ def files(metadata: Metadata, *, max_length: int | None, segments: bool, sentine
     return {"tokenizer.json": content, "tokenizer_config.json": {k: v for k, v in settings.items() if v is not None}}
 
 
-def generation_settings(metadata: Metadata) -> dict[str, Any]:
+def generation_settings(metadata: Metadata) -> JsonObject:
     """Returns the content of `generation_config.json`: special tokens, and the settings of sampling that a file has."""
     ids = {key: metadata.get(f"{_PREFIX}.{key}", int, None) for key in ("bos_token_id", *_ENDS, "padding_token_id")}
     ends = list(dict.fromkeys(ids[key] for key in _ENDS if ids[key] is not None))
@@ -191,7 +192,7 @@ def generation_settings(metadata: Metadata) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
-def _chat_templates(metadata: Metadata) -> Any:
+def _chat_templates(metadata: Metadata) -> object:
     """Returns the chat template, or several by name, as in `tokenizer_config.json`."""
     default = metadata.get(_TEMPLATE, str, None)
     names = metadata.strings("tokenizer.chat_templates") if _has(metadata, "tokenizer.chat_templates") else []
@@ -316,16 +317,16 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[tuple[str, str]]:
     Tokens that users defined come before all others, in their order, since SentencePiece never splits them.
     """
     ids, scores = vocabulary.ids(), vocabulary.scores
-    found: list[tuple[tuple[float, ...], str, str]] = []
+    merges: list[tuple[tuple[float, ...], str, str]] = []
     for index, token in enumerate(vocabulary.tokens):
         is_first = vocabulary.types[index] == _USER_DEFINED
         rank = (0.0, float(index)) if is_first else (1.0, -scores[index])
         pairs = [(token[:end], token[end:]) for end in range(1, len(token))]
         pairs = sorted((ids[left], ids[right], left, right) for left, right in pairs if left in ids and right in ids)  # type: ignore[misc]
         for *_, left, right in pairs:
-            found.append(((*rank, -len(left), -len(right)), left, right))
-    found.sort(key=lambda row: row[0])
-    for _, left, right in found:
+            merges.append(((*rank, -len(left), -len(right)), left, right))
+    merges.sort(key=lambda row: row[0])
+    for _, left, right in merges:
         yield left, right
 
 
@@ -339,7 +340,7 @@ def _unigram(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
     backend = tokenizers.Tokenizer(model)
     charsmap = vocabulary.metadata.numbers(f"{_PREFIX}.precompiled_charsmap", [])
     if charsmap:
-        backend.normalizer = normalizers.Precompiled(bytes(each % 256 for each in charsmap))
+        backend.normalizer = normalizers.Precompiled(bytes(number % 256 for number in charsmap))
     scheme = "always" if vocabulary.flag("add_space_prefix", True) else "never"
     vocabulary.flag("remove_extra_whitespaces", True)
     spaces = pre_tokenizers.Metaspace("▁", scheme)
@@ -375,7 +376,7 @@ _KINDS: Mapping[str, _Defaults] = {
 """Kinds of tokenizers by `tokenizer.ggml.model`."""
 
 
-def special_ids(metadata: Metadata, names: Sequence[str] = ("bos_token", "eos_token", "pad_token")) -> dict[str, Any]:
+def special_ids(metadata: Metadata, names: Sequence[str] = ("bos_token", "eos_token", "pad_token")) -> JsonObject:
     """Returns the ids of special tokens that a file has, by their names in `config.json`."""
     ids = {f"{name}_id": metadata.get(f"{_PREFIX}.{_IDS[name]}", int, None) for name in names}
     return {name: index for name, index in ids.items() if index is not None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import keras
 from keras import backend, ops
@@ -16,10 +16,11 @@ from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from
 from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import CacheSpec, LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed, serialize_part
+from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.positions import RelativePositionBias
 from kerasformer.layers.random_blocks import SparseBlocks
-from kerasformer.layers.tensor import Tensor, split_heads
+from kerasformer.layers.tensor import Shape, Tensor, split_heads
 from kerasformer.layers.visibility import Visibility, head_mask, mask_to_bias, visibility_of
 
 
@@ -62,7 +63,7 @@ class AttentionHead(Composite):
         `(B, T, D)`.
     """
 
-    def __init__(self, head_dim: int, **kwargs: Any) -> None:
+    def __init__(self, head_dim: int, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.head_dim = head_dim
         self.query = Dense(head_dim, name="query", dtype=self.dtype_policy)
@@ -74,7 +75,7 @@ class AttentionHead(Composite):
         for layer in (self.query, self.key, self.value):
             build_once(layer, input_shape)
 
-    def call(self, x: Tensor, attention_mask: Tensor | None = None, return_attention: bool = False) -> Any:
+    def call(self, x: Tensor, attention_mask: Tensor | None = None, return_attention: bool = False) -> Tensor | Outputs:
         """Applies the head."""
         query, key, value = (ops.expand_dims(layer(x), 1) for layer in (self.query, self.key, self.value))
         mask = None if attention_mask is None else head_mask(attention_mask, *x.shape[:2])
@@ -85,7 +86,7 @@ class AttentionHead(Composite):
         """Maps `(B, T, E)` to `(B, T, D)`."""
         return (*input_shape[:-1], self.head_dim)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "head_dim": self.head_dim}
 
@@ -158,13 +159,13 @@ class MultiHeadAttention(Composite):
         query_key_norm: float | None = None,
         window: int | None = None,
         dropout: float = 0.0,
-        kernel_initializer: Any = "glorot_uniform",
-        query_initializer: Any = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        query_initializer: Initializer | None = None,
         output_dropout: float = 0.0,
         key_bias: bool | None = None,
         query_key_norm_kind: str = "rms_norm",
         float32_scores: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         if num_heads < 1 or (head_dim is None and hidden_dim % num_heads):
@@ -227,7 +228,7 @@ class MultiHeadAttention(Composite):
         initializer = keras.initializers.get(keras.initializers.serialize(initializer or self.kernel_initializer))
         return Dense(units, use_bias, kernel_initializer=initializer, name=name, dtype=self.dtype_policy)
 
-    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None) -> None:
+    def build(self, query_shape: Shape, key_value_shape: Shape | None = None, value_shape: Shape | None = None) -> None:
         """Creates the weights for `(B, T, E)` queries, `(B, S, E')` keys, and `(B, S, E'')` values."""
         build_once(self.query, query_shape)
         build_once(self.key, key_value_shape or query_shape)
@@ -250,7 +251,7 @@ class MultiHeadAttention(Composite):
         return_attention: bool = False,
         return_cache: bool = False,
         value: Tensor | None = None,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the layer."""
         memory = query if key_value is None else key_value
         value = memory if value is None else value
@@ -312,8 +313,8 @@ class MultiHeadAttention(Composite):
 
     def check_features(self, *unsupported: str) -> None:
         """Refuses features of attention, by the names of `AttentionSpec.features`, that a subclass does not support."""
-        if found := sorted(set(unsupported) & set(self.spec.features)):
-            raise InputError(f"{type(self).__name__} does not support: {', '.join(found)}")
+        if refused := sorted(set(unsupported) & set(self.spec.features)):
+            raise InputError(f"{type(self).__name__} does not support: {', '.join(refused)}")
 
     def _normalized(self, x: Tensor, norm: keras.layers.Layer | None) -> Tensor:
         """Normalizes each head of `(B, T, H * D)`."""
@@ -323,8 +324,8 @@ class MultiHeadAttention(Composite):
         return ops.reshape(norm(heads), ops.shape(x))
 
     def compute_output_shape(  # type: ignore[override]
-        self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None
-    ) -> Any:
+        self, query_shape: Shape, key_value_shape: Shape | None = None, value_shape: Shape | None = None
+    ) -> Tensor | Outputs:
         """Maps `(B, T, E')` to `(B, T, E)`."""
         return (*query_shape[:-1], self.hidden_dim)
 
@@ -335,7 +336,7 @@ class MultiHeadAttention(Composite):
     def _drop(self, weights: Tensor) -> Tensor:
         return self.weights_dropout(weights, training=True)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         spec_names = ("num_heads", "head_dim", "num_key_value_heads", "scale", "softcap", "window", "float32_scores")
         biases = ("use_bias", "key_bias", "output_bias")
@@ -378,7 +379,7 @@ class GlobalMultiHeadAttention(MultiHeadAttention):
         self.key_global = self._dense(size, self.key_bias, "key_global")
         self.value_global = self._dense(size, self.use_bias, "value_global")
 
-    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None) -> None:
+    def build(self, query_shape: Shape, key_value_shape: Shape | None = None, value_shape: Shape | None = None) -> None:
         """Creates the weights for `(B, T, E)` queries, `(B, S, E')` keys, and `(B, S, E'')` values."""
         super().build(query_shape, key_value_shape, value_shape)
         build_once(self.query_global, query_shape)
@@ -414,7 +415,7 @@ class RelativeAttention(MultiHeadAttention):
         super().__init__(num_heads, hidden_dim, **kwargs)
         self.relative_bias = relative_bias
 
-    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None) -> None:
+    def build(self, query_shape: Shape, key_value_shape: Shape | None = None, value_shape: Shape | None = None) -> None:
         """Creates the weights for `(B, T, E)` queries, `(B, S, E')` keys, and `(B, S, E'')` values."""
         super().build(query_shape, key_value_shape, value_shape)
         build_once(self.relative_bias, (None,))
@@ -429,12 +430,12 @@ class RelativeAttention(MultiHeadAttention):
             )
         return self.relative_bias(visibility.query_slots, visibility.key_slots)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "relative_bias": serialize_part(self.relative_bias)}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> RelativeAttention:
+    def from_config(cls, config: LayerConfig) -> RelativeAttention:
         """Creates a layer from the result of `get_config`."""
         return cls(**{**config, "relative_bias": keras.saving.deserialize_keras_object(config["relative_bias"])})
 
@@ -463,14 +464,18 @@ class BlockSparseAttention(MultiHeadAttention):
     """
 
     def __init__(
-        self, num_heads: int, hidden_dim: int, blocks: SparseBlocks | dict[str, int] | None = None, **kwargs: Any
+        self,
+        num_heads: int,
+        hidden_dim: int,
+        blocks: SparseBlocks | dict[str, int] | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, hidden_dim, **kwargs)
         self.check_features("rotary", "query_key_norm", "num_key_value_heads", "window")
         self.blocks = SparseBlocks(**blocks) if isinstance(blocks, dict) else blocks
         self.spec = replace(self.spec, blocks=self.blocks)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         unused = ("rotary", "query_key_norm", "num_key_value_heads", "window")
         arguments = {name: value for name, value in super().get_config().items() if name not in unused}

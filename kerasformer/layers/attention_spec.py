@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
+from kerasformer.layers.layer_types import LayerConfig
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Tensor
 
@@ -111,7 +111,7 @@ class RotaryScaling:
         scaled = np.where(wavelengths > longest, frequencies / self.factor, between)
         return np.where(wavelengths < shortest, frequencies, scaled)
 
-    def growth(self, length: Any) -> Any:
+    def growth(self, length: int | Tensor) -> int | Tensor:
         """Growth of the base for `dynamic`, before its exponent; `length` is at least `original_length`."""
         return self.factor * length / self.original_length - (self.factor - 1)
 
@@ -273,9 +273,9 @@ class AttentionSpec:
         return self.num_heads // self.num_key_value_heads
 
     @property
-    def features(self) -> dict[str, Any]:
+    def features(self) -> dict[str, object]:
         """Features beyond plain multi-head attention, by attribute, which a runtime may not support."""
-        features: dict[str, Any] = {
+        features: dict[str, object] = {
             name: getattr(self, name) for name in ("softcap", "rotary", "window", "blocks") if getattr(self, name)
         }
         if self.rotary is not None and self.rotary.scaling is not None:
@@ -287,12 +287,12 @@ class AttentionSpec:
         return features
 
 
-def rotary_to_config(rotary: Rotary | None) -> dict[str, Any] | None:
+def rotary_to_config(rotary: Rotary | None) -> LayerConfig | None:
     """Converts a `Rotary` to plain values, for `get_config` of a layer."""
     return None if rotary is None else asdict(rotary)
 
 
-def rotary_from_config(config: Any) -> Rotary | None:
+def rotary_from_config(config: Rotary | LayerConfig | None) -> Rotary | None:
     """Returns a `Rotary` from the result of `rotary_to_config`."""
     if config is None or isinstance(config, Rotary):
         return config

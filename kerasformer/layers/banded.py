@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from keras import backend, ops
 
@@ -71,7 +70,7 @@ class GlobalTokens:
         """Selects the vectors of the global tokens: `(B, S, E)` to `(B, G, E)`."""
         return ops.matmul(self.selection, x)
 
-    def of_first(self, length: Any) -> GlobalTokens:
+    def of_first(self, length: int | Tensor) -> GlobalTokens:
         """Restricts the global tokens to those among the first `length` tokens."""
         sliced = {
             "selection": self.selection[:, :, :length],
@@ -159,7 +158,7 @@ def _is_short(length: int | None, window: int) -> bool:
 
 
 def _of_queries(
-    visibility: Visibility, tokens: GlobalTokens | None, queried: GlobalTokens | None, key: Tensor, length: Any
+    visibility: Visibility, tokens: GlobalTokens | None, queried: GlobalTokens | None, key: Tensor, length: int | Tensor
 ) -> Visibility:
     """Restricts a visibility to the first `length` queries, if given; slots are 0, 1, 2, … by default."""
 
@@ -220,7 +219,7 @@ class Windows(Blocks):
         window: Size `w` of the window; a shorter text is one block.
     """
 
-    def __init__(self, length: Any, window: int) -> None:
+    def __init__(self, length: int | Tensor, window: int) -> None:
         super().__init__(length, min(length, window) if isinstance(length, int) else ops.minimum(length, window))
         self.window = window
 

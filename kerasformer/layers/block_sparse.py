@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from keras import backend, ops
@@ -207,7 +206,7 @@ class Layout(Blocks):
         near = ops.broadcast_to(self.bias, (ops.shape(hidden)[0], heads, 1, _SLOTS * self.size))
         return ops.concatenate([near, hidden], axis=-1)
 
-    def dense_bias(self, queries: Any, drawn: np.ndarray | None, dtype: str) -> Tensor | None:
+    def dense_bias(self, queries: Tensor, drawn: np.ndarray | None, dtype: str) -> Tensor | None:
         """Returns the bias of the dense form, `(1, 1 or H, T, S)`.
 
         Args:

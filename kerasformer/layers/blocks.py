@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import keras
 from keras import ops
@@ -22,6 +22,7 @@ from kerasformer.layers.core import (
     unpacked,
 )
 from kerasformer.layers.feed_forward import FeedForward
+from kerasformer.layers.layer_types import LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.tensor import Tensor, Tokens, zero_padding
 from kerasformer.layers.visibility import Visibility, visibility_of
@@ -89,7 +90,7 @@ class EncoderLayer(Composite):
         feed_forward_epsilon: float | None = None,
         output_norm: bool = False,
         shared_norm: bool = False,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         if output_norm and (parallel or not norm_first):
@@ -144,11 +145,11 @@ class EncoderLayer(Composite):
         cache: LayerCache | None = None,
         count: int | None = None,
         slots: Tensor | None = None,
-        attention_inputs: Mapping[str, Any] | None = None,
+        attention_inputs: Mapping[str, Tensor] | None = None,
         training: bool = False,
         return_attention: bool = False,
         return_cache: bool = False,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the layer."""
         flags = {"training": training, "return_attention": return_attention, "return_cache": return_cache}
         tokens = Tokens(count, slots)
@@ -225,7 +226,7 @@ class EncoderLayer(Composite):
         total = primitives.residual(x, self.residual_dropout(y, training=training))
         return total if self.norm_first or norm is None else norm(total)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         norms = "norm", "epsilon", "norm_bias", "norm_first", "input_norm", "output_norm", "shared_norm"
         arguments = arguments_of(self, *norms, "feed_forward_epsilon", "parallel", "dropout")
@@ -233,7 +234,7 @@ class EncoderLayer(Composite):
         return {**super().get_config(), **arguments}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> EncoderLayer:
+    def from_config(cls, config: LayerConfig) -> EncoderLayer:
         """Creates a layer from the result of `get_config`."""
         parts = {
             name: keras.saving.deserialize_keras_object(config[name])
@@ -329,11 +330,11 @@ class DecoderLayer(EncoderLayer):
         memory_visibility: Visibility | None = None,
         cache: LayerCache | None = None,
         cross_cache: LayerCache | None = None,
-        attention_inputs: Mapping[str, Any] | None = None,
+        attention_inputs: Mapping[str, Tensor] | None = None,
         training: bool = False,
         return_attention: bool = False,
         return_cache: bool = False,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the layer."""
         check_memory(self.name, self.cross_attention is not None, memory, cross_cache)
         flags = {"training": training, "return_attention": return_attention, "return_cache": return_cache}
@@ -361,12 +362,12 @@ class DecoderLayer(EncoderLayer):
             output = self._output(x, query, y, training)
         return packed(output, return_attention or return_cache, **states)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "cross_attention": serialize_part(self.cross_attention)}
 
 
-def split_output(result: Any) -> tuple[Tensor, dict[str, Any]]:
+def split_output(result: Tensor | Outputs) -> tuple[Tensor, Outputs]:
     """Splits the result of a layer into its output and the other entries."""
     entries = unpacked(result)
     return entries.pop("output"), entries

@@ -6,7 +6,7 @@ Shape letters: `B` batch, `T` tokens, `E` hidden size, `D` size within the layer
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
@@ -16,6 +16,7 @@ from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.blocks import EncoderLayer
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, serialize_part
 from kerasformer.layers.feed_forward import FeedForward
+from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.tensor import Tensor, Tokens
 from kerasformer.layers.visibility import Visibility
@@ -47,8 +48,8 @@ class NormalizedDense(Composite):
         norm: str = "layer_norm",
         epsilon: float = 1e-5,
         dropout: float = 0.0,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.units, self.norm_kind, self.epsilon, self.dropout = units, norm, epsilon, dropout
@@ -72,7 +73,7 @@ class NormalizedDense(Composite):
         """Maps `(..., in)` to `(..., units)`."""
         return (*input_shape[:-1], self.units)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         arguments = arguments_of(self, "units", "epsilon", "dropout", "kernel_initializer")
         return {**super().get_config(), **arguments, "norm": self.norm_kind}
@@ -184,13 +185,13 @@ class BottleneckEncoderLayer(EncoderLayer):
             x = norm(primitives.residual(x, feed_forward(x, training=training)))
         return super()._feed(x, training)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         arguments = arguments_of(self, "hidden_dim", "attention_input", "output_dropout")
         return {**super().get_config(), **arguments, "inner": [serialize_part(layer) for layer in self.inner]}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> EncoderLayer:
+    def from_config(cls, config: LayerConfig) -> EncoderLayer:
         """Creates a layer from the result of `get_config`."""
         inner = [keras.saving.deserialize_keras_object(layer) for layer in config["inner"]]
         return super().from_config({**config, "inner": inner})

@@ -100,10 +100,10 @@ class LayerCache(Protocol):
         With scales, the keys and values that are added are the int8 numbers, and attention multiplies by the scales.
         """
 
-    def key_slots(self, length: Any) -> Tensor | None:
+    def key_slots(self, length: int | Tensor) -> Tensor | None:
         """Returns the slots `(S,)` of the keys that new tokens attend to; `None` for those of the visibility."""
 
-    def slots(self, length: Any) -> tuple[Tensor, Tensor | None]:
+    def slots(self, length: int | Tensor) -> tuple[Tensor, Tensor | None]:
         """Returns the slots of new tokens and of all keys, for a visibility without slots.
 
         Args:
@@ -116,7 +116,7 @@ class LayerCache(Protocol):
     def last(self, count: int) -> tuple[Tensor, ...]:
         """Returns the last `count` entries of each tensor, `(B, H, count, D)`, oldest first; 0 before the text."""
 
-    def update(self, *entries: Any) -> tuple[tuple[Tensor, ...], LayerCache]:
+    def update(self, *entries: Tensor | None) -> tuple[tuple[Tensor, ...], LayerCache]:
         """Adds entries `(B, H, T, D)` to each tensor; returns those to attend to, and the updated cache."""
         ...
 
@@ -153,12 +153,12 @@ class _BatchCache(ABC):
         """Values `(B, H, S, D)` of an attention."""
         return self.tensors[1]
 
-    def key_slots(self, length: Any) -> Tensor | None:
+    def key_slots(self, length: int | Tensor) -> Tensor | None:
         """Returns `None`: the slots are those of the visibility."""
         return None
 
     @abstractmethod
-    def slots(self, length: Any) -> tuple[Tensor, Tensor | None]:
+    def slots(self, length: int | Tensor) -> tuple[Tensor, Tensor | None]:
         """See `LayerCache.slots`."""
 
     @abstractmethod
@@ -166,12 +166,12 @@ class _BatchCache(ABC):
         """See `LayerCache.last`."""
 
     @abstractmethod
-    def update(self, *entries: Any) -> tuple[tuple[Tensor, ...], Any]:
+    def update(self, *entries: Tensor | None) -> tuple[tuple[Tensor, ...], LayerCache]:
         """See `LayerCache.update`."""
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Any]:
+    ) -> tuple[Tensor, Tensor | None, LayerCache]:
         """See `LayerCache.attend`."""
         (keys, values), cache = self.update(key, value)
         return (*attention(query, keys, values, bias), cache)
@@ -209,7 +209,7 @@ class StaticCache(_IndexedCache):
     visible_length: int | None = None
     scales: CacheScales | None = None
 
-    def slots(self, length: Any) -> tuple[Tensor, Tensor]:
+    def slots(self, length: int | Tensor) -> tuple[Tensor, Tensor]:
         """See `LayerCache.slots`."""
         count = self.tensors[0].shape[2] if self.visible_length is None else self.visible_length
         return self.position + ops.arange(length, dtype="int32"), ops.arange(count, dtype="int32")
@@ -243,7 +243,7 @@ class GrowingCache(_BatchCache):
     causal: bool = False
     scales: CacheScales | None = None
 
-    def slots(self, length: Any) -> tuple[Tensor, Tensor]:
+    def slots(self, length: int | Tensor) -> tuple[Tensor, Tensor]:
         """See `LayerCache.slots`."""
         keys = ops.arange(ops.shape(self.tensors[0])[2] + length, dtype="int32")
         return keys[-length:], keys
@@ -273,7 +273,7 @@ class ShiftingCache(_BatchCache):
     complete: bool = False
     scales: CacheScales | None = None
 
-    def slots(self, length: Any) -> tuple[Tensor, None]:
+    def slots(self, length: int | Tensor) -> tuple[Tensor, None]:
         """Raises an error: the number of earlier tokens is unknown."""
         raise InputError("A ShiftingCache requires a visibility with query_slots. Received: none")
 
@@ -320,14 +320,14 @@ class RollingCache(_IndexedCache):
         """Returns the number of slots for a window if `margin` tokens can be discarded."""
         return window + margin - 1
 
-    def key_slots(self, length: Any) -> Tensor:
+    def key_slots(self, length: int | Tensor) -> Tensor:
         """Returns the slots of the keys that `update` returns; negative for keys that do not exist yet."""
         if length == 1:
             return self._stored(self.position)
         new = self.position + ops.arange(length, dtype="int32")
         return ops.concatenate([self._stored(self.position - 1), new], axis=0)
 
-    def slots(self, length: Any) -> tuple[Tensor, None]:
+    def slots(self, length: int | Tensor) -> tuple[Tensor, None]:
         """See `LayerCache.slots`."""
         return self.position + ops.arange(length, dtype="int32"), None
 
@@ -388,7 +388,7 @@ class FixedCache(_BatchCache):
     complete: bool = True
     scales: CacheScales | None = None
 
-    def slots(self, length: Any) -> tuple[Tensor, None]:
+    def slots(self, length: int | Tensor) -> tuple[Tensor, None]:
         """Raises an error: no tokens are added."""
         raise InputError("Causal attention requires a cache to which tokens are added. Received: a FixedCache")
 
@@ -420,12 +420,12 @@ class RowCaches:
         """Scales of int8 tensors, which all rows share."""
         return self.rows[0].scales
 
-    def key_slots(self, length: Any) -> Tensor | None:
+    def key_slots(self, length: int | Tensor) -> Tensor | None:
         """Returns the slots `(B, S)` of the keys of each row; `None` for those of the visibility."""
         slots = [row.key_slots(length) for row in self.rows]
         return None if slots[0] is None else ops.stack(slots)
 
-    def slots(self, length: Any) -> tuple[Tensor, Tensor | None]:
+    def slots(self, length: int | Tensor) -> tuple[Tensor, Tensor | None]:
         """See `LayerCache.slots`."""
         queries, keys = zip(*(row.slots(length) for row in self.rows), strict=True)
         return ops.stack(queries), keys[0]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -13,18 +13,26 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import (
+    Initializer,
+    LayerArguments,
+    LayerConfig,
+    LayerOptions,
+    LowRankOptions,
+    Outputs,
+)
+from kerasformer.layers.tensor import Shape, Tensor
 
 PACKAGE = "kerasformer"
 
 
-def build_once(layer: keras.layers.Layer, input_shape: Any = None) -> None:
+def build_once(layer: keras.layers.Layer, input_shape: Shape | None = None) -> None:
     """Builds a layer unless it is built: a layer that is passed to another layer may have been built before."""
     if not layer.built:
         layer.build(input_shape)
 
 
-def serialize_part(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
+def serialize_part(layer: keras.layers.Layer | None) -> LayerConfig | None:
     """Serializes a layer for the config of its parent, without the shapes for which it was built.
 
     The parent builds it anew, so that the paths of its variables start with the parent's path.
@@ -34,7 +42,7 @@ def serialize_part(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
     return {name: x for name, x in keras.saving.serialize_keras_object(layer).items() if name != "build_config"}
 
 
-def arguments_of(layer: keras.layers.Layer, *names: str) -> dict[str, Any]:
+def arguments_of(layer: keras.layers.Layer, *names: str) -> LayerArguments:
     """Returns attributes of a layer that are arguments of its constructor, for its config; initializers serialized."""
     values = {name: getattr(layer, name) for name in names}
     initializer = keras.initializers.Initializer
@@ -44,7 +52,7 @@ def arguments_of(layer: keras.layers.Layer, *names: str) -> dict[str, Any]:
     }
 
 
-def packed(output: Tensor, as_dictionary: bool, **entries: Any) -> Any:
+def packed(output: Tensor, as_dictionary: bool, **entries: object) -> Tensor | Outputs:
     """Returns the result of a layer: a tensor, or a dictionary if further results were requested.
 
     Args:
@@ -57,7 +65,7 @@ def packed(output: Tensor, as_dictionary: bool, **entries: Any) -> Any:
     return {"output": output, **{name: value for name, value in entries.items() if value is not None}}
 
 
-def unpacked(result: Any) -> dict[str, Any]:
+def unpacked(result: Tensor | Outputs) -> Outputs:
     """Returns the result of `packed` as a dictionary."""
     return dict(result) if isinstance(result, dict) else {"output": result}
 
@@ -77,11 +85,11 @@ _changes = itertools.count(1)
 class OptionalOutputs(keras.layers.Layer):
     """Base of layers whose call arguments request further outputs, see `packed`."""
 
-    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+    def compute_output_spec(self, *args: object, **kwargs: object) -> keras.KerasTensor | Outputs:
         """Traces the call, whose arguments decide between a tensor and a dictionary."""
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> Any:
+    def compute_output_shape(self, input_shape: Shape) -> Shape | tuple[Shape, ...]:
         """Returns the shape of the input."""
         return input_shape
 
@@ -107,7 +115,9 @@ class LowRank(keras.layers.Layer):
     Reference: Hu et al. 2021, arXiv:2106.09685.
     """
 
-    def __init__(self, lora_rank: int | None = None, lora_alpha: float | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, lora_rank: int | None = None, lora_alpha: float | None = None, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         super().__init__(**kwargs)
         self.lora_rank, self.lora_alpha, self.lora_enabled = lora_rank, lora_alpha, False
         self.lora_a: Any = None
@@ -115,7 +125,7 @@ class LowRank(keras.layers.Layer):
         self._lora_change = 0
 
     @property
-    def matrix(self) -> Any:
+    def matrix(self) -> keras.Variable:
         """The adapted variable `(in, out)`."""
         raise NotImplementedError
 
@@ -123,8 +133,8 @@ class LowRank(keras.layers.Layer):
         self,
         rank: int,
         lora_alpha: float | None = None,
-        a_initializer: Any = "he_uniform",
-        b_initializer: Any = "zeros",
+        a_initializer: Initializer = "he_uniform",
+        b_initializer: Initializer = "zeros",
         shared: LowRank | None = None,
     ) -> None:
         """Freezes the matrix and adds the trainable product `lora_alpha / rank * A @ B`.
@@ -194,12 +204,12 @@ class LowRank(keras.layers.Layer):
         matrix = ops.convert_to_tensor(self.matrix)
         return matrix + self._lora_scale * ops.matmul(self.lora_a, self.lora_b) if self.lora_enabled else matrix
 
-    def save_own_variables(self, store: Any) -> None:
+    def save_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
         """Saves the merged matrix and the other variables of the layer."""
         for index, variable in enumerate(self._saved_variables()):
             store[str(index)] = self.merged() if variable is self.matrix else variable
 
-    def load_own_variables(self, store: Any) -> None:
+    def load_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
         """Loads the result of `save_own_variables` and resets the low-rank product to zero."""
         if not self.lora_enabled:
             super().load_own_variables(store)
@@ -208,7 +218,7 @@ class LowRank(keras.layers.Layer):
             variable.assign(store[str(index)])
         self.lora_b.assign(ops.zeros(self.lora_b.shape))
 
-    def _saved_variables(self) -> list[Any]:
+    def _saved_variables(self) -> list[keras.Variable]:
         variables = self._trainable_variables + self._non_trainable_variables
         return [variable for variable in variables if not variable.name.startswith(LOW_RANK)]
 
@@ -217,7 +227,7 @@ class LowRank(keras.layers.Layer):
         if self.lora_rank is not None:
             self.enable_lora(self.lora_rank, self.lora_alpha)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         low_rank = {"lora_rank": self.lora_rank, "lora_alpha": self.lora_alpha}
         return {**super().get_config(), **({} if self.lora_rank is None else low_rank)}
@@ -274,8 +284,8 @@ class Dense(LowRank):
         units: int,
         use_bias: bool = True,
         activation: str | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Unpack[LowRankOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.units = units
@@ -293,7 +303,7 @@ class Dense(LowRank):
         self._build_low_rank()
 
     @property
-    def matrix(self) -> Any:
+    def matrix(self) -> keras.Variable:
         """The kernel."""
         return self.kernel
 
@@ -305,7 +315,7 @@ class Dense(LowRank):
         """Maps `(..., in)` to `(..., units)`."""
         return (*input_shape[:-1], self.units)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = "units", "use_bias", "activation", "kernel_initializer"
         return {**super().get_config(), **arguments_of(self, *names)}
@@ -326,7 +336,11 @@ class Embedding(LowRank):
     """
 
     def __init__(
-        self, input_dim: int, output_dim: int, embeddings_initializer: Any = "random_normal", **kwargs: Any
+        self,
+        input_dim: int,
+        output_dim: int,
+        embeddings_initializer: Initializer = "random_normal",
+        **kwargs: Unpack[LowRankOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.input_dim = input_dim
@@ -334,7 +348,7 @@ class Embedding(LowRank):
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.autocast = False  # floating-point ids would be rounded to half precision
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the table."""
         shape = (self.input_dim, self.output_dim)
         self.embeddings = self.add_weight(shape=shape, initializer=self.embeddings_initializer, name="embeddings")
@@ -342,7 +356,7 @@ class Embedding(LowRank):
         self._build_low_rank()
 
     @property
-    def matrix(self) -> Any:
+    def matrix(self) -> keras.Variable:
         """The table."""
         return self.embeddings
 
@@ -354,7 +368,7 @@ class Embedding(LowRank):
             rows = rows + self._lora_scale * ops.matmul(ops.take(self.lora_a, ids, axis=0), self.lora_b)
         return ops.cast(rows, self.compute_dtype)
 
-    def project(self, x: Tensor, bias: Any = None) -> Tensor:
+    def project(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Computes scores of all rows, `x @ table^T + bias`: `(..., output_dim)` to `(..., input_dim)`."""
         scores = primitives.linear(x, self.embeddings, bias, transposed=True)
         if self.lora_enabled:
@@ -366,7 +380,7 @@ class Embedding(LowRank):
         """Maps `(...)` to `(..., output_dim)`."""
         return (*(input_shape or (None, None)), self.output_dim)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), **arguments_of(self, "input_dim", "output_dim", "embeddings_initializer")}
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 import numpy as np
@@ -25,8 +25,9 @@ from kerasformer.layers.blocks import EncoderLayer
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed
 from kerasformer.layers.feed_forward import FeedForward
+from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.norms import LayerNormalization
-from kerasformer.layers.tensor import Tensor, Tokens, shifted, split_heads, zero_padding
+from kerasformer.layers.tensor import Shape, Tensor, Tokens, shifted, split_heads, zero_padding
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 TERMS = ("c2p", "p2c")
@@ -84,8 +85,8 @@ class RelativeEmbeddings(Composite):
         max_distance: int = 0,
         num_buckets: int = 0,
         epsilon: float | None = None,
-        initializer: Any = "random_normal",
-        **kwargs: Any,
+        initializer: Initializer = "random_normal",
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         max_distance = max_distance if max_distance > 0 else max_length
@@ -107,7 +108,7 @@ class RelativeEmbeddings(Composite):
         if epsilon is not None:
             self.norm = LayerNormalization(epsilon, name="norm", dtype=self.dtype_policy)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the table `(2 * span, E)`."""
         shape = (2 * self.span, self.hidden_dim)
         self.embeddings = self.add_weight(shape=shape, initializer=self.initializer, name="embeddings")
@@ -136,7 +137,7 @@ class RelativeEmbeddings(Composite):
     def _descending(self) -> np.ndarray:
         return np.append(self._rows[-2::-1], self._rows[-1])
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = "max_length", "hidden_dim", "max_distance", "num_buckets", "epsilon", "initializer"
         return {**super().get_config(), **arguments_of(self, *names)}
@@ -205,7 +206,7 @@ class DisentangledAttention(MultiHeadAttention):
         self.relative_query = self._dense(hidden_dim, True, "relative_query") if "p2c" in projected else None
         self.embeddings_dropout = Dropout(relative_dropout, name="relative_dropout", dtype=self.dtype_policy)
 
-    def build(self, query_shape: tuple[int | None, ...], key_value_shape: Any = None, value_shape: Any = None) -> None:
+    def build(self, query_shape: Shape, key_value_shape: Shape | None = None, value_shape: Shape | None = None) -> None:
         """Creates the weights for `(B, T, E)` queries, `(B, S, E)` keys, and `(B, S, E')` values."""
         super().build(query_shape, key_value_shape, value_shape)
         for layer in (self.relative_key, self.relative_query):
@@ -225,7 +226,7 @@ class DisentangledAttention(MultiHeadAttention):
         return_cache: bool = False,
         value: Tensor | None = None,
         relative: RelativeText | None = None,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the layer."""
         memory = query if key_value is None else key_value
         value = memory if value is None else value
@@ -270,7 +271,7 @@ class DisentangledAttention(MultiHeadAttention):
         shape = (1, ops.shape(selected)[0], self.spec.num_heads, self.spec.head_dim)
         return ops.transpose(ops.reshape(selected, shape), (0, 2, 3, 1))
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         arguments = arguments_of(self, "terms", "share_projections", "positions", "relative_dropout")
         config = super().get_config()
@@ -278,7 +279,7 @@ class DisentangledAttention(MultiHeadAttention):
         return {**{name: value for name, value in config.items() if name not in unused}, **arguments}
 
 
-def by_distance(scores: Tensor, columns: Any) -> Tensor:
+def by_distance(scores: Tensor, columns: Tensor) -> Tensor:
     """Converts scores of distances to scores of pairs of tokens.
 
     Row `i` of the result starts at entry `T - 1 - i` of row `i` of `scores`, so that column `j` is the score of the
@@ -330,7 +331,7 @@ class ConvolutionEncoderLayer(EncoderLayer):
         feed_forward: FeedForward,
         kernel_size: int = 3,
         activation: str = "tanh",
-        kernel_initializer: Any = None,
+        kernel_initializer: Initializer | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(attention, feed_forward, **kwargs)
@@ -365,6 +366,6 @@ class ConvolutionEncoderLayer(EncoderLayer):
             output = zero_padding(output, tokens.of(visibility.key_mask))
         return output
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), **arguments_of(self, "kernel_size", "activation", "kernel_initializer")}

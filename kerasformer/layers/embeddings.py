@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
 
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, arguments_of, as_ids, build_once
+from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions
 from kerasformer.layers.norms import normalization
-from kerasformer.layers.tensor import Tensor, shifted, zero_padding
+from kerasformer.layers.tensor import Shape, Tensor, shifted, zero_padding
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -70,14 +71,14 @@ class TransformerEmbeddings(Composite):
         projection_bias: bool = True,
         padding_id: int | None = None,
         dropout: float = 0.0,
-        initializer: Any = "random_normal",
+        initializer: Initializer = "random_normal",
         norm_bias: bool = True,
         token_dim: int | None = None,
         neighbors: int = 0,
         norm: str = "layer_norm",
         optional_tables: bool = False,
         token_scale: float = 1.0,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.max_length, self.hidden_dim = vocab_size, max_length, hidden_dim
@@ -112,7 +113,7 @@ class TransformerEmbeddings(Composite):
     def _dense(self, units: int, use_bias: bool, name: str) -> Dense:
         return Dense(units, use_bias, kernel_initializer=self.initializer, name=name, dtype=self.dtype_policy)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates all tables."""
         for table in (self.tokens, self.positions, self.segments, *self.others.values()):
             if table is not None:
@@ -170,7 +171,6 @@ class TransformerEmbeddings(Composite):
         return ops.concatenate(shifted(x, self.neighbors)[::-1], axis=-1)
 
     def _positions(self, ids: Tensor) -> Tensor:
-        """Returns the default positions."""
         if self.padding_id is None:
             return ops.expand_dims(ops.arange(ops.shape(ids)[1], dtype="int32"), 0)
         real = ops.cast(ops.not_equal(ids, self.padding_id), "int32")
@@ -180,7 +180,7 @@ class TransformerEmbeddings(Composite):
         """Maps `(B, T)` to `(B, T, E)`."""
         return (*(input_shape or (None, None)), self.hidden_dim)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         sizes = ("vocab_size", "max_length", "hidden_dim", "num_segments", "tables")
         names = ("projection_first", "projection_bias", "padding_id", "epsilon", "dropout", "initializer", "norm_bias")

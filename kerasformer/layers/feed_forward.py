@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 
 from kerasformer.layers.activations import activation as get_activation
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once
+from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions
 from kerasformer.layers.tensor import Tensor
 
 
@@ -41,8 +42,8 @@ class FeedForward(Composite):
         gated: bool = False,
         use_bias: bool = True,
         dropout: float = 0.0,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_dim, self.intermediate_dim = hidden_dim, intermediate_dim
@@ -81,7 +82,7 @@ class FeedForward(Composite):
         """Maps `(..., in)` to `(..., E)`."""
         return (*input_shape[:-1], self.hidden_dim)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = "hidden_dim", "intermediate_dim", "activation", "gated", "use_bias", "dropout", "kernel_initializer"
         return {**super().get_config(), **arguments_of(self, *names)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -12,6 +12,7 @@ from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation as get_activation
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, LowRank, arguments_of, build_once
 from kerasformer.layers.feed_forward import FeedForward
+from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, LowRankOptions
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor
 
@@ -45,11 +46,11 @@ class ClassificationHead(Composite):
         use_bias: bool = True,
         dropout: float = 0.0,
         input_dropout: float = 0.0,
-        kernel_initializer: Any = "glorot_uniform",
+        kernel_initializer: Initializer = "glorot_uniform",
         dense_bias: bool = True,
         epsilon: float | None = None,
         norm_bias: bool = True,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.num_labels, self.hidden_dim, self.input_dropout = num_labels, hidden_dim, input_dropout
@@ -89,7 +90,7 @@ class ClassificationHead(Composite):
         """Maps `(..., E)` to `(..., num_labels)`."""
         return (*input_shape[:-1], self.num_labels)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = "num_labels", "hidden_dim", "activation", "use_bias", "dropout", "input_dropout", "kernel_initializer"
         return {**super().get_config(), **arguments_of(self, *names, "dense_bias", "epsilon", "norm_bias")}
@@ -121,8 +122,8 @@ class FeedForwardHead(Composite):
         activation: str = "gelu",
         epsilon: float = 1e-12,
         dropout: float = 0.0,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.num_labels, self.hidden_dim, self.intermediate_dim = num_labels, hidden_dim, intermediate_dim
@@ -149,7 +150,7 @@ class FeedForwardHead(Composite):
         """Maps `(..., E)` to `(..., num_labels)`."""
         return (*input_shape[:-1], self.num_labels)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = "num_labels", "hidden_dim", "intermediate_dim", "activation", "epsilon", "dropout", "kernel_initializer"
         return {**super().get_config(), **arguments_of(self, *names)}
@@ -192,12 +193,12 @@ class MaskedLMHead(Composite):
         hidden_dim: int,
         activation: str = "gelu",
         epsilon: float = 1e-12,
-        kernel_initializer: Any = "glorot_uniform",
+        kernel_initializer: Initializer = "glorot_uniform",
         dense_bias: bool = True,
         norm_bias: bool = True,
         use_bias: bool = True,
         embedding_dim: int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
@@ -241,7 +242,7 @@ class MaskedLMHead(Composite):
         """Maps `(..., E)` to `(..., V)`."""
         return (*input_shape[:-1], self.vocab_size)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         sizes = "vocab_size", "hidden_dim", "embedding_dim"
         names = "activation", "epsilon", "dense_bias", "norm_bias", "use_bias", "kernel_initializer"
@@ -284,8 +285,8 @@ class LMHead(LowRank):
         train_bias: bool = True,
         scale: float = 1.0,
         softcap: float | None = None,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Unpack[LowRankOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.vocab_size, self.tied, self.use_bias = vocab_size, tied, use_bias
@@ -306,7 +307,7 @@ class LMHead(LowRank):
         self._build_low_rank()
 
     @property
-    def matrix(self) -> Any:
+    def matrix(self) -> keras.Variable:
         """The kernel, `None` for a tied head."""
         return self.kernel
 
@@ -337,7 +338,7 @@ class LMHead(LowRank):
         """Maps `(..., E)` to `(..., V)`."""
         return (*input_shape[:-1], self.vocab_size)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = "vocab_size", "tied", "use_bias", "train_bias", "scale", "softcap", "kernel_initializer"
         return {**super().get_config(), **arguments_of(self, *names)}

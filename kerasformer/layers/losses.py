@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 from keras import ops
 from keras.src.backend import set_keras_mask
 
 from kerasformer.errors import InputError
 from kerasformer.layers.core import PACKAGE
+from kerasformer.layers.layer_types import LayerConfig
 from kerasformer.layers.tensor import Tensor
 
 
@@ -44,7 +43,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         label_smoothing: float = 0.1,
         ignore_class: int = -100,
         name: str = "smoothed_crossentropy",
-        **kwargs: Any,
+        **kwargs: object,
     ) -> None:
         super().__init__(name=name, **kwargs)
         if not 0 <= label_smoothing <= 1:
@@ -63,7 +62,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         set_keras_mask(losses, mask=counts)
         return losses
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = ("label_smoothing", "ignore_class")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

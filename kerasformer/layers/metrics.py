@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import keras
 from keras import ops
 
 from kerasformer.layers.core import PACKAGE
+from kerasformer.layers.layer_types import LayerConfig
 from kerasformer.layers.tensor import Tensor
 
 
@@ -28,7 +27,7 @@ class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
         sample_weight: Weights, broadcastable to the labels; optional.
     """
 
-    def __init__(self, ignore_class: int = -100, name: str = "accuracy", **kwargs: Any) -> None:
+    def __init__(self, ignore_class: int = -100, name: str = "accuracy", **kwargs: object) -> None:
         super().__init__(name=name, **kwargs)
         self.ignore_class = ignore_class
 
@@ -42,7 +41,7 @@ class MaskedAccuracy(keras.metrics.SparseCategoricalAccuracy):
             counts = counts * ops.reshape(weight, (*ops.shape(weight), *[1] * missing))
         super().update_state(labels, y_pred, sample_weight=counts)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         config = super().get_config()
         return {**config, "ignore_class": self.ignore_class}

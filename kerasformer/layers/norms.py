@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -11,13 +11,14 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.core import PACKAGE
+from kerasformer.layers.layer_types import LayerConfig, LayerOptions
 from kerasformer.layers.tensor import Tensor
 
 
 class _Affine(keras.layers.Layer):
     """Base of all norms: a learned scale of the last axis and an optional bias."""
 
-    def __init__(self, use_bias: bool, **kwargs: Any) -> None:
+    def __init__(self, use_bias: bool, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.use_bias = use_bias
 
@@ -35,11 +36,11 @@ class _Affine(keras.layers.Layer):
 class _Norm(_Affine):
     """Base of the norms that divide by a standard deviation or a root mean square: an affine layer with an epsilon."""
 
-    def __init__(self, epsilon: float, use_bias: bool, **kwargs: Any) -> None:
+    def __init__(self, epsilon: float, use_bias: bool, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(use_bias, **kwargs)
         self.epsilon = epsilon
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "epsilon": self.epsilon}
 
@@ -59,14 +60,14 @@ class LayerNormalization(_Norm):
     Reference: Ba et al. 2016, arXiv:1607.06450.
     """
 
-    def __init__(self, epsilon: float = 1e-5, use_bias: bool = True, **kwargs: Any) -> None:
+    def __init__(self, epsilon: float = 1e-5, use_bias: bool = True, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(epsilon, use_bias, **kwargs)
 
     def call(self, x: Tensor) -> Tensor:
         """Applies the layer."""
         return primitives.layer_norm(x, self.scale, self.bias, self.epsilon)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "use_bias": self.use_bias}
 
@@ -85,7 +86,7 @@ class HeadNormalization(_Norm):
     Reference: `transformers.models.cohere`.
     """
 
-    def __init__(self, epsilon: float = 1e-5, **kwargs: Any) -> None:
+    def __init__(self, epsilon: float = 1e-5, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(epsilon, use_bias=False, **kwargs)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
@@ -115,7 +116,7 @@ class RMSNormalization(_Norm):
     Reference: Zhang and Sennrich 2019, arXiv:1910.07467.
     """
 
-    def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(epsilon, use_bias=False, **kwargs)
 
     def call(self, x: Tensor) -> Tensor:
@@ -137,7 +138,7 @@ class ElementwiseAffine(_Affine):
     Reference: Sun et al. 2020, arXiv:2004.02984, section 3.3.
     """
 
-    def __init__(self, use_bias: bool = True, **kwargs: Any) -> None:
+    def __init__(self, use_bias: bool = True, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(use_bias, **kwargs)
 
     def call(self, x: Tensor) -> Tensor:
@@ -145,7 +146,7 @@ class ElementwiseAffine(_Affine):
         y = x * ops.convert_to_tensor(self.scale)
         return y if self.bias is None else y + ops.convert_to_tensor(self.bias)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "use_bias": self.use_bias}
 
@@ -158,7 +159,9 @@ _NORMS: dict[str, Callable[..., keras.layers.Layer]] = {
 }
 
 
-def normalization(kind: str, epsilon: float, use_bias: bool = True, **kwargs: Any) -> keras.layers.Layer:
+def normalization(
+    kind: str, epsilon: float, use_bias: bool = True, **kwargs: Unpack[LayerOptions]
+) -> keras.layers.Layer:
     """Returns a norm of the given kind.
 
     Args:

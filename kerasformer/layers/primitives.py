@@ -14,13 +14,15 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import keras
 import numpy as np
 from keras import backend, ops
 
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import LayerCache
+from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Tensor, in_dtype_of, merge_heads, parts_to_convert, split_heads
 from kerasformer.layers.visibility import Visibility
 
@@ -34,19 +36,21 @@ class LowRankProduct(NamedTuple):
         scale: Factor of the product.
     """
 
-    a: Any
-    b: Any
+    a: keras.Variable | Tensor
+    b: keras.Variable | Tensor
     scale: float
 
 
 class Primitives:
     """The operations in `keras.ops`; the base class of the lowerings of exporters."""
 
-    def layer(self, layer: Callable[..., Any], x: Tensor, arguments: dict[str, Any]) -> Any:
+    def layer(self, layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:
         """Applies a layer of a stack: `layer(x, **arguments)`."""
         return layer(x, **arguments)
 
-    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+    def linear(
+        self, x: Tensor, kernel: keras.Variable | Tensor, bias: Tensor | None = None, *, transposed: bool = False
+    ) -> Tensor:
         """`x @ kernel + bias`.
 
         Args:
@@ -68,12 +72,14 @@ class Primitives:
         y = ops.reshape(y, (*outer, weight.shape[axis]))
         return y if bias is None else ops.add(y, bias)
 
-    def adapted_linear(self, x: Tensor, kernel: Any, bias: Any, low_rank: LowRankProduct) -> Tensor:
+    def adapted_linear(
+        self, x: Tensor, kernel: keras.Variable | Tensor, bias: Tensor | None, low_rank: LowRankProduct
+    ) -> Tensor:
         """`x @ kernel + bias + scale * x @ a @ b`; arguments as for `linear`, with a kernel `(E, F)`."""
         product = ops.matmul(ops.matmul(x, low_rank.a), low_rank.b)
         return self.linear(x, kernel, bias) + (product if low_rank.scale == 1 else low_rank.scale * product)
 
-    def embedding(self, table: Any, ids: Tensor) -> Tensor:
+    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
         """Looks up the rows `ids` `(...)` of the variable `table` `(V, E)`: `(..., E)`."""
         return ops.take(table, ids, axis=0)
 
@@ -81,7 +87,7 @@ class Primitives:
         """`x + y`: adds the output `y` of a sublayer to its input `x`, both `(..., E)`."""
         return x + y
 
-    def layer_norm(self, x: Tensor, scale: Any, bias: Any, epsilon: float) -> Tensor:
+    def layer_norm(self, x: Tensor, scale: keras.Variable | Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
         """Normalizes the last axis to mean 0 and variance 1, computed in float32 (Ba et al. 2016, arXiv:1607.06450)."""
         x32 = ops.cast(x, "float32")
         centered = x32 - ops.mean(x32, axis=-1, keepdims=True)
@@ -90,7 +96,7 @@ class Primitives:
         y = ops.cast(y, x.dtype) * ops.convert_to_tensor(scale)
         return y if bias is None else y + ops.convert_to_tensor(bias)
 
-    def rms_norm(self, x: Tensor, scale: Any, epsilon: float) -> Tensor:
+    def rms_norm(self, x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
         """Divides by the root mean square of the last axis, in float32 (Zhang and Sennrich 2019, arXiv:1910.07467)."""
         x32 = ops.cast(x, "float32")
         y = x32 * ops.rsqrt(ops.mean(ops.square(x32), axis=-1, keepdims=True) + epsilon)
@@ -216,7 +222,7 @@ class Primitives:
         """Rounds to the nearest int8; numbers beyond ±127 become ±127."""
         return ops.cast(ops.clip(ops.round(x), -127, 127), "int8")
 
-    def from_int8(self, x: Tensor, dtype: Any) -> Tensor:
+    def from_int8(self, x: Tensor, dtype: str) -> Tensor:
         """Converts int8 to another data type."""
         return ops.cast(x, dtype)
 
@@ -258,13 +264,18 @@ def lowering(primitives: Primitives) -> Iterator[None]:
         _active.reset(token)
 
 
-def layer(layer: Callable[..., Any], x: Tensor, arguments: dict[str, Any]) -> Any:
+def layer(layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:
     """See `Primitives.layer`."""
     return _active.get().layer(layer, x, arguments)
 
 
 def linear(
-    x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False, low_rank: LowRankProduct | None = None
+    x: Tensor,
+    kernel: keras.Variable | Tensor,
+    bias: Tensor | None = None,
+    *,
+    transposed: bool = False,
+    low_rank: LowRankProduct | None = None,
 ) -> Tensor:
     """See `Primitives.linear`, and with a low-rank product `Primitives.adapted_linear`."""
     if low_rank is not None:
@@ -272,7 +283,7 @@ def linear(
     return _active.get().linear(x, kernel, bias, transposed=transposed)
 
 
-def embedding(table: Any, ids: Tensor) -> Tensor:
+def embedding(table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
     """See `Primitives.embedding`."""
     return _active.get().embedding(table, ids)
 
@@ -282,12 +293,12 @@ def residual(x: Tensor, y: Tensor) -> Tensor:
     return _active.get().residual(x, y)
 
 
-def layer_norm(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Tensor:
+def layer_norm(x: Tensor, scale: keras.Variable | Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
     """See `Primitives.layer_norm`."""
     return _active.get().layer_norm(x, scale, bias, epsilon)
 
 
-def rms_norm(x: Tensor, scale: Any, epsilon: float) -> Tensor:
+def rms_norm(x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
     """See `Primitives.rms_norm`."""
     return _active.get().rms_norm(x, scale, epsilon)
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
 
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers.core import PACKAGE, Composite, Dense, OptionalOutputs, arguments_of, build_once
+from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions
 from kerasformer.layers.tensor import Tensor
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -65,7 +66,7 @@ class SentencePooling(OptionalOutputs):
         UnsupportedConfigError: an unknown mode, or none.
     """
 
-    def __init__(self, modes: Sequence[str] = ("mean",), **kwargs: Any) -> None:
+    def __init__(self, modes: Sequence[str] = ("mean",), **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         unknown = [mode for mode in modes if mode not in POOLINGS]
         if unknown or not modes:
@@ -88,7 +89,7 @@ class SentencePooling(OptionalOutputs):
         size = input_shape[-1]
         return input_shape[0], None if size is None else len(self.modes) * size
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "modes": list(self.modes)}
 
@@ -148,9 +149,9 @@ class SentenceHead(Composite):
     def __init__(
         self,
         pooling: Sequence[str] = ("mean",),
-        steps: Sequence[Step | Mapping[str, Any]] = (),
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        steps: Sequence[Step | LayerConfig] = (),
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.steps = tuple(Projection(**step) if isinstance(step, Mapping) else step for step in steps)
@@ -192,7 +193,7 @@ class SentenceHead(Composite):
         shape = self.pooling.compute_output_shape(input_shape)
         return (shape[0], sizes[-1]) if sizes else shape
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         steps = [asdict(step) if isinstance(step, Projection) else step for step in self.steps]
         arguments = {"pooling": list(self.pooling.modes), "steps": steps, **arguments_of(self, "kernel_initializer")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Unpack
 
 import keras
 
@@ -12,6 +12,7 @@ from kerasformer.layers import primitives
 from kerasformer.layers.blocks import check_memory, decoder_visibility, split_output
 from kerasformer.layers.cache import CacheSpec, LayerCache
 from kerasformer.layers.core import PACKAGE, OptionalOutputs, build_once, packed, serialize_part
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Tensor
 from kerasformer.layers.visibility import Visibility, visibility_of
 
@@ -24,7 +25,7 @@ class _Stack(OptionalOutputs):
         layers: Sequence[keras.layers.Layer],
         final_norm: keras.layers.Layer | None = None,
         schedule: Sequence[int] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.layers = list(layers)
@@ -45,12 +46,12 @@ class _Stack(OptionalOutputs):
     def _run(
         self,
         x: Tensor,
-        arguments: Sequence[dict[str, Any]],
+        arguments: Sequence[LayerArguments],
         return_hidden_states: bool,
         return_attention: bool,
         return_cache: bool,
-        **shared: Any,
-    ) -> Any:
+        **shared: object,
+    ) -> Tensor | Outputs:
         """Applies all layers in sequence and collects the requested states."""
         flags = {"return_attention": return_attention, "return_cache": return_cache}
         states, results = [x], []
@@ -70,7 +71,7 @@ class _Stack(OptionalOutputs):
             collected["hidden_states"] = tuple(states)
         return packed(x, return_hidden_states or return_attention or return_cache, **collected)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         parts = {
             "layers": [serialize_part(layer) for layer in self.layers],
@@ -79,7 +80,7 @@ class _Stack(OptionalOutputs):
         return {**super().get_config(), **parts, "schedule": self.schedule}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> _Stack:
+    def from_config(cls, config: LayerConfig) -> _Stack:
         """Creates a stack from the result of `get_config`."""
         deserialize = keras.saving.deserialize_keras_object
         norm = config["final_norm"]
@@ -123,20 +124,20 @@ class Encoder(_Stack):
         visibility: Visibility | None = None,
         count: int | None = None,
         slots: Tensor | None = None,
-        attention_inputs: Mapping[str, Any] | None = None,
+        attention_inputs: Mapping[str, Tensor] | None = None,
         training: bool = False,
         return_hidden_states: bool = False,
         return_attention: bool = False,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies all layers."""
         visibility = visibility_of(visibility, attention_mask, bias, x, x.shape[1])
-        arguments: list[dict[str, Any]] = [{} for _ in self.schedule]
+        arguments: list[LayerArguments] = [{} for _ in self.schedule]
         if count is not None:
             arguments[-1]["count"] = count
         if slots is not None:
             arguments[-1]["slots"] = slots
         flags = (return_hidden_states, return_attention, False)
-        shared: dict[str, Any] = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
+        shared: LayerArguments = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
         return self._run(x, arguments, *flags, **shared)
 
 
@@ -185,19 +186,19 @@ class Decoder(_Stack):
         visibility: Visibility | None = None,
         caches: Sequence[LayerCache] | None = None,
         cross_caches: Sequence[LayerCache] | None = None,
-        attention_inputs: Mapping[str, Any] | None = None,
+        attention_inputs: Mapping[str, Tensor] | None = None,
         training: bool = False,
         return_hidden_states: bool = False,
         return_attention: bool = False,
         return_cache: bool = False,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies all layers."""
         none = [None] * len(self.schedule)
-        own, cross = caches or none, cross_caches or none
-        if not len(own) == len(cross) == len(none):
+        self_caches, cross = caches or none, cross_caches or none
+        if not len(self_caches) == len(cross) == len(none):
             raise InputError(
                 f"There must be one cache for each layer: {len(none)}. "
-                f"Received: {len(own)} caches, {len(cross)} cross caches"
+                f"Received: {len(self_caches)} caches, {len(cross)} cross caches"
             )
         attends = [getattr(self.layers[index], "cross_attention", None) is not None for index in self.schedule]
         if memory is not None and not any(attends):
@@ -205,11 +206,11 @@ class Decoder(_Stack):
         memory_inputs = {"memory": memory, "memory_visibility": visibility_of(None, memory_mask, None, x, None)}
         arguments = [
             {"cache": cache, **({**memory_inputs, "cross_cache": cross_cache} if has_cross_attention else {})}
-            for cache, cross_cache, has_cross_attention in zip(own, cross, attends, strict=True)
+            for cache, cross_cache, has_cross_attention in zip(self_caches, cross, attends, strict=True)
         ]
-        visibility = decoder_visibility(visibility, attention_mask, bias, x, own)
+        visibility = decoder_visibility(visibility, attention_mask, bias, x, self_caches)
         flags = (return_hidden_states, return_attention, return_cache)
-        shared: dict[str, Any] = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
+        shared: LayerArguments = {"visibility": visibility, "attention_inputs": attention_inputs, "training": training}
         return self._run(x, arguments, *flags, **shared)
 
     def cache_specs(self) -> list[CacheSpec]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +10,25 @@ import keras
 from keras import ops
 
 Tensor = Any
-"""A tensor of the active Keras backend."""
+"""A tensor of the Keras backend in use, or a symbolic one: backends share no class."""
 
+Shape = tuple[int | None, ...]
+"""Shape of a tensor; `None` for an unknown dimension."""
+
+Dimension = int | Tensor
+"""Size of an axis: a number, or a tensor or a name that stands for it in a graph."""
+
+TensorFunction = Callable[..., Any]
+"""A function of tensors, which returns one or a structure of several."""
+
+Index = int | slice | tuple[slice, ...] | None
+"""Index of a part of an array."""
 
 _CONVERTED_AT_ONCE = 2**22
 """Number of values of a matrix that are converted to another data type at once."""
 
 
-def parts_to_convert(x: Tensor, weight: Tensor, axis: int) -> list[Any]:
+def parts_to_convert(x: Tensor, weight: Tensor, axis: int) -> Sequence[Index]:
     """Returns the indices of the parts of a matrix that are converted one after the other, see `in_dtype_of`.
 
     Args:
@@ -35,7 +47,7 @@ def parts_to_convert(x: Tensor, weight: Tensor, axis: int) -> list[Any]:
     return slices if axis == 0 else [(slice(None), part) for part in slices]
 
 
-def in_dtype_of(x: Tensor, weight: Tensor, part: Any = None) -> Tensor:
+def in_dtype_of(x: Tensor, weight: Tensor, part: Index = None) -> Tensor:
     """Converts a weight to the data type of the activation that it is multiplied with.
 
     In a graph of TensorFlow, the conversion waits for the activation. Otherwise all weights would be converted at the

@@ -9,7 +9,6 @@ blocks.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from keras import ops
 
@@ -29,7 +28,7 @@ class Blocks:
         missing: Number of tokens that the last block lacks.
     """
 
-    def __init__(self, length: Any, size: Any) -> None:
+    def __init__(self, length: int | Tensor, size: int | Tensor) -> None:
         self.length, self.size = length, size
         self.count = (length + size - 1) // size
         self.missing = self.count * size - length
@@ -46,7 +45,7 @@ class Blocks:
         return ops.reshape(x[:, : self.length], ops.shape(like))
 
 
-def padded(x: Tensor, before: Any, after: Any) -> Tensor:
+def padded(x: Tensor, before: int | Tensor, after: int | Tensor) -> Tensor:
     """Pads `(B, T, E)` with zeros before and after the tokens."""
     if isinstance(before, int) and isinstance(after, int) and before == after == 0:
         return x

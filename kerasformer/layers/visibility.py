@@ -8,9 +8,9 @@ Shape letters: `B` batch, `T` query length, `S` key length, `H` heads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import keras
 from keras import backend, ops
@@ -18,7 +18,10 @@ from keras import backend, ops
 from kerasformer.errors import InputError
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.cache import LayerCache
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig
 from kerasformer.layers.tensor import Tensor, Tokens
+
+_Rendered = TypeVar("_Rendered")
 
 
 @keras.saving.register_keras_serializable("kerasformer")
@@ -59,7 +62,7 @@ class Visibility:
     max_global_tokens: int | None = None
     mask: Tensor | None = None
     position_bias: Tensor | None = None
-    _rendered: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _rendered: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuses symbolic tensors."""
@@ -69,26 +72,26 @@ class Visibility:
                 f"bias= of the layer. Received: symbolic {', '.join(symbolic)}"
             )
 
-    def _values(self) -> dict[str, Any]:
+    def _values(self) -> LayerArguments:
         return {field.name: getattr(self, field.name) for field in fields(self) if field.init}
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor, for files of functional models."""
         return {name: value for name, value in self._values().items() if value is not None}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
+    def from_config(cls, config: LayerConfig) -> Self:
         """Creates a visibility from the result of `get_config`."""
         return cls(**{name: keras.saving.deserialize_keras_object(value) for name, value in config.items()})
 
     @classmethod
     def of_text(
         cls,
-        length: Any,
+        length: int | Tensor,
         key_mask: Tensor | None = None,
         *,
         causal: bool | None = None,
-        key_length: Any = None,
+        key_length: int | Tensor | None = None,
         positions: Tensor | None = None,
         global_mask: Tensor | None = None,
         max_global_tokens: int | None = None,
@@ -117,7 +120,7 @@ class Visibility:
             max_global_tokens=max_global_tokens,
         )
 
-    def causal_unless_specified(self, length: Any, caches: Sequence[LayerCache | None] = ()) -> Visibility:
+    def causal_unless_specified(self, length: int | Tensor, caches: Sequence[LayerCache | None] = ()) -> Visibility:
         """Returns the visibility of a decoder: causal, unless it specifies otherwise.
 
         Args:
@@ -131,7 +134,7 @@ class Visibility:
             return replace(self, causal=True).with_slots(length, caches)
         return self
 
-    def with_slots(self, length: Any, caches: Sequence[LayerCache | None] = ()) -> Visibility:
+    def with_slots(self, length: int | Tensor, caches: Sequence[LayerCache | None] = ()) -> Visibility:
         """Returns the visibility of self attention with the slots of queries and keys, unless it has slots.
 
         Args:
@@ -166,15 +169,15 @@ class Visibility:
         if tokens.all:
             return self
         columns = ("query_slots", "positions", "query_mask", "global_queries")
-        given = {name: getattr(self, name) for name in (*columns, "mask", "position_bias")}
+        columns_by_name = {name: getattr(self, name) for name in (*columns, "mask", "position_bias")}
         changes = {
             name: _of_tokens(value, tokens, -1 if name in columns else -2)
-            for name, value in given.items()
+            for name, value in columns_by_name.items()
             if value is not None and value.shape[-1 if name in columns else -2] != 1
         }
         return replace(self, **changes) if changes else self
 
-    def query_positions(self, length: Any) -> Tensor:
+    def query_positions(self, length: int | Tensor) -> Tensor:
         """Returns the positions of the queries, int32 `(B, T)` or `(1, T)`; 0, 1, 2, … without positions and slots."""
         positions = self.query_slots if self.positions is None else self.positions
         if positions is None:
@@ -261,7 +264,11 @@ class Visibility:
         return mask
 
     def bias(
-        self, dtype: str, window: int | None = None, grouped: tuple[int, Any] | None = None, key_slots: Any = None
+        self,
+        dtype: str,
+        window: int | None = None,
+        grouped: tuple[int, int | Tensor] | None = None,
+        key_slots: Tensor | None = None,
     ) -> Tensor | None:
         """Returns the sum of mask and `position_bias`, to be added to the scores; computed once for equal layers.
 
@@ -300,7 +307,7 @@ class Visibility:
         rows = ops.expand_dims(ops.expand_dims(ops.cast(queries, "int32") > 0, 1), -1)
         return ops.logical_or(near, ops.logical_or(columns, rows))
 
-    def rendered(self, key: Any, render: Callable[[], Any]) -> Any:
+    def rendered(self, key: Hashable, render: Callable[[], _Rendered]) -> _Rendered:
         """Returns the result of `render`, computed once for all layers with this key."""
         if key not in self._rendered:
             self._rendered[key] = render()
@@ -308,7 +315,7 @@ class Visibility:
 
 
 def visibility_of(
-    visibility: Visibility | None, attention_mask: Tensor | None, bias: Tensor | None, query: Tensor, keys: Any
+    visibility: Visibility | None, attention_mask: Tensor | None, bias: Tensor | None, query: Tensor, keys: Tensor
 ) -> Visibility:
     """Combines the arguments of a layer's call to a `Visibility`.
 
@@ -352,7 +359,7 @@ class CausalMask(keras.Operation):
         return keras.KerasTensor((1, 1, query.shape[1], (query if key is None else key).shape[1]), "bool")
 
 
-def causal_mask(query_length: Any, key_length: Any = None) -> Tensor:
+def causal_mask(query_length: int | Tensor, key_length: int | Tensor | None = None) -> Tensor:
     """Returns the causal mask, boolean `(1, 1, T, S)`; the last query has the slot of the last key.
 
     For `T = 2` and `S = 3` (one token is in the cache) the rows are `1 1 0` and `1 1 1`.
@@ -372,7 +379,7 @@ def causal_mask(query_length: Any, key_length: Any = None) -> Tensor:
     return mask
 
 
-def _length(of: Any) -> Any:
+def _length(of: Tensor) -> int | Tensor:
     """Returns the length of axis 1 of a tensor, or the length itself."""
     axes = len(getattr(of, "shape", ()))
     if of is None or axes == 1:
@@ -432,7 +439,7 @@ def mask_to_bias(mask: Tensor, dtype: str | None = None) -> Tensor:
     return (1.0 - ops.cast(mask, dtype)) * (-3e4 if dtype == "float16" else -1e9)
 
 
-def grouped_bias(bias: Tensor | None, group_size: int, length: Any) -> Tensor | None:
+def grouped_bias(bias: Tensor | None, group_size: int, length: int | Tensor) -> Tensor | None:
     """Converts a bias for queries of the shape `(B, H / group_size, group_size * T, D)`.
 
     Args:

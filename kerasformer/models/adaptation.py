@@ -112,12 +112,12 @@ def modules_of(model: PretrainedModel) -> dict[str, Module]:
     shared = model.shared_table
     modules = {}
     for row in model.rows(saved=True):
-        found = tuple(layers[path] for path in row.variables if path in layers)
-        is_whole = len(found) == len(row.variables) > 0
-        if row.copy or not is_whole or not row.tensor.endswith(_WEIGHT) or shared in found or not _splits(row):
+        adaptable = tuple(layers[path] for path in row.variables if path in layers)
+        is_whole = len(adaptable) == len(row.variables) > 0
+        if row.copy or not is_whole or not row.tensor.endswith(_WEIGHT) or shared in adaptable or not _splits(row):
             continue
         name = row.tensor.removesuffix(_WEIGHT)
-        modules[name] = Module(name, row, found)
+        modules[name] = Module(name, row, adaptable)
     return modules
 
 
@@ -498,7 +498,6 @@ def _saved_rows(model: PretrainedModel, config: AdapterConfig) -> list[Row]:
 
 
 def _modules_with(model: PretrainedModel, paths: Iterable[str]) -> list[str]:
-    """Returns the modules that contain variables."""
     wanted = set(paths)
     tensors = [row.tensor for row in model.rows(saved=True) if wanted & set(row.variables) and not row.copy]
     return sorted({name.rsplit(".", 1)[0] for name in tensors})

@@ -21,7 +21,7 @@ import numpy as np
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
 from kerasformer.files.tensors import TensorFile
 from kerasformer.models.contracts import CausalLM
-from kerasformer.models.sentence_settings import CROSS_ENCODER, check_keys, file_content, module_names
+from kerasformer.models.sentence_settings import CROSS_ENCODER, check_keys, file_content, json_object, module_names
 from kerasformer.tokenization import Tokenizer
 
 _MODULES, _SCORE = ["Transformer", "LogitScore"], "1_LogitScore/config.json"
@@ -55,8 +55,9 @@ class AnswerScore:
         """
         if not is_answer_score(folder):
             return None
-        score, use = (file_content(folder, name) or {} for name in (_SCORE, CROSS_ENCODER))
-        transformer = file_content(folder, _TRANSFORMER) or {}
+        score, use, transformer = (
+            json_object(name, file_content(folder, name)) for name in (_SCORE, CROSS_ENCODER, _TRANSFORMER)
+        )
         tokens = ("true_token_id", "false_token_id")
         check_keys(_SCORE, score, required={"module_input_name": ("causal_logits",)}, known=tokens)
         message = (transformer.get("modality_config") or {}).get("message") or {}

@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.models.config_types import MOST_LABELS, TokenId, described, fits, is_layers, is_token_id
 
 logger = logging.getLogger("kerasformer")
@@ -56,8 +58,10 @@ _IGNORED = frozenset(
 )
 
 
-_REQUIRED: Mapping[str, tuple[Any, ...]] = {"pruned_heads": ({}, None)}
+_REQUIRED: Mapping[str, tuple[object, ...]] = {"pruned_heads": ({}, None)}
 """Supported values of keys that the configuration of any architecture may contain."""
+
+_Field = dataclasses.Field[Any]
 
 ProblemType = Literal["regression", "single_label_classification", "multi_label_classification"]
 
@@ -79,7 +83,7 @@ class Config:
 
     model_type: ClassVar[str]
     ignored: ClassVar[frozenset[str]] = frozenset()
-    required: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    required: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     same_as: ClassVar[Mapping[str, str]] = {}
     counterparts: ClassVar[Mapping[str, str]] = {
         "num_decoder_layers": "num_layers",
@@ -94,7 +98,7 @@ class Config:
     bos_token_id: TokenId | None = hf("bos_token_id", None)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", None)
     sep_token_id: TokenId | None = hf("sep_token_id", None)
-    task_specific_params: dict[str, dict[str, Any]] | None = hf("task_specific_params", None)
+    task_specific_params: dict[str, JsonObject] | None = hf("task_specific_params", None)
     score_activation: str | None = hf(
         "sentence_transformers.activation_fn", None, "sbert_ce_default_activation_function"
     )
@@ -161,21 +165,21 @@ class Config:
             size: Size of the vocabulary.
             new_ids: New ids by old ids; others are those of no token and do not change.
         """
-        changes: dict[str, Any] = {"vocab_size": size}
+        changes: Arguments = {"vocab_size": size}
         for name, ids in self.token_ids.items():
             new = [new_ids.get(index, index) for index in ids]
             changes[name] = new if isinstance(getattr(self, name), list) else new[0]
         return dataclasses.replace(self, **changes)
 
     @classmethod
-    def from_hf(cls, content: Mapping[str, Any]) -> Self:
+    def from_hf(cls, content: JsonMapping) -> Self:
         """Creates a configuration from the content of a `config.json`.
 
         Raises:
             UnsupportedConfigError: a value is unsupported or has the wrong type.
         """
         content = _with_labels(content)
-        values: dict[str, Any] = {}
+        values: Arguments = {}
         kinds = _kinds(cls)
         required = {**_REQUIRED, **cls.required}
         known = set(_IGNORED | cls.ignored | set(required))
@@ -202,9 +206,9 @@ class Config:
             )
         return cls(**values)
 
-    def to_hf(self) -> dict[str, Any]:
+    def to_hf(self) -> JsonObject:
         """Returns the content of a `config.json`, except `architectures`, which depends on the task."""
-        content: dict[str, Any] = {"model_type": self.model_type}
+        content: JsonObject = {"model_type": self.model_type}
         for field in _fields(type(self)):
             value = getattr(self, field.name)
             if value is None and field.default is None:
@@ -217,7 +221,7 @@ class Config:
         content["label2id"] = {label: index for index, label in self.id2label.items()}
         return content
 
-    def generation_settings(self, content: Mapping[str, Any] | None = None, forced: bool = True) -> dict[str, Any]:
+    def generation_settings(self, content: JsonMapping | None = None, forced: bool = True) -> JsonObject:
         """Returns the generation settings of a configuration, by their names in `generation_config.json`.
 
         The `decoder_start_token_id` of an encoder-decoder is the `bos_token_id` by default, or the `pad_token_id`.
@@ -259,17 +263,16 @@ class Config:
         return cls(**{**paired, **values})
 
 
-def _fields(cls: type[Config]) -> list[dataclasses.Field[Any]]:
+def _fields(cls: type[Config]) -> list[_Field]:
     return [field for field in dataclasses.fields(cls) if "hf" in field.metadata]
 
 
-def _kinds(cls: type[Config]) -> dict[dataclasses.Field[Any], Any]:
-    """Returns the type of each field."""
+def _kinds(cls: type[Config]) -> dict[_Field, Any]:
     hints = get_type_hints(cls, include_extras=True)
     return {field: hints[field.name] for field in _fields(cls)}
 
 
-def _named(field: dataclasses.Field[Any]) -> str:
+def _named(field: _Field) -> str:
     name = field.metadata["hf"][0]
     return field.name if field.name == name else f"{field.name} ({name} in config.json)"
 
@@ -284,7 +287,7 @@ def _further_problems(config: Config) -> list[str]:
     return problems
 
 
-def _find(content: Mapping[str, Any], name: str) -> tuple[bool, Any]:
+def _find(content: JsonMapping, name: str) -> tuple[bool, Any]:
     """Returns whether a key exists, and its value."""
     value: Any = content
     for part in name.split("."):
@@ -294,7 +297,7 @@ def _find(content: Mapping[str, Any], name: str) -> tuple[bool, Any]:
     return True, value
 
 
-def _converted(field: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
+def _converted(field: _Field, kind: object, value: Any) -> Any:
     """Converts a JSON value for a field: null becomes the default, keys become integers, and integers floats."""
     if value is None and not fits(kind, None):
         return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
@@ -303,8 +306,8 @@ def _converted(field: dataclasses.Field[Any], kind: Any, value: Any) -> Any:
     return float(value) if _is_float(kind) and fits(float, value) else value
 
 
-def _is_float(kind: Any) -> bool:
-    return kind is float or any(_is_float(each) for each in get_args(kind))
+def _is_float(kind: object) -> bool:
+    return kind is float or any(_is_float(argument) for argument in get_args(kind))
 
 
 def _labels(value: Any) -> Any:
@@ -315,7 +318,7 @@ def _labels(value: Any) -> Any:
         return value
 
 
-def _with_labels(content: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_labels(content: JsonMapping) -> JsonMapping:
     """Adds the labels of older files, which contain only `num_labels`; it takes precedence, as in `transformers`."""
     count, labels = content.get("num_labels"), content.get("id2label")
     if count is None:
@@ -350,6 +353,6 @@ def numbered_labels(count: int) -> dict[int, str]:
     return {index: f"LABEL_{index}" for index in range(count)}
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}…"

@@ -22,7 +22,7 @@ class Range:
     high: float
     above: bool = False
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: float) -> bool:
         """Whether a number is in the range; NaN is not."""
         return bool(self.low <= value <= self.high and not (self.above and value == self.low))
 
@@ -37,7 +37,7 @@ class Pattern:
     expression: str
     meaning: str
 
-    def holds(self, value: Any) -> bool:
+    def holds(self, value: str) -> bool:
         """Whether the expression matches a string."""
         return re.fullmatch(self.expression, value) is not None
 
@@ -86,7 +86,7 @@ def fits(kind: Any, value: Any) -> bool:
     if origin is Annotated:
         return fits(arguments[0], value) and all(limit.holds(value) for limit in arguments[1:])
     if origin in (Union, UnionType):
-        return any(fits(each, value) for each in arguments)
+        return any(fits(argument, value) for argument in arguments)
     if origin is Literal:
         return value in arguments
     if origin is list:
@@ -107,23 +107,23 @@ def described(kind: Any) -> str:
     if origin is Annotated:
         return ", ".join([described(arguments[0]), *map(str, arguments[1:])])
     if origin in (Union, UnionType):
-        return " or ".join(described(each) for each in arguments)
+        return " or ".join(described(argument) for argument in arguments)
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     if origin in (list, dict):
-        return f"{origin.__name__} of {' to '.join(described(each) for each in arguments)}"
+        return f"{origin.__name__} of {' to '.join(described(argument) for argument in arguments)}"
     return "null" if kind is NoneType else "any value" if kind is Any else f"of type {kind.__name__}"
 
 
-def is_layers(kind: Any) -> bool:
+def is_layers(kind: object) -> bool:
     """Whether a type is a number of layers that have separate weights."""
     return _has_range(kind, LayerRange)
 
 
-def is_token_id(kind: Any) -> bool:
+def is_token_id(kind: object) -> bool:
     """Whether a type is the id of a token, or a list of ids."""
     return _has_range(kind, TokenIdRange)
 
 
-def _has_range(kind: Any, range_type: type[Range]) -> bool:
+def _has_range(kind: object, range_type: type[Range]) -> bool:
     return any(isinstance(limit, range_type) or _has_range(limit, range_type) for limit in get_args(kind))

@@ -16,13 +16,16 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding import GenerationConfig, GenerationOutput
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.files.tensors import TensorFile
+from kerasformer.generation.explanation import Explanation
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import CacheSpec, LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
+from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Tensor
+from kerasformer.models.config import Config
 from kerasformer.models.pretrained import Inputs, PretrainedModel
 from kerasformer.models.weight_table import Row
 from kerasformer.options import documented
@@ -30,8 +33,14 @@ from kerasformer.options import documented
 STATES = ("hidden_states", "attentions", "cross_attentions")
 """Results that a model returns in addition to its output, on request."""
 
+Prompts = str | Sequence[str] | Sequence[Sequence[int]] | np.ndarray | Mapping[str, np.ndarray]
+"""A text, several, ids `(B, P)`, or the tokenizer's result."""
 
-def with_states(output: Any, states: Mapping[str, Any], encoder: Mapping[str, Any] | None = None) -> Any:
+Generated = str | list[str] | list[np.ndarray] | GenerationOutput | Explanation | list[Explanation]
+"""What `generate` returns; see there."""
+
+
+def with_states(output: Tensor, states: Outputs, encoder: Outputs | None = None) -> Tensor | Outputs:
     """Returns the output of a model, or a dictionary if its backbone returned further states."""
     requested = {name: states[name] for name in STATES if name in states}
     requested |= {f"encoder_{name}": encoder[name] for name in STATES if encoder and name in encoder}
@@ -53,7 +62,7 @@ class TextModel(PretrainedModel):
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the backbone and the head."""
         arrays = self.checked(inputs)
         flags = {"return_hidden_states": return_hidden_states, "return_attention": return_attention}
@@ -61,7 +70,7 @@ class TextModel(PretrainedModel):
         states = unpacked(self.backbone(arrays["input_ids"], training=training, **arguments, **flags))
         return with_states(self.answer(states, arrays, training), states)
 
-    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> LayerArguments:
         """Returns the arguments of the backbone's call, except the ids; by default all inputs that the caller passed.
 
         Args:
@@ -70,7 +79,7 @@ class TextModel(PretrainedModel):
         """
         return self.backbone.arguments(arrays)
 
-    def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Any:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the output of the head for the states that the backbone returned."""
         return states["output"]
 
@@ -91,11 +100,11 @@ class EncoderModel(TextModel):
         options = {"pooler": True} if self.pooled else {}
         return self.backbone_type(self.config, name="backbone", **options)
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns further arguments of the head."""
         return {}
 
-    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> LayerArguments:
         """Returns all inputs that the caller passed, as arguments of the backbone."""
         arguments = super().backbone_arguments(arrays, every_token)
         if self.count is not None and not every_token:
@@ -111,7 +120,7 @@ class _GenerativeModel(PretrainedModel):
     head_table: ClassVar[Sequence[Row]] = (Row(("kernel",), "lm_head.weight", transpose=True),)
 
     @classmethod
-    def config_for(cls, config: Any, tensors: TensorFile) -> Any:
+    def config_for(cls, config: Any, tensors: TensorFile) -> Config:
         """Ties the output if the output projection of the checkpoint equals its token embeddings.
 
         If the checkpoint has no output projection, `tie_word_embeddings` decides.
@@ -146,7 +155,7 @@ class _GenerativeModel(PretrainedModel):
         table: Embedding | None = self.backbone.tokens if self.head.tied else None
         return table
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns further arguments of `LMHead`."""
         return {"kernel_initializer": self.backbone.initializer}
 
@@ -305,7 +314,7 @@ class Seq2SeqLM(_GenerativeModel):
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the encoder, the decoder and the head."""
         arrays = self.checked(inputs)
         if "decoder_input_ids" not in arrays:

@@ -6,7 +6,7 @@ The file of an architecture defines its configuration, layers, tensor names and 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import keras
 from keras import ops
@@ -25,7 +25,8 @@ from kerasformer.layers import (
     normalization,
 )
 from kerasformer.layers.core import as_ids
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import LayerArguments, LayerOptions, Outputs
+from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.models.pretrained import Backbone, normal
 
 
@@ -77,7 +78,7 @@ class CausalDecoder(Backbone):
     has_final_norm: ClassVar[bool] = True
     has_output_norms: ClassVar[bool] = False
 
-    def __init__(self, config: Any, **kwargs: Any) -> None:
+    def __init__(self, config: Any, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
         self.tokens = Embedding(config.vocab_size, config.output_dim, self.initializer, name="tokens")
         self.embedding_norm = None
@@ -149,11 +150,11 @@ class CausalDecoder(Backbone):
         """Returns further arguments of the layer of this index, such as `parallel`."""
         return {}
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns further arguments of the attention of the layer of this index."""
         return {}
 
-    def feed_forward_options(self, index: int) -> dict[str, Any]:
+    def feed_forward_options(self, index: int) -> LayerArguments:
         """Returns further arguments of the feed-forward network of the layer of this index."""
         return {}
 
@@ -188,7 +189,7 @@ class CausalDecoder(Backbone):
         """Creates a norm."""
         return normalization(self.norm, self.config.epsilon, name=name)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates all variables."""
         shape = (None, None, self.config.hidden_dim)
         self.tokens.build((None, None))
@@ -228,7 +229,7 @@ class CausalDecoder(Backbone):
         positions: Tensor | None = None,
         training: bool = False,
         **flags: bool,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the backbone."""
         ids = as_ids(ids)
         if visibility is None:
@@ -240,7 +241,7 @@ class CausalDecoder(Backbone):
         states = self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)
         return states if self.output_projection is None else self._projected(states)
 
-    def _projected(self, states: Any) -> Any:
+    def _projected(self, states: Tensor | Outputs) -> Tensor | Outputs:
         """Projects the output, which is also the last of the hidden states, to the size of the embeddings."""
         if not isinstance(states, dict):
             return self.output_projection(states)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import keras
 from keras import ops
@@ -23,7 +23,8 @@ from kerasformer.layers import (
     Visibility,
 )
 from kerasformer.layers.core import unpacked
-from kerasformer.layers.tensor import Tensor, zero_padding
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.tensor import Shape, Tensor, zero_padding
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.pretrained import Backbone, normal
@@ -118,7 +119,7 @@ class BidirectionalEncoder(Backbone):
     zero_padding: ClassVar[bool] = False
     blind_padding: ClassVar[bool] = False
 
-    def __init__(self, config: Any, pooler: bool = False, **kwargs: Any) -> None:
+    def __init__(self, config: Any, pooler: bool = False, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
         self.embeddings = self.make_embeddings()
         schedule = self.schedule
@@ -129,7 +130,7 @@ class BidirectionalEncoder(Backbone):
         self.pooler = self.make_pooler() if pooler else None
 
     @property
-    def initializer(self) -> dict[str, Any]:
+    def initializer(self) -> LayerConfig:
         """Initializer of all kernels and tables; serialized, so that each draws different random numbers."""
         return normal(self.config.initializer_range)
 
@@ -210,7 +211,7 @@ class BidirectionalEncoder(Backbone):
             **self.attention_options(index),
         )
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns further arguments of the attention of the layer of this index."""
         return {}
 
@@ -245,7 +246,7 @@ class BidirectionalEncoder(Backbone):
         """Returns the keys that each token attends to, by default all real tokens."""
         return Visibility(key_mask=attention_mask)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates all variables."""
         shape = (None, None, self.config.hidden_dim)
         self.embeddings.build((None, None))
@@ -265,7 +266,7 @@ class BidirectionalEncoder(Backbone):
         return_hidden_states: bool = False,
         return_attention: bool = False,
         **arrays: Tensor | None,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the backbone."""
         x = self.embeddings(ids, training=training, attention_mask=attention_mask, **arrays)
         if visibility is None:
@@ -327,7 +328,7 @@ class BidirectionalEncoder(Backbone):
         """Returns the rows of the pooler, if there is one with weights."""
         return dense("pooler", tensor) if isinstance(self.pooler, Dense) else []
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "pooler": self.pooler is not None}
 
@@ -343,7 +344,7 @@ def layer_table(attention: Sequence[str], feed_forward: Sequence[str]) -> list[R
     *projections, output, attention_norm = attention
     inner, outer, feed_forward_norm = feed_forward
     paths = _PROJECTIONS if projections else ()
-    rows = [each for path, name in zip(paths, projections, strict=True) for each in dense(path, name)]
+    rows = [row for path, name in zip(paths, projections, strict=True) for row in dense(path, name)]
     rows += [*dense("attention/output", output), *norm("attention_norm", attention_norm)]
     rows += [*dense("feed_forward/intermediate", inner), *dense("feed_forward/output", outer)]
     return [*rows, *norm("feed_forward_norm", feed_forward_norm)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Unpack
 
 import keras
 from keras import ops
@@ -29,7 +29,8 @@ from kerasformer.layers import (
     normalization,
 )
 from kerasformer.layers.core import as_ids
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.models.pretrained import Backbone, normal
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
@@ -81,7 +82,7 @@ class EncoderDecoder(Backbone):
     output_dropout: ClassVar[bool] = False
     batch_dependent: ClassVar[bool] = False
 
-    def __init__(self, config: Any, encoder_only: bool = False, **kwargs: Any) -> None:
+    def __init__(self, config: Any, encoder_only: bool = False, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
         self.encoder_only = encoder_only
         self.tokens = Embedding(config.vocab_size, config.hidden_dim, self.token_initializer, name="tokens")
@@ -128,12 +129,12 @@ class EncoderDecoder(Backbone):
         return float(getattr(self.config, "epsilon", 1e-5))
 
     @property
-    def initializer(self) -> dict[str, Any]:
+    def initializer(self) -> LayerConfig:
         """Initializer of all kernels; serialized, so that each draws different random numbers."""
         return normal(self.config.initializer_range)
 
     @property
-    def token_initializer(self) -> dict[str, Any]:
+    def token_initializer(self) -> LayerConfig:
         """Initializer of the token embeddings."""
         return self.initializer
 
@@ -218,7 +219,7 @@ class EncoderDecoder(Backbone):
     def _norm(self, name: str, enabled: bool) -> keras.layers.Layer | None:
         return normalization(self.norm, self.epsilon, name=name) if enabled else None
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates all variables."""
         states = (None, None, self.config.hidden_dim)
         self.tokens.build((None, None))
@@ -232,11 +233,15 @@ class EncoderDecoder(Backbone):
                     layer.build(shape)
             getattr(self, stack).build(states)
 
-    def call(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
+    def call(
+        self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool
+    ) -> Tensor | Outputs:
         """Applies the encoder."""
         return self.encode(ids, attention_mask=attention_mask, training=training, **flags)
 
-    def encode(self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool) -> Any:
+    def encode(
+        self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool
+    ) -> Tensor | Outputs:
         """Applies the encoder; arguments and result are those of the call."""
         visibility = self.encoder_visibility(ids, attention_mask)
         return self._run("encoder", self.tokens, ids, visibility, training, flags)
@@ -251,8 +256,8 @@ class EncoderDecoder(Backbone):
         return Visibility.of_text(ops.shape(ids)[1], attention_mask)
 
     def decode(
-        self, ids: Tensor, visibility: Visibility | None = None, training: bool = False, **arguments: Any
-    ) -> Any:
+        self, ids: Tensor, visibility: Visibility | None = None, training: bool = False, **arguments: object
+    ) -> Tensor | Outputs:
         """Applies the decoder.
 
         Args:
@@ -280,8 +285,8 @@ class EncoderDecoder(Backbone):
         ids: Tensor,
         visibility: Visibility,
         training: bool,
-        arguments: Mapping[str, Any],
-    ) -> Any:
+        arguments: LayerArguments,
+    ) -> Tensor | Outputs:
         """Embeds tokens and applies a stack."""
         positions, embeddings_norm, bias, layers = (
             getattr(self, name) for name in (f"{stack}_positions", f"{stack}_embeddings_norm", f"{stack}_bias", stack)
@@ -326,7 +331,7 @@ class EncoderDecoder(Backbone):
         """Returns what the cross attention of each layer keeps of the encoded text."""
         return self.decoder.memory_specs()
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "encoder_only": self.encoder_only}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size
 from kerasformer.models.decoder import CausalDecoder
@@ -107,7 +107,7 @@ class GatedDecoder(CausalDecoder):
         other_prefixes=("transformer.",),
     )
 
-    def attention_options(self, index: int) -> dict[str, Any]:
+    def attention_options(self, index: int) -> LayerArguments:
         """Returns the sizes, biases, positions and window of the attention."""
         config = self.config
         return {
@@ -119,7 +119,7 @@ class GatedDecoder(CausalDecoder):
             "window": config.window(index),
         }
 
-    def feed_forward_options(self, index: int) -> dict[str, Any]:
+    def feed_forward_options(self, index: int) -> LayerArguments:
         """Returns the options of a gated feed-forward network."""
         return {"gated": True, "use_bias": self.config.mlp_bias}
 

@@ -6,12 +6,12 @@ Shape letters: `B` batch, `T` length of the text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from keras import ops
 
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.layers import Visibility
+from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import EncoderModel
 from kerasformer.models.pretrained import is_concrete
@@ -60,7 +60,7 @@ class GlobalTokenModel(EncoderModel):
         """Returns the maximum number of global tokens in a text."""
         return int(self.config.max_global_tokens or MAX_GLOBAL_TOKENS)
 
-    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> LayerArguments:
         """Returns all inputs that the caller passed, and a visibility with the global tokens."""
         mask, limit = self.global_mask(arrays), self.global_token_limit(arrays)
         if mask is not None and is_concrete(mask):
@@ -73,7 +73,7 @@ class GlobalTokenModel(EncoderModel):
         visibility = Visibility(key_mask=arrays.get("attention_mask"), global_mask=mask, max_global_tokens=limit)
         return super().backbone_arguments(arrays, every_token) | {"visibility": visibility}
 
-    def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Any:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the output of the head; in a graph, NaN for texts with too many global tokens."""
         output = super().answer(states, inputs, training)
         mask, limit = self.global_mask(inputs), self.global_token_limit(inputs)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
-from kerasformer.arguments import TEXT, check, integer, one_of, optional, sequence
+from kerasformer.arguments import TEXT, Arguments, check, integer, one_of, optional, sequence
 from kerasformer.errors import InputError
 from kerasformer.models.config import Config, ProblemType, numbered_labels
 from kerasformer.models.config_types import MOST_LABELS
@@ -45,14 +45,14 @@ class HeadRequest:
         Raises:
             InputError: contradictory arguments, or a task without classes.
         """
-        given = {"num_labels": self.num_labels, "id2label": self.id2label, "labels": self.labels}
-        names = [name for name, value in {**given, "problem_type": self.problem_type}.items() if value is not None]
+        passed = {"num_labels": self.num_labels, "id2label": self.id2label, "labels": self.labels}
+        names = [name for name, value in {**passed, "problem_type": self.problem_type}.items() if value is not None]
         if names and not has_labels:
             raise InputError(
                 f"{' and '.join(names)} can be set only for classification heads. Received: a model for {task}"
             )
         kind = check("problem_type", self.problem_type, optional(one_of(*get_args(ProblemType))))
-        changes: dict[str, Any] = {"id2label": self._named(config.num_labels), "problem_type": kind}
+        changes: Arguments = {"id2label": self._named(config.num_labels), "problem_type": kind}
         return replace(config, **{name: value for name, value in changes.items() if value is not None})
 
     def _named(self, present: int) -> dict[int, str] | None:
@@ -66,7 +66,7 @@ class HeadRequest:
             return self._checked(self.id2label)
         return None if self.num_labels in (None, present) else numbered_labels(self.num_labels or 0)
 
-    def _checked(self, labels: Any) -> dict[int, str]:
+    def _checked(self, labels: Mapping[int, str]) -> dict[int, str]:
         fits = isinstance(labels, Mapping) and labels and set(labels) == set(range(len(labels)))
         if not fits or self.num_labels not in (None, len(labels)):
             raise InputError(
@@ -79,7 +79,7 @@ class HeadRequest:
         return dict(enumerate(names))
 
 
-def _numbered(labels: Any) -> dict[int, str]:
+def _numbered(labels: object) -> dict[int, str]:
     if isinstance(labels, str | bytes | Mapping) or not isinstance(labels, Iterable):
         raise InputError(f"labels must be a list of names of classes. Received: {labels!r}")
     return dict(enumerate(labels))

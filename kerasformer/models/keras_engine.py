@@ -6,10 +6,10 @@ Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` capacit
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import keras
 import numpy as np
@@ -20,21 +20,27 @@ from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, step_tokens
 from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND, default_capacity
 from kerasformer.decoding.saved_state import SavedState, identity_of
+from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import CapacityError, InputError, TokenizerError
 from kerasformer.files.adapters import Adapter
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slots
 from kerasformer.layers.core import lora_change
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import Outputs
+from kerasformer.layers.tensor import Tensor, TensorFunction
 from kerasformer.models.pretrained import check_shapes
 from kerasformer.models.weights_digest import WeightsDigest, host_array
 from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known
 
 if TYPE_CHECKING:
-    from kerasformer.models.contracts import CausalLM, Seq2SeqLM
+    import tensorflow as tf
+
+    from kerasformer.models.contracts import CausalLM, Generated, Prompts, Seq2SeqLM
     from kerasformer.models.pretrained import PretrainedModel
+
+_Compiled = TypeVar("_Compiled")
 
 # Compilation takes seconds for each shape. Therefore prompts are padded to a multiple of the smallest part and read in
 # these parts, the texts of encoders are padded to that multiple times a power of two, and caches grow in large steps.
@@ -51,20 +57,22 @@ class KerasForward:
         function: Function from the inputs, as keyword arguments, to outputs by name; by default `model.named_outputs`.
     """
 
-    def __init__(self, model: PretrainedModel, function: Callable[..., dict[str, Any]] | None = None) -> None:
+    def __init__(self, model: PretrainedModel, function: TensorFunction | None = None) -> None:
         self.model = model
         self._key = "outputs", lora_change(model)
-        own = None if function is None or function == model.named_outputs else _of_named_inputs(function, model)
-        self._function = own
+        compiled_function = (
+            None if function is None or function == model.named_outputs else _of_named_inputs(function, model)
+        )
+        self._function = compiled_function
 
     @property
-    def _call(self) -> Callable[..., Any]:
+    def _call(self) -> TensorFunction:
         """The compiled function, compiled anew after an adapter was loaded or removed."""
         if self._function is not None:
             return self._function
-        return cast("Callable[..., Any]", _stored(self.model, self._key, self._compiled))
+        return _stored(self.model, self._key, self._compiled)
 
-    def _compiled(self) -> Callable[..., Any]:
+    def _compiled(self) -> TensorFunction:
         return _of_named_inputs(self.model.named_outputs, self.model)
 
     def set_adapter(self, adapter: Adapter | None) -> None:
@@ -111,7 +119,7 @@ class KerasState:
     steps: int = 0
 
     @property
-    def context(self) -> tuple[Any, ...]:
+    def context(self) -> tuple[object, ...]:
         """The arguments of the compiled functions that steps do not change."""
         return (self.starts,) if self.memory is None else self.memory
 
@@ -156,10 +164,10 @@ class KerasStep:
         self._key = jit_compile, lora_change(model)
         self._digest = WeightsDigest(model)
 
-    def _functions(self, slots: int) -> dict[str, Callable[..., Any]]:
+    def _functions(self, slots: int) -> dict[str, TensorFunction]:
         """Returns the compiled functions for caches of this size, compiled anew after an adapter has changed."""
         make = partial(_functions, self.model, self._jit_compile, slots)
-        return cast("dict[str, Callable[..., Any]]", _stored(self.model, (*self._key, slots), make))
+        return _stored(self.model, (*self._key, slots), make)
 
     def set_adapter(self, adapter: Adapter | None) -> None:
         """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""
@@ -386,15 +394,15 @@ def _set_adapter(model: PretrainedModel, adapter: Adapter | None) -> None:
         model.attach_adapter(adapter)
 
 
-def _stored(model: PretrainedModel, key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+def _stored(model: PretrainedModel, key: tuple[object, ...], make: Callable[[], _Compiled]) -> _Compiled:
     """Returns compiled functions, which are stored in the model, so that the next engine does not compile again."""
-    functions = model.__dict__.setdefault("_compiled_functions", {})
+    functions: dict[object, _Compiled] = model.__dict__.setdefault("_compiled_functions", {})
     if key not in functions:
         functions[key] = make()
     return functions[key]
 
 
-def _of_named_inputs(function: Callable[..., dict[str, Any]], model: PretrainedModel) -> Callable[..., Any]:
+def _of_named_inputs(function: TensorFunction, model: PretrainedModel) -> TensorFunction:
     return compiled(lambda inputs: function(**inputs), model, jit_compile=False, any_length=True)
 
 
@@ -406,7 +414,7 @@ def _take(caches: Sequence[tuple[Tensor, ...]], rows: np.ndarray) -> list[tuple[
     return [tuple(ops.take(tensor, rows, axis=0) for tensor in tensors) for tensors in caches]
 
 
-def _functions(model: CausalLM | Seq2SeqLM, jit_compile: bool, num_slots: int) -> dict[str, Callable[..., Any]]:
+def _functions(model: CausalLM | Seq2SeqLM, jit_compile: bool, num_slots: int) -> dict[str, TensorFunction]:
     """Compiles the steps of a model; `num_slots` is the number of cache slots of layers without a window."""
     if model.is_encoder_decoder:
         functions = _encoder_decoder_steps(cast("Seq2SeqLM", model), num_slots)
@@ -418,8 +426,10 @@ def _functions(model: CausalLM | Seq2SeqLM, jit_compile: bool, num_slots: int) -
     return {name: compiled(function, model, jit_compile) for name, function in functions.items()}
 
 
-def _decoder_step(model: CausalLM, num_slots: int) -> Callable[..., Any]:
-    def decode(tokens: Tensor, index: Tensor, caches: Any, starts: Tensor) -> Any:
+def _decoder_step(model: CausalLM, num_slots: int) -> TensorFunction:
+    def decode(
+        tokens: Tensor, index: Tensor, caches: Sequence[tuple[Tensor, Tensor]], starts: Tensor
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         slots = ops.arange(tokens.shape[1], dtype="int32") + index
         positions = ops.maximum(ops.reshape(slots, (1, -1)) - ops.reshape(starts, (-1, 1)), 0)
         keys = ops.arange(num_slots, dtype="int32")
@@ -430,11 +440,17 @@ def _decoder_step(model: CausalLM, num_slots: int) -> Callable[..., Any]:
     return decode
 
 
-def _encoder_decoder_steps(model: Seq2SeqLM, num_slots: int) -> dict[str, Callable[..., Any]]:
-    def encode(ids: Tensor, mask: Tensor) -> Any:
+def _encoder_decoder_steps(model: Seq2SeqLM, num_slots: int) -> dict[str, TensorFunction]:
+    def encode(ids: Tensor, mask: Tensor) -> list[tuple[Tensor, Tensor]]:
         return model.project_memory(model.encode(ids, mask))
 
-    def decode(tokens: Tensor, index: Tensor, caches: Any, memory_mask: Tensor, cross: Any) -> Any:
+    def decode(
+        tokens: Tensor,
+        index: Tensor,
+        caches: Sequence[tuple[Tensor, Tensor]],
+        memory_mask: Tensor,
+        cross: Sequence[tuple[Tensor, Tensor]],
+    ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         slots = ops.arange(tokens.shape[1], dtype="int32") + index
         keys = ops.arange(num_slots, dtype="int32")
         visibility = Visibility(causal=True, query_slots=slots, key_slots=keys)
@@ -445,19 +461,32 @@ def _encoder_decoder_steps(model: Seq2SeqLM, num_slots: int) -> dict[str, Callab
     return {"encode": encode, "decode": decode}
 
 
-def _greedy(decode: Callable[..., Any], num_slots: int) -> Callable[..., Any]:
+def _greedy(decode: TensorFunction, num_slots: int) -> TensorFunction:
     """Returns a function that generates up to `count` tokens after the given ones, until all rows have ended.
 
     One call for many tokens saves the time of a call, and the caches are updated in place, without a copy.
     """
 
     def write(
-        tokens: Tensor, index: Tensor, count: Tensor, ended: Tensor, ends: Tensor, caches: Any, *context: Any
-    ) -> Any:
-        def continues(size: Tensor, ended: Tensor, *_: Any) -> Tensor:
+        tokens: Tensor,
+        index: Tensor,
+        count: Tensor,
+        ended: Tensor,
+        ends: Tensor,
+        caches: Sequence[tuple[Tensor, Tensor]],
+        *context: Tensor,
+    ) -> tuple[Tensor, ...]:
+        def continues(size: Tensor, ended: Tensor, *_: Tensor) -> Tensor:
             return ops.logical_and(size < count, ops.logical_not(ops.all(ended)))
 
-        def add(size: Tensor, ended: Tensor, tokens: Tensor, ids: Tensor, logits: Tensor, caches: Any) -> Any:
+        def add(
+            size: Tensor,
+            ended: Tensor,
+            tokens: Tensor,
+            ids: Tensor,
+            logits: Tensor,
+            caches: Sequence[tuple[Tensor, Tensor]],
+        ) -> tuple[Tensor, ...]:
             scores, caches = decode(tokens, index + size, caches, *context)
             scores = ops.cast(scores[:, -1], "float32")
             tokens = ops.cast(ops.argmax(scores, axis=-1, keepdims=True), "int32")
@@ -488,14 +517,14 @@ def _tensors(caches: Sequence[Any]) -> list[tuple[Tensor, ...]]:
 class _Graphs:
     """A function as TensorFlow graphs, traced for each new combination of shapes; see `compiled`."""
 
-    def __init__(self, function: Callable[..., Any], jit_compile: bool, any_length: bool) -> None:
+    def __init__(self, function: TensorFunction, jit_compile: bool, any_length: bool) -> None:
         import tensorflow as tf
 
         self._function = tf.function(function, jit_compile=jit_compile, autograph=False)
         self._any_length = any_length
-        self._traced: dict[Any, Any] = {}
+        self._traced: dict[Hashable, tf.types.experimental.ConcreteFunction] = {}
 
-    def graph(self, *tensors: Any) -> Any:
+    def graph(self, *tensors: Tensor) -> tf.types.experimental.ConcreteFunction:
         """Returns the concrete function for these tensors."""
         import tensorflow as tf
 
@@ -507,7 +536,7 @@ class _Graphs:
             self._traced[key] = self._function.get_concrete_function(*([specs] if free else []), *fixed)
         return self._traced[key]
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: Tensor) -> Tensor | Outputs:
         import tensorflow as tf
 
         tensors = tf.nest.map_structure(tf.convert_to_tensor, arguments)
@@ -515,8 +544,8 @@ class _Graphs:
 
 
 def compiled(
-    function: Callable[..., Any], model: PretrainedModel, jit_compile: bool, any_length: bool = False
-) -> Callable[..., Any]:
+    function: TensorFunction, model: PretrainedModel, jit_compile: bool, any_length: bool = False
+) -> TensorFunction:
     """Compiles a function with the active Keras backend.
 
     Args:
@@ -532,7 +561,7 @@ def compiled(
     if backend == "jax":
         import jax
 
-        def pure(values: Any, *arguments: Any) -> Any:
+        def pure(values: Sequence[Tensor], *arguments: Tensor) -> Tensor | Outputs:
             # Weights are arguments; otherwise the compiled function would contain their current values as constants.
             with keras.StatelessScope(state_mapping=list(zip(model.variables, values, strict=True))):
                 return function(*arguments)
@@ -541,14 +570,16 @@ def compiled(
         return lambda *arguments: jitted([variable.value for variable in model.variables], *arguments)
     import torch
 
-    def without_gradient(*arguments: Any) -> Any:
+    def without_gradient(*arguments: Tensor) -> Tensor | Outputs:
         with torch.no_grad():
             return function(*arguments)
 
     return without_gradient
 
 
-def generate(model: CausalLM | Seq2SeqLM, inputs: Any, attention_mask: Any, settings: Mapping[str, Any]) -> Any:
+def generate(
+    model: CausalLM | Seq2SeqLM, inputs: Any, attention_mask: np.ndarray | None, settings: GenerationSettings
+) -> Generated:
     """Implements `model.generate`."""
     if isinstance(inputs, Mapping):
         inputs, attention_mask = _of_mapping(inputs, attention_mask)
@@ -569,7 +600,7 @@ def generate(model: CausalLM | Seq2SeqLM, inputs: Any, attention_mask: Any, sett
     return outputs[0] if single and len(outputs) == 1 else outputs
 
 
-def stream(model: CausalLM | Seq2SeqLM, text: str, callback: Callback | None, settings: Mapping[str, Any]) -> Stream:
+def stream(model: CausalLM | Seq2SeqLM, text: str, callback: Callback | None, settings: GenerationSettings) -> Stream:
     """Implements `model.stream`."""
     if not isinstance(text, str):
         raise InputError(f"A stream requires a single text. Received: {str(text)[:80]}")
@@ -579,8 +610,8 @@ def stream(model: CausalLM | Seq2SeqLM, text: str, callback: Callback | None, se
 
 
 def _encoded(
-    model: PretrainedModel, texts: Sequence[str], settings: Mapping[str, Any]
-) -> tuple[Encoding, Mapping[str, Any]]:
+    model: PretrainedModel, texts: Sequence[str], settings: GenerationSettings
+) -> tuple[Encoding, GenerationSettings]:
     """Tokenizes texts, and replaces the languages among the settings by the settings that they stand for."""
     if model.tokenizer is None:
         raise TokenizerError("This model has no tokenizer. Pass ids, or load the model from a folder with a tokenizer.")
@@ -591,7 +622,7 @@ def _encoded(
     return encoded, {**tokenizer.target_settings({**model.generation_config.to_dict(), **others}), **others}
 
 
-def _prepared(model: CausalLM | Seq2SeqLM, settings: Mapping[str, Any]) -> tuple[Request, KerasStep]:
+def _prepared(model: CausalLM | Seq2SeqLM, settings: GenerationSettings) -> tuple[Request, KerasStep]:
     """Returns the requested generation, and an engine for texts of any length."""
     settings = dict(settings)
     jit_compile = settings.pop("jit_compile", True)
@@ -615,7 +646,9 @@ def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Toke
     return KerasStep(source, jit_compile=jit_compile), source.tokenizer
 
 
-def _of_mapping(inputs: Mapping[str, Any], attention_mask: Any) -> tuple[Any, Any]:
+def _of_mapping(
+    inputs: Mapping[str, np.ndarray], attention_mask: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Returns the ids and the attention mask of an encoding or another mapping."""
     arrays = dict(inputs)
     ids, mask = arrays.pop("input_ids", None), arrays.pop("attention_mask", None)
@@ -627,7 +660,7 @@ def _of_mapping(inputs: Mapping[str, Any], attention_mask: Any) -> tuple[Any, An
     return ids, attention_mask if mask is None else mask
 
 
-def _ids(inputs: Any) -> np.ndarray:
+def _ids(inputs: Prompts) -> np.ndarray:
     try:
         ids = np.asarray(inputs)
     except (TypeError, ValueError):

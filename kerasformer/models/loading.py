@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+
+import keras
 
 from kerasformer.architectures import DECODER, ENCODER, ENCODER_DECODER, Architecture, add, find, installed
 from kerasformer.decoding import GenerationConfig
@@ -23,7 +24,7 @@ from kerasformer.errors import (
     UnsupportedConfigError,
 )
 from kerasformer.files import sources
-from kerasformer.files.reading import read_json
+from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, TensorFile, open_tensors
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
 from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
@@ -33,11 +34,12 @@ from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.encoder import BidirectionalEncoder
 from kerasformer.models.encoder_decoder import EncoderDecoder
 from kerasformer.models.head_request import HeadRequest
-from kerasformer.models.pretrained import PretrainedModel, create
+from kerasformer.models.pretrained import Backbone, PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.task_models import CausalClassification
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, TEXT_RANKING, of_class, of_model, of_prefix
+from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.fitting import vocabulary_warning
 
 logger = logging.getLogger("kerasformer")
@@ -156,7 +158,7 @@ def _register_installed(model_type: str) -> None:
         )
 
 
-def _checked_backbone(module: Any) -> Any:
+def _checked_backbone(module: object) -> type[Backbone]:
     """Returns the backbone of an architecture's module; raises an error if `MODELS` is missing or invalid."""
     if not isinstance(module, ModuleType):
         raise InputError(f"A module with MODELS was expected, the model classes by task. Received: {module!r:.200}")
@@ -204,9 +206,9 @@ def build(
     model_type: str,
     task: str | None = None,
     *,
-    dtype: Any = None,
+    dtype: str | keras.DTypePolicy | None = None,
     sentence: SentenceSettings | None = None,
-    **settings: Any,
+    **settings: object,
 ) -> PretrainedModel:
     """Creates a model with random weights from a configuration.
 
@@ -234,7 +236,7 @@ def build(
 
 
 def load(
-    source: str | Path | Any,
+    source: str | Path | keras.Model,
     task: str | None = None,
     *,
     num_labels: int | None = None,
@@ -244,7 +246,7 @@ def load(
     new_head: bool = False,
     sentence: SentenceSettings | None = None,
     model_type: str | None = None,
-    dtype: Any = None,
+    dtype: str | keras.DTypePolicy | None = None,
     keep_dtype: bool = False,
     revision: str | None = None,
     token: str | None = None,
@@ -349,7 +351,9 @@ def _sentence_task(folder: Path) -> str | None:
     return SENTENCE_SIMILARITY if is_sentence_model(folder) else None
 
 
-def _answer_score(folder: Path, kind: Any, task: str, content: Mapping[str, Any], tokenizer: Any) -> AnswerScore | None:
+def _answer_score(
+    folder: Path, kind: type[PretrainedModel], task: str, content: JsonMapping, tokenizer: Tokenizer | None
+) -> AnswerScore | None:
     """Returns the tokens by which a language model ranks; `None` for a model with a head, or for another task."""
     if not issubclass(kind, CausalClassification):
         return None
@@ -375,7 +379,7 @@ def start_head(model: PretrainedModel, fresh: Sequence[str], request: HeadReques
         logger.warning("These variables are new and untrained, as requested: %s", ", ".join(fresh))
 
 
-def _model_type(content: Mapping[str, Any]) -> str:
+def _model_type(content: JsonMapping) -> str:
     """Returns the architecture that `config.json` names, by `model_type` or by the class in `architectures`."""
     model_type = content.get("model_type")
     if model_type is not None:
@@ -394,15 +398,15 @@ def _model_type(content: Mapping[str, Any]) -> str:
     return candidates[0]
 
 
-def _backbone(model_type: str) -> Any:
+def _backbone(model_type: str) -> type[Backbone]:
     return _backbone_of(architecture(model_type).MODELS)
 
 
-def _backbone_of(kinds: Mapping[str, type[PretrainedModel]]) -> Any:
+def _backbone_of(kinds: Mapping[str, type[PretrainedModel]]) -> type[Backbone]:
     return next(iter(kinds.values())).backbone_type
 
 
-def _saved_classes(content: Mapping[str, Any]) -> list[str]:
+def _saved_classes(content: JsonMapping) -> list[str]:
     saved = content.get("architectures") or []
     if not isinstance(saved, list) or not all(isinstance(name, str) for name in saved):
         raise UnsupportedConfigError(f"architectures in config.json must be a list of names. Received: {saved!r:.200}")
@@ -421,13 +425,12 @@ def model_class(kinds: Mapping[str, type[PretrainedModel]], model_type: str, tas
     return kinds[name]
 
 
-def _default_task(kinds: Mapping[str, Any]) -> str:
+def _default_task(kinds: Mapping[str, type[PretrainedModel]]) -> str:
     preferred = ("text-generation", "text2text-generation", "fill-mask")
     return next((task for task in preferred if task in kinds), next(iter(kinds)))
 
 
-def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str, Any], file: TensorFile) -> str:
-    """Returns the task for which the checkpoint was saved."""
+def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile) -> str:
     saved = _saved_classes(content)
     for task, kind in kinds.items():
         if kind.architecture in saved or kind.former_architecture in saved:
@@ -441,7 +444,7 @@ def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str
     return _task_by_tensors(kinds, content, file)
 
 
-def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: Mapping[str, Any], file: TensorFile) -> str:
+def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile) -> str:
     """Returns the task with the largest head among those whose tensors are all in a checkpoint without `architectures`.
 
     Heads of pretraining count only if there is no other: a checkpoint with both heads of BERT's pretraining is for
@@ -489,13 +492,13 @@ def _check_layer_counts(config: Config, file: TensorFile) -> None:
             )
 
 
-def _generation_config(folder: Path, config: Config, content: Mapping[str, Any]) -> GenerationConfig:
+def _generation_config(folder: Path, config: Config, content: JsonMapping) -> GenerationConfig:
     if (folder / "generation_config.json").exists():
         return GenerationConfig.load(folder, config.generation_settings(content, forced=False))
     return GenerationConfig.from_dict({}, config.generation_settings(content))
 
 
-def _tokenizer(source: Path, model_type: str) -> Any:
+def _tokenizer(source: Path, model_type: str) -> Tokenizer | None:
     """Loads the tokenizer of a checkpoint; returns `None` if it has none, or none that can be loaded."""
     from kerasformer.tokenization import Tokenizer, has_tokenizer
     from kerasformer.tokenization.loading import FILES

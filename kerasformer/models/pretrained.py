@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, TypeVar, Unpack
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ from keras import ops
 from keras.src.tree.tree_api import register_tree_node_class
 
 import kerasformer
-from kerasformer.arguments import BOOLEAN, check, shown
+from kerasformer.arguments import BOOLEAN, Arguments, check, shown
 from kerasformer.bundle import Bundle, LanguageInfo, ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import as_array, token_array
@@ -23,11 +23,12 @@ from kerasformer.decoding.generation_config import FILE_NAME
 from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError
 from kerasformer.export_options import ExportOptions
 from kerasformer.files.publishing import MANIFEST, move_files, staging
-from kerasformer.files.reading import local_path, read_json
+from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.files.tensors import TensorFile, save_tensors
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
@@ -38,7 +39,12 @@ from kerasformer.tasks import FEATURE_EXTRACTION
 from kerasformer.tokenization import Encoding, Tokenizer, has_tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
 
-Inputs = Mapping[str, Any]
+if TYPE_CHECKING:
+    from kerasformer.export import Recipe
+    from kerasformer.models.sentence_settings import SentenceSettings
+
+Inputs = Mapping[str, Tensor]
+_Model = TypeVar("_Model", bound="PretrainedModel")
 
 # So that every Keras model takes an encoding as it takes a dictionary of arrays.
 register_tree_node_class(Encoding)
@@ -94,7 +100,7 @@ class PretrainedModel(Adaptable):
     generates: ClassVar[bool] = False
     output_name: str = "logits"
 
-    def __init_subclass__(cls, backbone: type[Backbone] | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(cls, backbone: type[Backbone] | None = None, **kwargs: object) -> None:
         """Registers the class, so that Keras finds it by name when it opens a `.keras` file."""
         super().__init_subclass__(**kwargs)
         if backbone is not None:
@@ -103,26 +109,25 @@ class PretrainedModel(Adaptable):
                 cls.architecture = (backbone.architecture_prefix or backbone.__name__) + cls.architecture_suffix
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
-    def __init__(self, config: Any, **kwargs: Any) -> None:
+    def __init__(self, config: Config, **kwargs: Unpack[LayerOptions]) -> None:
         check_config(type(self), config)
         super().__init__(**kwargs)
-        self.config = config
+        self.config: Any = config
         self.head: Any = None
         self.tokenizer: Any = None
         self.generation_config = GenerationConfig()
         self.new_variables: tuple[str, ...] = ()
         self.source: Path | None = None
-        self._generator: Any = None
         self.backbone = self.make_backbone()
         self.head = self.make_head()
 
     @classmethod
-    def from_pretrained(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
+    def from_pretrained(cls, source: object = ..., *args: object, **kwargs: object) -> NoReturn:
         """Raises an `InputError` that names `zoo.load`."""
         raise _not_loaded_here(cls, f"{cls.__name__}.from_pretrained({shown(source)})")
 
     @classmethod
-    def from_preset(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
+    def from_preset(cls, source: object = ..., *args: object, **kwargs: object) -> NoReturn:
         """Raises an `InputError` that names `zoo.load`."""
         raise _not_loaded_here(cls, f"{cls.__name__}.from_preset({shown(source)})")
 
@@ -134,7 +139,7 @@ class PretrainedModel(Adaptable):
         """Creates the head, named `head`; `None` for a model without head."""
         return None
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates all variables."""
         self.backbone.build(None)
         if self.head is not None:
@@ -161,17 +166,19 @@ class PretrainedModel(Adaptable):
         return list(self.head_table)
 
     @classmethod
-    def config_for(cls, config: Any, tensors: TensorFile) -> Any:
+    def config_for(cls, config: Any, tensors: TensorFile) -> Config:
         """Returns the configuration with settings that only the tensors of a checkpoint reveal."""
         return config
 
     @classmethod
-    def parts(cls, tensors: TensorFile) -> dict[str, Any]:
+    def parts(cls, tensors: TensorFile) -> Arguments:
         """Returns constructor arguments for optional parts, depending on the tensors of a checkpoint."""
         return {}
 
     @classmethod
-    def options(cls, task: str, config: Any, folder: Path | None = None, sentence: Any = None) -> dict[str, Any]:
+    def options(
+        cls, task: str, config: Config, folder: Path | None = None, sentence: SentenceSettings | None = None
+    ) -> Arguments:
         """Returns constructor arguments that depend on the task, for a class that performs several.
 
         Args:
@@ -190,12 +197,14 @@ class PretrainedModel(Adaptable):
     @property
     def input_names(self) -> tuple[str, ...]:
         """Names of the input arrays of `call` and of bundles."""
-        return tuple(each.name for each in self.backbone.text_inputs if each.in_bundles(self.config))
+        return tuple(text_input.name for text_input in self.backbone.text_inputs if text_input.in_bundles(self.config))
 
     @property
     def optional_names(self) -> tuple[str, ...]:
         """Names of the optional input arrays of `call`, which bundles do not have."""
-        return tuple(each.name for each in self.backbone.text_inputs if not each.in_bundles(self.config))
+        return tuple(
+            text_input.name for text_input in self.backbone.text_inputs if not text_input.in_bundles(self.config)
+        )
 
     def checked(self, inputs: Inputs) -> dict[str, Tensor]:
         """Validates the inputs and converts them to int32 tensors.
@@ -223,7 +232,7 @@ class PretrainedModel(Adaptable):
         check_shapes(decoder, self.max_answer_length)
         return arrays
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: object, *args: object, **kwargs: object) -> Tensor | Outputs:
         """As in Keras; also accepts an `Encoding` of the tokenizer.
 
         Raises:
@@ -234,7 +243,7 @@ class PretrainedModel(Adaptable):
             arrays = {name: self.ids(name, value) if is_concrete(value) else value for name, value in arrays.items()}
         return super().__call__(arrays, *args, **kwargs)
 
-    def ids(self, name: str, value: Any) -> np.ndarray:
+    def ids(self, name: str, value: object) -> np.ndarray:
         """Converts an input array of `call` to int32 and checks the range of its values.
 
         Raises:
@@ -243,30 +252,32 @@ class PretrainedModel(Adaptable):
         array = as_array(ops.convert_to_numpy(value) if ops.is_tensor(value) else value)
         if array.ndim != 2 or not array.size:
             return array  # `checked` raises the error
-        least = min((each.default for each in self.backbone.text_inputs if each.name == name), default=0)
+        least = min(
+            (text_input.default for text_input in self.backbone.text_inputs if text_input.name == name), default=0
+        )
         return token_array(name, array, self.value_counts().get(name), least=least, floats=True)
 
     def value_counts(self) -> dict[str, int | None]:
         """Returns the number of allowed values of each input array; `None` if it is unlimited."""
-        return {each.name: each.count(self.config) for each in self.backbone.text_inputs}
+        return {text_input.name: text_input.count(self.config) for text_input in self.backbone.text_inputs}
 
-    def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def predict(self, x: object, *args: object, **kwargs: object) -> np.ndarray | dict[str, np.ndarray]:
         """As in Keras; also accepts an `Encoding` of the tokenizer."""
         return super().predict(_as_dict(x), *args, **kwargs)
 
-    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def fit(self, x: object = None, *args: object, **kwargs: object) -> keras.callbacks.History:
         """As in Keras; also accepts an `Encoding` of the tokenizer."""
         return super().fit(_as_dict(x), *args, **kwargs)
 
-    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def evaluate(self, x: object = None, *args: object, **kwargs: object) -> float | list[float] | dict[str, float]:
         """As in Keras; also accepts an `Encoding` of the tokenizer."""
         return super().evaluate(_as_dict(x), *args, **kwargs)
 
-    def named(self, output: Any) -> dict[str, Tensor]:
+    def named(self, output: Tensor) -> dict[str, Tensor]:
         """Returns the output of `call` by Hugging Face's names, as bundles return it to pipelines."""
         return {self.output_name: output}
 
-    def named_outputs(self, **inputs: Any) -> dict[str, Tensor]:
+    def named_outputs(self, **inputs: Tensor) -> dict[str, Tensor]:
         """Computes the outputs by Hugging Face's names, without dropout."""
         return self.named(self(inputs, training=False))
 
@@ -337,17 +348,17 @@ class PretrainedModel(Adaptable):
         return {task: values["prefix"] for task, values in specific.items() if values.get("prefix")}
 
     @property
-    def task_settings(self) -> dict[str, dict[str, Any]]:
+    def task_settings(self) -> dict[str, JsonObject]:
         """Generation settings by task, as configured in the checkpoint."""
         specific = self.config.task_specific_params or {}
         settings = {task: {k: v for k, v in values.items() if k != "prefix"} for task, values in specific.items()}
         return {task: values for task, values in settings.items() if values}
 
-    def set_tokenizer(self, tokenizer: Any) -> None:
+    def set_tokenizer(self, tokenizer: Tokenizer | None) -> None:
         """Sets the tokenizer of the checkpoint."""
         self.tokenizer = tokenizer
 
-    def extra_files(self) -> dict[str, Any]:
+    def extra_files(self) -> JsonObject:
         """Returns the contents of further JSON files of a checkpoint by their paths."""
         return {}
 
@@ -404,14 +415,14 @@ class PretrainedModel(Adaptable):
             raise CheckpointError(f"A folder without a bundle was expected. Received: the bundle {folder}")
         if overwrite or not (folder / "config.json").exists():
             return
-        expected, own = self.config.model_type, self.architecture
+        expected, architecture = self.config.model_type, self.architecture
         try:
             content = read_json(folder / "config.json")
             if not content:
                 return
             names = ", ".join(map(str, content.get("architectures") or ["no class"]))
             received = f"{content.get('model_type')!r}, {names}"
-            if content.get("model_type") == expected and names == own:
+            if content.get("model_type") == expected and names == architecture:
                 other = type(self.config).from_hf(content)
                 different = [
                     field.name
@@ -425,7 +436,7 @@ class PretrainedModel(Adaptable):
             received = str(error)
         raise CheckpointError(
             f"The folder has another model, which would be replaced. Received: {folder}: {received}; model to save: "
-            f"{expected!r}, {own}. Choose another folder, or pass overwrite=True to replace it"
+            f"{expected!r}, {architecture}. Choose another folder, or pass overwrite=True to replace it"
         )
 
     def save_assets(self, folder: str) -> None:
@@ -454,7 +465,11 @@ class PretrainedModel(Adaptable):
 
     @documented(ExportOptions)
     def export(  # type: ignore[override]  # `keras.Model.export` supports neither caches nor verification
-        self, folder: str | Path, format: str | None = None, quantize: Any = "none", **options: Unpack[ExportOptions]
+        self,
+        folder: str | Path,
+        format: str | None = None,
+        quantize: str | Recipe = "none",
+        **options: Unpack[ExportOptions],
     ) -> Bundle:
         """Exports the model as a verified bundle, see `kerasformer.export.export`.
 
@@ -470,18 +485,18 @@ class PretrainedModel(Adaptable):
         """
         return kerasformer.export.export(self, folder, format, quantize, **options)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {"name": self.name, "dtype": self.dtype_policy.name, "config": self.config.to_hf()}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> PretrainedModel:
+    def from_config(cls, config: LayerConfig, custom_objects: Mapping[str, type] | None = None) -> PretrainedModel:
         """Creates a model from the result of `get_config`, and its variables."""
         arguments = {name: value for name, value in config.items() if name not in ("config", "dtype")}
         return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **arguments)
 
 
-def check_config(kind: type, config: Any) -> None:
+def check_config(kind: type, config: Config) -> None:
     """Checks the first argument of a model class, which others pass the name of a checkpoint.
 
     Raises:
@@ -499,12 +514,12 @@ def _not_loaded_here(kind: type, received: str) -> InputError:
     )
 
 
-def _as_dict(inputs: Any) -> Any:
+def _as_dict(inputs: object) -> object:
     """Converts mappings to dictionaries, the only mappings that Keras does not treat as tensors."""
     return dict(inputs) if isinstance(inputs, Mapping) and not isinstance(inputs, dict) else inputs
 
 
-def is_concrete(value: Any) -> bool:
+def is_concrete(value: object) -> bool:
     """Whether a value is an array or an eager tensor, rather than a symbolic tensor of a graph."""
     if not ops.is_tensor(value):
         return isinstance(value, np.ndarray | list | tuple)
@@ -536,17 +551,23 @@ def _known_shape(array: Tensor) -> tuple[int | None, ...]:
     return tuple(size if isinstance(size, int) else None for size in array.shape)
 
 
-def normal(deviation: float) -> dict[str, Any]:
+def normal(deviation: float) -> LayerConfig:
     """Returns a normal initializer, serialized, so that each kernel draws different random numbers."""
     return keras.initializers.serialize(keras.initializers.RandomNormal(stddev=deviation))
 
 
-def fan_in(variance: float) -> dict[str, Any]:
+def fan_in(variance: float) -> LayerConfig:
     """Returns a normal initializer whose variance is divided by the fan-in of a kernel, serialized as in `normal`."""
     return keras.initializers.serialize(keras.initializers.VarianceScaling(variance, "fan_in", "untruncated_normal"))
 
 
-def create(kind: type[PretrainedModel], config: Config, dtype: Any = None, build: bool = True, **kwargs: Any) -> Any:
+def create(
+    kind: type[_Model],
+    config: Config,
+    dtype: str | keras.DTypePolicy | None = None,
+    build: bool = True,
+    **kwargs: Any,
+) -> _Model:
     """Creates a model with a dtype policy, and its variables if `build` is true."""
     with _policy(dtype):
         model = kind(config, **kwargs)
@@ -556,7 +577,7 @@ def create(kind: type[PretrainedModel], config: Config, dtype: Any = None, build
 
 
 @contextmanager
-def _policy(dtype: Any) -> Iterator[None]:
+def _policy(dtype: str | keras.DTypePolicy | None) -> Iterator[None]:
     """Context in which layers are created with a dtype policy; `None` for the current policy."""
     previous = keras.config.dtype_policy()
     keras.config.set_dtype_policy(previous if dtype is None else keras.dtype_policies.get(dtype))
@@ -566,7 +587,7 @@ def _policy(dtype: Any) -> Iterator[None]:
         keras.config.set_dtype_policy(previous)
 
 
-def _write_json(path: Path, content: Any) -> None:
+def _write_json(path: Path, content: object) -> None:
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -585,23 +606,23 @@ class Backbone(Composite):
     architecture_prefix: ClassVar[str] = ""
     input_arrays: ClassVar[tuple[TextInput, ...]] = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         """Registers the class, so that Keras finds it by name when it opens a `.keras` file."""
         super().__init_subclass__(**kwargs)
         keras.saving.register_keras_serializable(PACKAGE)(cls)
 
-    def __init__(self, config: Any, **kwargs: Any) -> None:
+    def __init__(self, config: Config, **kwargs: Unpack[LayerOptions]) -> None:
         check_config(type(self), config)
         super().__init__(**kwargs)
-        self.config = config
+        self.config: Any = config
         self.autocast = False  # floating-point ids would be rounded to half precision
 
     @property
     def text_inputs(self) -> tuple[TextInput, ...]:
         """The arrays of `input_arrays` that apply to this configuration."""
-        return tuple(each for each in self.input_arrays if each.count(self.config) != 0)
+        return tuple(text_input for text_input in self.input_arrays if text_input.count(self.config) != 0)
 
-    def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, ids: object, *args: object, **kwargs: object) -> Tensor | Outputs:
         """As in Keras; also accepts an `Encoding` of the tokenizer, or another mapping of input arrays.
 
         Raises:
@@ -609,7 +630,7 @@ class Backbone(Composite):
         """
         if isinstance(ids, Mapping):
             arrays = ids
-            known = [each.name for each in self.text_inputs]
+            known = [text_input.name for text_input in self.text_inputs]
             if "input_ids" not in arrays or set(arrays) - set(known):
                 raise InputError(
                     f"{type(self).__name__} expects {', '.join(known)}. Received: {', '.join(arrays) or 'nothing'}"
@@ -617,10 +638,14 @@ class Backbone(Composite):
             ids, kwargs = arrays["input_ids"], {**self.arguments(arrays), **kwargs}
         return super().__call__(ids, *args, **kwargs)
 
-    def arguments(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, arrays: Inputs) -> LayerArguments:
         """Returns the arguments of the call for input arrays by name, except the ids."""
-        passed = (each for each in self.text_inputs if each.name != "input_ids")
-        return {each.argument: arrays[each.name] for each in passed if arrays.get(each.name) is not None}
+        passed = (text_input for text_input in self.text_inputs if text_input.name != "input_ids")
+        return {
+            text_input.argument: arrays[text_input.name]
+            for text_input in passed
+            if arrays.get(text_input.name) is not None
+        }
 
     def checkpoint_names(self) -> Names:
         """Returns the names of the tensors in checkpoints."""
@@ -630,16 +655,16 @@ class Backbone(Composite):
         """Returns the weight table, with Keras paths below the backbone."""
         raise InputError(f"{type(self).__name__} has no weight table")
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+    def compute_output_shape(self, input_shape: Shape) -> tuple[int | None, ...]:
         """Maps `(B, T)` to `(B, T, E)`."""
         return (*(input_shape or (None, None)), self.config.output_dim)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "config": self.config.to_hf()}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Backbone:
+    def from_config(cls, config: LayerConfig) -> Backbone:
         """Creates a backbone from the result of `get_config`, without building it."""
         with _policy(config.get("dtype")):
             return cls(**{**config, "config": cls.config_type.from_hf(config["config"])})

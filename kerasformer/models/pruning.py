@@ -10,15 +10,20 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Unpack
 
+import keras
 import numpy as np
 
 from kerasformer.command_options import PruningOptions
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.generation_config import ID_SETTINGS
+from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import InputError, UnsupportedConfigError
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.layers.core import merged_lora
+from kerasformer.layers.tensor import Shape
+from kerasformer.models.config import Config
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
 from kerasformer.options import documented
@@ -92,7 +97,7 @@ def prune_vocabulary(model: PretrainedModel, texts: Sequence[str], **options: Un
             f"{model.tokenizer.id_to_token(int(pruned.ids[-1]))!r}. Use the tokenizer that the model was trained with"
         )
     # Settings may name rows of the embeddings that belong to no token.
-    rows = [*map(int, pruned.ids), *sorted({each for each in named if each < size} - set(map(int, pruned.ids)))]
+    rows = [*map(int, pruned.ids), *sorted({index for index in named if index < size} - set(map(int, pruned.ids)))]
     if len(rows) >= size:
         raise InputError(
             f"The texts need the whole vocabulary of {size} tokens. Expected: texts of a part of the languages of the "
@@ -112,27 +117,24 @@ def prune_vocabulary(model: PretrainedModel, texts: Sequence[str], **options: Un
     cut.generation_config = model.generation_config.with_vocabulary(new_ids)
     cut.new_variables = model.new_variables
     cut.set_tokenizer(pruned.tokenizer)
-    counts = [sum(_sizes(variables_by_path(each).values())) for each in (model, cut)]
+    counts = [sum(_sizes(variables_by_path(counted).values())) for counted in (model, cut)]
     return PrunedModel(cut, np.array(rows, np.int32), pruned.report, *counts)
 
 
 def _named_ids(model: PretrainedModel) -> set[int]:
     """Returns the ids of tokens that the settings of a model name, without those that no token has."""
     config = model.config
-    settings = [_ids_of(each) for each in (config.task_specific_params or {}).values()]
-    ids = {index for each in config.token_ids.values() for index in each}
-    ids = ids.union(*(each.token_ids for each in (model.generation_config, *settings)))
+    settings = [_ids_of(task) for task in (config.task_specific_params or {}).values()]
+    ids = {index for tokens in config.token_ids.values() for index in tokens}
+    ids = ids.union(*(setting.token_ids for setting in (model.generation_config, *settings)))
     return {index for index in ids if index < config.vocab_size}
 
 
-def _ids_of(settings: Mapping[str, Any]) -> GenerationConfig:
-    """Returns the settings that contain ids."""
+def _ids_of(settings: GenerationSettings) -> GenerationConfig:
     return GenerationConfig(**{name: value for name, value in settings.items() if name in ID_SETTINGS})
 
 
-def _task_settings(
-    tasks: Mapping[str, Mapping[str, Any]] | None, new_ids: Mapping[int, int]
-) -> dict[str, dict[str, Any]] | None:
+def _task_settings(tasks: Mapping[str, JsonMapping] | None, new_ids: Mapping[int, int]) -> dict[str, JsonObject] | None:
     """Returns the generation settings of tasks with new ids."""
     if tasks is None:
         return None
@@ -143,7 +145,7 @@ def _task_settings(
     return {task: {**others[task], **_ids_of(tasks[task]).with_vocabulary(new_ids).to_dict()} for task in tasks}
 
 
-def _cut(model: PretrainedModel, config: Any, rows: Sequence[int]) -> PretrainedModel:
+def _cut(model: PretrainedModel, config: Config, rows: Sequence[int]) -> PretrainedModel:
     """Returns a model with another configuration and some rows of the vocabulary.
 
     Raises:
@@ -171,7 +173,7 @@ def _axes(path: str, before: Sequence[int], after: Sequence[int], sizes: tuple[i
     return list(changes)
 
 
-def _part(original: Any, axes: Sequence[int], rows: Sequence[int], shape: Any, dtype: str) -> np.ndarray:
+def _part(original: np.ndarray, axes: Sequence[int], rows: Sequence[int], shape: Shape, dtype: str) -> np.ndarray:
     """Returns the initial value of a variable."""
     value = np.asarray(original)
     for axis in axes:
@@ -179,5 +181,5 @@ def _part(original: Any, axes: Sequence[int], rows: Sequence[int], shape: Any, d
     return value
 
 
-def _sizes(variables: Iterable[Any]) -> list[int]:
+def _sizes(variables: Iterable[keras.Variable]) -> list[int]:
     return [math.prod(variable.shape) for variable in variables]

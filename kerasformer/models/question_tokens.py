@@ -6,10 +6,10 @@ Shape letters: `B` batch, `T` length of the text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from keras import ops
 
+from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.task_models import QuestionAnswering
 from kerasformer.models.text_inputs import TOKEN_TYPE_IDS
@@ -35,7 +35,11 @@ class AnswerInContext(QuestionAnswering):
     def optional_names(self) -> tuple[str, ...]:
         """Names of the optional input arrays of `call`, which bundles do not have."""
         known = {*super().input_names, *super().optional_names}
-        return tuple(each.name for each in self.backbone.text_inputs if each.name in known - set(self.input_names))
+        return tuple(
+            text_input.name
+            for text_input in self.backbone.text_inputs
+            if text_input.name in known - set(self.input_names)
+        )
 
     def question(self, ids: Tensor) -> Tensor:
         """Returns 1 for the tokens up to the first separator, int32 `(B, T)`."""
@@ -43,14 +47,14 @@ class AnswerInContext(QuestionAnswering):
         before = ops.cast(ops.equal(ops.cumsum(separators, axis=1) - separators, 0), "int32")
         return ops.where(ops.max(separators, axis=1, keepdims=True) > 0, before, self._first(ids))
 
-    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> LayerArguments:
         """Returns the arguments of the backbone, with the default segments."""
         arguments = super().backbone_arguments(arrays, every_token)
         if TOKEN_TYPE_IDS.in_bundles(self.config):
             arguments.setdefault(TOKEN_TYPE_IDS.argument, 1 - self.question(arrays["input_ids"]))
         return arguments
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores, those of the question reduced by 1,000,000."""
         output, ids = super().answer(states, inputs, training), inputs["input_ids"]
         hidden = ops.expand_dims(self.question(ids) - self._first(ids) > 0, -1)

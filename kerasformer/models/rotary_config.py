@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from kerasformer.errors import InputError, UnsupportedConfigError
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.layers import Rotary, RotaryScaling
 from kerasformer.models.config import Config, ConfigWarning, hf
 from kerasformer.models.config_types import fits
@@ -48,7 +49,7 @@ class RotaryConfig(Config):
     interleaved: ClassVar[bool] = False
     default_base: ClassVar[float] = DEFAULT_BASE
 
-    rope: dict[str, Any] | None = hf("rope_parameters", None)
+    rope: JsonObject | None = hf("rope_parameters", None)
 
     def __post_init__(self) -> None:
         """Sets the default rotary settings and validates them."""
@@ -60,7 +61,7 @@ class RotaryConfig(Config):
         _ = self.rotary
 
     @classmethod
-    def from_hf(cls, content: Mapping[str, Any]) -> Self:
+    def from_hf(cls, content: JsonMapping) -> Self:
         """See `Config.from_hf`; converts the rotary settings of older files to `rope_parameters`."""
         content = dict(content)
         theta, scaling = _popped(content, cls.base_keys), content.pop("rope_scaling", None)
@@ -105,7 +106,7 @@ class LayerRotaryConfig(Config):
     scaled: ClassVar[tuple[str, ...] | None] = None
 
     layer_types: list[str] | None = hf("layer_types", None)
-    rope: dict[str, dict[str, Any]] | None = hf("rope_parameters", None)
+    rope: dict[str, JsonObject] | None = hf("rope_parameters", None)
 
     def __post_init__(self) -> None:
         """Sets the default types and bases and validates them."""
@@ -128,7 +129,7 @@ class LayerRotaryConfig(Config):
         raise NotImplementedError
 
     @classmethod
-    def from_hf(cls, content: Mapping[str, Any]) -> Self:
+    def from_hf(cls, content: JsonMapping) -> Self:
         """See `Config.from_hf`; converts the rotary settings of older files to `rope_parameters`."""
         content = dict(content)
         given, scaling = content.get("rope_parameters") or {}, content.pop("rope_scaling", None) or {}
@@ -145,7 +146,7 @@ class LayerRotaryConfig(Config):
             rope[kind] = {**_default_rope(next(iter(bases.values())) if base is None else base), **_with_type(own)}
         return super().from_hf({**content, "rope_parameters": rope})
 
-    def to_hf(self) -> dict[str, Any]:
+    def to_hf(self) -> JsonObject:
         """See `Config.to_hf`; also writes the bases by the keys of older files, which older programs read."""
         config: Any = self
         return {**super().to_hf(), **{key: config.rope[kind]["rope_theta"] for kind, (key, _) in self.bases.items()}}
@@ -165,8 +166,8 @@ class LayerRotaryConfig(Config):
 
 def head_size(config: Any) -> int:
     """Returns the size of a head: `head_dim` of a configuration, if it has one."""
-    given: int | None = getattr(config, "head_dim", None)
-    return int(config.hidden_dim // config.num_heads) if given is None else given
+    head_dim: int | None = getattr(config, "head_dim", None)
+    return int(config.hidden_dim // config.num_heads) if head_dim is None else head_dim
 
 
 def check_layer_types(types: Any, count: int, expected: Collection[str]) -> None:
@@ -187,27 +188,27 @@ def check_layer_types(types: Any, count: int, expected: Collection[str]) -> None
         )
 
 
-def _default_rope(base: Any) -> dict[str, Any]:
+def _default_rope(base: float | None) -> JsonObject:
     return {"rope_type": "default", "rope_theta": base}
 
 
-def _popped(content: dict[str, Any], keys: Sequence[str]) -> Any:
+def _popped(content: JsonObject, keys: Sequence[str]) -> Any:
     """Removes keys with the same meaning and returns their value, `None` if there is none."""
     values = {key: content.pop(key) for key in keys if key in content}
-    given = [value for value in values.values() if value is not None]
-    if any(value != given[0] for value in given):
+    set_values = [value for value in values.values() if value is not None]
+    if any(value != set_values[0] for value in set_values):
         raise UnsupportedConfigError(f"{' and '.join(values)} must be equal. Received: {values}")
-    return given[0] if given else None
+    return set_values[0] if set_values else None
 
 
-def _with_type(parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _with_type(parameters: JsonMapping) -> JsonObject:
     """Renames the key `type` of older files."""
     rope = {name: value for name, value in parameters.items() if name != "type"}
     rope.setdefault("rope_type", parameters.get("type", "default"))
     return rope
 
 
-def _refuse_partial(model_type: str, rope: Mapping[str, Any]) -> None:
+def _refuse_partial(model_type: str, rope: JsonMapping) -> None:
     """Raises an error for the rotation of a part of each head."""
     share = rope.get("partial_rotary_factor", 1.0)
     if share != 1.0:
@@ -222,9 +223,7 @@ def _longest_text(rotary: Rotary, limit: int) -> int:
     return max(limit, int(scaling.original_length * scaling.factor))
 
 
-def rotary_of(
-    parameters: Mapping[str, Any], head_dim: int, max_length: int | None, *, interleaved: bool = False
-) -> Rotary:
+def rotary_of(parameters: JsonMapping, head_dim: int, max_length: int | None, *, interleaved: bool = False) -> Rotary:
     """Creates a `Rotary` from `rope_parameters` of a `config.json`.
 
     Args:
@@ -262,7 +261,7 @@ def rotary_of(
         raise UnsupportedConfigError(f"rope_parameters with rope_type={kind!r} cannot be used. {error}") from error
 
 
-def _scaling(kind: str, parameters: Mapping[str, Any], max_length: int | None) -> RotaryScaling:
+def _scaling(kind: str, parameters: JsonMapping, max_length: int | None) -> RotaryScaling:
     """Creates a `RotaryScaling`, with the defaults of `transformers` for missing values."""
     names = {**_NUMBERS, **_LISTS}
     values = {field: parameters[name] for name, field in names.items() if name in parameters}

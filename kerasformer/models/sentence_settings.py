@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from kerasformer.bundle import SIMILARITIES
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.files.reading import parse_json, read_bytes, read_json
+from kerasformer.files.reading import JsonMapping, JsonObject, parse_json, read_bytes, read_json
 from kerasformer.files.sources import inside
 from kerasformer.layers.sentence import NORMALIZE, POOLINGS, Projection, Step
 from kerasformer.models.config import ConfigWarning
@@ -55,7 +55,7 @@ _ACTIVATIONS = {
 _VECTOR = {"module_input_name": ("sentence_embedding",), "module_output_name": ("sentence_embedding", None)}
 _TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
 
-Files = Mapping[str, Any]
+Files = JsonMapping
 """Contents of JSON files by their paths relative to the folder of the checkpoint."""
 
 
@@ -166,7 +166,7 @@ class SentenceSettings:
         return None if content(MODULES) is None else cls.from_files(content, hidden_dim)
 
     @classmethod
-    def from_files(cls, content: Callable[[str], Any], hidden_dim: int) -> Self:
+    def from_files(cls, content: Callable[[str], object], hidden_dim: int) -> Self:
         """Creates the settings from the contents of JSON files.
 
         Args:
@@ -177,7 +177,7 @@ class SentenceSettings:
             UnsupportedConfigError: a module or a setting is not implemented.
         """
         names, paths = _modules(content(MODULES))
-        configs = [_object(path, content(f"{path}/config.json")) for path in paths]
+        configs = [json_object(path, content(f"{path}/config.json")) for path in paths]
         size, steps = 0, list[Step]()
         for name, path, config in zip(names, paths, configs, strict=True):
             if name == "Pooling":
@@ -191,16 +191,16 @@ class SentenceSettings:
         transformer = next(filter(None, map(content, (_TRANSFORMER, *_OLDER))), None)
         return cls(pooling=pooling, steps=tuple(steps), **_use(content(_SETTINGS)), **_transformer(transformer))
 
-    def to_files(self, hidden_dim: int) -> dict[str, Any]:
+    def to_files(self, hidden_dim: int) -> JsonObject:
         """Returns the contents of the JSON files, which sentence-transformers and `from_files` read."""
         located = self._located()
         kinds = ["Transformer", "Pooling", *(path.split("_")[1] for path, _ in located)]
         paths = ["", "1_Pooling", *(path for path, _ in located)]
-        pooling: dict[str, Any] = {"word_embedding_dimension": hidden_dim}
+        pooling: JsonObject = {"word_embedding_dimension": hidden_dim}
         pooling |= {flag: mode in self.pooling for mode, flag in _FLAGS.items()} | {"include_prompt": True}
         if tuple(mode for mode in _FLAGS if mode in self.pooling) != self.pooling:
             pooling["pooling_mode"] = list(self.pooling)  # an order that only newer versions support
-        files: dict[str, Any] = {
+        files: JsonObject = {
             MODULES: [
                 {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
                 for index, (path, kind) in enumerate(zip(paths, kinds, strict=True))
@@ -219,7 +219,7 @@ class SentenceSettings:
         activations = {activation: name for name, activation in _ACTIVATIONS.items()}
         size = len(self.pooling) * hidden_dim
         for path, step in located:
-            config: dict[str, Any] = {name: values[0] for name, values in _VECTOR.items()}
+            config: JsonObject = {name: values[0] for name, values in _VECTOR.items()}
             if isinstance(step, Projection):
                 config = {"in_features": size, "out_features": step.dim, "bias": step.use_bias}
                 config["activation_function"] = activations[step.activation]
@@ -228,13 +228,13 @@ class SentenceSettings:
         return files
 
 
-def file_content(folder: Path, name: str) -> Any:
+def file_content(folder: Path, name: str) -> object:
     """Returns the content of a JSON file of a folder; `None` if there is no such file."""
     path = inside(folder, name)
     return parse_json(read_bytes(path), str(path)) if path.is_file() else None
 
 
-def module_names(content: Any) -> list[str]:
+def module_names(content: object) -> list[str]:
     """Returns the names of the classes in `modules.json`; those of other packages with their modules."""
     entries = content if isinstance(content, list) else []
     types = [entry.get("type", "") if isinstance(entry, dict) else "" for entry in entries]
@@ -249,14 +249,14 @@ def is_sentence_model(folder: Path) -> bool:
     return isinstance(settings, dict) and settings.get("model_type", "SentenceTransformer") == "SentenceTransformer"
 
 
-def cross_encoder_entries(folder: Path) -> dict[str, Any]:
+def cross_encoder_entries(folder: Path) -> JsonObject:
     """Returns the entries of `config.json` that newer cross-encoders of sentence-transformers have in another file."""
     settings = file_content(folder, _SETTINGS) or {}
     activation = settings.get("activation_fn") if isinstance(settings, dict) else None
     return {} if activation is None else {"sentence_transformers": {"activation_fn": activation}}
 
 
-def _modules(content: Any) -> tuple[list[str], list[str]]:
+def _modules(content: object) -> tuple[list[str], list[str]]:
     """Returns the names of the classes of the modules after the Transformer, and their subfolders."""
     if not isinstance(content, list) or not all(
         isinstance(entry, dict) and isinstance(entry.get("type"), str) and isinstance(entry.get("path"), str)
@@ -280,7 +280,7 @@ def _modules(content: Any) -> tuple[list[str], list[str]]:
     return names[1:], paths[1:]
 
 
-def _pooling(path: str, config: Mapping[str, Any], hidden_dim: int) -> tuple[tuple[str, ...], int]:
+def _pooling(path: str, config: JsonMapping, hidden_dim: int) -> tuple[tuple[str, ...], int]:
     """Returns the poolings, and the size of their concatenated results."""
     sizes, flags = ("word_embedding_dimension", "embedding_dimension"), tuple(_FLAGS.values())
     required = {name: (hidden_dim,) for name in sizes} | {"include_prompt": (True,)}
@@ -301,7 +301,7 @@ def _pooling(path: str, config: Mapping[str, Any], hidden_dim: int) -> tuple[tup
     return tuple(modes), len(modes) * hidden_dim
 
 
-def _projection(path: str, config: Mapping[str, Any], size: int) -> Projection:
+def _projection(path: str, config: JsonMapping, size: int) -> Projection:
     """Returns a dense layer over vectors of this size."""
     activation = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     _expect(path, "activation_function", activation, tuple(_ACTIVATIONS))
@@ -314,9 +314,9 @@ def _projection(path: str, config: Mapping[str, Any], size: int) -> Projection:
     return Projection(config["out_features"], _ACTIVATIONS[activation], config.get("bias", True))
 
 
-def _use(content: Any) -> dict[str, Any]:
+def _use(content: object) -> JsonObject:
     """Returns prompts, similarity and dimension from `config_sentence_transformers.json`."""
-    settings = _object(_SETTINGS, content)
+    settings = json_object(_SETTINGS, content)
     check_keys(
         _SETTINGS,
         settings,
@@ -324,7 +324,7 @@ def _use(content: Any) -> dict[str, Any]:
         known=("prompts", "default_prompt_name", "similarity_fn_name", "truncate_dim"),
         ignored=("__version__", "requirements"),
     )
-    prompts = _object(f"prompts in {_SETTINGS}", settings.get("prompts"))
+    prompts = json_object(f"prompts in {_SETTINGS}", settings.get("prompts"))
     return {
         "similarity": settings.get("similarity_fn_name") or "cosine",
         "prompts": {name: "" if text is None else text for name, text in prompts.items()},
@@ -333,9 +333,9 @@ def _use(content: Any) -> dict[str, Any]:
     }
 
 
-def _transformer(content: Any) -> dict[str, Any]:
+def _transformer(content: object) -> JsonObject:
     """Returns maximum length and lower case from `sentence_bert_config.json`."""
-    settings = _object(_TRANSFORMER, content)
+    settings = json_object(_TRANSFORMER, content)
     required = {
         "transformer_task": ("feature-extraction",),
         "module_output_name": ("token_embeddings",),
@@ -349,7 +349,7 @@ def _transformer(content: Any) -> dict[str, Any]:
     return {"max_length": settings.get("max_seq_length"), "lower_case": settings.get("do_lower_case") or False}
 
 
-def _object(name: str, content: Any) -> dict[str, Any]:
+def json_object(name: str, content: object) -> JsonObject:
     """Returns a JSON object; a missing one is empty."""
     if content is not None and not isinstance(content, dict):
         raise UnsupportedConfigError(f"{name} must be a JSON object. Received: {content!r:.200}")
@@ -358,8 +358,8 @@ def _object(name: str, content: Any) -> dict[str, Any]:
 
 def check_keys(
     name: str,
-    content: Mapping[str, Any],
-    required: Mapping[str, tuple[Any, ...]],
+    content: JsonMapping,
+    required: Mapping[str, tuple[object, ...]],
     known: Sequence[str] = (),
     ignored: Sequence[str] = (),
 ) -> None:
@@ -376,11 +376,11 @@ def check_keys(
         )
 
 
-def _expect(name: str, key: str, value: Any, values: Sequence[Any]) -> None:
+def _expect(name: str, key: str, value: object, values: Sequence[object]) -> None:
     if value not in values:
         expected = " or ".join(map(repr, values)) or "none"
         raise UnsupportedConfigError(f"{name} supports only {key}={expected}. Received: {key}={value!r:.200}")
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0

@@ -8,23 +8,28 @@ import types
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.arguments import Arguments
 from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead, SentenceHead
 from kerasformer.layers.core import Composite, Embedding, unpacked
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.sentence import first_slots
-from kerasformer.layers.tensor import Tensor, at_slots
+from kerasformer.layers.tensor import Shape, Tensor, at_slots
+from kerasformer.models.config import Config
 from kerasformer.models.contracts import CausalModel, EncoderModel, TextModel, with_states
 from kerasformer.models.pretrained import Backbone, Inputs, PretrainedModel, check_config
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weight_table import Row, dense, norm
 from kerasformer.tasks import SENTENCE_SIMILARITY, of_class, of_model
+from kerasformer.tokenization import Tokenizer
 
 
 class FeatureModel(TextModel):
@@ -46,7 +51,7 @@ class FeatureModel(TextModel):
     output_name = "last_hidden_state"
 
     def __init__(
-        self, config: Any, sentence: SentenceSettings | Mapping[str, Any] | None = None, **kwargs: Any
+        self, config: Config, sentence: SentenceSettings | JsonMapping | None = None, **kwargs: Unpack[LayerOptions]
     ) -> None:
         if isinstance(sentence, Mapping):
             sentence = SentenceSettings.from_files(sentence.get, config.output_dim)
@@ -57,8 +62,8 @@ class FeatureModel(TextModel):
 
     @classmethod
     def options(
-        cls, task: str, config: Any, folder: Path | None = None, sentence: SentenceSettings | None = None
-    ) -> dict[str, Any]:
+        cls, task: str, config: Config, folder: Path | None = None, sentence: SentenceSettings | None = None
+    ) -> Arguments:
         """Returns the settings of the embeddings, unless hidden states are requested.
 
         Raises:
@@ -81,7 +86,7 @@ class FeatureModel(TextModel):
         """Returns the rows of the projections of the head."""
         return [] if self.sentence is None else self.sentence.rows()
 
-    def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the hidden states, or the embeddings."""
         hidden = super().answer(states, inputs, training)
         return hidden if self.head is None else self.head(hidden, attention_mask=inputs.get("attention_mask"))
@@ -111,17 +116,17 @@ class FeatureModel(TextModel):
         )
         return replace(info, embedding=embedding)
 
-    def set_tokenizer(self, tokenizer: Any) -> None:
+    def set_tokenizer(self, tokenizer: Tokenizer | None) -> None:
         """Sets the tokenizer, which converts texts to lower case if the settings of the embeddings require it."""
         if tokenizer is not None and self.sentence is not None and self.sentence.lower_case:
             tokenizer.convert_to_lower_case()
         super().set_tokenizer(tokenizer)
 
-    def extra_files(self) -> dict[str, Any]:
+    def extra_files(self) -> JsonObject:
         """Returns the files of sentence-transformers, for a model that computes embeddings."""
         return {} if self.sentence is None else self.sentence.to_files(self.config.output_dim)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "sentence": self.extra_files() or None}
 
@@ -132,7 +137,7 @@ class FeatureExtraction(FeatureModel, EncoderModel):
     The last layer computes only the first token of each text if no other token is part of its embedding.
     """
 
-    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> dict[str, Any]:
+    def backbone_arguments(self, arrays: Mapping[str, Tensor], every_token: bool) -> LayerArguments:
         """See `TextModel.backbone_arguments`."""
         arguments = super().backbone_arguments(arrays, every_token)
         if self._reads_first_token and not every_token and "attention_mask" in arrays:
@@ -141,7 +146,7 @@ class FeatureExtraction(FeatureModel, EncoderModel):
             arguments["count"] = 1
         return arguments
 
-    def answer(self, states: Mapping[str, Any], inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the hidden states, or the embeddings."""
         hidden = states["output"]
         if self._reads_first_token and hidden.shape[1] == 1:
@@ -178,16 +183,16 @@ class PooledFeatures(FeatureExtraction):
         kwargs: Arguments of `PretrainedModel`.
     """
 
-    def __init__(self, config: Any, pooled: bool = True, **kwargs: Any) -> None:
+    def __init__(self, config: Config, pooled: bool = True, **kwargs: Unpack[LayerOptions]) -> None:
         self.pooled = pooled
         super().__init__(config, **kwargs)
 
     @classmethod
-    def parts(cls, tensors: Collection[str]) -> dict[str, Any]:
+    def parts(cls, tensors: Collection[str]) -> Arguments:
         """Returns whether the checkpoint has a pooler."""
         return {"pooled": any("pooler." in name for name in tensors)}
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "pooled": self.pooled}
 
@@ -213,7 +218,9 @@ class FillMask(EncoderModel):
     class_suffix = "FillMask"
     head_activation: ClassVar[str | None] = None
 
-    def __init__(self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Any) -> None:
+    def __init__(
+        self, config: Any, activation: str | None = None, epsilon: float | None = None, **kwargs: Unpack[LayerOptions]
+    ) -> None:
         check_config(type(self), config)
         self.activation = activation or self.default_activation(config)
         self.epsilon = config.epsilon if epsilon is None else epsilon
@@ -251,11 +258,11 @@ class FillMask(EncoderModel):
         extended = embeddings.tokens.output_dim < embeddings.embedding_dim
         return [row for row in super().head_rows() if extended or "extension/" not in row.variables[0]]
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
         return self.head(states["output"], embedding=self.backbone.embeddings.tokens)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         return {**super().get_config(), "activation": self.activation, "epsilon": self.epsilon}
 
@@ -320,7 +327,7 @@ class Pretraining(FillMask):
         """Creates the head for pairs of texts."""
         return ClassificationHead(2, name="relation")
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> dict[str, Tensor]:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> dict[str, Tensor]:
         """Returns the scores of both heads."""
         words, relation = self.head(
             states["output"], pooled=states["pooled"], embedding=self.backbone.embeddings.tokens, training=training
@@ -346,20 +353,20 @@ class PretrainingHead(Composite):
         `(scores of the vocabulary (B, T, V), scores of the pair (B, 2))`.
     """
 
-    def __init__(self, predictions: MaskedLMHead, relation: ClassificationHead, **kwargs: Any) -> None:
+    def __init__(self, predictions: MaskedLMHead, relation: ClassificationHead, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
         self.predictions, self.relation = predictions, relation
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Shape) -> None:
         """Creates the weights of both heads."""
         self.predictions.build(input_shape)
         self.relation.build((input_shape[0], input_shape[-1]))
 
-    def call(self, x: Tensor, pooled: Tensor, embedding: Any, training: bool = False) -> tuple[Tensor, Tensor]:
+    def call(self, x: Tensor, pooled: Tensor, embedding: Embedding, training: bool = False) -> tuple[Tensor, Tensor]:
         """Applies both heads."""
         return self.predictions(x, embedding=embedding), self.relation(pooled, training=training)
 
-    def compute_output_shape(self, input_shape: Any) -> Any:
+    def compute_output_shape(self, input_shape: Shape) -> tuple[Shape, Shape]:
         """Returns the shapes of both outputs."""
         relation = self.relation.compute_output_shape((input_shape[0], input_shape[-1]))
         return self.predictions.compute_output_shape(input_shape), relation
@@ -383,7 +390,7 @@ class ReplacedTokenDetection(EncoderModel):
         config = self.config
         return ReplacedTokenHead(1, config.hidden_dim, config.hidden_act, name="head")
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
         return self.head(states["output"], training=training)
 
@@ -431,11 +438,11 @@ class TextClassification(EncoderModel):
         config = self.config
         return ClassificationHead(config.num_labels, dropout=config.head_dropout, name="head")
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
         return self.head(self.vector(states, inputs), training=training)
 
-    def vector(self, states: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    def vector(self, states: Outputs, inputs: Mapping[str, Tensor]) -> Tensor:
         """Returns one vector for each text, `(B, E)`."""
         if getattr(self.config, "pooling", None) == "mean":
             return mean_of_tokens(states["output"], inputs.get("attention_mask"))
@@ -501,7 +508,7 @@ class TokenClassification(EncoderModel):
         config = self.config
         return ClassificationHead(config.num_labels, dropout=config.head_dropout, name="head")
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
         return self.head(states["output"], training=training)
 
@@ -526,7 +533,7 @@ class QuestionAnswering(EncoderModel):
         """Creates a head of a dense layer with two outputs."""
         return ClassificationHead(2, name="head")
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
         return self.head(states["output"], training=training)
 
@@ -556,7 +563,7 @@ class NormedHead(EncoderModel):
         options = {"dropout": config.head_dropout, "epsilon": config.epsilon, **self.head_options()}
         return ClassificationHead(outputs, config.hidden_dim, config.head_act, name="head", **options)
 
-    def head_options(self) -> dict[str, Any]:
+    def head_options(self) -> LayerArguments:
         """Returns the biases that are arguments of all heads."""
         return {"dense_bias": self.config.head_bias, "norm_bias": self.config.norm_bias}
 
@@ -597,7 +604,7 @@ class CausalClassification(CausalModel):
         """Returns the shape of one vector for each text."""
         return None, self.config.output_dim
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores from the last real token of each row."""
         ids = inputs["input_ids"]
         real = inputs.get("attention_mask")
@@ -649,7 +656,7 @@ class EncoderDecoderModel(EncoderModel):
 
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the backbone and the head."""
         arrays = self.checked(inputs)
         ids, mask = arrays["input_ids"], arrays.get("attention_mask")
@@ -684,7 +691,7 @@ class Seq2SeqClassification(EncoderDecoderModel, TextClassification):
         dropout = {"dropout": config.head_dropout, "input_dropout": config.head_dropout}
         return ClassificationHead(config.num_labels, config.hidden_dim, "tanh", name="head", **dropout)
 
-    def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
+    def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores from the last end token of each row."""
         ids = inputs["input_ids"]
         length = ops.shape(ids)[1]
@@ -747,7 +754,7 @@ def _derived(backbone: type[Backbone], bases: tuple[ModelClass, ...]) -> ModelCl
     base = bases[-1]
     parent = _backbone_of(base)
     suffix = base.__name__.removeprefix(parent.__name__) if parent else base.class_suffix
-    described = " and ".join(f"`{each.__name__}`" for each in bases)
+    described = " and ".join(f"`{base_class.__name__}`" for base_class in bases)
     attributes = {
         "__module__": backbone.__module__,
         "__doc__": f"`{backbone.__name__}` for {base.task}, see {described}.",
@@ -758,5 +765,5 @@ def _derived(backbone: type[Backbone], bases: tuple[ModelClass, ...]) -> ModelCl
     return created
 
 
-def _backbone_of(model: ModelClass) -> Any:
+def _backbone_of(model: ModelClass) -> type[Backbone] | None:
     return getattr(model, "backbone_type", None)

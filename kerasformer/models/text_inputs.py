@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+
+from kerasformer.models.config import Config
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,11 @@ class TextInput:
     exported: bool = True
     default: int = 0
 
-    def in_bundles(self, config: Any) -> bool:
+    def in_bundles(self, config: Config) -> bool:
         """Whether bundles and pipelines of a model with this configuration have the input."""
         return self.exported and self.count(config) != 1
 
-    def count(self, config: Any) -> int | None:
+    def count(self, config: Config) -> int | None:
         """Returns the number of valid values of an entry; `None` for no limit."""
         return getattr(config, self.values, None) if isinstance(self.values, str) else self.values
 

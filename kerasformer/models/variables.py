@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import keras
 from keras.src.backend.common import global_state
 
 from kerasformer.layers.core import LOW_RANK
+from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.process import return_memory
 
-Source = Callable[[Any, str], Any]
+Source = Callable[[Shape, str], Tensor]
 """Function that returns the value of a variable, from its shape and its data type."""
 
 _SOURCE = "_kerasformer_source"
 """Attribute of a variable: the function that returns its value again."""
 
 
-def variables_by_path(model: keras.Model) -> dict[str, Any]:
+def variables_by_path(model: keras.Model) -> dict[str, keras.Variable]:
     """Returns the weights of a model by their path below the model, without states of random number generators.
 
     Low-rank matrices are not included: weights must be saved within `merged_lora`.
@@ -76,7 +76,7 @@ def source_of(variable: keras.Variable) -> Source | None:
     return source
 
 
-def replace_value(variable: keras.Variable, value: Any, keep: bool) -> Callable[[], None]:
+def replace_value(variable: keras.Variable, value: Tensor, keep: bool) -> Callable[[], None]:
     """Replaces the value of a variable, and returns a function that restores it.
 
     Args:
@@ -115,7 +115,7 @@ def release_weights(model: keras.Model) -> None:
     return_memory()
 
 
-def _free(value: Any) -> None:
+def _free(value: Tensor) -> None:
     """Frees the memory of a variable of the backend, which compiled functions may still refer to."""
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

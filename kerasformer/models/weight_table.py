@@ -53,7 +53,6 @@ class Row:
         return self.layout.shape(self._torch_shapes(shapes))
 
     def _torch_shapes(self, shapes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
-        """Returns the shapes of the variables in PyTorch."""
         return [tuple(reversed(shape) if self.transpose else shape) for shape in shapes]
 
 

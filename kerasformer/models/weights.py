@@ -16,6 +16,7 @@ import numpy as np
 
 from kerasformer.errors import CheckpointError, MissingHeadError, UnsupportedConfigError
 from kerasformer.files.tensors import FLOATS, TensorFile
+from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.models.variables import deferred_variables, initialize_with, read_again_with, variables_by_path
 from kerasformer.models.weight_table import HEAD, Names, Row
 
@@ -132,7 +133,7 @@ def _memory() -> float:
         return math.inf
 
 
-def _fresh(variables: Mapping[str, Any], mismatches: Mapping[Row, str], new: NewHead) -> list[str]:
+def _fresh(variables: Mapping[str, keras.Variable], mismatches: Mapping[Row, str], new: NewHead) -> list[str]:
     """Returns the paths of the variables to initialize randomly."""
     mismatched = {path for row in mismatches for path in row.variables}
     head = {path for path, variable in variables.items() if path.startswith(HEAD) and variable.trainable}
@@ -188,7 +189,9 @@ def _flaws(name: str, tensor: np.ndarray, dtype: str) -> Iterator[str]:
         yield f"{name} contains values beyond the range of float16, the data type of the model"
 
 
-def _initialize(variables: Sequence[Any], row: Row, read: Callable[[str], np.ndarray], dtype: str | None) -> None:
+def _initialize(
+    variables: Sequence[keras.Variable], row: Row, read: Callable[[str], np.ndarray], dtype: str | None
+) -> None:
     """Makes a row the initial value of deferred variables; its tensor is read for the first of them.
 
     Args:
@@ -200,7 +203,7 @@ def _initialize(variables: Sequence[Any], row: Row, read: Callable[[str], np.nda
     shapes = [variable.shape for variable in variables]
     parts: list[Any] = []
 
-    def value(index: int, shape: Any, dtype: str) -> Any:
+    def value(index: int, shape: Shape, dtype: str) -> Tensor:
         if not parts:
             parts.extend(row.to_keras(read(dtype), shapes))
         part, parts[index] = parts[index], None
@@ -212,18 +215,18 @@ def _initialize(variables: Sequence[Any], row: Row, read: Callable[[str], np.nda
         initialize_with(variable, partial(value, index), dtype if keeps else None)
 
 
-def _read_again(variables: Sequence[Any], row: Row, read: Callable[[], np.ndarray]) -> None:
+def _read_again(variables: Sequence[keras.Variable], row: Row, read: Callable[[], np.ndarray]) -> None:
     """Makes released variables read the tensor of a row, each time that they are used."""
     shapes = [variable.shape for variable in variables]
 
-    def value(index: int, shape: Any, dtype: str) -> Any:
+    def value(index: int, shape: Shape, dtype: str) -> Tensor:
         return _in_dtype(row.to_keras(read(), shapes)[index], dtype)
 
     for index, variable in enumerate(variables):
         read_again_with(variable, partial(value, index))
 
 
-def _in_dtype(value: np.ndarray, dtype: str) -> Any:
+def _in_dtype(value: np.ndarray, dtype: str) -> Tensor:
     return value if value.dtype.name == dtype else keras.ops.cast(value, dtype)
 
 
@@ -253,7 +256,7 @@ def _listed(summary: str, problems: Sequence[str]) -> str:
     return f"{summary} ({len(problems)} problems):\n  " + "\n  ".join(problems)
 
 
-def _table_problems(variables: Mapping[str, Any], covered: Sequence[str]) -> Iterator[str]:
+def _table_problems(variables: Mapping[str, keras.Variable], covered: Sequence[str]) -> Iterator[str]:
     for path in sorted(set(variables) - set(covered)):
         yield f"the weight table has no row for the variable {path}"
     for path in sorted(set(covered) - set(variables)):
@@ -263,7 +266,9 @@ def _table_problems(variables: Mapping[str, Any], covered: Sequence[str]) -> Ite
             yield f"the weight table assigns {path} {times} times"
 
 
-def _mismatch(row: Row, variables: Mapping[str, Any], actual: Mapping[str, str], file: TensorFile) -> str | None:
+def _mismatch(
+    row: Row, variables: Mapping[str, keras.Variable], actual: Mapping[str, str], file: TensorFile
+) -> str | None:
     """Returns a message if a tensor is missing or has another shape."""
     if row.tensor not in actual:
         return f"missing: {row.tensor}"

@@ -7,13 +7,14 @@ import weakref
 import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
 from kerasformer.layers.core import layers_with_lora
+from kerasformer.layers.tensor import Tensor
 
 _LARGE = 2**24  # bytes of weights for which several threads are worth starting
 
@@ -27,8 +28,8 @@ class _Read(NamedTuple):
         checksum: Checksum of the value.
     """
 
-    variable: Any
-    unchanged: Callable[[np.ndarray, Any], bool]
+    variable: keras.Variable
+    unchanged: Callable[[np.ndarray, Tensor], bool]
     checksum: int
 
 
@@ -68,7 +69,7 @@ class WeightsDigest:
         return hashlib.sha256(repr((parts, scales)).encode()).hexdigest()
 
 
-def host_array(tensor: Any) -> np.ndarray:
+def host_array(tensor: Tensor) -> np.ndarray:
     """Returns the content of a tensor or a variable, without a copy if the backend supports it."""
     try:
         return np.from_dlpack(ops.stop_gradient(tensor))
@@ -76,7 +77,7 @@ def host_array(tensor: Any) -> np.ndarray:
         return np.asarray(ops.convert_to_numpy(tensor))
 
 
-def _comparison(array: np.ndarray, value: Any) -> Callable[[np.ndarray, Any], bool]:
+def _comparison(array: np.ndarray, value: Tensor) -> Callable[[np.ndarray, Tensor], bool]:
     """Returns a function that tells whether a variable still has the memory and value that were read."""
     backend = keras.backend.backend()
     if backend == "jax":

@@ -128,7 +128,7 @@ def pipeline(source: _Source, task: str | None = None, **options: Unpack[Pipelin
 
 
 @documented(PipelineOptions)
-def pipeline(source: Any, task: str | None = None, **options: Unpack[PipelineOptions]) -> Any:
+def pipeline(source: _Source, task: str | None = None, **options: Unpack[PipelineOptions]) -> Any:
     """Creates the pipeline of a task for a Keras model or a bundle.
 
         pipeline("sentiment-bert")("A warm and funny film.")
@@ -176,5 +176,5 @@ def pipeline(source: Any, task: str | None = None, **options: Unpack[PipelineOpt
     return pipeline_class(opened, **of_class)
 
 
-def _is_task(value: Any) -> bool:
+def _is_task(value: object) -> bool:
     return isinstance(value, str) and of_prefix(value) in PIPELINES

@@ -11,12 +11,14 @@ from typing import Any
 
 from kerasformer.arguments import BOOLEAN, STRING, check, instance, optional
 from kerasformer.chat_templates import Message
+from kerasformer.chat_templates.rendering import Document, Tool
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import CapacityError, InputError
+from kerasformer.files.reading import JsonObject
 from kerasformer.pipelines.inputs import Inputs, read_text
 from kerasformer.tokenization import Encoding, Tokenizer, TruncationWarning
 
-Conversation = list[dict[str, Any]]
+Conversation = list[JsonObject]
 """Messages with `role` and `content`."""
 
 NEW_TOKENS = 256
@@ -38,8 +40,8 @@ class ChatOptions:
         drop_oldest_turns: Whether to leave out the oldest turns of a conversation that is too long, with a warning.
     """
 
-    tools: Sequence[Mapping[str, Any]] | None = None
-    documents: Sequence[Mapping[str, Any]] | None = None
+    tools: Sequence[Tool] | None = None
+    documents: Sequence[Document] | None = None
     chat_template: str | None = None
     variables: Mapping[str, Any] | None = None
     continue_final_message: bool | None = None
@@ -123,7 +125,7 @@ class ChatOptions:
         return kept
 
 
-def read_conversation(value: Any) -> Conversation | None:
+def read_conversation(value: object) -> Conversation | None:
     """Returns a conversation as a list of messages, or `None` if the value is something else."""
     messages = list(value) if isinstance(value, list | tuple) else []
     if not messages or not all(isinstance(message, Mapping) and "role" in message for message in messages):
@@ -131,7 +133,7 @@ def read_conversation(value: Any) -> Conversation | None:
     return [dict(message) for message in messages]
 
 
-def is_conversation(value: Any) -> bool:
+def is_conversation(value: object) -> bool:
     """Returns whether a value is a single conversation."""
     return read_conversation(value) is not None
 
@@ -182,7 +184,7 @@ def _without_oldest_turn(conversation: Conversation) -> Conversation | None:
     return [*conversation[:start], *conversation[users[0] :]] if users else None
 
 
-def read_prompt(value: Any) -> str | Conversation:
+def read_prompt(value: object) -> str | Conversation:
     """Returns a prompt or a conversation.
 
     Raises:
@@ -192,7 +194,7 @@ def read_prompt(value: Any) -> str | Conversation:
     return read_text(value, "prompt") if conversation is None else conversation
 
 
-def with_kind(inputs: Inputs[Any]) -> tuple[Inputs[Any], bool]:
+def with_kind(inputs: Inputs[str | Conversation]) -> tuple[Inputs[str | Conversation], bool]:
     """Returns the inputs, and whether they are conversations; the first item of an iterator is read for this.
 
     Raises:
@@ -202,7 +204,7 @@ def with_kind(inputs: Inputs[Any]) -> tuple[Inputs[Any], bool]:
     first = list(islice(items, 1))
     has_conversations = bool(first) and not isinstance(first[0], str)
 
-    def checked(item: Any) -> Any:
+    def checked(item: str | Conversation) -> str | Conversation:
         if isinstance(item, str) == has_conversations:
             raise InputError("Inputs must be prompts or conversations. Received: both. Pass them separately")
         return item

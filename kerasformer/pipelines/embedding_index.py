@@ -14,6 +14,7 @@ import numpy as np
 from kerasformer.arguments import BOOLEAN, check, instance, integer, one_of
 from kerasformer.errors import InputError, SourceError
 from kerasformer.files.reading import local_path, parse_json
+from kerasformer.pipelines.answers import Hit
 from kerasformer.pipelines.inputs import read_inputs, read_text
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
 from kerasformer.pipelines.vectors import (
@@ -70,7 +71,7 @@ class EmbeddingIndex:
     def build(
         cls,
         pipe: SentenceSimilarityPipeline,
-        texts: Any,
+        texts: object,
         *,
         precision: Precision = "float32",
         rescore: bool = True,
@@ -193,10 +194,10 @@ class EmbeddingIndex:
                 f"Queries must be texts, or float32 embeddings with {self._dim} entries. "
                 f"Received: shape {vectors.shape}, dtype {vectors.dtype}"
             )
-        found = [self._hits(query, count, factor) for query in np.atleast_2d(vectors)]
-        return found[0] if vectors.ndim == 1 else found
+        hits = [self._hits(query, count, factor) for query in np.atleast_2d(vectors)]
+        return hits[0] if vectors.ndim == 1 else hits
 
-    def _hits(self, query: np.ndarray, count: int, oversampling: int) -> list[dict[str, Any]]:
+    def _hits(self, query: np.ndarray, count: int, oversampling: int) -> list[Hit]:
         if self.precision == "binary":
             rows = self._nearest_signs(query, min(len(self), count * oversampling))
             scores = self._scores(query, self._decoded(rows))
@@ -210,7 +211,7 @@ class EmbeddingIndex:
     def _scores(self, query: np.ndarray, vectors: np.ndarray) -> np.ndarray:
         return similarity(query[None], vectors, self._pipe.embedding.similarity)[0]
 
-    def _decoded(self, rows: Any) -> np.ndarray:
+    def _decoded(self, rows: np.ndarray | slice) -> np.ndarray:
         """Returns vectors of the index in float32."""
         if "vectors" in self._arrays:
             return self._arrays["vectors"][rows]
@@ -221,9 +222,9 @@ class EmbeddingIndex:
 
     def _nearest_signs(self, query: np.ndarray, count: int) -> np.ndarray:
         """Returns the rows whose signs differ least from those of the query, in ascending order."""
-        own, distances = quantized(query[None], "binary"), np.empty(len(self), "int32")
+        signs, distances = quantized(query[None], "binary"), np.empty(len(self), "int32")
         for part in _blocks(len(self)):
-            different = np.bitwise_xor(self._arrays["bits"][part], own).view("uint8")
+            different = np.bitwise_xor(self._arrays["bits"][part], signs).view("uint8")
             distances[part] = np.bitwise_count(different).sum(axis=1, dtype="int32")
         return np.sort(np.argsort(distances, kind="stable")[:count])
 

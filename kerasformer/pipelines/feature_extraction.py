@@ -22,7 +22,7 @@ class FeatureExtractionPipeline(Pipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: object,
         *,
         pooling: Literal["mean", "cls"] | None = None,
         normalize: bool = False,

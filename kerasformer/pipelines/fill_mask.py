@@ -9,6 +9,7 @@ import numpy as np
 
 from kerasformer.arguments import check, integer
 from kerasformer.errors import InputError, TokenizerError
+from kerasformer.pipelines.answers import Filling
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 
@@ -18,7 +19,7 @@ class FillMaskPipeline(Pipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: object,
         *,
         top_k: int = 5,
         batch_size: int = 8,
@@ -51,7 +52,7 @@ class FillMaskPipeline(Pipeline):
         if self.tokenizer.mask_token_id is None:
             raise TokenizerError("fill-mask needs a tokenizer with a mask token. Received: one without")
 
-        def answer(part: Sequence[str]) -> list[list[Any]]:
+        def answer(part: Sequence[str]) -> list[list[Filling] | list[list[Filling]]]:
             encoded = self._encode(part, options)
             logits = self._run(encoded, batch_size)["logits"]
             rows = zip(part, encoded.input_ids, encoded.attention_mask > 0, logits, strict=True)
@@ -59,7 +60,9 @@ class FillMaskPipeline(Pipeline):
 
         return map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
 
-    def _filled(self, text: str, ids: np.ndarray, logits: np.ndarray, top_k: int) -> list[Any]:
+    def _filled(
+        self, text: str, ids: np.ndarray, logits: np.ndarray, top_k: int
+    ) -> list[Filling] | list[list[Filling]]:
         gaps = np.flatnonzero(ids == self.tokenizer.mask_token_id)
         if not len(gaps):
             raise InputError(f"The text has no {self.tokenizer.mask_token} to fill. Received: {text!r}")
@@ -70,7 +73,7 @@ class FillMaskPipeline(Pipeline):
             answers.append([self._choice(ids, gap, token, scores, len(gaps) == 1) for token in best])
         return answers[0] if len(answers) == 1 else answers
 
-    def _choice(self, ids: np.ndarray, gap: int, token: int, scores: np.ndarray, only: bool) -> dict[str, Any]:
+    def _choice(self, ids: np.ndarray, gap: int, token: int, scores: np.ndarray, only: bool) -> Filling:
         filled = ids.copy()
         filled[gap] = token
         return {

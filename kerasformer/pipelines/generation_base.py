@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, check, integer
+from kerasformer.arguments import BOOLEAN, Arguments, check, integer
 from kerasformer.decoding import GenerationConfig, Step, Steps, TextCache
 from kerasformer.generation import Request, Stream, request
 from kerasformer.generation.streams import Callback
@@ -73,7 +73,7 @@ class GenerationPipeline(Pipeline):
         super().__init__(opened)
         self.generation_config = GenerationConfig.from_dict(opened.info.generation)
 
-    def _request(self, settings: dict[str, Any]) -> Request:
+    def _request(self, settings: Arguments) -> Request:
         return request(settings, self._base_config(), self.tokenizer, open_step)
 
     def _base_config(self) -> GenerationConfig:
@@ -104,7 +104,7 @@ class GenerationPipeline(Pipeline):
                 advance(len(batch))
 
     def _streamed(
-        self, text: str, callback: Callback | None, settings: dict[str, Any], cache: TextCache | None = None
+        self, text: str, callback: Callback | None, settings: Arguments, cache: TextCache | None = None
     ) -> Stream:
         """Returns the new text piece by piece; arguments are checked immediately, not at the first piece."""
         generation, encoded = self._request(settings), self._encode([text], WHOLE)

@@ -51,7 +51,7 @@ class Inputs(Generic[_Item]):
 
 
 def read_inputs(
-    inputs: Any, read: Callable[[Any], _Item], what: str = "text", is_one: Callable[[Any], bool] | None = None
+    inputs: object, read: Callable[[object], _Item], what: str = "text", is_one: Callable[[object], bool] | None = None
 ) -> Inputs[_Item]:
     """Checks inputs, and distinguishes a single input from several.
 
@@ -113,7 +113,7 @@ def map_inputs(
     return inputs.in_form(results(), listed)
 
 
-def read_text(value: Any, what: str = "text") -> str:
+def read_text(value: object, what: str = "text") -> str:
     """Returns a text, given as a string or as `{"text": …}`.
 
     Raises:
@@ -126,7 +126,7 @@ def read_text(value: Any, what: str = "text") -> str:
     return str(value)
 
 
-def read_pair(value: Any) -> Pair:
+def read_pair(value: object) -> Pair:
     """Returns a text or a pair of texts as a pair.
 
     Raises:
@@ -148,7 +148,7 @@ def read_pair(value: Any) -> Pair:
     )
 
 
-def is_pair(value: Any) -> bool:
+def is_pair(value: object) -> bool:
     """Returns whether a value is a tuple of texts, which is a pair rather than several inputs."""
     return isinstance(value, tuple) and bool(value) and all(isinstance(text, str) for text in value)
 

@@ -28,7 +28,7 @@ Texts = str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]] | np.ndarr
 """A text or its token ids, or several of them; ids may have different lengths."""
 
 
-def sequence_logprob(model: Any, text: Texts, input_len: int = 0, *, target: Texts | None = None) -> Any:
+def sequence_logprob(model: object, text: Texts, input_len: int = 0, *, target: Texts | None = None) -> Any:
     """Computes the log-probability of a text: the sum of `log p(token | preceding tokens)`, natural logarithms.
 
     The first token of a decoder-only model has no preceding tokens and is never counted. For an encoder-decoder, `text`
@@ -87,7 +87,7 @@ class NextTokens:
         order = np.argsort(-self.probabilities, kind="stable")[:count].tolist()
         return [(readable_token(self.tokenizer, token), float(self.probabilities[token])) for token in order]
 
-    def left(self, **cuts: Any) -> int:
+    def left(self, **cuts: object) -> int:
         """Returns the number of tokens that remain after the filters of sampling.
 
         Args:
@@ -123,7 +123,7 @@ class NextTokens:
         draw_distribution(self.probabilities, path, tuple(cuts), title, dark)
 
 
-def next_token_distribution(model: Any, text: str, temperature: float = 1.0) -> NextTokens:
+def next_token_distribution(model: object, text: str, temperature: float = 1.0) -> NextTokens:
     """Computes the distribution of the token after a text, or of the first token that an encoder-decoder generates.
 
     Args:
@@ -183,7 +183,7 @@ def _rows(opened: _Opened, texts: Texts, name: str) -> tuple[list[np.ndarray], b
     return [np.array(row, np.int32) for row in rows], single
 
 
-def _is_single(texts: Any) -> bool:
+def _is_single(texts: object) -> bool:
     """Returns whether a value is one text or its ids."""
     if isinstance(texts, np.ndarray):
         return texts.ndim == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kerasformer import bundle
-from kerasformer.arguments import check, instance
+from kerasformer.arguments import Arguments, check, instance
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError, TokenizerError, require
@@ -111,7 +111,7 @@ def open_reader(source: Any) -> tuple[Step, Tokenizer | None, ModelInfo | None]:
     return *open_step(opened), getattr(opened, "info", None)
 
 
-def _open_model(task: str | None, model: Any, tokenizer: Tokenizer | None, options: dict[str, Any]) -> Opened:
+def _open_model(task: str | None, model: object, tokenizer: Tokenizer | None, options: Arguments) -> Opened:
     from kerasformer.models.keras_engine import KerasForward, KerasStep
     from kerasformer.models.pretrained import PretrainedModel
 
@@ -130,7 +130,7 @@ def _open_model(task: str | None, model: Any, tokenizer: Tokenizer | None, optio
     return Opened("keras", engine, tokenizer, model.info(), _checked_task(task, model.task))
 
 
-def _check_no_options(options: dict[str, Any]) -> None:
+def _check_no_options(options: Arguments) -> None:
     """Raises `InputError` for options of runtimes, which a Keras model does not have."""
     if received := ", ".join(f"{name}={value!r}" for name, value in options.items() if value is not None):
         raise InputError(

@@ -10,6 +10,7 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, check, integer, optional, shown
 from kerasformer.errors import InputError
+from kerasformer.pipelines.answers import Answer
 from kerasformer.pipelines.base import Pipeline, softmax
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.tokenization.fitting import check_known
@@ -43,7 +44,7 @@ class QuestionAnsweringPipeline(Pipeline):
 
     def __call__(
         self,
-        inputs: Any = None,
+        inputs: object = None,
         *,
         question: str | Sequence[str] | None = None,
         context: str | Sequence[str] | None = None,
@@ -87,13 +88,13 @@ class QuestionAnsweringPipeline(Pipeline):
             check("batch_size", batch_size, integer(1)),
         )
 
-        def answer(part: Sequence[tuple[str, str]]) -> list[Any]:
+        def answer(part: Sequence[tuple[str, str]]) -> list[Answer] | list[list[Answer]]:
             results = [self._answers(*pair, search)[: search.top_k] for pair in part]
             return [row[0] for row in results] if search.top_k == 1 else results
 
         return map_inputs(questions, answer, batch_size=1, progress=progress, label=self.task)
 
-    def _answers(self, question: str, context: str, search: _Search) -> list[dict[str, Any]]:
+    def _answers(self, question: str, context: str, search: _Search) -> list[Answer]:
         """Returns all candidates, the best first; a span found in two chunks is listed once, with its best score."""
         limit = search.chunk_length or min(_CHUNK_LENGTH, self.info.max_length or _CHUNK_LENGTH)
         question_length = len(self.tokenizer.encode(question, add_special_tokens=False))
@@ -123,7 +124,7 @@ class QuestionAnsweringPipeline(Pipeline):
             for first, last, score in _spans(start, end, allowed, search):
                 span = _trimmed(context, chunks.offsets[row, first, 0], chunks.offsets[row, last, 1])
                 spans[span] = max(score, spans.get(span, 0.0))
-        answers = [
+        answers: list[Answer] = [
             {"score": score, "start": start, "end": end, "answer": context[start:end]}
             for (start, end), score in spans.items()
         ]
@@ -132,7 +133,7 @@ class QuestionAnsweringPipeline(Pipeline):
         return sorted(answers, key=lambda answer: -answer["score"])
 
 
-def _inputs(inputs: Any, question: Any, context: Any) -> Any:
+def _inputs(inputs: object, question: object, context: object) -> object:
     """Returns questions with their contexts, from `inputs` or from `question` and `context`.
 
     Raises:
@@ -152,8 +153,7 @@ def _inputs(inputs: Any, question: Any, context: Any) -> Any:
     return pairs[0] if questions.form == "one" else pairs
 
 
-def _read_question(value: Any) -> tuple[str, str]:
-    """Returns a question and its context."""
+def _read_question(value: object) -> tuple[str, str]:
     if not isinstance(value, Mapping) or not {"question", "context"} <= set(value):
         raise InputError(f'{{"question": …, "context": …}} or a list of them was expected. Received: {shown(value)}')
     question, context = (read_text(value[name], name) for name in ("question", "context"))

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optional
+from kerasformer.arguments import BOOLEAN, STRING, Arguments, check, integer, one_of, optional
 from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo
 from kerasformer.errors import InputError
+from kerasformer.files.reading import JsonObject
 from kerasformer.pipelines.base import LengthOptions, Pipeline
 from kerasformer.pipelines.chunks import combined
 from kerasformer.pipelines.inputs import map_inputs, progress_bar, read_inputs, read_text
@@ -32,7 +33,7 @@ class SentenceSimilarityPipeline(Pipeline):
             raise InputError(f"A model for embeddings of texts was expected. Received: {self.info.name}")
         return self.info.embedding
 
-    def __call__(self, inputs: Any, *, batch_size: int = 32, progress: bool = False, **options: Any) -> Any:
+    def __call__(self, inputs: object, *, batch_size: int = 32, progress: bool = False, **options: Any) -> Any:
         """Computes embeddings.
 
         Args:
@@ -61,7 +62,7 @@ class SentenceSimilarityPipeline(Pipeline):
 
     def encode(
         self,
-        texts: Any,
+        texts: object,
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
@@ -123,15 +124,15 @@ class SentenceSimilarityPipeline(Pipeline):
         result = quantized(np.ascontiguousarray(vectors), kind, ranges)
         return result[0] if checked.form == "one" else result
 
-    def encode_query(self, texts: Any, **options: Any) -> np.ndarray:
+    def encode_query(self, texts: object, **options: Any) -> np.ndarray:
         """Computes embeddings of queries: as `encode`, with the prompt `query` of the model if it has one."""
         return self.encode(texts, **self._with_prompt(options, ("query",)))
 
-    def encode_document(self, texts: Any, **options: Any) -> np.ndarray:
+    def encode_document(self, texts: object, **options: Any) -> np.ndarray:
         """Computes embeddings of documents: as `encode`, with the prompt `document`, `passage` or `corpus`."""
         return self.encode(texts, **self._with_prompt(options, ("document", "passage", "corpus")))
 
-    def similarity(self, some: Any, others: Any) -> np.ndarray:
+    def similarity(self, some: object, others: object) -> np.ndarray:
         """Returns the similarities `(N, M)` of texts or embeddings, by the similarity of the model.
 
         Args:
@@ -157,7 +158,7 @@ class SentenceSimilarityPipeline(Pipeline):
         top_k: int | None = None,
         return_documents: bool = False,
         **options: Any,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Ranks documents by their similarity to a query; for many documents, use an `EmbeddingIndex`.
 
         Args:
@@ -182,7 +183,7 @@ class SentenceSimilarityPipeline(Pipeline):
             {"corpus_id": int(i), "score": float(scores[i])} | ({"text": texts[i]} if with_text else {}) for i in best
         ]
 
-    def _as_vectors(self, value: Any) -> np.ndarray:
+    def _as_vectors(self, value: object) -> np.ndarray:
         """Returns embeddings `(N, D)` of texts, or the given ones."""
         array = value if isinstance(value, np.ndarray) else None
         if isinstance(value, list | tuple) and value and not isinstance(value[0], str):
@@ -193,7 +194,7 @@ class SentenceSimilarityPipeline(Pipeline):
             raise InputError(f"Embeddings must be (N, D) or (D,). Received: shape {array.shape}")
         return np.atleast_2d(array)
 
-    def _prompt(self, name: Any, prompt: Any) -> str:
+    def _prompt(self, name: Any, prompt: object) -> str:
         """Returns the text to put before inputs."""
         prompts = self.embedding.prompts
         if name is not None and prompt is not None:
@@ -207,7 +208,7 @@ class SentenceSimilarityPipeline(Pipeline):
             raise InputError(f"The model has no prompt of this name. Expected: {known}. Received: {name!r}")
         return prompts[name]
 
-    def _with_prompt(self, options: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    def _with_prompt(self, options: Arguments, names: Sequence[str]) -> Arguments:
         """Adds the first of several prompts that the model has; no prompt if it has none."""
         if options.get("prompt") is not None or options.get("prompt_name") is not None:
             return options

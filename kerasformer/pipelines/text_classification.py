@@ -10,6 +10,8 @@ import numpy as np
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.bundle import PROBABILITIES
 from kerasformer.errors import InputError
+from kerasformer.files.reading import JsonObject
+from kerasformer.pipelines.answers import Label
 from kerasformer.pipelines.base import LengthOptions, sigmoid, softmax
 from kerasformer.pipelines.chunks import COMBINE, Combine, combined
 from kerasformer.pipelines.inputs import Pair, is_pair, map_inputs, progress_bar, read_inputs, read_pair, read_text
@@ -24,7 +26,7 @@ class TextClassificationPipeline(PairPipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: object,
         *,
         pair: str | Sequence[str] | None = None,
         top_k: int | None = 1,
@@ -65,7 +67,7 @@ class TextClassificationPipeline(PairPipeline):
         together = LengthOptions(truncation, chunk_length, stride, in_chunks=False, strategy="longest_first")
         check("combine", combine, COMBINE)
 
-        def answer(part: Sequence[Pair]) -> list[list[dict[str, Any]]]:
+        def answer(part: Sequence[Pair]) -> list[list[Label]]:
             scores: dict[int, np.ndarray] = {}
             rows = [row for row, (_, second) in enumerate(part) if second is None]
             if rows:
@@ -103,7 +105,7 @@ class TextClassificationPipeline(PairPipeline):
         stride: int | None = None,
         combine: Combine = "max",
         progress: bool = False,
-    ) -> list[dict[str, Any]]:
+    ) -> list[JsonObject]:
         """Ranks documents by their relevance to a query, with a classifier of pairs (a cross-encoder).
 
         Args:
@@ -161,7 +163,7 @@ class TextClassificationPipeline(PairPipeline):
             {"corpus_id": int(i), "score": float(scores[i])} | ({"text": texts[i]} if with_text else {}) for i in best
         ]
 
-    def _column(self, label: Any) -> int:
+    def _column(self, label: object) -> int:
         """Returns the index of the class that ranks documents."""
         labels = self.info.labels
         if label is None and len(labels) == 1:
@@ -185,7 +187,7 @@ class TextClassificationPipeline(PairPipeline):
             )
         return _ACTIVATIONS[name]
 
-    def _ranked(self, scores: np.ndarray, top_k: int | None) -> list[dict[str, Any]]:
+    def _ranked(self, scores: np.ndarray, top_k: int | None) -> list[Label]:
         order = np.argsort(-scores, kind="stable")[:top_k]
         return [{"label": self.info.labels[i], "score": float(scores[i])} for i in order]
 
@@ -213,7 +215,7 @@ _ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 """Functions for scores of cross-encoders, by their names in checkpoints."""
 
 
-def _paired(inputs: Any, pair: Any) -> Any:
+def _paired(inputs: object, pair: object) -> object:
     """Combines first and second texts to pairs.
 
     Raises:

@@ -11,6 +11,7 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, check, instance, integer, optional, sequence
 from kerasformer.chat_templates import Message
+from kerasformer.chat_templates.rendering import Document, Tool
 from kerasformer.decoding import PrefixCache, ResumableStep, SavedState, TextCache
 from kerasformer.errors import InputError
 from kerasformer.generation import Request, Stream, request
@@ -58,19 +59,19 @@ class TextGenerationPipeline(GenerationPipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: object,
         *,
         return_full_text: bool = True,
         batch_size: int = 8,
         progress: bool = False,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Document] | None = None,
         chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
         session: Session | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Any:
         """Generates continuations of prompts, or answers to conversations.
 
@@ -110,7 +111,7 @@ class TextGenerationPipeline(GenerationPipeline):
         chat = ChatOptions(
             tools, documents, chat_template, chat_template_kwargs, continue_final_message, drop_oldest_turns
         )
-        checked: Inputs[Any] = read_inputs(inputs, read_prompt, "prompt", is_conversation)
+        checked: Inputs[str | Conversation] = read_inputs(inputs, read_prompt, "prompt", is_conversation)
         full = check("return_full_text", return_full_text, BOOLEAN)
         session = self._checked_session(session)
         if session is not None and checked.form != "one":
@@ -163,9 +164,9 @@ class TextGenerationPipeline(GenerationPipeline):
         """
         conversation = read_conversation(inputs)
         if conversation is not None:
-            given = {"variables": options.pop("chat_template_kwargs", None)}
-            given |= {name: options.pop(name) for name in _CHAT_OPTIONS & options.keys()}
-            chat = ChatOptions(**given)
+            chat_options = {"variables": options.pop("chat_template_kwargs", None)}
+            chat_options |= {name: options.pop(name) for name in _CHAT_OPTIONS & options.keys()}
+            chat = ChatOptions(**chat_options)
             generation = self._chat_request(options, chat)
             encoded = self._encode_conversations([conversation], chat, generation)
             ids, mask = encoded.input_ids, encoded.attention_mask
@@ -182,10 +183,10 @@ class TextGenerationPipeline(GenerationPipeline):
         self,
         inputs: str | Sequence[Message] | None = None,
         *,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Document] | None = None,
         chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> Session:
         """Reads a text into a session, so that calls with `session=` need not read it again.
 
@@ -230,7 +231,7 @@ class TextGenerationPipeline(GenerationPipeline):
             saved.check_model(step.identity())
         return Session(step, saved)
 
-    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
+    def apply_chat_template(self, conversation: Sequence[Message] | Sequence[Sequence[Message]], **options: Any) -> Any:
         """Converts a conversation to tokens or text; see `Tokenizer.apply_chat_template`."""
         return self.tokenizer.apply_chat_template(conversation, **options)
 
@@ -269,14 +270,14 @@ class TextGenerationPipeline(GenerationPipeline):
         inputs: str | Sequence[Message],
         *,
         callback: Callback | None = None,
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Document] | None = None,
         chat_template: str | None = None,
-        chat_template_kwargs: Mapping[str, Any] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
         session: Session | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Stream:
         """Yields pieces of the continuation or the answer while it is generated.
 

@@ -125,8 +125,8 @@ def _is_wide(character: str) -> bool:
 
 def sentences(text: str) -> Parts:
     """Returns the sentences of a text."""
-    found = [match for match in _SENTENCE_END.finditer(text) if _ends_sentence(text, match)]
-    return Parts.of(text, [(max(match.start(), match.end("end"), match.end("wide")), match.end()) for match in found])
+    ends = [match for match in _SENTENCE_END.finditer(text) if _ends_sentence(text, match)]
+    return Parts.of(text, [(max(match.start(), match.end("end"), match.end("wide")), match.end()) for match in ends])
 
 
 def _ends_sentence(text: str, match: re.Match[str]) -> bool:
@@ -201,13 +201,13 @@ def chunks(parts: Parts, count: Callable[[str], int], limit: int, across_lines: 
 
     def starts(limit: int) -> list[int]:
         """Returns the first sentence of each chunk of at most `limit` tokens."""
-        found, total = [], 0
+        firsts, total = [], 0
         for index, length in enumerate(lengths):
             total += length
             if not index or apart[index] or total > limit:
-                found.append(index)
+                firsts.append(index)
                 total = length
-        return found
+        return firsts
 
     fewest = len(starts(limit))
     limits = range(1, limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, islice, pairwise
 from typing import Any, ClassVar, Self
@@ -13,7 +13,9 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optional
 from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import InputError
+from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GeneratedText, Request, Stream
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions
@@ -93,7 +95,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: object,
         *,
         prefix: str | None = None,
         src_lang: str | None = None,
@@ -167,7 +169,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         src_lang: str | None = None,
         tgt_lang: str | None = None,
         callback: Callback | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Stream:
         """Yields pieces of the text while it is generated.
 
@@ -189,7 +191,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         prefix: str | None = None,
         src_lang: str | None = None,
         tgt_lang: str | None = None,
-        **settings: Any,
+        **settings: object,
     ) -> Prompt:
         """Returns a text that is ready to be answered token by token.
 
@@ -221,8 +223,8 @@ class Text2TextGenerationPipeline(GenerationPipeline):
     def _written(self, texts: Sequence[str], generation: Request, options: CallOptions) -> list[Any]:
         """Returns the results for texts, in their order."""
         parts = [self._parts(text, options) for text in texts]
-        inputs = [part for each in parts for part in each.texts]
-        owners = [index for index, each in enumerate(parts) for _ in each.texts]
+        inputs = [part for piece in parts for part in piece.texts]
+        owners = [index for index, piece in enumerate(parts) for _ in piece.texts]
         lengths = [len(self.tokenizer.encode(text)) for text in inputs] if len(inputs) > 1 else [0] * len(inputs)
         order = np.argsort(-np.array(lengths, int), kind="stable").tolist()
         rows: list[Any] = []
@@ -237,7 +239,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         unsorted = [row for _, row in sorted(zip(order, rows, strict=True), key=lambda pair: pair[0])]
         if generation.result != "texts":
             return unsorted
-        ends = accumulate((len(each.texts) for each in parts), initial=0)
+        ends = accumulate((len(piece.texts) for piece in parts), initial=0)
         return [
             [
                 self._result(each, pieces, options, generation.config)
@@ -248,17 +250,16 @@ class Text2TextGenerationPipeline(GenerationPipeline):
 
     def _result(
         self, parts: Parts, written: Sequence[Written], options: CallOptions, settings: GenerationConfig
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Returns the result for a text from the texts that were generated for its parts."""
-        texts = [each.text for each in written]
-        result: dict[str, Any] = {self.key: texts[0] if options.split is None else self._joined(parts, texts)}
+        texts = [text.text for text in written]
+        result: JsonObject = {self.key: texts[0] if options.split is None else self._joined(parts, texts)}
         if options.return_scores:
-            count = max(1, sum(each.num_tokens for each in written))
-            result["score"] = sum(each.log_probability for each in written) / count**settings.length_penalty
+            count = max(1, sum(text.num_tokens for text in written))
+            result["score"] = sum(text.log_probability for text in written) / count**settings.length_penalty
         return result
 
     def _joined(self, parts: Parts, texts: Sequence[str]) -> str:
-        """Returns the text for several parts."""
         return parts.joined(texts)
 
     def _for_texts(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> Request:
@@ -316,7 +317,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         room = limit - self.tokenizer.num_special_tokens() - count(options.prefix)
         # A chunk may have a few more tokens than its sentences have alone.
         candidates = (chunks(parts, count, size, self.chunks_across_lines) for size in range(room, 0, -1))
-        return next((each for each in candidates if all(map(fits, each.texts))), parts)
+        return next((candidate for candidate in candidates if all(map(fits, candidate.texts))), parts)
 
     def _advice_for_long_texts(self) -> str:
         advice = super()._advice_for_long_texts()
@@ -325,7 +326,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         return f"{advice} split={self.splits[0]!r} reads it in parts and joins the results."
 
     def _for_call(
-        self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: Mapping[str, Any]
+        self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: GenerationSettings
     ) -> tuple[Self, str]:
         """Returns the pipeline for these languages, and the prefix of each text."""
         return self._for_languages(src_lang, tgt_lang, settings), self._prefix(prefix)
@@ -338,7 +339,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         """
         self.tokenizer = self.tokenizer.for_languages(src_lang, tgt_lang)
 
-    def _for_languages(self, src_lang: str | None, tgt_lang: str | None, settings: Mapping[str, Any]) -> Self:
+    def _for_languages(self, src_lang: str | None, tgt_lang: str | None, settings: GenerationSettings) -> Self:
         """Returns the pipeline for these languages, which shares tokenizer and model; `settings` are those of a call.
 
         Raises:
@@ -375,7 +376,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         return next(iter(prefixes.values()), "")
 
 
-def _read(value: Any) -> str:
+def _read(value: object) -> str:
     text = read_text(value)
     if not text:
         raise InputError("A text that is not empty was expected. Received: an empty text.")

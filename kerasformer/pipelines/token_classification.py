@@ -11,6 +11,7 @@ import numpy as np
 
 from kerasformer.arguments import STRING, check, one_of, sequence
 from kerasformer.errors import InputError
+from kerasformer.pipelines.answers import Entity
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
 from kerasformer.pipelines.chunks import best_locations, rows_of
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
@@ -39,7 +40,7 @@ class TokenClassificationPipeline(Pipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: object,
         *,
         aggregation_strategy: str = "none",
         ignore_labels: Sequence[str] = ("O",),
@@ -87,19 +88,19 @@ class TokenClassificationPipeline(Pipeline):
             )
         checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, chunk_length, stride)
 
-        def answer(part: Sequence[str]) -> list[list[dict[str, Any]]]:
+        def answer(part: Sequence[str]) -> list[list[Entity]]:
             encoded = self._encode(part, options)
             scores = softmax(self._run(encoded, batch_size)["logits"])
             results = []
             for text, rows in zip(part, rows_of(encoded), strict=True):
                 parts = rows[:, None] if by_entities else [rows]
-                found = [self._entities(text, _pieces(encoded, scores, each), strategy, ignored) for each in parts]
-                results.append(found[0] if len(found) == 1 else _without_overlaps(chain(*found)))
+                entities = [self._entities(text, _pieces(encoded, scores, each), strategy, ignored) for each in parts]
+                results.append(entities[0] if len(entities) == 1 else _without_overlaps(chain(*entities)))
             return results
 
         return map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
 
-    def _entities(self, text: str, pieces: list[_Piece], strategy: str, ignored: set[str]) -> list[dict[str, Any]]:
+    def _entities(self, text: str, pieces: list[_Piece], strategy: str, ignored: set[str]) -> list[Entity]:
         labels = self.info.labels
         if strategy == "none":
             return [
@@ -116,7 +117,7 @@ class TokenClassificationPipeline(Pipeline):
             ]
         if strategy != "simple":
             pieces = [_word(tokens, strategy) for tokens in _words(pieces)]
-        entities = []
+        entities: list[Entity] = []
         for group in self._groups(pieces):
             label = _without_prefix(labels[group[0].label])[1]
             if label in ignored:
@@ -152,9 +153,9 @@ def _pieces(encoded: Encoding, scores: np.ndarray, rows: np.ndarray) -> list[_Pi
     return pieces
 
 
-def _without_overlaps(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_overlaps(entities: Iterable[Entity]) -> list[Entity]:
     """Returns the longest of overlapping entities; of equally long ones, that with the highest score."""
-    kept: list[dict[str, Any]] = []
+    kept: list[Entity] = []
     for entity in sorted(entities, key=lambda entity: entity["start"]):
         if not kept or entity["start"] >= kept[-1]["end"]:
             kept.append(entity)
@@ -163,7 +164,7 @@ def _without_overlaps(entities: Iterable[dict[str, Any]]) -> list[dict[str, Any]
     return kept
 
 
-def _rank(entity: dict[str, Any]) -> tuple[int, float]:
+def _rank(entity: Entity) -> tuple[int, float]:
     return entity["end"] - entity["start"], entity["score"]
 
 
@@ -184,7 +185,6 @@ def _words(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
 
 
 def _word(tokens: list[_Piece], strategy: str) -> _Piece:
-    """Combines the tokens of a word."""
     if strategy == "first":
         scores = tokens[0].scores
     elif strategy == "max":

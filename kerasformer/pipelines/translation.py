@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, ClassVar, Self
 
 from kerasformer.arguments import STRING, check, optional
+from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import InputError
 from kerasformer.generation import GeneratedText, Request
 from kerasformer.generation.glossary import Glossary, RequiredTerms
@@ -50,7 +51,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
             src_lang, tgt_lang = src_lang or of_task[0], tgt_lang or of_task[1]
         super().__init__(opened, src_lang, tgt_lang)
 
-    def __call__(self, inputs: Any, *, glossary: Mapping[str, str] | None = None, **options: Any) -> Any:
+    def __call__(self, inputs: object, *, glossary: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Translates texts.
 
         Args:
@@ -82,7 +83,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
             generation.controls.required.check(written.output.sequences)
         output, cut = written.output, written.output.finish_reasons.count("length")
         limit, default = (
-            (each.max_new_tokens, each.max_length) for each in (generation.config, self.generation_config)
+            (config.max_new_tokens, config.max_length) for config in (generation.config, self.generation_config)
         )
         if cut and limit == default:
             warnings.warn(
@@ -126,7 +127,7 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         return not self.tokenizer.languages and bool(self.info.prefixes("translation"))
 
     def _for_call(
-        self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: Mapping[str, Any]
+        self, prefix: str | None, src_lang: str | None, tgt_lang: str | None, settings: GenerationSettings
     ) -> tuple[Self, str]:
         if self._marks and prefix is None:
             mark = self._mark(src_lang, tgt_lang or self._languages[1])
@@ -167,15 +168,15 @@ class TranslationPipeline(Text2TextGenerationPipeline):
         Raises:
             InputError: there is none, or more than one.
         """
-        found = self._tasks_between(src_lang, tgt_lang)
-        if len(found) > 1:
+        tasks = self._tasks_between(src_lang, tgt_lang)
+        if len(tasks) > 1:
             side = 0 if src_lang is None else 1
-            codes = ", ".join(str(languages(task)[side]) for task in found)
+            codes = ", ".join(str(languages(task)[side]) for task in tasks)
             raise InputError(
                 f"The language of the {('input', 'output')[side]} is missing. Expected {_NAMES[side]}=… "
                 f"to be one of {codes}. Received: none"
             )
-        return found[0]
+        return tasks[0]
 
     def _tasks_between(self, src_lang: str | None, tgt_lang: str | None) -> list[str]:
         """Returns the tasks of the checkpoint that translate between two languages; `None` is any language.
@@ -187,12 +188,12 @@ class TranslationPipeline(Text2TextGenerationPipeline):
             name: check(name, code, optional(STRING)) for name, code in zip(_NAMES, (src_lang, tgt_lang), strict=True)
         }
         known = {task: languages(task) for task in self.info.prefixes("translation")}
-        found = [
+        tasks = [
             task
             for task, pair in known.items()
             if all(code in (None, of_task) for code, of_task in zip(wanted.values(), pair, strict=True))
         ]
-        if not found:
+        if not tasks:
             pairs = [f"{source} to {target}" for source, target in known.values()]
             received = ", ".join(f"{name}={code!r}" for name, code in wanted.items() if code is not None)
             close = get_close_matches(" to ".join(code or "" for code in wanted.values()), pairs, 1, 0.5)
@@ -201,4 +202,4 @@ class TranslationPipeline(Text2TextGenerationPipeline):
                 f"The model does not translate between these languages. Expected: one of {', '.join(pairs)}. "
                 f"Received: {received}{hint}"
             )
-        return found
+        return tasks

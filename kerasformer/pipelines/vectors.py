@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -85,7 +85,7 @@ def _scale(ranges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return low, (high - low) / 255
 
 
-def _checked_ranges(ranges: Any, size: int) -> np.ndarray:
+def _checked_ranges(ranges: object, size: int) -> np.ndarray:
     array = np.asarray(ranges)
     if array.shape != (2, size) or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
         raise InputError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, check, sequence
 from kerasformer.errors import InputError
+from kerasformer.pipelines.answers import Ranking
 from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
 from kerasformer.pipelines.chunks import COMBINE, Combine, combined
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
@@ -38,7 +39,7 @@ class ZeroShotClassificationPipeline(Pipeline):
 
     def __call__(
         self,
-        inputs: Any,
+        inputs: object,
         candidate_labels: str | Sequence[str],
         *,
         hypothesis_template: str = "This example is {}.",
@@ -86,7 +87,7 @@ class ZeroShotClassificationPipeline(Pipeline):
         options = LengthOptions(truncation, chunk_length, stride)
         check("combine", combine, COMBINE)
 
-        def answer(part: Sequence[str]) -> list[dict[str, Any]]:
+        def answer(part: Sequence[str]) -> list[Ranking]:
             texts = [text for text in part for _ in labels]
             encoded = self._encode(texts, options, hypotheses * len(part))
             evidence = self._evidence(self._run(encoded, batch_size, by_length=True)["logits"], independent)
@@ -103,12 +104,12 @@ class ZeroShotClassificationPipeline(Pipeline):
         return entailment - logits[:, -1 if self._entailment == 0 else 0] if independent else entailment
 
 
-def _ranked(text: str, labels: Sequence[str], scores: np.ndarray) -> dict[str, Any]:
+def _ranked(text: str, labels: Sequence[str], scores: np.ndarray) -> Ranking:
     order = scores.argsort()[::-1]
     return {"sequence": text, "labels": [labels[i] for i in order], "scores": scores[order].tolist()}
 
 
-def _labels(value: Any) -> tuple[str, ...]:
+def _labels(value: object) -> tuple[str, ...]:
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     labels = tuple(name for name in check("candidate_labels", names, sequence(STRING)) if name)
     if not labels:

@@ -62,7 +62,7 @@ class ArchitectureReport:
 
 def check_architecture(
     architecture: ModuleType | type | str,
-    settings: Mapping[str, Any],
+    settings: Mapping[str, object],
     *,
     tasks: Sequence[str] = (),
     without: Sequence[str] = (),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import transformers
 
 from kerasformer.models import loading
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.tasks import SENTENCE_SIMILARITY
 
 
-def expect(condition: Any, message: object) -> None:
+def expect(condition: object, message: object) -> None:
     """Raises an error with this message unless a condition holds; unlike `assert`, also in optimized Python."""
     if not condition:
         raise AssertionError(message)
@@ -41,7 +41,7 @@ class Case:
 
     name: str
     model_type: str
-    settings: Mapping[str, Any]
+    settings: Mapping[str, object]
     only: tuple[str, ...] = ()
     on_jax: bool = False
     std: float = 0.3
@@ -65,11 +65,11 @@ class Case:
         """File of the architecture."""
         return str(loading.architecture(self.model_type).__file__)
 
-    def kind(self, task: str) -> Any:
+    def kind(self, task: str) -> type[PretrainedModel]:
         """Returns the class of this package for a task."""
         return loading.architecture(self.model_type).MODELS[task]
 
-    def reference_class(self, task: str) -> Any:
+    def reference_class(self, task: str) -> type[transformers.PreTrainedModel]:
         """Returns the class of `transformers` for a task."""
         name = self.kind(task).architecture
         expect(
@@ -79,7 +79,7 @@ class Case:
         )
         return getattr(transformers, name)
 
-    def reference(self, task: str) -> Any:
+    def reference(self, task: str) -> transformers.PreTrainedModel:
         """Creates a model of `transformers` with large random weights, also in biases and norms."""
         labels = {index: f"class {index}" for index in range(2 if task == "question-answering" else 5)}
         config = transformers.AutoConfig.for_model(

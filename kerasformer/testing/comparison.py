@@ -6,14 +6,20 @@ import inspect
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 import torch
 
 from kerasformer import zoo
+from kerasformer.layers.layer_types import Outputs
+from kerasformer.layers.tensor import Tensor
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.testing.case import Case, expect
+
+if TYPE_CHECKING:
+    import transformers
 
 Arrays = dict[str, np.ndarray]
 
@@ -32,8 +38,8 @@ class Loaded:
     case: Case
     task: str
     folder: Path
-    reference: Any
-    model: Any
+    reference: transformers.PreTrainedModel
+    model: PretrainedModel
 
     @classmethod
     def of(cls, case: Case, task: str, folder: Path) -> Loaded:
@@ -86,7 +92,7 @@ def takes_positions(loaded: Loaded) -> bool:
     return loaded.case.model_type != "t5" and "position_ids" in inspect.signature(loaded.reference.forward).parameters
 
 
-def run(loaded: Loaded, inputs: Arrays, **options: Any) -> dict[str, Any]:
+def run(loaded: Loaded, inputs: Arrays, **options: object) -> Outputs:
     """Returns the outputs of the Keras model by Hugging Face's names."""
     output = loaded.model(inputs, **options)
     return {name: keras.ops.convert_to_numpy(value) for name, value in loaded.model.named(output).items()}
@@ -96,7 +102,9 @@ WITHOUT_DECODER_TEXT = ("MarianModel", "PegasusModel")
 """Classes of `transformers` that require the text of the decoder; here, it is that of the encoder, as in BART."""
 
 
-def run_reference(model: Any, inputs: Arrays, **options: Any) -> Any:
+def run_reference(
+    model: transformers.PreTrainedModel, inputs: Arrays, **options: object
+) -> transformers.utils.ModelOutput:
     """Returns the outputs of the model of `transformers`."""
     if type(model).__name__ in WITHOUT_DECODER_TEXT and "decoder_input_ids" not in inputs:
         ids = inputs["input_ids"]
@@ -114,7 +122,7 @@ def run_reference(model: Any, inputs: Arrays, **options: Any) -> Any:
         return model(**{name: torch.tensor(value).long() for name, value in inputs.items()}, **options)
 
 
-def further_inputs(model: Any, ids: np.ndarray) -> Arrays:
+def further_inputs(model: transformers.PreTrainedModel, ids: np.ndarray) -> Arrays:
     """Returns inputs that the model of `transformers` needs to be that of this package: the global token of LED."""
     if model.config.model_type != "led":
         return {}
@@ -150,7 +158,9 @@ def real(inputs: Arrays, value: np.ndarray) -> np.ndarray:
     return value
 
 
-def assert_close(inputs: Arrays, actual: Any, expected: Any, name: str = "", tolerance: float = TOLERANCE) -> float:
+def assert_close(
+    inputs: Arrays, actual: Tensor, expected: Tensor, name: str = "", tolerance: float = TOLERANCE
+) -> float:
     """Asserts equality at real tokens, within `tolerance` of the largest magnitude; returns the error."""
     actual, expected = np.asarray(actual), np.asarray(expected)
     expect(actual.shape == expected.shape, f"{name}: shape {actual.shape}, expected {expected.shape}")
@@ -164,6 +174,6 @@ def assert_close(inputs: Arrays, actual: Any, expected: Any, name: str = "", tol
     return error
 
 
-def assert_same_outputs(inputs: Arrays, actual: Mapping[str, Any], expected: Mapping[str, Any]) -> float:
+def assert_same_outputs(inputs: Arrays, actual: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> float:
     """Asserts that all outputs are close; returns the largest error."""
     return max(assert_close(inputs, value, expected[name], name) for name, value in actual.items())

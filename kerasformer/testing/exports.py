@@ -19,8 +19,9 @@ from kerasformer.export.formats.registry import find_format
 from kerasformer.export.job import resolve_options
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, recipe
 from kerasformer.export.targets import TARGETS
-from kerasformer.export_options import GPU
+from kerasformer.export_options import GPU, ExportOptions
 from kerasformer.models.config import Config
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.testing.case import Case, expect
 from kerasformer.tokenization import Tokenizer
 
@@ -56,7 +57,7 @@ def byte_tokenizer(vocab_size: int, has_ends: bool) -> Tokenizer:
     return Tokenizer(backend, special_tokens={f"{name}_token": token for name, token in names.items()})
 
 
-def text_model(case: Case, task: str, config: Config) -> Any:
+def text_model(case: Case, task: str, config: Config) -> PretrainedModel:
     """Returns a model with a tokenizer, and weights that give a clear best answer.
 
     The vocabulary and the feed-forward network are as large as quantization requires; all other settings are those of
@@ -80,7 +81,13 @@ def text_model(case: Case, task: str, config: Config) -> Any:
 
 
 def check_export(
-    model: Any, folder: Path, format: str, quantize: str, *, min_agreement: float = 0.9, **options: Any
+    model: PretrainedModel,
+    folder: Path,
+    format: str,
+    quantize: str,
+    *,
+    min_agreement: float = 0.9,
+    **options: Any,
 ) -> float:
     """Exports a model and checks that the bundle has its answers; returns the largest error.
 
@@ -107,7 +114,7 @@ def check_export(
     return error
 
 
-def check_gpu(model: Any, folder: Path) -> str:
+def check_gpu(model: PretrainedModel, folder: Path) -> str:
     """Exports a model for the GPU of a phone; returns `"exported"`, or the reason of the refusal."""
     try:
         check_export(model, folder, "tflite", "none", accelerator=GPU)
@@ -116,12 +123,12 @@ def check_gpu(model: Any, folder: Path) -> str:
     return "exported"
 
 
-def check_targets(model: Any) -> dict[str, str]:
+def check_targets(model: PretrainedModel) -> dict[str, str]:
     """Returns for each target `"accepted"`, or the reason of the refusal, from its checks before an export."""
     return {name: _accepted(model, name) for name in TARGETS}
 
 
-def _accepted(model: Any, name: str) -> str:
+def _accepted(model: PretrainedModel, name: str) -> str:
     target = TARGETS[name]
     try:
         file_format = find_format(target.check_options({}, None))
@@ -136,10 +143,10 @@ def _accepted(model: Any, name: str) -> str:
     return "accepted"
 
 
-def _sizes(model: Any, format: str) -> Any:
+def _sizes(model: PretrainedModel, format: str) -> ExportOptions:
     """Returns the lengths and the capacity that an export of a model in a format accepts."""
     longest = min(LONGEST, model.max_length or LONGEST)
-    options: dict[str, Any] = {}
+    options: ExportOptions = {}
     if model.is_encoder_decoder or (format == "tflite" and not model.generates):
         options["lengths"] = (longest,)
     return {**options, "capacity": longest} if model.generates else options

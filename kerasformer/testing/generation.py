@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import torch
+import transformers
 
+from kerasformer.arguments import Arguments
+from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.layers import CacheSpec
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.testing.case import expect
@@ -25,7 +25,7 @@ from kerasformer.testing.comparison import (
 NEW = 12
 """Number of new tokens."""
 
-SETTINGS: dict[str, dict[str, Any]] = {
+SETTINGS: dict[str, Arguments] = {
     "greedy": {},
     "varied": {"no_repeat_ngram_size": 1, "suppress_tokens": [PAD]},
     "beams": {"num_beams": 3, "length_penalty": 0.7},
@@ -44,7 +44,7 @@ def prompts(it: Loaded, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return np.random.default_rng(seed).integers(3, vocab_size(it), mask.shape).astype("int32") * mask, mask
 
 
-def theirs(it: Loaded, ids: np.ndarray, mask: np.ndarray, **settings: Any) -> Any:
+def theirs(it: Loaded, ids: np.ndarray, mask: np.ndarray, **settings: object) -> transformers.utils.ModelOutput:
     """Returns what the reference generates."""
     return it.reference.generate(
         torch.tensor(ids).long(),
@@ -58,7 +58,7 @@ def theirs(it: Loaded, ids: np.ndarray, mask: np.ndarray, **settings: Any) -> An
     )
 
 
-def check_tokens(it: Loaded, settings: Mapping[str, Any]) -> None:
+def check_tokens(it: Loaded, settings: GenerationSettings) -> None:
     """Checks that the generated tokens are those of `transformers`."""
     ids, mask = prompts(it)
     end = [30, 31, 32, 33]

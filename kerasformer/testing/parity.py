@@ -73,8 +73,8 @@ def check_alone_and_in_a_batch(it: Loaded) -> float:
     together = run(it, batch)
     alone = {}
     for name, array in batch.items():
-        own = batch["decoder_attention_mask" if name.startswith("decoder_") else "attention_mask"][1]
-        alone[name] = array[1:2, own > 0]
+        mask = batch["decoder_attention_mask" if name.startswith("decoder_") else "attention_mask"][1]
+        alone[name] = array[1:2, mask > 0]
     answers = batch["decoder_attention_mask" if it.model.is_encoder_decoder else "attention_mask"]
     error = 0.0
     for name, value in run(it, alone).items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -13,6 +12,7 @@ import safetensors.numpy
 
 from kerasformer import zoo
 from kerasformer.models.layouts import Offset
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import variables_by_path
 from kerasformer.testing.case import expect
 from kerasformer.testing.comparison import Loaded, assert_same_outputs, make_inputs, run, run_reference
@@ -45,14 +45,14 @@ def constants(it: Loaded) -> set[str]:
     return {row.tensor for row in it.model.rows(it.model.bare) if not row.variables}
 
 
-def reopened(it: Loaded, folder: Any) -> Any:
+def reopened(it: Loaded, folder: Path) -> PretrainedModel:
     """Loads a folder with `transformers`, without missing or unexpected tensors."""
     kind = it.case.reference_class(it.task)
     model, report = kind.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
     missing = report["missing_keys"] - unused(it, report["missing_keys"])
     problems = {"missing": missing, "unexpected": report["unexpected_keys"], "mismatched": report["mismatched_keys"]}
-    found = "; ".join(f"{name}: {_listed(keys)}" for name, keys in problems.items() if keys)
-    expect(not found, f"tensors of the saved model, as {kind.__name__} reads them: {found}")
+    differences = "; ".join(f"{name}: {_listed(keys)}" for name, keys in problems.items() if keys)
+    expect(not differences, f"tensors of the saved model, as {kind.__name__} reads them: {differences}")
     return model.eval()
 
 
@@ -150,13 +150,13 @@ def check_backbone_config(it: Loaded) -> None:
     expect(ours == theirs, f"variables of one backbone alone: {_listed({*ours} ^ {*theirs})}")
 
 
-def _listed(names: Iterable[Any]) -> str:
+def _listed(names: Iterable[object]) -> str:
     """Lists a few names and the number of the others."""
     names = sorted(map(str, names))
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
-def _expect_same(again: Any, model: Any) -> None:
+def _expect_same(again: PretrainedModel, model: PretrainedModel) -> None:
     kind = type(again).__name__
     expect(type(again) is type(model), f"the file opens as {kind}, expected {type(model).__name__}")
     expect(again.config == model.config, f"configuration of the file: {again.config}, expected {model.config}")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
 from kerasformer.errors import SourceError, TokenizerError, tokenizer_errors
 from kerasformer.files import sources
+from kerasformer.files.reading import JsonMapping
 from kerasformer.tokenization import byte_level, spiece
 from kerasformer.tokenization.families import (
     ALBERT,
@@ -48,7 +48,7 @@ class BuildSettings:
 
     family: Family
     special_tokens: Mapping[str, str]
-    options: Mapping[str, Any]
+    options: JsonMapping
 
 
 def wordpiece(vocabulary: Path, settings: BuildSettings) -> tokenizers.Tokenizer:

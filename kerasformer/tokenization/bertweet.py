@@ -11,15 +11,19 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tokenizers
 from tokenizers import models
 
 from kerasformer.errors import TokenizerError, require
+from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.pieces import ContinuedPieceTokenizer, Span
 from kerasformer.tokenization.settings import NAMED_TOKENS
+
+if TYPE_CHECKING:
+    import regex
 
 logger = logging.getLogger("kerasformer")
 
@@ -57,7 +61,7 @@ class BertweetTokenizer(ContinuedPieceTokenizer):
             MERGES: "\n".join(f"{first} {second} 0" for first, second in self._merges),
         }
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> JsonObject:
         added = self.backend.get_added_tokens_decoder().items()
         names = ("content", "single_word", "lstrip", "rstrip", "normalized", "special")
         return {
@@ -129,7 +133,7 @@ class TracedText:
     def __getitem__(self, part: slice) -> TracedText:
         return TracedText(self.text[part], self.spans[part])
 
-    def replaced(self, pattern: Any, content: str | Callable[[Any], str]) -> TracedText:
+    def replaced(self, pattern: regex.Pattern[str], content: str | Callable[[regex.Match[str]], str]) -> TracedText:
         """Replaces all matches of a compiled regular expression; new characters stem from the whole match."""
         parts: list[str] = []
         spans: list[Span] = []
@@ -143,7 +147,7 @@ class TracedText:
             end = last
         return TracedText("".join([*parts, self.text[end:]]), [*spans, *self.spans[end:]])
 
-    def words(self, pattern: Any) -> Iterator[TracedText]:
+    def words(self, pattern: regex.Pattern[str]) -> Iterator[TracedText]:
         """Yields the matches of a compiled regular expression."""
         for match in pattern.finditer(self.text):
             yield self[match.start() : match.end()]
@@ -188,7 +192,6 @@ class TweetNormalizer:
         return text
 
     def _normal(self, word: str) -> str:
-        """Returns the normal form of a word."""
         if word.startswith("@"):
             return "@USER"
         if word.lower().startswith(("http", "www")):
@@ -242,7 +245,7 @@ _TWEET_WORDS = (
 )
 
 
-def _entity(match: Any) -> str:
+def _entity(match: regex.Match[str]) -> str:
     """Returns the character of an HTML entity; `""` for an unknown one."""
     numeric, hexadecimal, body = match.groups()
     try:

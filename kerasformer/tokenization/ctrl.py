@@ -10,12 +10,13 @@ import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import tokenizers
 from tokenizers import models
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
+from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.pieces import ContinuedPieceTokenizer
 from kerasformer.tokenization.settings import Settings
@@ -45,7 +46,7 @@ class CtrlTokenizer(ContinuedPieceTokenizer):
             return
         word = (self.decode(ids).split() or [""])[0]
         alike = {code.lower(): code for code in known}
-        close = [alike[each] for each in difflib.get_close_matches(word.lower(), alike, 3)]
+        close = [alike[near] for near in difflib.get_close_matches(word.lower(), alike, 3)]
         hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise InputError(
             "A prompt of CTRL must start with a control code, such as 'Wikipedia' or 'Links', which selects domain and "
@@ -57,7 +58,7 @@ class CtrlTokenizer(ContinuedPieceTokenizer):
         rules = "".join(f"{' '.join(pair)}\n" for pair in self._merges)
         return {VOCABULARY: json.dumps(vocabulary, indent=2, ensure_ascii=False), MERGES: f"#version: 0.2\n{rules}"}
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> JsonObject:
         return {"tokenizer_class": "CTRLTokenizer"}
 
 
@@ -77,7 +78,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     return backend
 
 
-def arguments(folder: Path, settings: Settings) -> dict[str, Any]:
+def arguments(folder: Path, settings: Settings) -> Arguments:
     """Returns the arguments of `CtrlTokenizer` in addition to those of `Tokenizer`.
 
     Raises:

@@ -112,22 +112,22 @@ class Encoding(dict[str, Any]):
 
     # Functions by which Keras takes a structure of arrays apart and creates it with converted arrays (`keras.tree`).
 
-    def tree_flatten(self) -> tuple[list[Any], list[str], list[str]]:
+    def tree_flatten(self) -> tuple[list[np.ndarray], list[str], list[str]]:
         """Returns the arrays, and their names as metadata and as keys."""
         names = sorted(self)
         return [self[name] for name in names], names, names
 
     @classmethod
-    def tree_unflatten(cls, names: Iterable[str], arrays: Iterable[Any]) -> Encoding:
+    def tree_unflatten(cls, names: Iterable[str], arrays: Iterable[np.ndarray]) -> Encoding:
         """Returns a dictionary of this type, without the attributes."""
         return cls(zip(names, arrays, strict=True))
 
-    def torchtree_flatten(self) -> tuple[list[Any], list[str]]:
+    def torchtree_flatten(self) -> tuple[list[np.ndarray], list[str]]:
         """As `tree_flatten`, for the PyTorch backend of Keras."""
         return self.tree_flatten()[:2]
 
     @classmethod
-    def torchtree_unflatten(cls, arrays: Iterable[Any], names: Iterable[str]) -> Encoding:
+    def torchtree_unflatten(cls, arrays: Iterable[np.ndarray], names: Iterable[str]) -> Encoding:
         """As `tree_unflatten`, for the PyTorch backend of Keras."""
         return cls.tree_unflatten(names, arrays)
 
@@ -137,7 +137,6 @@ class Encoding(dict[str, Any]):
         return {name: self._array(name) for name in (*self._model_inputs, *self._constants)}
 
     def _array(self, name: str) -> np.ndarray:
-        """Returns the array of a name in the mapping."""
         if name in self._constants:
             constants = np.full((len(self._rows), self._width), self._constants[name], np.int32)
             return _tensor(constants, self._tensors)

@@ -12,9 +12,9 @@ from typing import Any, Self, cast
 import tokenizers
 from tokenizers import models, processors
 
-from kerasformer.arguments import STRING, check
+from kerasformer.arguments import STRING, Arguments, check
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.files.reading import parse_json
+from kerasformer.files.reading import JsonMapping, JsonObject, parse_json
 from kerasformer.tokenization.families import CLASSES, Family, LanguageScheme
 from kerasformer.tokenization.tokenizer import Tokenizer
 
@@ -137,7 +137,7 @@ class MultilingualTokenizer(Tokenizer):
         other._src_lang, other._side = self._tgt_lang, ("tgt_lang", "output")
         return other
 
-    def target_settings(self, given: Mapping[str, Any]) -> dict[str, int]:
+    def target_settings(self, given: JsonMapping) -> dict[str, int]:
         """Returns the generation settings for the language of the output; see `Tokenizer.target_settings`."""
         if self._tgt_lang is not None:
             return {_SETTINGS[self._scheme.starts_decoder]: self._languages[self._tgt_lang]}
@@ -145,7 +145,7 @@ class MultilingualTokenizer(Tokenizer):
             raise InputError(self._missing("tgt_lang", "output"))
         return {}
 
-    def language_info(self) -> dict[str, Any]:
+    def language_info(self) -> JsonObject:
         """Returns the fields of `bundle.LanguageInfo`."""
         return {
             "ids": self.languages,
@@ -164,7 +164,7 @@ class MultilingualTokenizer(Tokenizer):
         if check(name, code, STRING) in self._languages:
             return code
         alike = {known.lower(): known for known in self._languages}
-        close = [alike[each] for each in difflib.get_close_matches(code.lower(), alike, 3, 0.5)]
+        close = [alike[near] for near in difflib.get_close_matches(code.lower(), alike, 3, 0.5)]
         hint = f". Did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise InputError(
             f"{name} must be a language of the model. Expected: one of {', '.join(self._languages)}. "
@@ -181,7 +181,7 @@ class MultilingualTokenizer(Tokenizer):
         """Returns the template that adds the end token and the token of a language to texts."""
         token, end = self._token(language), str(self.eos_token)
         before, after = ([], [end, token]) if self._after else ([token], [end])
-        parts = [[f"{each}:0" for each in tokens] for tokens in (before, after)]
+        parts = [[f"{special}:0" for special in tokens] for tokens in (before, after)]
         ids = [(token, self._languages[language]), (end, cast(int, self.eos_token_id))]
         return processors.TemplateProcessing(
             single=[*parts[0], "$A:0", *parts[1]],
@@ -193,7 +193,7 @@ class MultilingualTokenizer(Tokenizer):
         return self._scheme.token.format(language)
 
     def _encode_batch(
-        self, inputs: list[Any], add_special_tokens: bool, split: bool = False
+        self, inputs: list[tokenizers.EncodeInput], add_special_tokens: bool, split: bool = False
     ) -> list[tokenizers.Encoding]:
         encoded = super()._encode_batch(inputs, add_special_tokens, split)
         if not add_special_tokens or self._src_lang == self._encoded_language:
@@ -202,10 +202,10 @@ class MultilingualTokenizer(Tokenizer):
             raise InputError(self._missing(*self._side))
         language, place = self._src_lang, -1 if self._after else 0
 
-        def relabeled(each: Any) -> tokenizers.Encoding:
-            ids, tokens = list(each.ids), list(each.tokens)
+        def relabeled(encoding: tokenizers.Encoding) -> tokenizers.Encoding:
+            ids, tokens = list(encoding.ids), list(encoding.tokens)
             ids[place], tokens[place] = self._languages[language], self._token(language)
-            return cast(tokenizers.Encoding, RelabeledEncoding(each, ids, tokens))
+            return cast(tokenizers.Encoding, RelabeledEncoding(encoding, ids, tokens))
 
         return [relabeled(each) for each in encoded]
 
@@ -220,9 +220,9 @@ class MultilingualTokenizer(Tokenizer):
             files["tokenizer.json"] = json.dumps(content, indent=2, ensure_ascii=False)
         return files
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> JsonObject:
         name = next(name for name, family in CLASSES.items() if family is self._family)
-        settings: dict[str, Any] = {"tokenizer_class": name, "src_lang": self._src_lang, "tgt_lang": self._tgt_lang}
+        settings: JsonObject = {"tokenizer_class": name, "src_lang": self._src_lang, "tgt_lang": self._tgt_lang}
         if self._scheme.may_follow:
             settings["legacy_behaviour"] = self._after
         if self._kept_languages:
@@ -235,19 +235,19 @@ def marks(tokenizer: Tokenizer) -> dict[str, str]:
 
     They are tokens of the models of OPUS-MT that translate to several languages; other models have none.
     """
-    found = (_MARK.fullmatch(token) for token in sorted(tokenizer.get_vocab()))
-    return {match[1]: f"{match[0]} " for match in found if match}
+    matches = (_MARK.fullmatch(token) for token in sorted(tokenizer.get_vocab()))
+    return {match[1]: f"{match[0]} " for match in matches if match}
 
 
 def language_ids(backend: tokenizers.Tokenizer, scheme: LanguageScheme) -> dict[str, int]:
     """Returns the ids of the special tokens that have the form of a language, by their codes."""
     pattern = re.compile(re.escape(scheme.token).replace(r"\{\}", f"({scheme.code})"))
     added = backend.get_added_tokens_decoder()
-    found = {index: pattern.fullmatch(token.content) for index, token in sorted(added.items()) if token.special}
-    return {match[1]: index for index, match in found.items() if match}
+    matches = {index: pattern.fullmatch(token.content) for index, token in sorted(added.items()) if token.special}
+    return {match[1]: index for index, match in matches.items() if match}
 
 
-def arguments(family: Family, options: Mapping[str, Any]) -> dict[str, Any]:
+def arguments(family: Family, options: JsonMapping) -> Arguments:
     """Returns the arguments of `MultilingualTokenizer` in addition to those of `Tokenizer`.
 
     Args:

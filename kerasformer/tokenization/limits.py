@@ -17,6 +17,7 @@ import tokenizers
 from tokenizers import models
 
 from kerasformer.errors import TokenizerError
+from kerasformer.files.reading import JsonObject
 
 _MAX_STEPS = 256
 _MAX_GROWTH = 64  # the longest replacement of one character in Unicode has 18 characters
@@ -50,17 +51,17 @@ def check_rules(backend: tokenizers.Tokenizer) -> None:
         _check_template(template)
 
 
-def _rules(backend: tokenizers.Tokenizer) -> dict[str, Any]:
+def _rules(backend: tokenizers.Tokenizer) -> JsonObject:
     """Returns the rules in the format of `tokenizer.json`, without the vocabulary."""
     bare = tokenizers.Tokenizer(models.BPE())
     for part in (*_PARTS, "post_processor"):
         if getattr(backend, part) is not None:
             setattr(bare, part, getattr(backend, part))
-    rules: dict[str, Any] = json.loads(bare.to_str())
+    rules: JsonObject = json.loads(bare.to_str())
     return rules
 
 
-def _steps(rule: Any, plural: str) -> Iterator[dict[str, Any]]:
+def _steps(rule: Any, plural: str) -> Iterator[JsonObject]:
     """Yields a rule or, for a sequence, the rules that it contains."""
     if rule is None:
         return
@@ -71,7 +72,7 @@ def _steps(rule: Any, plural: str) -> Iterator[dict[str, Any]]:
         yield rule
 
 
-def _check_replacement(rule: dict[str, Any], part: str) -> None:
+def _check_replacement(rule: JsonObject, part: str) -> None:
     """Limits the length of the replacement of a rule."""
     content = rule.get("content")
     longest = len(content) if isinstance(content, str) else 0
@@ -87,7 +88,7 @@ def _check_replacement(rule: dict[str, Any], part: str) -> None:
         )
 
 
-def _longest_replacement(charsmap: Any, part: str) -> int:
+def _longest_replacement(charsmap: str, part: str) -> int:
     """Returns the length of the longest replacement in SentencePiece's table: a trie with its size, then strings."""
     try:
         table = base64.b64decode(charsmap or "", validate=True)
@@ -111,34 +112,34 @@ def _check_growth(steps: list[Callable[[str], str]], rules: Any, part: str) -> N
                 )
 
 
-def _probe(rule: dict[str, Any]) -> str:
+def _probe(rule: JsonObject) -> str:
     pattern = rule.get("pattern")
     strings = [value for value in pattern.values() if isinstance(value, str)] if isinstance(pattern, dict) else []
     return f"{''.join(strings)[:_PROBE_LENGTH]}{str(rule.get('content') or '')[:_PROBE_LENGTH]}"
 
 
-def _step_object(part: str, rule: dict[str, Any]) -> Any:
+def _step_object(part: str, rule: JsonObject) -> Any:
     """Creates the object of one step; the library can only load complete tokenizers."""
     content = json.loads(tokenizers.Tokenizer(models.BPE()).to_str()) | {part: rule}
     return getattr(tokenizers.Tokenizer.from_str(json.dumps(content)), part)
 
 
-def _normalizing(rule: dict[str, Any]) -> Callable[[str], str]:
+def _normalizing(rule: JsonObject) -> Callable[[str], str]:
     step = _step_object("normalizer", rule)
     return lambda text: str(step.normalize_str(text))
 
 
-def _splitting(rule: dict[str, Any]) -> Callable[[str], str]:
+def _splitting(rule: JsonObject) -> Callable[[str], str]:
     step = _step_object("pre_tokenizer", rule)
     return lambda text: "".join(piece for piece, _ in step.pre_tokenize_str(text))
 
 
-def _decoding(rule: dict[str, Any]) -> Callable[[str], str]:
+def _decoding(rule: JsonObject) -> Callable[[str], str]:
     step = _step_object("decoder", rule)
     return lambda text: str(step.decode([text]))
 
 
-def _check_template(rule: dict[str, Any]) -> None:
+def _check_template(rule: JsonObject) -> None:
     """Checks that a template contains each text once; otherwise the library would silently lose or repeat it."""
     if rule.get("type") != "TemplateProcessing":
         return

@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 import tokenizers
 from tokenizers import AddedToken, decoders
 
+from kerasformer.arguments import Arguments
 from kerasformer.chat_templates import read_templates
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files import sources
@@ -37,7 +38,7 @@ from kerasformer.tokenization.settings import Settings, is_unknown_class, read_s
 from kerasformer.tokenization.tokenizer import TARGET_FILE, Tokenizer
 
 _WORD_PAIRS, _DICTIONARY = ("vocab.json", "merges.txt"), (m2m_100.VOCABULARY, m2m_100.PIECES)
-_OWN_CLASSES: tuple[tuple[Family, tuple[str, ...], Any, type[Tokenizer]], ...] = (
+_OWN_CLASSES: tuple[tuple[Family, tuple[str, ...], ModuleType, type[Tokenizer]], ...] = (
     (XLM, _WORD_PAIRS, moses, moses.MosesTokenizer),
     (CTRL, _WORD_PAIRS, ctrl, ctrl.CtrlTokenizer),
     (M2M_100, _DICTIONARY, m2m_100, m2m_100.M2m100Tokenizer),
@@ -70,11 +71,11 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
     settings = read_settings(folder, model_type)
     json_path = folder / "tokenizer.json"
     family: Family | None
-    own = None if json_path.exists() else _own_class(folder, settings)
+    special_class = None if json_path.exists() else _own_class(folder, settings)
     target: tokenizers.Tokenizer | None = None
     has_sides = _has_sides(folder, settings)
-    if own is not None:
-        family, module, _ = own
+    if special_class is not None:
+        family, module, _ = special_class
         backend = module.lookup(folder, _build_settings(family, settings))
     elif has_sides:
         family = MARIAN
@@ -93,7 +94,7 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
     if writing is not None and writing.line_break is not None:
         backends.decode_line_breaks(backend, writing.line_break)
     options = settings.options
-    arguments: dict[str, Any] = {
+    arguments: Arguments = {
         "special_tokens": _special_tokens(backend, family, settings),
         "model_inputs": _model_inputs(backend, family, settings),
         "model_max_length": settings.model_max_length,
@@ -110,8 +111,8 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
     if target is not None:
         arguments["target"] = Tokenizer(target, **arguments)
     kind: type[Tokenizer] = Tokenizer
-    if own is not None:
-        _, module, kind = own
+    if special_class is not None:
+        _, module, kind = special_class
         arguments |= module.arguments(folder, settings)
     elif family is not None and family.languages and languages.language_ids(backend, family.languages):
         kind = languages.MultilingualTokenizer
@@ -137,7 +138,7 @@ def has_tokenizer(folder: Path) -> bool:
         return False
 
 
-def _own_class(folder: Path, settings: Settings) -> tuple[Family, Any, type[Tokenizer]] | None:
+def _own_class(folder: Path, settings: Settings) -> tuple[Family, ModuleType, type[Tokenizer]] | None:
     """Returns the family, module and class of a tokenizer with a class of its own, if the folder has its files."""
     for family, files, module, kind in _OWN_CLASSES:
         if settings.family is family and _present(folder, files):

@@ -18,7 +18,9 @@ from typing import Any, cast
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import TokenizerError, tokenizer_errors
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization import backends, language_codes, languages, spiece
 from kerasformer.tokenization.families import Family, LanguageScheme
 from kerasformer.tokenization.languages import MultilingualTokenizer, RelabeledEncoding
@@ -81,24 +83,24 @@ class M2m100Tokenizer(MultilingualTokenizer):
         return token if token_id < self._num_ids else None
 
     def _encode_batch(
-        self, inputs: list[Any], add_special_tokens: bool, split: bool = False
+        self, inputs: list[tokenizers.EncodeInput], add_special_tokens: bool, split: bool = False
     ) -> list[tokenizers.Encoding]:
         unknown = cast(int, self.unk_token_id)
 
-        def known(each: tokenizers.Encoding) -> tokenizers.Encoding:
-            if all(index < self._num_ids for index in each.ids):
-                return each
-            if unused := sorted(self._unused.intersection(each.tokens)):
+        def known(encoding: tokenizers.Encoding) -> tokenizers.Encoding:
+            if all(index < self._num_ids for index in encoding.ids):
+                return encoding
+            if unused := sorted(self._unused.intersection(encoding.tokens)):
                 raise removed(unused)
-            ids = [index if index < self._num_ids else unknown for index in each.ids]
-            return cast(tokenizers.Encoding, RelabeledEncoding(each, ids, each.tokens))
+            ids = [index if index < self._num_ids else unknown for index in encoding.ids]
+            return cast(tokenizers.Encoding, RelabeledEncoding(encoding, ids, encoding.tokens))
 
         return [known(each) for each in super()._encode_batch(inputs, add_special_tokens, split)]
 
     def _vocabulary_files(self) -> Mapping[str, str | bytes]:
         return {VOCABULARY: json.dumps(self._dictionary, indent=2, ensure_ascii=False), PIECES: self._file}
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> JsonObject:
         return {**super()._class_settings(), "language_codes": self._codes}
 
 
@@ -136,7 +138,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     return backend
 
 
-def arguments(folder: Path, settings: Settings) -> dict[str, Any]:
+def arguments(folder: Path, settings: Settings) -> Arguments:
     """Returns the arguments of `M2m100Tokenizer` in addition to those of `Tokenizer`.
 
     Raises:
@@ -158,7 +160,7 @@ def arguments(folder: Path, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _codes(options: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+def _codes(options: JsonMapping, folder: Path) -> tuple[str, ...]:
     """Returns the codes of the languages.
 
     Raises:

@@ -21,6 +21,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from kerasformer.errors import TokenizerError, tokenizer_errors
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization import backends, spiece
 from kerasformer.tokenization.settings import Settings
 from kerasformer.tokenization.tokenizer import Tokenizer
@@ -46,7 +47,7 @@ class MarianTokenizer(Tokenizer):
     """
 
     def __init__(
-        self, backend: tokenizers.Tokenizer, *, files: tuple[Mapping[str, bytes], Mapping[str, Any]], **kwargs: Any
+        self, backend: tokenizers.Tokenizer, *, files: tuple[Mapping[str, bytes], JsonMapping], **kwargs: Any
     ) -> None:
         super().__init__(backend, **kwargs)
         self._files, self._options = files
@@ -74,11 +75,11 @@ class MarianTokenizer(Tokenizer):
         except OSError as error:
             raise TokenizerError(f"the tokenizer cannot be written to {folder}: {error}") from error
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> JsonObject:
         return {"tokenizer_class": "MarianTokenizer", **self._options}
 
 
-def read_files(folder: Path, settings: Settings) -> tuple[dict[str, bytes], dict[str, Any]]:
+def read_files(folder: Path, settings: Settings) -> tuple[dict[str, bytes], JsonObject]:
     """Returns the argument `files` of `MarianTokenizer`."""
     names = [*FILES, *([TARGET_VOCABULARY] if settings.options.get("separate_vocabs", False) else [])]
     options = {name: settings.options[name] for name in _OPTIONS if name in settings.options}
@@ -116,15 +117,14 @@ def sides(folder: Path, build: backends.BuildSettings) -> tuple[tokenizers.Token
     names = (VOCABULARY, VOCABULARY)
     if build.options.get("separate_vocabs", False):
         names = (VOCABULARY, TARGET_VOCABULARY)
-    found = []
+    pair = []
     for model, name in zip((SOURCE, TARGET), names, strict=True):
         path, vocabulary = backends.inside(folder, model), backends.inside(folder, name)
-        found.append(_side(path, vocabulary, build))
-    return found[0], found[1]
+        pair.append(_side(path, vocabulary, build))
+    return pair[0], pair[1]
 
 
 def _side(file: Path, vocabulary: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
-    """Builds the tokenizer of one side."""
     model, vocab = backends.read_spiece(file), backends.read_vocab(vocabulary)
     _check(file, model, vocabulary, vocab, build)
     scores = {piece.text: piece.score for piece in model.pieces if piece.kind == spiece.NORMAL}
@@ -209,9 +209,9 @@ def _normalizer(
 def _splitter(characters: _Characters) -> pre_tokenizers.PreTokenizer:
     """Returns the rules that separate words, lacking characters and runs of unknown ones."""
     steps: list[pre_tokenizers.PreTokenizer] = []
-    for found, before in ((characters.lacking - characters.starts, ""), (characters.starts, f"(?<!{_SPACE})")):
-        if found:
-            steps.append(pre_tokenizers.Split(Regex(f"{before}[{_escaped(sorted(found))}]"), "isolated"))
+    for separated, before in ((characters.lacking - characters.starts, ""), (characters.starts, f"(?<!{_SPACE})")):
+        if separated:
+            steps.append(pre_tokenizers.Split(Regex(f"{before}[{_escaped(sorted(separated))}]"), "isolated"))
     steps.append(pre_tokenizers.Split(Regex(f"{characters.unknown}+"), "isolated"))
     steps.append(pre_tokenizers.Metaspace(replacement=_SPACE, prepend_scheme="never"))
     return pre_tokenizers.Sequence(steps)
@@ -225,4 +225,7 @@ def _stand_in(vocab: Iterable[str]) -> str:
 
 def _escaped(characters: str | Sequence[str]) -> str:
     """Returns characters for a regular expression of Rust or JavaScript, inside or outside of brackets."""
-    return "".join(f"\\x{ord(each):02x}" if ord(each) < 128 and not each.isalnum() else each for each in characters)
+    return "".join(
+        f"\\x{ord(character):02x}" if ord(character) < 128 and not character.isalnum() else character
+        for character in characters
+    )

@@ -20,7 +20,9 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import TokenizerError, require, tokenizer_errors
+from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.pieces import PieceTokenizer, Span
@@ -110,8 +112,8 @@ class MosesTokenizer(PieceTokenizer):
         merges = "".join(" ".join(pair) + "\n" for pair in self._merges)
         return {"vocab.json": json.dumps(vocabulary, indent=2, ensure_ascii=False), "merges.txt": merges.rstrip("\n")}
 
-    def _class_settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = {
+    def _class_settings(self) -> JsonObject:
+        settings: Arguments = {
             "tokenizer_class": "XLMTokenizer",
             "do_lowercase_and_remove_accent": self._lowercase,
             "model_input_names": [*PLAIN_INPUTS, *(["langs"] if self._language_input else [])],
@@ -139,7 +141,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     return backend
 
 
-def arguments(folder: Path, settings: Settings) -> dict[str, Any]:
+def arguments(folder: Path, settings: Settings) -> Arguments:
     """Returns the arguments of `MosesTokenizer` in addition to those of `Tokenizer`.
 
     Raises:
@@ -191,7 +193,7 @@ def _rules(language: str) -> tuple[Callable[[str], str], Callable[[str], list[st
 def without_accents(text: str) -> str:
     """Returns the lowercase text without combining marks."""
     decomposed = unicodedata.normalize("NFD", text.lower())
-    return "".join(each for each in decomposed if unicodedata.category(each) != "Mn").lower()
+    return "".join(letter for letter in decomposed if unicodedata.category(letter) != "Mn").lower()
 
 
 def aligned(words: Sequence[str], text: str, lowercase: bool) -> Iterator[list[Span]]:
@@ -202,9 +204,9 @@ def aligned(words: Sequence[str], text: str, lowercase: bool) -> Iterator[list[S
     """
     form = without_accents if lowercase else str
     sources = [
-        (each, index)
+        (part, index)
         for index, character in enumerate(text)
-        for each in form(_FULL_STOPS.sub(".", character.translate(_PUNCTUATION)).translate(_ROMANIAN)).translate(_ALIKE)
+        for part in form(_FULL_STOPS.sub(".", character.translate(_PUNCTUATION)).translate(_ROMANIAN)).translate(_ALIKE)
     ]
     position = end = 0
     for word in words:

@@ -105,7 +105,7 @@ class PieceTokenizer(Tokenizer):
         raise NotImplementedError
 
     def _encode_batch(
-        self, inputs: list[Any], add_special_tokens: bool, split: bool = False
+        self, inputs: list[tokenizers.EncodeInput], add_special_tokens: bool, split: bool = False
     ) -> list[tokenizers.Encoding]:
         rows = [
             [self._pieces(text, split) for text in (each if isinstance(each, tuple) else (each,))] for each in inputs
@@ -132,8 +132,8 @@ class PieceTokenizer(Tokenizer):
             for characters, spans in self.words(whole[start:end]):
                 first = 0
                 for token, length in self._bpe(characters):
-                    own = spans[first : first + length]
-                    pieces.append(Piece(token, (start + own[0][0], start + own[-1][1]), word))
+                    word_spans = spans[first : first + length]
+                    pieces.append(Piece(token, (start + word_spans[0][0], start + word_spans[-1][1]), word))
                     first += length
                 word += 1
         return pieces

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,7 @@ from tokenizers import pre_tokenizers
 from kerasformer.arguments import STRING, TEXT, check, optional, sequence
 from kerasformer.command_options import PruningOptions
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.files.reading import read_json
+from kerasformer.files.reading import JsonMapping, JsonObject, read_json
 from kerasformer.options import checked
 from kerasformer.tokenization import m2m_100, spiece
 from kerasformer.tokenization.languages import MultilingualTokenizer
@@ -110,8 +110,8 @@ def prune_tokenizer(
         pruned, ids = _rebuilt(tokenizer, vocabulary, kept, counts, known)
         after = _encoded(pruned, texts)
         unknown = [_unknown(tokenizer, before), _unknown(pruned, after)]
-        worse = (each for each, a, b in zip(before, *unknown, strict=True) if b > a)
-        missing = {index for each in worse for index in each.ids} - kept
+        worse = (encoding for encoding, a, b in zip(before, *unknown, strict=True) if b > a)
+        missing = {index for encoding in worse for index in encoding.ids} - kept
         if not missing:
             break
         chosen |= missing  # parts of a rare token are unknown, so that its texts keep all of their tokens
@@ -150,7 +150,7 @@ class _Vocabulary:
     """
 
     kind: str
-    model: Mapping[str, Any]
+    model: JsonMapping
     tokens: Mapping[int, str]
     added: frozenset[int]
 
@@ -215,7 +215,7 @@ class _Vocabulary:
     def _single(self, ids: Iterable[int]) -> set[_Form]:
         """Returns the characters that are tokens, of these ids."""
         forms = (list(self._forms(self.tokens[index])) for index in ids)
-        return {each[0] for each in forms if len(each) == 1}
+        return {form[0] for form in forms if len(form) == 1}
 
     def _alphabet(self, counts: Mapping[int, int]) -> set[int]:
         """Returns the ids of single characters for other texts.
@@ -238,7 +238,7 @@ class _Vocabulary:
             return script is None or script in main or character in letters or character in _COMMON
 
         forms = ((index, list(self._forms(token))) for index, token in self.tokens.items())
-        return {index for index, each in forms if len(each) == 1 and is_kept(each[0].character)}
+        return {index for index, form in forms if len(form) == 1 and is_kept(form[0].character)}
 
     def _forms(self, token: str) -> Iterator[_Form]:
         """Yields the characters of a token; after the first, they are those of a continued word."""
@@ -273,7 +273,7 @@ def _script(character: str) -> str | None:
     return unicodedata.name(character, "").partition(" ")[0]
 
 
-def _merges(model: Mapping[str, Any]) -> list[tuple[str, ...]]:
+def _merges(model: JsonMapping) -> list[tuple[str, ...]]:
     """Returns the merges of byte-pair encoding, which older files have as texts."""
     return [tuple(pair.split(" ")) if isinstance(pair, str) else tuple(pair) for pair in model["merges"]]
 
@@ -286,7 +286,7 @@ def _encoded(tokenizer: Tokenizer, texts: Sequence[str]) -> list[tokenizers.Enco
 def _unknown(tokenizer: Tokenizer, encodings: Iterable[tokenizers.Encoding]) -> list[int]:
     """Returns the number of unknown tokens in each text."""
     known = set(tokenizer.get_vocab().values()) - {tokenizer.unk_token_id}
-    return [sum(index not in known for index in each.ids) for each in encodings]
+    return [sum(index not in known for index in encoding.ids) for encoding in encodings]
 
 
 def _frequent(counts: Mapping[int, int], min_count: int, coverage: float) -> set[int]:
@@ -355,12 +355,12 @@ def _rebuilt(
         return Tokenizer.load(folder), np.array(ids, np.int32)
 
 
-def _edit(path: Path, change: Any) -> None:
+def _edit(path: Path, change: Callable[[JsonObject], JsonObject]) -> None:
     content = change(read_json(path))
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False), encoding="utf-8")
 
 
-def _pruned_settings(content: dict[str, Any], dropped: str, languages: Sequence[str]) -> dict[str, Any]:
+def _pruned_settings(content: JsonObject, dropped: str, languages: Sequence[str]) -> JsonObject:
     """Returns the content of `tokenizer_config.json` with dropped characters, and with the languages that are kept."""
     if dropped:
         content["dropped_characters"] = "".join(sorted({*dropped, *content.get("dropped_characters", "")}))
@@ -370,7 +370,7 @@ def _pruned_settings(content: dict[str, Any], dropped: str, languages: Sequence[
     return content
 
 
-def _pruned_json(content: dict[str, Any], vocabulary: _Vocabulary, new: Mapping[int, int]) -> dict[str, Any]:
+def _pruned_json(content: JsonObject, vocabulary: _Vocabulary, new: Mapping[int, int]) -> JsonObject:
     """Returns the content of `tokenizer.json` with new ids by old ids."""
     model = content["model"]
     if vocabulary.kind == "Unigram":
@@ -389,7 +389,7 @@ def _pruned_json(content: dict[str, Any], vocabulary: _Vocabulary, new: Mapping[
 def _renumbered(rule: Any, new: Mapping[int, int]) -> Any:
     """Returns a post-processor with new ids: of a template (`ids`), or of BERT's or RoBERTa's (`sep` and `cls`)."""
     if isinstance(rule, list):
-        return [_renumbered(each, new) for each in rule]
+        return [_renumbered(entry, new) for entry in rule]
     if not isinstance(rule, dict):
         return rule
     changed = {name: _renumbered(value, new) for name, value in rule.items()}

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tokenizers import AddedToken
 
 from kerasformer.errors import SourceError, TokenizerError
 from kerasformer.files import sources
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization.families import CLASSES, GENERIC_CLASSES, MODEL_TYPES, Family
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
@@ -63,14 +63,14 @@ class Settings:
         config: Content of `config.json`.
     """
 
-    options: Mapping[str, Any]
+    options: JsonMapping
     tokenizer_class: str | None
     class_family: Family | None
     model_family: Family | None
     named: Mapping[str, AddedToken]
     added: tuple[AddedToken, ...]
     fixed_ids: Mapping[str, int]
-    config: Mapping[str, Any]
+    config: JsonMapping
 
     @property
     def family(self) -> Family | None:
@@ -136,7 +136,7 @@ def is_unknown_class(settings: Settings) -> bool:
     return name is not None and name not in GENERIC_CLASSES and settings.class_family is None
 
 
-def _read(folder: Path, name: str) -> dict[str, Any]:
+def _read(folder: Path, name: str) -> JsonObject:
     if not (folder / name).exists():
         return {}
     try:
@@ -145,7 +145,7 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
         raise TokenizerError(str(error)) from error
 
 
-def _check_types(options: Mapping[str, Any], folder: Path) -> None:
+def _check_types(options: JsonMapping, folder: Path) -> None:
     path = folder / "tokenizer_config.json"
     for name, types in _OPTION_TYPES.items():
         value = options.get(name)
@@ -161,7 +161,7 @@ def _check_types(options: Mapping[str, Any], folder: Path) -> None:
             raise TokenizerError(f"{name} in {path} must be 'left' or 'right'. Received: {options[name]!r}")
 
 
-def _fixed_tokens(options: Mapping[str, Any], legacy: Mapping[str, Any], folder: Path) -> dict[int, AddedToken]:
+def _fixed_tokens(options: JsonMapping, legacy: JsonMapping, folder: Path) -> dict[int, AddedToken]:
     """Returns added tokens by id, from `added_tokens_decoder` or the older `added_tokens.json`."""
     entries = {index: token for token, index in legacy.items()} | dict(options.get("added_tokens_decoder", {}))
     tokens = {}
@@ -177,7 +177,7 @@ def _fixed_tokens(options: Mapping[str, Any], legacy: Mapping[str, Any], folder:
     return dict(sorted(tokens.items()))
 
 
-def _unnamed_tokens(specified: Mapping[str, Any], folder: Path) -> list[AddedToken]:
+def _unnamed_tokens(specified: JsonMapping, folder: Path) -> list[AddedToken]:
     """Returns additional special tokens: lists or dicts, under the old or the new key."""
     tokens = []
     for key in ("additional_special_tokens", "extra_special_tokens"):
@@ -189,7 +189,7 @@ def _unnamed_tokens(specified: Mapping[str, Any], folder: Path) -> list[AddedTok
     return tokens
 
 
-def _added_token(value: Any, location: str, special: bool = True) -> AddedToken | None:
+def _added_token(value: object, location: str, special: bool = True) -> AddedToken | None:
     """Converts an added token of a file: a string, or a dict with flags."""
     if value is None:
         return None

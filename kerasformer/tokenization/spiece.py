@@ -10,9 +10,10 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+
+from kerasformer.files.reading import JsonMapping
 
 NORMAL = 1
 UNKNOWN = 2
@@ -92,7 +93,7 @@ def parse(data: bytes) -> SentencePieceModel:
     return model
 
 
-def from_tokenizer(content: Mapping[str, Any]) -> SentencePieceModel:
+def from_tokenizer(content: JsonMapping) -> SentencePieceModel:
     """Returns the model that a Unigram tokenizer was made from.
 
     Args:

@@ -18,7 +18,9 @@ from tokenizers import AddedToken
 
 from kerasformer.arguments import BOOLEAN, STRING, Kind, check, integer, one_of, optional, sequence, shown
 from kerasformer.chat_templates import DEFAULT, ChatTemplates, Message, Rendered, pair_template, render
+from kerasformer.chat_templates.rendering import Document, Tool
 from kerasformer.errors import ChatTemplateError, InputError, TokenizerError
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization.byte_level import to_bytes
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
 from kerasformer.tokenization.families import PLAIN_INPUTS
@@ -210,7 +212,7 @@ class Tokenizer:
             f"Received: src_lang={src_lang!r}, tgt_lang={tgt_lang!r}"
         )
 
-    def target_settings(self, given: Mapping[str, Any]) -> dict[str, int]:
+    def target_settings(self, given: JsonMapping) -> dict[str, int]:
         """Returns the generation settings for the language of the output.
 
         Args:
@@ -377,8 +379,8 @@ class Tokenizer:
     def apply_chat_template(
         self,
         conversation: Sequence[Message] | Sequence[Sequence[Message]],
-        tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        tools: Sequence[Tool] | None = None,
+        documents: Sequence[Document] | None = None,
         *,
         chat_template: str | None = None,
         add_generation_prompt: bool = False,
@@ -463,7 +465,7 @@ class Tokenizer:
             )
             for messages in (conversation if several else [conversation])
         ]
-        texts = [each.text for each in rendered]
+        texts = [text.text for text in rendered]
         if not tokenize:
             return texts if several else texts[0]
         masked = check("return_assistant_tokens_mask", return_assistant_tokens_mask, BOOLEAN)
@@ -520,31 +522,31 @@ class Tokenizer:
         added = self.backend.get_added_tokens_decoder()
         return first[0] if first and first[0] in added and not added[first[0]].content.isspace() else None
 
-    def _template(self, chat_template: str | None, tools: Any) -> str:
+    def _template(self, chat_template: str | None, tools: Sequence[Tool] | None) -> str:
         """Returns the requested template, or that of the tokenizer.
 
         Raises:
             ChatTemplateError: there is none.
         """
-        own = self.chat_template
+        templates = self.chat_template
         requested = check("chat_template", chat_template, optional(STRING))
-        if isinstance(own, dict):
-            name = "tool_use" if tools and "tool_use" in own else DEFAULT
-            if (requested or name) in own:
-                return own[requested or name]
+        if isinstance(templates, dict):
+            name = "tool_use" if tools and "tool_use" in templates else DEFAULT
+            if (requested or name) in templates:
+                return templates[requested or name]
             if requested is None:
                 raise ChatTemplateError(
                     f"This tokenizer has several chat templates, and none of them is {DEFAULT!r}. Expected "
-                    f"chat_template=… to be one of {', '.join(map(repr, own))}. Received: none"
+                    f"chat_template=… to be one of {', '.join(map(repr, templates))}. Received: none"
                 )
         if requested is not None:
             return str(requested)
-        if own is None:
+        if templates is None:
             raise ChatTemplateError(
                 "This tokenizer has no chat template, as that of a model that was trained to continue text. Pass a "
                 "prompt as a text, or a template with chat_template=…"
             )
-        return str(own)
+        return str(templates)
 
     def decode(self, ids: Sequence[int] | np.ndarray, skip_special_tokens: bool = False) -> str:
         """Converts ids to text; ids that are not in the vocabulary are skipped.
@@ -624,10 +626,10 @@ class Tokenizer:
             TokenizerError: the folder cannot be written to.
         """
         folder = Path(folder)
-        special: dict[str, Any] = dict(self._special_tokens)
+        special: JsonObject = dict(self._special_tokens)
         if unnamed := self._unnamed_special_tokens():
             special["additional_special_tokens"] = unnamed
-        config: dict[str, Any] = {
+        config: JsonObject = {
             "clean_up_tokenization_spaces": self._cleans_spaces,
             "model_input_names": list(self._model_inputs),
             "padding_side": self.padding_side,
@@ -664,10 +666,10 @@ class Tokenizer:
         files = {"tokenizer.json": self.backend.to_str(pretty=True)}
         return files if self.target is None else {**files, TARGET_FILE: self.target.backend.to_str(pretty=True)}
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> JsonObject:
         """Returns the tokenizer class in Hugging Face's format, and its own settings."""
         # The class of transformers 4 without defaults of its own, which transformers 5 still supports.
-        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        settings: JsonObject = {"tokenizer_class": "PreTrainedTokenizerFast"}
         splitter = self.backend.pre_tokenizer
         if isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel) and splitter.add_prefix_space:
             # Otherwise transformers 4 would override the setting in tokenizer.json.
@@ -675,7 +677,7 @@ class Tokenizer:
         return settings
 
     def _encode_batch(
-        self, inputs: list[Any], add_special_tokens: bool, split: bool = False
+        self, inputs: list[tokenizers.EncodeInput], add_special_tokens: bool, split: bool = False
     ) -> list[tokenizers.Encoding]:
         try:
             encoded = self.backend.encode_batch(inputs, is_pretokenized=split, add_special_tokens=add_special_tokens)
@@ -693,7 +695,7 @@ class Tokenizer:
                 self._check_characters(given, each, split)
         return encoded
 
-    def _check_characters(self, given: Any, encoding: tokenizers.Encoding, split: bool) -> None:
+    def _check_characters(self, given: object, encoding: tokenizers.Encoding, split: bool) -> None:
         """Checks that no unknown token of a text contains characters that were removed from the vocabulary.
 
         Raises:
@@ -705,7 +707,7 @@ class Tokenizer:
             if index == self.unk_token_id and text is not None:
                 parts.append((texts[text][word] if split else texts[text])[start:end])
         rules = self.backend.normalizer
-        unknown = {each for part in parts for each in (part if rules is None else rules.normalize_str(part))}
+        unknown = {character for part in parts for character in (part if rules is None else rules.normalize_str(part))}
         if dropped := sorted(unknown & self.dropped_characters):
             raise removed(dropped)
 
@@ -774,7 +776,7 @@ class Tokenizer:
     def _padding_id(self) -> int:
         """Returns the id of the padding token, or of the end token (GPT-2) or the unknown token (GPT, CTRL)."""
         ids = (self.pad_token_id, self.eos_token_id, self.unk_token_id)
-        token_id = next((each for each in ids if each is not None), None)
+        token_id = next((index for index in ids if index is not None), None)
         if token_id is None:
             raise InputError(
                 "texts of different lengths require a padding token, but this tokenizer has neither a padding, nor "
@@ -800,7 +802,7 @@ def removed(characters: Sequence[str]) -> InputError:
     )
 
 
-def flat_ids(ids: Any) -> list[int]:
+def flat_ids(ids: object) -> list[int]:
     """Converts a flat sequence of ids to a list.
 
     Raises:
@@ -830,7 +832,7 @@ def _generated_mask(encoding: Encoding, rendered: Sequence[Rendered]) -> np.ndar
     return mask
 
 
-def _pair_up(text: Any, pair: Any, split: bool = False) -> list[Any]:
+def _pair_up(text: object, pair: Any, split: bool = False) -> list[tokenizers.EncodeInput]:
     """Converts texts or pairs of texts to the format of the Rust library.
 
     Args:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from kerasformer.arguments import check, integer
+from kerasformer.arguments import Arguments, check, integer
 from kerasformer.decoding import Node, Record
 from kerasformer.errors import GenerationError, require
 from kerasformer.viz.canvas import DARK, LIGHT, Theme, add_box, add_curve, canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _WIDTH, _HEIGHT = 0.78, 0.74
 """Size of a token's box, relative to its column and row."""
@@ -80,7 +83,7 @@ def _ranked(nodes: Sequence[Node]) -> list[Node]:
 class _Tree:
     """Draws a tree into an axis, where `x` is the step and `y` the rank."""
 
-    def __init__(self, axis: Any, theme: Theme, decode: Callable[[int], str], best: set[int]) -> None:
+    def __init__(self, axis: Axes, theme: Theme, decode: Callable[[int], str], best: set[int]) -> None:
         self._axis, self._theme, self._decode, self._best = axis, theme, decode, best
 
     def draw(self, columns: Sequence[Sequence[Node]]) -> None:
@@ -138,9 +141,8 @@ class _Tree:
         self._axis.text(x, y + 0.19, numbers, ha="center", va="center", fontsize=7.5, color=theme.faint, zorder=4)
 
     def _legend(self, nodes: Sequence[Node]) -> None:
-        """Draws a legend of the line styles that occur."""
         line, theme = require("matplotlib.lines", "viz").Line2D, self._theme
-        styles: dict[str, tuple[dict[str, Any], bool]] = {
+        styles: dict[str, tuple[Arguments, bool]] = {
             "continued": ({"color": theme.accent}, any(node.selected and not node.finished for node in nodes)),
             "finished": ({"color": theme.second}, any(node.finished for node in nodes)),
             "dropped": ({"color": theme.muted, "linestyle": _DASHED}, any(not node.selected for node in nodes)),

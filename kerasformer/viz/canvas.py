@@ -7,9 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import InputError, require
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
 FORMATS = (".png", ".svg")
 
@@ -54,7 +60,7 @@ def check_picture(path: Path) -> None:
 
 
 @contextmanager
-def canvas(path: Path, width: float, height: float, theme: Theme = LIGHT) -> Iterator[Any]:
+def canvas(path: Path, width: float, height: float, theme: Theme = LIGHT) -> Iterator[Figure]:
     """Provides a matplotlib figure, which is saved when the block ends without an error.
 
     The figure is not managed by `pyplot`, so that the backend and open figures of a notebook are not affected.
@@ -79,7 +85,7 @@ def canvas(path: Path, width: float, height: float, theme: Theme = LIGHT) -> Ite
     os.replace(temporary, path)
 
 
-def _style(theme: Theme) -> dict[str, Any]:
+def _style(theme: Theme) -> Arguments:
     ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     background = ("figure.facecolor", "savefig.facecolor", "axes.facecolor")
     return {
@@ -93,14 +99,14 @@ def _style(theme: Theme) -> dict[str, Any]:
     }
 
 
-def add_box(axis: Any, x: float, y: float, width: float, height: float, **style: Any) -> None:
+def add_box(axis: Axes, x: float, y: float, width: float, height: float, **style: object) -> None:
     """Adds a box with round corners around a point to an axis of matplotlib."""
     patches = require("matplotlib.patches", "viz")
     corner = (x - width / 2, y - height / 2)
     axis.add_patch(patches.FancyBboxPatch(corner, width, height, boxstyle="round,pad=0,rounding_size=0.08", **style))
 
 
-def add_curve(axis: Any, start: tuple[float, float], end: tuple[float, float], **style: Any) -> Any:
+def add_curve(axis: Axes, start: tuple[float, float], end: tuple[float, float], **style: object) -> Patch:
     """Adds a curve between two points to an axis of matplotlib, horizontal at both ends; returns its patch."""
     patches, path = require("matplotlib.patches", "viz"), require("matplotlib.path", "viz").Path
     (x, y), (to_x, to_y) = start, end

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kerasformer.viz.canvas import DARK, LIGHT, Theme, canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Cut = tuple[str, int]
 """Label of a cutoff, and the number of most probable tokens that it keeps."""
@@ -59,7 +62,7 @@ def _draw_histogram(axis: Any, ranked: np.ndarray, cuts: tuple[Cut, ...], theme:
     axis.set_title("Number of tokens by probability", loc="left", fontsize=10)
 
 
-def _draw_cumulative(axis: Any, ranked: np.ndarray, cuts: tuple[Cut, ...], theme: Theme) -> None:
+def _draw_cumulative(axis: Axes, ranked: np.ndarray, cuts: tuple[Cut, ...], theme: Theme) -> None:
     """Draws the cumulative probability of the most probable tokens."""
     counts = np.arange(1, len(ranked) + 1)
     sums = ranked.cumsum()

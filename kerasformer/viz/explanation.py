@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kerasformer.errors import InputError, require
 from kerasformer.viz.canvas import DARK, LIGHT, Theme, canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _SIZE = 9.0
 """Font size in points."""
@@ -77,7 +80,7 @@ def _inches(cell: Cell) -> float:
     return float(measure(cell.text, font, ismath=False)[0]) / 72
 
 
-def _draw_cell(axis: Any, cell: Cell, x: float, width: float, y: float, right: bool, theme: Theme) -> None:
+def _draw_cell(axis: Axes, cell: Cell, x: float, width: float, y: float, right: bool, theme: Theme) -> None:
     if cell.weight or cell.chosen:
         patches = require("matplotlib.patches", "viz")
         inner = (x + 0.03, y + 0.02), width - 0.06, _ROW - 0.04

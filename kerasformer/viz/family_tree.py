@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kerasformer.architectures import Architecture
 from kerasformer.viz.canvas import Theme, add_box, add_curve, canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _COLORS = {"encoder": "#1f6feb", "decoder": "#b4500a", "encoder-decoder": "#0f766e"}
 """Colours of the branches, on which white text is legible, and which colour-blind readers can distinguish too."""
@@ -65,7 +68,7 @@ def draw_family_tree(branches: Mapping[str, Lineage], path: str | Path) -> None:
 def _tree(text: str, color: str, members: Lineage) -> _Node:
     """Returns the box of a branch, with those of its architectures."""
     path = [_Node(text, color)]
-    named = [(f"{each.name}  {each.year}", depth) for each, depth in members]
+    named = [(f"{member.name}  {member.year}", depth) for member, depth in members]
     for name, depth in named:
         if name == _ORIGIN:  # the root of the whole tree
             continue
@@ -89,7 +92,7 @@ def _place(node: _Node, row: int) -> int:
 class _Drawing:
     """Draws boxes and lines into an axis whose units are inches."""
 
-    def __init__(self, axis: Any) -> None:
+    def __init__(self, axis: Axes) -> None:
         self._axis = axis
 
     def draw(self, node: _Node, column: int) -> None:

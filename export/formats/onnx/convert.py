@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 import onnx
@@ -22,6 +22,7 @@ from onnx import helper, numpy_helper
 
 from kerasformer import __version__
 from kerasformer.errors import ExportError, require
+from kerasformer.export.formats.base import Converted
 from kerasformer.export.formats.onnx import graph_cleanup as onnx_graph
 from kerasformer.export.formats.onnx.file_writer import ModelFile, write_models
 from kerasformer.export.formats.onnx.fused import FusedWriter
@@ -35,7 +36,11 @@ from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
+from kerasformer.layers.tensor import Tensor
 from kerasformer.progress import CountProgress
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 OPSET = 17
 """Default opset. Old runtimes support it, and ONNX Runtime fuses the simple operators that replace newer ones."""
@@ -58,7 +63,7 @@ def write_onnx(
     opset: int | None = None,
     calibration: Calibration | None = None,
     progress: CountProgress | None = None,
-    converted: dict[Any, Any] | None = None,
+    converted: Converted | None = None,
 ) -> dict[Path, frozenset[str]]:
     """Writes functions and their weights as ONNX files.
 
@@ -160,7 +165,6 @@ def _complete(skeleton: _Skeleton, store: WeightStore, nodes: NodeWriter) -> Mod
 def _convert(
     function: Function, named: dict[str, keras.Variable], lowering_type: type[OnnxLowering], opset: int
 ) -> _Skeleton:
-    """Traces and converts a function."""
     paths = {id(variable): name for name, variable in named.items()}
     concrete, _ = _trace(function, named, list(named), lowering_type(paths, opset))
     # Markers refer to their weights by name, so few arguments are used; the second trace omits the others, for which
@@ -192,7 +196,7 @@ def _declare(graph: onnx.GraphProto, function: Function, results: Sequence[str])
 
 def _trace(
     function: Function, named: dict[str, keras.Variable], read: list[str], marker_lowering: OnnxLowering
-) -> tuple[Any, list[Marker]]:
+) -> tuple[tf.types.experimental.ConcreteFunction, list[Marker]]:
     """Traces a function over its inputs and the weights in `read`; returns the graph and its markers."""
     tf = require("tensorflow", "export")
     arguments = [
@@ -205,16 +209,18 @@ def _trace(
         if name in read
     ]
 
-    def body(*values: Any) -> list[Any]:
+    def body(*values: Tensor) -> list[Tensor]:
         inputs, placeholders = values[: len(arguments)], values[len(arguments) :]
         scope = keras.StatelessScope()
         # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
         scope.state_mapping = dict(zip([id(named[name]) for name in read], placeholders, strict=True))
-        given = dict(zip(function.inputs, inputs, strict=True))
+        arguments_by_name = dict(zip(function.inputs, inputs, strict=True))
         for name, variable in function.matrices.items():
-            scope.state_mapping[id(variable)] = given.pop(name) if name in given else tf.zeros(variable.shape)
+            scope.state_mapping[id(variable)] = (
+                arguments_by_name.pop(name) if name in arguments_by_name else tf.zeros(variable.shape)
+            )
         with scope, lowering(marker_lowering):
-            results = function.call(**given)
+            results = function.call(**arguments_by_name)
         if set(results) != set(function.outputs):
             raise ExportError(
                 f"The function {function.name!r} must return {list(function.outputs)}. Received: {list(results)}"
@@ -236,7 +242,7 @@ def _placeholder_dtype(variable: keras.Variable) -> str:
     return "float32" if dtype in ("bfloat16", "float16") and len(variable.shape) == 2 else dtype
 
 
-def _to_model(concrete: Any, opset: int) -> onnx.ModelProto:
+def _to_model(concrete: tf.types.experimental.ConcreteFunction, opset: int) -> onnx.ModelProto:
     """Converts a traced function like `tf2onnx.convert.from_function`, which has no parameter for the optimizers."""
     tf = require("tensorflow", "export")
     inputs, outputs = ([tensor.name for tensor in tensors] for tensors in (concrete.inputs, concrete.outputs))

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import onnx
 from keras import ops
 from onnx import TensorProto, helper
 
+from kerasformer.arguments import Arguments
 from kerasformer.export.formats.onnx.markers import MARKER_DOMAIN, Marker, OnnxLowering, one_row
 from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrixNodes
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
@@ -56,7 +56,13 @@ class FusedLowering(OnnxLowering):
         return marked or super().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
 
     def _cached_attention(
-        self, query: Tensor, key: Any, value: Any, spec: AttentionSpec, visibility: Visibility, cache: GrowingCache
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        spec: AttentionSpec,
+        visibility: Visibility,
+        cache: GrowingCache,
     ) -> tuple[Tensor, None, GrowingCache] | None:
         """Marks GroupQueryAttention; returns `None` if it does not support heads of this size.
 
@@ -74,7 +80,13 @@ class FusedLowering(OnnxLowering):
         return context, None, replace(cache, tensors=(keys, values))
 
     def _heads_attention(
-        self, query: Tensor, key: Any, value: Any, spec: AttentionSpec, visibility: Visibility, cache: LayerCache | None
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        spec: AttentionSpec,
+        visibility: Visibility,
+        cache: LayerCache | None,
     ) -> tuple[Tensor, Tensor | None, LayerCache | None] | None:
         """Marks MultiHeadAttention; returns `None` if it does not support the attention."""
         if spec.group_size > 1 or spec.softcap is not None or (spec.rotary is not None and cache is not None):
@@ -93,8 +105,7 @@ class FusedLowering(OnnxLowering):
         return cache.attend(attend, query, keys, values, bias)
 
 
-def _settings(spec: AttentionSpec, bias: Tensor | None) -> dict[str, Any]:
-    """Returns the settings of both operators."""
+def _settings(spec: AttentionSpec, bias: Tensor | None) -> Arguments:
     return {
         "num_heads": spec.num_heads,
         "kv_num_heads": spec.num_key_value_heads,
@@ -393,7 +404,7 @@ class FusedWriter(NodeWriter):
 
         return self.once(f"{size}/last", write), total
 
-    def _fused(self, operator: str, inputs: list[str], outputs: list[str], **settings: Any) -> None:
+    def _fused(self, operator: str, inputs: list[str], outputs: list[str], **settings: object) -> None:
         """Appends a node with several results, by default of ONNX Runtime's domain."""
         settings = {"domain": CONTRIB_DOMAIN, **settings}
         self.nodes.append(helper.make_node(operator, inputs, outputs, name=outputs[0], **settings))

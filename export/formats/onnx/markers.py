@@ -9,14 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import ExportError
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.primitives import LowRankProduct, Primitives
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Shape, Tensor
+
+if TYPE_CHECKING:
+    import keras
+    import tf2onnx
 
 MARKER_DOMAIN = "kerasformer"
 _PREFIX = "kerasformer_marker_"
@@ -37,7 +42,7 @@ class Marker:
     kind: str
     inputs: tuple[str, ...]
     weights: dict[str, str]
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Arguments = field(default_factory=dict)
     rank: int = 0
 
 
@@ -53,7 +58,14 @@ class OnnxLowering(Primitives):
         self.names, self.opset = names, opset
         self.markers: list[Marker] = []
 
-    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+    def linear(
+        self,
+        x: Tensor,
+        kernel: keras.Variable | Tensor,
+        bias: keras.Variable | Tensor | None = None,
+        *,
+        transposed: bool = False,
+    ) -> Tensor:
         """Marks `x @ kernel + bias`."""
         weights = self._named(kernel=kernel, bias=bias)
         if weights is None:
@@ -61,7 +73,9 @@ class OnnxLowering(Primitives):
         shape = (*x.shape[:-1], kernel.shape[0 if transposed else 1])
         return self._mark("linear", {"x": x}, shape, weights, transposed=transposed)
 
-    def adapted_linear(self, x: Tensor, kernel: Any, bias: Any, low_rank: LowRankProduct) -> Tensor:
+    def adapted_linear(
+        self, x: Tensor, kernel: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, low_rank: LowRankProduct
+    ) -> Tensor:
         """Marks a product with a low-rank product, whose matrices are inputs of the function and whose scale is 1."""
         weights = self._named(kernel=kernel, bias=bias)
         if weights is None:
@@ -71,21 +85,23 @@ class OnnxLowering(Primitives):
         settings = {"transposed": False, "low_rank": int(matrices["a"].shape[1])}
         return self._mark("linear", {"x": x, **matrices}, shape, weights, **settings)
 
-    def embedding(self, table: Any, ids: Tensor) -> Tensor:
+    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
         """Marks a lookup."""
         weights = self._named(table=table)
         if weights is None:
             return super().embedding(table, ids)
         return self._mark("embedding", {"ids": ids}, (*ids.shape, table.shape[1]), weights)
 
-    def layer_norm(self, x: Tensor, scale: Any, bias: Any, epsilon: float) -> Tensor:
+    def layer_norm(
+        self, x: Tensor, scale: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, epsilon: float
+    ) -> Tensor:
         """Marks a layer norm."""
         weights = self._named(scale=scale, bias=bias)
         if weights is None:
             return super().layer_norm(x, scale, bias, epsilon)
         return self._mark("layer_norm", {"x": x}, x.shape, weights, epsilon=float(epsilon))
 
-    def rms_norm(self, x: Tensor, scale: Any, epsilon: float) -> Tensor:
+    def rms_norm(self, x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
         """Marks an RMS norm."""
         weights = self._named(scale=scale)
         if weights is None:
@@ -117,25 +133,26 @@ class OnnxLowering(Primitives):
             return super().rotary(x, cosine, sine, rotary)
         return self._mark("rotary", {"x": x, "cosine": cosine, "sine": sine}, x.shape, {}, rotary=rotary)
 
-    def _named(self, **variables: Any) -> dict[str, str] | None:
+    def _named(self, **variables: keras.Variable | Tensor | None) -> dict[str, str] | None:
         """Returns the names of the variables that are not `None`, or `None` if any of them is not exported."""
         names = {role: self.names.get(id(variable)) for role, variable in variables.items() if variable is not None}
         exported = {role: name for role, name in names.items() if name is not None}
         return exported if len(exported) == len(names) else None
 
-    def _mark(self, kind: str, inputs: dict[str, Tensor], shape: Any, weights: dict[str, str], **settings: Any) -> Any:
-        """Adds a marker with one result."""
+    def _mark(
+        self, kind: str, inputs: dict[str, Tensor], shape: Shape, weights: dict[str, str], **settings: Any
+    ) -> Tensor:
         return self._mark_all(kind, inputs, [shape], weights, **settings)[0]
 
     def _mark_all(
         self,
         kind: str,
         inputs: dict[str, Tensor],
-        shapes: Sequence[Any],
+        shapes: Sequence[Shape],
         weights: dict[str, str],
-        dtype: Any = None,
-        **settings: Any,
-    ) -> list[Any]:
+        dtype: tf.DType | None = None,
+        **settings: object,
+    ) -> list[Tensor]:
         """Adds a marker with one result for each shape; all except the first may have a data type of their own."""
         tensors = list(inputs.values())
         other = {tensor.dtype.name for tensor in tensors if tensor.dtype.is_floating} - {"float32"}
@@ -158,7 +175,7 @@ def one_row(bias: Tensor | None) -> bool:
     return bias is not None and bias.shape[2] == 1
 
 
-def _keep(ctx: Any, node: Any, name: str, args: Any) -> Any:
+def _keep(ctx: tf2onnx.graph.Graph, node: tf2onnx.graph.Node, name: str, args: list[object]) -> tf2onnx.graph.Node:
     """Makes tf2onnx keep a marker as a node with its number as the operator type."""
     label = name.rsplit("/", 1)[-1]
     if label.startswith(_PREFIX):
@@ -167,5 +184,5 @@ def _keep(ctx: Any, node: Any, name: str, args: Any) -> Any:
     return node
 
 
-HANDLERS: dict[str, tuple[Callable[..., Any], list[Any]]] = {"PyFunc": (_keep, [])}
+HANDLERS: dict[str, tuple[Callable[..., tf2onnx.graph.Node], list[object]]] = {"PyFunc": (_keep, [])}
 """Handlers of tf2onnx for markers."""

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN, NodeList
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
@@ -316,10 +317,12 @@ class MatrixNodes:
             )
         ranges = [self.plan.calibration[path] for path in paths]
         if input_scale is not None:
-            largest = float(max((found.channels * input_scale).max() for found in ranges if found.channels is not None))
+            largest = float(
+                max((measured.channels * input_scale).max() for measured in ranges if measured.channels is not None)
+            )
             return max(largest, _SMALLEST) / 127, 128
-        low = min(0.0, *(found.input[0] for found in ranges))
-        high = max(0.0, *(found.input[1] for found in ranges))
+        low = min(0.0, *(measured.input[0] for measured in ranges))
+        high = max(0.0, *(measured.input[1] for measured in ranges))
         scale = max(high - low, _SMALLEST) / 255
         return scale, round(-low / scale)
 
@@ -333,7 +336,7 @@ class MatrixNodes:
         else:
             stored = self._columns(kernels, output_first)
             quantized = [stored.data, stored.scale]
-            blocks: dict[str, Any] = {"axis": 1} if stored.block is None else {"axis": 0, "block_size": stored.block}
+            blocks: Arguments = {"axis": 1} if stored.block is None else {"axis": 0, "block_size": stored.block}
             kernel = self.nodes.node("DequantizeLinear", quantized, **blocks)
         return self._with_bias("MatMul", [x, kernel], bias, output)
 
@@ -353,8 +356,8 @@ class MatrixNodes:
         """Returns the function that rounds concatenated kernels; `None` to round each block by itself."""
         bits = BITS[self._storage(kernels[0])]
         paths = [self.store.variables[kernel].path for kernel in kernels]
-        found = [self.plan.calibration[path].rounded for path in paths if path in self.plan.calibration]
-        parts = [kernel for kernel in found if kernel is not None and kernel.bits == bits]
+        rounded = [self.plan.calibration[path].rounded for path in paths if path in self.plan.calibration]
+        parts = [kernel for kernel in rounded if kernel is not None and kernel.bits == bits]
         if len(parts) == len(kernels):
             return lambda _: joined(parts)
         if self.plan.recipe.channelwise and bits == 4:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from kerasformer.arguments import Arguments
 
 CONTRIB_DOMAIN = "com.microsoft"
 
@@ -27,7 +28,7 @@ class NodeList:
         self.scope = ""
         self._shared: dict[str, str] = {}
 
-    def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: Any) -> str:
+    def node(self, operator: str, inputs: list[str], output: str | None = None, **settings: object) -> str:
         """Appends a node and returns the name of its result, by default composed of the scope and the operator."""
         name = output or f"{self.scope}/{operator}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **settings))
@@ -39,7 +40,7 @@ class NodeList:
             self._shared[key] = write()
         return self._shared[key]
 
-    def axes(self, *axes: int) -> tuple[list[str], dict[str, Any]]:
+    def axes(self, *axes: int) -> tuple[list[str], Arguments]:
         """Returns the axes of a reduction as inputs and attributes; they are an input since opset 18."""
         if self.opset < 18:
             return [], {"axes": list(axes)}

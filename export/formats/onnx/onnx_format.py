@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
+from kerasformer.arguments import Arguments
 from kerasformer.bundle import Manifest
-from kerasformer.export.formats.base import Format
+from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.files.reading import JsonObject
 from kerasformer.progress import CountProgress
 
 # File names end with the recipe, by which runtimes choose among the files of a folder.
@@ -48,7 +49,7 @@ class OnnxFormat(Format):
         recipe: Recipe,
         calibration: Calibration | None,
         progress: CountProgress,
-        converted: dict[Any, Any],
+        converted: Converted,
     ) -> dict[str, Collection[str]]:
         """See `Format.write`."""
         from kerasformer.export.formats.onnx.convert import write_onnx
@@ -68,11 +69,11 @@ class OnnxFormat(Format):
         )
         return {function.name: in_place[path] for path, function in functions.items()}
 
-    def config_entries(self, manifest: Manifest, folder: Path) -> dict[str, Any]:
+    def config_entries(self, manifest: Manifest, folder: Path) -> JsonObject:
         """Returns the settings of transformers.js: which dtype the folder has, and which files have external data."""
         function, signature = next(iter(manifest.signatures.items()))
         suffix = Path(signature.file).stem.removeprefix(function)
-        settings: dict[str, Any] = {"dtype": _DTYPES[suffix]} if suffix in _DTYPES else {}
+        settings: Arguments = {"dtype": _DTYPES[suffix]} if suffix in _DTYPES else {}
         data = sorted((folder / self.model_paths[0]).glob("*.onnx_data"))
         if data:
             settings["use_external_data_format"] = {path.name.removesuffix("_data"): 1 for path in data}

@@ -31,6 +31,7 @@ from kerasformer.bundle.interface import (
 from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import CacheScales, CacheSpec, GrowingCache, ShiftingCache, Visibility
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -39,7 +40,7 @@ def onnx_functions(model: PretrainedModel, scales: Sequence[CacheScales | None] 
     """Returns the functions of an ONNX folder, one for each file.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         scales: Scales of each layer of a decoder whose caches are int8; float32 caches by default.
     """
     if not model.generates:
@@ -117,7 +118,9 @@ def _growing_step(model: CausalLM, scales: Sequence[CacheScales | None] | None) 
     """
     specs = model.cache_specs()
 
-    def call(input_ids: Any, attention_mask: Any, position_ids: Any, logits_start: Any, **past: Any) -> dict[str, Any]:
+    def call(
+        input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor, logits_start: Tensor, **past: Tensor
+    ) -> dict[str, Tensor]:
         tokens, positions, real = (ops.cast(x, "int32") for x in (input_ids, position_ids, attention_mask))
         visibility = Visibility.of_text(
             ops.shape(tokens)[1], real, causal=True, key_length=ops.shape(real)[1], positions=positions
@@ -140,7 +143,7 @@ def _growing_step(model: CausalLM, scales: Sequence[CacheScales | None] | None) 
 
 
 def _encoder(model: Seq2SeqLM) -> Function:
-    def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
+    def call(input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         ids, mask = ops.cast(input_ids, "int32"), ops.cast(attention_mask, "int32")
         return {LAST_HIDDEN_STATE: model.encode(ids, mask)}
 
@@ -160,8 +163,12 @@ def _growing_step_with_memory(model: Seq2SeqLM) -> Function:
     specs, memory_specs = model.cache_specs(), model.memory_specs()
 
     def call(
-        encoder_attention_mask: Any, input_ids: Any, encoder_hidden_states: Any, cache_length: Any, **past: Any
-    ) -> dict[str, Any]:
+        encoder_attention_mask: Tensor,
+        input_ids: Tensor,
+        encoder_hidden_states: Tensor,
+        cache_length: Tensor,
+        **past: Tensor,
+    ) -> dict[str, Tensor]:
         tokens, real = ops.cast(input_ids, "int32"), ops.cast(encoder_attention_mask, "int32")
         caches = _past(specs, past, causal=True, cross=False)
         cross = _past(memory_specs, past, causal=False, cross=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -14,6 +13,7 @@ from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.saving import save_module
 from kerasformer.export.graph.tracing import trace
+from kerasformer.tokenization import Tokenizer
 from kerasformer.zoo import PretrainedModel
 
 # Share of the largest score; float32 sums may be computed in a different order.
@@ -69,7 +69,7 @@ def check_texts(model: PretrainedModel, folder: Path, signature: str) -> None:
     """
     tf = require("tensorflow", "export")
     loaded = tf.saved_model.load(str(folder))
-    tokenizer: Any = model.tokenizer
+    tokenizer: Tokenizer = model.tokenizer
     texts = [text for text in tf_text.SAMPLE if len(tokenizer.encode(text)) <= (model.max_length or 10**9)]
     inputs = tokenizer(texts).inputs
     received = loaded.signatures[signature](text=tf.constant(texts))

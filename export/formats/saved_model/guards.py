@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from kerasformer.bundle.interface import ATTENTION_MASK, ENCODER_MASK, INPUT_IDS, TOKENS, static_caches
 from kerasformer.errors import require
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
+from kerasformer.layers.tensor import Tensor
 
-Tensors = dict[str, Any]
+Tensors = dict[str, Tensor]
 
 
 def guarded(job: ExportJob, function: Function) -> Function:
@@ -34,10 +34,10 @@ def guarded_generation(job: ExportJob, function: Function) -> Function:
     return _guarded(function, lambda inputs: _prompt_checks(job, inputs))
 
 
-def _guarded(function: Function, checks: Callable[[Tensors], Sequence[Any]]) -> Function:
+def _guarded(function: Function, checks: Callable[[Tensors], Sequence[Tensor]]) -> Function:
     """Makes a function wait for its checks."""
 
-    def call(**inputs: Any) -> Tensors:
+    def call(**inputs: Tensor) -> Tensors:
         tf = require("tensorflow", "export")
         with tf.control_dependencies(checks(inputs)):
             checked = {name: tf.identity(tensor) for name, tensor in inputs.items()}
@@ -46,7 +46,7 @@ def _guarded(function: Function, checks: Callable[[Tensors], Sequence[Any]]) -> 
     return replace(function, call=call)
 
 
-def _token_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
+def _token_checks(job: ExportJob, inputs: Tensors) -> list[Tensor]:
     ids = inputs[TOKENS] if TOKENS in inputs else inputs[INPUT_IDS]
     length, limit, count = _length(ids), job.model.max_length, job.model.config.vocab_size
     if TOKENS in inputs:
@@ -61,7 +61,7 @@ def _token_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
     return checks
 
 
-def _prompt_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
+def _prompt_checks(job: ExportJob, inputs: Tensors) -> list[Tensor]:
     ids, mask, count = (inputs[name] for name in (INPUT_IDS, ATTENTION_MASK, "max_new_tokens"))
     checks = [_check_ids(ids, job.model.config.vocab_size), _check_mask(mask, _length(ids))]
     checks.append(_refuse(count >= 1, "max_new_tokens must be at least 1. Received:", count))
@@ -78,29 +78,29 @@ def _prompt_checks(job: ExportJob, inputs: Tensors) -> list[Any]:
     return checks
 
 
-def _length(tensor: Any, axis: int = 1) -> Any:
+def _length(tensor: Tensor, axis: int = 1) -> Tensor:
     return require("tensorflow", "export").shape(tensor)[axis]
 
 
-def _check_ids(ids: Any, size: int) -> Any:
+def _check_ids(ids: Tensor, size: int) -> Tensor:
     """Checks that ids are in a vocabulary of this size."""
     tf = require("tensorflow", "export")
     in_vocabulary = tf.reduce_all(tf.logical_and(ids >= 0, ids < size))
     return _refuse(in_vocabulary, f"ids must be between 0 and {size - 1}. Received:", ids)
 
 
-def _check_length(length: Any, limit: int | None) -> list[Any]:
+def _check_length(length: Tensor, limit: int | None) -> list[Tensor]:
     message = f"at most {limit} tokens are supported, prompt and answer together. Received:"
     return [] if limit is None else [_refuse(length <= limit, message, length)]
 
 
-def _check_mask(mask: Any, length: Any) -> Any:
+def _check_mask(mask: Tensor, length: Tensor) -> Tensor:
     """Checks the length of a mask, since a mask with a single column would be broadcast."""
     tf = require("tensorflow", "export")
     message = "a mask must have a column for every token, including those in the caches. Received:"
     return _refuse(tf.equal(_length(mask), length), message, tf.shape(mask))
 
 
-def _refuse(valid: Any, message: str, received: Any) -> Any:
+def _refuse(valid: Tensor, message: str, received: Tensor) -> Tensor:
     """Returns an operation that raises an error with this message unless `valid` is true."""
     return require("tensorflow", "export").debugging.Assert(valid, [message, received])

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from kerasformer.errors import require
 from kerasformer.export.graph.functions import Function
+from kerasformer.layers.tensor import Tensor
 
-Tensors = dict[str, Any]
+Tensors = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class InitialState:
         other_inputs: Takes the number of new tokens so far and returns the other inputs of a step.
     """
 
-    tokens: Any
+    tokens: Tensor
     caches: Tensors
-    other_inputs: Callable[[Any], Tensors]
+    other_inputs: Callable[[Tensor], Tensors]
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Loop:
     stops: tuple[int, ...]
     pad: int
 
-    def greedy(self, max_new_tokens: Any, **inputs: Any) -> Tensors:
+    def greedy(self, max_new_tokens: Tensor, **inputs: Tensor) -> Tensors:
         """Generates the most probable token in each step.
 
         Returns:
@@ -54,7 +54,9 @@ class Loop:
         """
         return self._run(inputs, max_new_tokens, lambda scores, step: scores)
 
-    def sampled(self, max_new_tokens: Any, temperature: Any, top_k: Any, seed: Any, **inputs: Any) -> Tensors:
+    def sampled(
+        self, max_new_tokens: Tensor, temperature: Tensor, top_k: Tensor, seed: Tensor, **inputs: Tensor
+    ) -> Tensors:
         """Samples each token from the `top_k` most probable ones, or from all if `top_k` is 0.
 
         Returns:
@@ -62,7 +64,7 @@ class Loop:
         """
         tf = require("tensorflow", "export")
 
-        def perturbed(scores: Any, step: Any) -> Any:
+        def perturbed(scores: Tensor, step: Tensor) -> Tensor:
             size = scores.shape[-1]
             least = tf.cond(
                 top_k > 0,
@@ -76,16 +78,16 @@ class Loop:
 
         return self._run(inputs, max_new_tokens, perturbed)
 
-    def _run(self, inputs: Tensors, count: Any, ranked: Callable[[Any, Any], Any]) -> Tensors:
+    def _run(self, inputs: Tensors, count: Tensor, ranked: Callable[[Tensor, Tensor], Tensor]) -> Tensors:
         """Appends the token with the highest rank, `count` times or until all texts have ended."""
         tf = require("tensorflow", "export")
         initial = self.start(inputs)
         batch = tf.shape(initial.tokens)[0]
 
-        def condition(index: Any, ids: Any, lengths: Any, ended: Any, caches: Tensors) -> Any:
+        def condition(index: Tensor, ids: Tensor, lengths: Tensor, ended: Tensor, caches: Tensors) -> Tensor:
             return tf.logical_and(index < count, tf.logical_not(tf.reduce_all(ended)))
 
-        def step(index: Any, ids: Any, lengths: Any, ended: Any, caches: Tensors) -> Any:
+        def step(index: Tensor, ids: Tensor, lengths: Tensor, ended: Tensor, caches: Tensors) -> Tensor:
             results = self.step.call(tokens=ids[:, -1:], **initial.other_inputs(index), **caches)
             best = tf.argmax(ranked(results.pop("logits")[:, -1], index), axis=-1, output_type=tf.int32)
             token = tf.where(ended, self.pad, best)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from kerasformer.bundle.interface import SERVING_DEFAULT
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.base import Format
+from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.saved_model.convert import check_texts, write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
 from kerasformer.export.graph.functions import Function
@@ -50,7 +49,7 @@ class SavedModelFormat(Format):
         recipe: Recipe,
         calibration: Calibration | None,
         progress: CountProgress,
-        converted: dict[Any, Any],
+        converted: Converted,
     ) -> dict[str, Collection[str]]:
         """See `Format.write`."""
         for path, functions in files.items():

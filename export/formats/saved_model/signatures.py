@@ -39,6 +39,7 @@ from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.export.graph.tracing import shared
 from kerasformer.export.job import ExportJob
 from kerasformer.layers import CacheSpec, FixedCache, GrowingCache, Visibility
+from kerasformer.layers.tensor import Tensor
 
 _BATCH, _LENGTH, _PAST, _TOTAL, _ENCODED = (
     "batch_size",
@@ -74,7 +75,7 @@ def _on_texts(job: ExportJob, tokens: Function) -> Function:
     """Returns the function with texts as input, which TF Text operators tokenize."""
     tokenizer = tf_text.graph_tokenizer(job.model.tokenizer, job.model.input_names)
 
-    def call(text: Any) -> dict[str, Any]:
+    def call(text: Tensor) -> dict[str, Tensor]:
         return tokens.call(**tf_text.encode(tokenizer, text, job.model.max_length))
 
     return Function(SERVING_DEFAULT, {TEXT: TensorInfo((_BATCH,), "string")}, tokens.outputs, call)
@@ -117,7 +118,7 @@ def _scores(job: ExportJob) -> Infos:
 def _step(job: ExportJob) -> Function:
     """Returns the function by which a decoder reads tokens after those in the caches; padding has no position."""
 
-    def call(tokens: Any, attention_mask: Any, **past: Any) -> dict[str, Any]:
+    def call(tokens: Tensor, attention_mask: Tensor, **past: Tensor) -> dict[str, Tensor]:
         count, total = ops.shape(tokens)[1], ops.shape(attention_mask)[1]
         positions = ops.maximum(ops.cumsum(attention_mask, axis=1) - 1, 0)[:, total - count :]
         visibility = Visibility.of_text(count, attention_mask, causal=True, key_length=total, positions=positions)
@@ -136,7 +137,7 @@ def _step(job: ExportJob) -> Function:
 def _prefill(job: ExportJob, step: Function) -> Function:
     """Returns the step without logits, which for a long prompt are larger than everything else."""
 
-    def call(**inputs: Any) -> dict[str, Any]:
+    def call(**inputs: Tensor) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in step.call(**inputs).items() if name != LOGITS}
 
     return Function(PREFILL, step.inputs, _caches(job, _TOTAL), call)
@@ -145,7 +146,7 @@ def _prefill(job: ExportJob, step: Function) -> Function:
 def _encode(job: ExportJob) -> Function:
     """Returns the function that encodes texts and projects them to keys and values for the decoder's layers."""
 
-    def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
+    def call(input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         memory = job.model.project_memory(job.model.encode(input_ids, attention_mask))
         return _named_caches(job, [FixedCache(pair) for pair in memory], cross=True)
 
@@ -173,31 +174,31 @@ def _step_with_memory(job: ExportJob) -> Function:
     return Function(DECODE, inputs, {**_scores(job), **_caches(job, _TOTAL)}, call, incremental=True)
 
 
-def _initial_state(job: ExportJob, prefill: Function, inputs: dict[str, Any]) -> InitialState:
+def _initial_state(job: ExportJob, prefill: Function, inputs: dict[str, Tensor]) -> InitialState:
     """Prefills all but the last token of the prompts."""
     ids, mask = inputs[INPUT_IDS], inputs[ATTENTION_MASK]
     caches = prefill.call(tokens=ids[:, :-1], attention_mask=mask[:, :-1], **_empty(job, ids))
 
-    def other_inputs(count: Any) -> dict[str, Any]:
+    def other_inputs(count: Tensor) -> dict[str, Tensor]:
         return {ATTENTION_MASK: ops.pad(mask, ((0, 0), (0, count)), constant_values=1)}
 
     return InitialState(ids[:, -1:], caches, other_inputs)
 
 
-def _initial_state_with_memory(job: ExportJob, encode: Function, inputs: dict[str, Any]) -> InitialState:
+def _initial_state_with_memory(job: ExportJob, encode: Function, inputs: dict[str, Tensor]) -> InitialState:
     """Encodes the texts; the decoder's caches are empty."""
     memory = {ENCODER_MASK: inputs[ATTENTION_MASK], **encode.call(**inputs)}
     first = ops.full_like(inputs[INPUT_IDS][:, :1], job.info.start_token_id)
     return InitialState(first, _empty(job, first), lambda count: memory)
 
 
-def _empty(job: ExportJob, ids: Any) -> dict[str, Any]:
+def _empty(job: ExportJob, ids: Tensor) -> dict[str, Tensor]:
     """Returns caches of length 0."""
     shapes = job.model.cache_shapes(ops.shape(ids)[0], 0)
     return {name: ops.zeros(shape) for names, shape in zip(_names(job), shapes, strict=True) for name in names}
 
 
-def _loop(job: ExportJob, start: Callable[[dict[str, Any]], InitialState], step: Function) -> Loop:
+def _loop(job: ExportJob, start: Callable[[dict[str, Tensor]], InitialState], step: Function) -> Loop:
     """Returns the generation loop, which stops at the model's end tokens."""
     ends, pad = job.info.eos_token_id, job.info.pad_token_id
     return Loop(start, step, ends, pad if pad is not None else next(iter(ends), 0))

@@ -27,6 +27,8 @@ from kerasformer.errors import ExportError, ExportMismatchError, require
 from kerasformer.export.formats.saved_model.double_array import double_array
 from kerasformer.export.graph.saving import save_module
 from kerasformer.export.reference_texts import PROMPTS, READING
+from kerasformer.files.reading import JsonObject
+from kerasformer.layers.tensor import Tensor
 from kerasformer.tokenization import Tokenizer, spiece
 
 TOKENIZE = "tokenize"
@@ -60,7 +62,7 @@ class GraphTokenizer:
         names: Names of the arrays to return, such as `"attention_mask"`.
     """
 
-    ids: Callable[[Any], Any]
+    ids: Callable[[Tensor], Tensor]
     before: tuple[int, ...]
     after: tuple[int, ...]
     pad_id: int
@@ -112,7 +114,7 @@ def _special_ids(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]
 # WordPiece.
 
 
-def _wordpiece(tokenizer: Tokenizer, content: dict[str, Any]) -> Callable[[Any], Any]:
+def _wordpiece(tokenizer: Tokenizer, content: JsonObject) -> Callable[[Tensor], Tensor]:
     text = require("tensorflow_text", "tftext")
     normalizer, splitter, model = content["normalizer"], content["pre_tokenizer"], content["model"]
     types = [(part or {}).get("type") for part in (normalizer, splitter)]
@@ -218,7 +220,7 @@ def _isolated() -> tuple[frozenset[str], frozenset[str]]:
 # SentencePiece.
 
 
-def _sentencepiece(tokenizer: Tokenizer, content: dict[str, Any]) -> Callable[[Any], Any]:
+def _sentencepiece(tokenizer: Tokenizer, content: JsonObject) -> Callable[[Tensor], Tensor]:
     text = require("tensorflow_text", "tftext")
     try:
         file = spiece.serialize(spiece.from_tokenizer(content))
@@ -231,7 +233,7 @@ def _sentencepiece(tokenizer: Tokenizer, content: dict[str, Any]) -> Callable[[A
 # Graphs.
 
 
-def encode(tokenizer: GraphTokenizer, texts: Any, limit: int | None) -> dict[str, Any]:
+def encode(tokenizer: GraphTokenizer, texts: Tensor, limit: int | None) -> dict[str, Tensor]:
     """Encodes a batch of texts with special tokens, truncation and padding.
 
     Args:
@@ -254,7 +256,7 @@ def encode(tokenizer: GraphTokenizer, texts: Any, limit: int | None) -> dict[str
     return _named(tokenizer, ragged.to_tensor(tokenizer.pad_id), mask)
 
 
-def encode_one(tokenizer: GraphTokenizer, text: Any, length: int) -> dict[str, Any]:
+def encode_one(tokenizer: GraphTokenizer, text: Tensor, length: int) -> dict[str, Tensor]:
     """Encodes a single text to a static shape, with operators that TFLite supports.
 
     Args:
@@ -276,7 +278,7 @@ def encode_one(tokenizer: GraphTokenizer, text: Any, length: int) -> dict[str, A
     return _named(tokenizer, padded, tf.reshape(mask, (1, length)))
 
 
-def _named(tokenizer: GraphTokenizer, ids: Any, mask: Any) -> dict[str, Any]:
+def _named(tokenizer: GraphTokenizer, ids: Tensor, mask: Tensor) -> dict[str, Tensor]:
     arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": mask * 0}
     return {name: arrays[name] for name in tokenizer.names}
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import struct
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kerasformer.export.formats.saved_model.double_array import double_array
 
+if TYPE_CHECKING:
+    import tokenizers
 
-def charsmap(normalizer: Any, longer: Iterable[str] = ()) -> bytes:
+
+def charsmap(normalizer: tokenizers.normalizers.Normalizer, longer: Iterable[str] = ()) -> bytes:
     """Returns the rules in the format of a SentencePiece model: a trie of inputs, followed by their normal forms.
 
     Args:

@@ -12,13 +12,14 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError
+from kerasformer.export.formats.base import Converted
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES, write
 from kerasformer.export.formats.tflite.fusion import fuse
 from kerasformer.export.formats.tflite.gpu_graph import lower_for_gpu
@@ -36,6 +37,11 @@ from kerasformer.layers.primitives import lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.process import return_memory
 from kerasformer.progress import CountProgress
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    pass
 
 _AT_ONCE = 6
 """Functions that are converted together: more take more memory, fewer more time."""
@@ -84,7 +90,7 @@ def write_tflite(
     path: Path,
     calibration: Calibration | None = None,
     progress: CountProgress | None = None,
-    converted: dict[Any, Any] | None = None,
+    converted: Converted | None = None,
     accelerator: str = "cpu",
 ) -> None:
     """Writes functions and weights as one TFLite file.
@@ -190,7 +196,7 @@ def _trace(
     recipe: Recipe,
     scales: Mapping[str, np.ndarray],
     wide: frozenset[str],
-) -> Any:
+) -> tf.types.experimental.ConcreteFunction:
     """Traces a function as a TensorFlow graph whose arguments are its inputs and all weights."""
     tf = tensorflow()
 

@@ -10,11 +10,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from kerasformer.errors import ExportError, require
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton, schema
 from kerasformer.progress import CountProgress
+
+if TYPE_CHECKING:
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as tflite
 
 MAX_BYTES = 2**31 - 2**24
 """Largest total size of the weights in bytes: readers check offsets as signed 32-bit numbers, and the graph needs some
@@ -67,15 +71,15 @@ def write(skeleton: Skeleton, path: Path, progress: CountProgress | None = None)
         file.write(header)
 
 
-def _pack(model: Any) -> bytes:
+def _pack(model: tflite.ModelT) -> bytes:
     builder = require("flatbuffers", "export").Builder(1 << 20)
     builder.Finish(model.Pack(builder), b"TFL3")
     return bytes(builder.Output())
 
 
-def _quantization_tables(model: Any) -> dict[int, list[Any]]:
+def _quantization_tables(model: tflite.Model) -> dict[int, list[flatbuffers.table.Table]]:
     """Returns the tables of quantization parameters by the buffer of their tensors."""
-    tables: dict[int, list[Any]] = {}
+    tables: dict[int, list[flatbuffers.table.Table]] = {}
     for g in range(model.SubgraphsLength()):
         graph = model.Subgraphs(g)
         for t in range(graph.TensorsLength()):
@@ -95,7 +99,7 @@ def _vector(file: BinaryIO, length: int, content: Iterable[bytes]) -> int:
     return position
 
 
-def _refer(header: bytearray, table: Any, entry: int, position: int) -> None:
+def _refer(header: bytearray, table: flatbuffers.table.Table, entry: int, position: int) -> None:
     """Makes a field of a table refer to the vector at a position."""
     field = table.Pos + table.Offset(entry)
     struct.pack_into("<I", header, field, position - field)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton, has_bias, producers, readers
+
+if TYPE_CHECKING:
+    from ai_edge_litert import schema_py_generated as tflite
 
 
 def fuse(skeleton: Skeleton) -> None:
@@ -18,7 +21,7 @@ def fuse(skeleton: Skeleton) -> None:
         _quantize_casts(skeleton, graph)
 
 
-def _quantize_casts(skeleton: Skeleton, graph: Any) -> None:
+def _quantize_casts(skeleton: Skeleton, graph: tflite.SubGraphT) -> None:
     """Turns conversions between float32 and int8 into operators that round and limit, with the scale 1.
 
     The CPU kernels for them are vectorized, and LiteRT's delegate supports only these. All int8 tensors of a graph are
@@ -37,7 +40,7 @@ def _quantize_casts(skeleton: Skeleton, graph: Any) -> None:
             tensor.quantization = skeleton.quantization([1.0])
 
 
-def _drop_identities(skeleton: Skeleton, graph: Any) -> None:
+def _drop_identities(skeleton: Skeleton, graph: tflite.SubGraphT) -> None:
     """Removes RESHAPEs to the same shape and STRIDED_SLICEs of a whole tensor, for which LiteRT would copy caches."""
     outputs = {int(i) for i in graph.outputs}
     same: dict[int, int] = {}
@@ -52,7 +55,7 @@ def _drop_identities(skeleton: Skeleton, graph: Any) -> None:
     graph.operators = kept
 
 
-def _is_identity(skeleton: Skeleton, graph: Any, op: Any) -> bool:
+def _is_identity(skeleton: Skeleton, graph: tflite.SubGraphT, op: tflite.OperatorT) -> bool:
     if skeleton.kind(op) not in ("RESHAPE", "STRIDED_SLICE"):
         return False
     before, after = (graph.tensors[index].shape for index in (op.inputs[0], op.outputs[0]))
@@ -65,7 +68,7 @@ def _is_identity(skeleton: Skeleton, graph: Any, op: Any) -> bool:
     return strides is not None and bool((np.frombuffer(bytes(strides), np.int32) == 1).all())
 
 
-def _fold_biases(skeleton: Skeleton, graph: Any) -> None:
+def _fold_biases(skeleton: Skeleton, graph: tflite.SubGraphT) -> None:
     """Fuses FULLY_CONNECTED with the ADD of a vector."""
     weights, produced, read = skeleton.weights_of(graph), producers(graph), readers(graph)
     folded = set()
@@ -86,7 +89,7 @@ def _fold_biases(skeleton: Skeleton, graph: Any) -> None:
     graph.operators = [op for op in graph.operators if id(op) not in folded]
 
 
-def _keep_dimensions(skeleton: Skeleton, graph: Any) -> None:
+def _keep_dimensions(skeleton: Skeleton, graph: tflite.SubGraphT) -> None:
     """Fuses RESHAPE to rows, FULLY_CONNECTED and RESHAPE back into one operator that keeps the leading dimensions."""
     produced, read = producers(graph), readers(graph)
     consumers = {int(i): op for op in graph.operators for i in op.inputs if read[int(i)] == 1}
@@ -113,7 +116,7 @@ def _keep_dimensions(skeleton: Skeleton, graph: Any) -> None:
     drop_dead(skeleton, graph, "RESHAPE")
 
 
-def drop_dead(skeleton: Skeleton, graph: Any, *kinds: str) -> None:
+def drop_dead(skeleton: Skeleton, graph: tflite.SubGraphT, *kinds: str) -> None:
     """Removes operators of some kinds whose results are unused."""
     read = readers(graph)
     graph.operators = [

@@ -11,12 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kerasformer.export.formats.tflite.fusion import drop_dead
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from ai_edge_litert import schema_py_generated as tflite
 
 _RANK = 4
 _HIDDEN, _HIDDEN_IN_HALVES = 5e8, 3e4
@@ -64,9 +68,9 @@ class _Rewriting:
         graph: One of its graphs, which is modified.
     """
 
-    def __init__(self, skeleton: Skeleton, graph: Any) -> None:
+    def __init__(self, skeleton: Skeleton, graph: tflite.SubGraphT) -> None:
         self.skeleton, self.graph = skeleton, graph
-        self.operators: list[Any] = []
+        self.operators: list[tflite.OperatorT] = []
         self.outputs = {int(index) for index in graph.outputs}
         self.constants = {i for i, t in enumerate(graph.tensors) if skeleton.model.buffers[t.buffer].data is not None}
         # Of each tensor of the original graph: its shape, and the tensor that has its values with four axes.
@@ -105,7 +109,7 @@ class _Rewriting:
             self.graph.tensors[index].type, self.graph.tensors[index].quantization = source.type, source.quantization
         return index
 
-    def _constant(self, value: Any, dtype: str = "int32") -> int:
+    def _constant(self, value: npt.ArrayLike, dtype: str = "int32") -> int:
         array = np.asarray(value, dtype)
         buffer = self.skeleton.schema.BufferT()
         buffer.data = np.frombuffer(array.tobytes(), np.uint8)
@@ -194,7 +198,7 @@ class _Rewriting:
 
     def _emit(
         self, kind: str, inputs: Sequence[int], outputs: Sequence[int], version: int = 1, options: Any = None
-    ) -> Any:
+    ) -> tflite.OperatorT:
         op = self.skeleton.operator(kind, version, inputs, outputs)
         if kind == "RESHAPE":
             shape = self._shape(outputs[0])
@@ -208,18 +212,18 @@ class _Rewriting:
         self.operators.append(op)
         return op
 
-    def _append(self, op: Any, inputs: Sequence[int], outputs: Sequence[int]) -> None:
+    def _append(self, op: tflite.OperatorT, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         op.inputs, op.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
         self.operators.append(op)
 
-    def _keep(self, op: Any) -> None:
+    def _keep(self, op: tflite.OperatorT) -> None:
         """Keeps an operator, with operands of the original shapes."""
         inputs = [int(i) if i < 0 or int(i) in self.constants else self._as(i, self.shapes[int(i)]) for i in op.inputs]
         self._append(op, inputs, [int(i) for i in op.outputs])
         for index in op.outputs:
             self._plain[int(index), self.shapes[int(index)]] = int(index)
 
-    def _each(self, op: Any) -> None:
+    def _each(self, op: tflite.OperatorT) -> None:
         """Operators that compute each entry, with operands that are broadcast."""
         if all(int(i) in self.constants for i in op.inputs):
             inputs = [self._computed(op.inputs[0]), *map(self._four, op.inputs[1:])]
@@ -227,7 +231,7 @@ class _Rewriting:
             inputs = [self._four(i) for i in op.inputs]
         self._append(op, inputs, [self._result(i) for i in op.outputs])
 
-    def _reshape(self, op: Any) -> None:
+    def _reshape(self, op: tflite.OperatorT) -> None:
         source, result = int(op.inputs[0]), int(op.outputs[0])
         before = self._computed(source) if len(self.shapes[source]) <= _RANK else source
         if len(self.shapes[result]) > _RANK:
@@ -237,13 +241,13 @@ class _Rewriting:
         else:
             self._emit("RESHAPE", [before], [self._result(result)])
 
-    def _transpose(self, op: Any) -> None:
+    def _transpose(self, op: tflite.OperatorT) -> None:
         given = self._value(int(op.inputs[1]))
         missing = _RANK - len(given)
         order = [*range(missing), *(int(axis) + missing for axis in given)]
         self._append(op, [self._computed(op.inputs[0]), self._constant(order)], [self._result(op.outputs[0])])
 
-    def _reduce(self, op: Any) -> None:
+    def _reduce(self, op: tflite.OperatorT) -> None:
         source, result = int(op.inputs[0]), int(op.outputs[0])
         axes = self._axes(self._value(int(op.inputs[1])), source)
         before = self._computed(source)
@@ -253,12 +257,12 @@ class _Rewriting:
         self._append(op, [before, self._constant(axes)], [written])
         self._finish(written, result)
 
-    def _axes(self, axes: Any, index: int) -> list[int]:
+    def _axes(self, axes: npt.ArrayLike, index: int) -> list[int]:
         """Returns axes of a tensor as those of the one with four axes."""
         rank = len(self.shapes[index])
         return [int(axis) % rank + _RANK - rank for axis in np.atleast_1d(axes)]
 
-    def _cumsum(self, op: Any) -> None:
+    def _cumsum(self, op: tflite.OperatorT) -> None:
         """Sums floats instead of integers, which is exact for as many ones as 16-bit floats count."""
         source, result = int(op.inputs[0]), int(op.outputs[0])
         axis = self._axes(self._value(int(op.inputs[1])), source)[0]
@@ -278,7 +282,7 @@ class _Rewriting:
         self._emit("CAST", [index], [result])
         return result
 
-    def _concatenate(self, op: Any) -> None:
+    def _concatenate(self, op: tflite.OperatorT) -> None:
         axis = self._axes(op.builtinOptions.axis, int(op.outputs[0]))[0]
         op.builtinOptions.axis = axis
         self._append(op, [self._operand(i) for i in op.inputs], [self._result(op.outputs[0])])
@@ -295,7 +299,7 @@ class _Rewriting:
         types = {v: k for k, v in vars(self.skeleton.schema.TensorType).items()}
         return str(types[self.graph.tensors[index].type].lower())
 
-    def _pack(self, op: Any) -> None:
+    def _pack(self, op: tflite.OperatorT) -> None:
         """Joins tensors along a new axis: with this axis of size 1, they are concatenated."""
         result = int(op.outputs[0])
         axis = self._axes(op.builtinOptions.axis, result)[0]
@@ -311,7 +315,7 @@ class _Rewriting:
         options.axis = axis
         self._emit("CONCATENATION", inputs, [self._result(result)], 1, options)
 
-    def _unpack(self, op: Any) -> None:
+    def _unpack(self, op: tflite.OperatorT) -> None:
         """Takes slices along an axis."""
         source = int(op.inputs[0])
         axis = self._axes(op.builtinOptions.axis, source)[0]
@@ -321,11 +325,11 @@ class _Rewriting:
             begin[axis], end[axis] = place, place + 1
             self._sliced(before, begin, end, [1] * _RANK, result)
 
-    def _split(self, op: Any) -> None:
+    def _split(self, op: tflite.OperatorT) -> None:
         axis = self._axes(self._value(int(op.inputs[0])), int(op.inputs[1]))[0]
         self._append(op, [self._constant(axis), self._four(op.inputs[1])], [self._result(i) for i in op.outputs])
 
-    def _strided_slice(self, op: Any) -> None:
+    def _strided_slice(self, op: tflite.OperatorT) -> None:
         """Writes out masks; axes that the operator drops are dropped by a RESHAPE."""
         source, options = int(op.inputs[0]), op.builtinOptions
         if any(int(i) not in self.constants for i in op.inputs[1:]) or options.ellipsisMask or options.newAxisMask:
@@ -358,7 +362,7 @@ class _Rewriting:
             int(op.outputs[0]),
         )
 
-    def _slice(self, op: Any) -> None:
+    def _slice(self, op: tflite.OperatorT) -> None:
         source = int(op.inputs[0])
         if any(int(i) not in self.constants for i in op.inputs[1:]):
             return self._keep(op)
@@ -385,13 +389,13 @@ class _Rewriting:
         self._emit("STRIDED_SLICE", inputs, [written], 1, self.skeleton.schema.StridedSliceOptionsT())
         self._finish(written, result)
 
-    def _pad(self, op: Any) -> None:
+    def _pad(self, op: tflite.OperatorT) -> None:
         widths = self._value(int(op.inputs[1]))
         widths = np.concatenate([np.zeros((_RANK - len(widths), 2), "int32"), widths.astype("int32")])
         inputs = [self._computed(op.inputs[0]), self._constant(widths), *map(int, op.inputs[2:])]
         self._append(op, inputs, [self._result(op.outputs[0])])
 
-    def _tile(self, op: Any) -> None:
+    def _tile(self, op: tflite.OperatorT) -> None:
         """Repeats a tensor until it has the size of the result, as TILE and BROADCAST_TO do."""
         before, result = self._computed(op.inputs[0]), int(op.outputs[0])
         sizes = zip(self._shape(before), four_axes(self.shapes[result]), strict=True)
@@ -402,7 +406,7 @@ class _Rewriting:
         options = self.skeleton.schema.TileOptionsT()
         self._emit("TILE", [before, self._constant(multiples)], [self._result(result)], 1, options)
 
-    def _select(self, op: Any) -> None:
+    def _select(self, op: tflite.OperatorT) -> None:
         """Repeats the values until they have the size of the result; the condition may be broadcast."""
         condition, *branches = map(int, op.inputs)
         wanted = four_axes(self.shapes[int(op.outputs[0])])
@@ -427,7 +431,7 @@ class _Rewriting:
         self._emit("TILE", [before, self._constant(multiples)], [after], 1, options)
         return after
 
-    def _product(self, op: Any) -> None:
+    def _product(self, op: tflite.OperatorT) -> None:
         """BATCH_MATMUL: transposes and repeats operands that the operator would transpose or repeat."""
         options, inputs = op.builtinOptions, []
         outer = four_axes(self.shapes[int(op.outputs[0])])[:2]
@@ -447,7 +451,7 @@ class _Rewriting:
         options.adjX = options.adjY = False
         self._append(op, inputs, [self._result(op.outputs[0])])
 
-    def _fully_connected(self, op: Any) -> None:
+    def _fully_connected(self, op: tflite.OperatorT) -> None:
         source, result = int(op.inputs[0]), int(op.outputs[0])
         before = self._computed(source)
         op.builtinOptions.keepNumDims = True
@@ -455,7 +459,7 @@ class _Rewriting:
         self._append(op, [before, *map(int, op.inputs[1:])], [written])
         self._finish(written, result)
 
-    def _gather(self, op: Any) -> None:
+    def _gather(self, op: tflite.OperatorT) -> None:
         """Looks up with a flat list of ids that is not constant."""
         data, ids, result = int(op.inputs[0]), int(op.inputs[1]), int(op.outputs[0])
         if op.builtinOptions.batchDims or (ids in self.constants and self._is_weight(ids)):
@@ -467,7 +471,7 @@ class _Rewriting:
             written = self._gathered(self._four(data), self._flat_ids(ids), self._axes(axis, data)[0])
         self._finish(written, result)
 
-    def _lookup(self, op: Any) -> None:
+    def _lookup(self, op: tflite.OperatorT) -> None:
         ids, table, result = int(op.inputs[0]), int(op.inputs[1]), int(op.outputs[0])
         ids = self._flat_ids(ids)
         written = self._new(result, (*self._shape(ids), *self._shape(table)[1:]))
@@ -508,7 +512,7 @@ class _Rewriting:
         self._emit("GATHER", [data, ids], [written], 1, options)
         return written
 
-    def _update(self, op: Any) -> None:
+    def _update(self, op: tflite.OperatorT) -> None:
         """DYNAMIC_UPDATE_SLICE, with a flat list of indices."""
         data, update, start = map(int, op.inputs)
         missing = _RANK - len(self.shapes[data])
@@ -524,7 +528,7 @@ _EACH = (
     "NOT_EQUAL POW QUANTIZE RELU RELU6 ROUND RSQRT SIGN SIN SOFTMAX SQRT SQUARE SQUARED_DIFFERENCE SUB TANH"
 ).split()
 
-_HANDLERS: dict[str, Callable[[_Rewriting, Any], None]] = {
+_HANDLERS: dict[str, Callable[[_Rewriting, tflite.OperatorT], None]] = {
     **dict.fromkeys(_EACH, _Rewriting._each),
     **dict.fromkeys(
         ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ALL", "REDUCE_ANY"), _Rewriting._reduce

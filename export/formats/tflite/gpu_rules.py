@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kerasformer.bundle import GpuFinding
 from kerasformer.export.formats.tflite.graph_skeleton import names, schema
+
+if TYPE_CHECKING:
+    from ai_edge_litert import schema_py_generated as tflite
 
 _PARSERS = "LiteRT: ml_drift_delegate/tflite/model_builder.cc"
 _SIGNATURES = "LiteRT: tflite/tools/versioning/gpu_compatibility.cc"
@@ -69,14 +72,14 @@ class Operator:
     kind: str
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    options: Any
+    options: object
 
     @cached_property
     def computed(self) -> tuple[Operand, ...]:
         """The operands that are not constant."""
         return tuple(operand for operand in self.inputs if not operand.constant)
 
-    def option(self, name: str) -> Any:
+    def option(self, name: str) -> object:
         """Returns an option, or `None`."""
         return getattr(self.options, name, None)
 
@@ -435,7 +438,7 @@ def look_at_file(path: Path) -> tuple[GpuFinding, ...]:
         return look_at(schema().ModelT.InitFromPackedBuf(content, 0))
 
 
-def look_at(model: Any) -> tuple[GpuFinding, ...]:
+def look_at(model: tflite.ModelT) -> tuple[GpuFinding, ...]:
     """Returns what the GPU delegate is known to compute wrongly or not to run, one finding for each rule that applies.
 
     Args:
@@ -458,7 +461,7 @@ def look_at(model: Any) -> tuple[GpuFinding, ...]:
     )
 
 
-def _operators(model: Any, graph: Any) -> Iterator[tuple[Operator, str]]:
+def _operators(model: tflite.ModelT, graph: tflite.SubGraphT) -> Iterator[tuple[Operator, str]]:
     """Yields the operators of a graph, each with the name of the weight that was last used before it."""
     kinds, types = names(schema().BuiltinOperator), names(schema().TensorType)
     codes = [kinds[code.builtinCode] for code in model.operatorCodes]
@@ -506,17 +509,17 @@ def _operators(model: Any, graph: Any) -> Iterator[tuple[Operator, str]]:
         )
 
 
-def _has_values(model: Any, tensor: Any) -> bool:
+def _has_values(model: tflite.ModelT, tensor: tflite.TensorT) -> bool:
     data = model.buffers[tensor.buffer].data
     return data is not None and len(data) > 0
 
 
-def _weight_name(graph: Any, index: int) -> str:
+def _weight_name(graph: tflite.SubGraphT, index: int) -> str:
     name = graph.tensors[index].name
     return name.decode() if isinstance(name, bytes) else str(name or "")
 
 
-def _numbers(model: Any, tensor: Any, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+def _numbers(model: tflite.ModelT, tensor: tflite.TensorT, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     """Returns the values of a float32 constant; of a weight that is not yet written, there are none."""
     data = model.buffers[tensor.buffer].data
     if dtype != "FLOAT32" or len(data) != 4 * prod(shape):

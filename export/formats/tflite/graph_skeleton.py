@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.errors import ExportError, require
+
+if TYPE_CHECKING:
+    from ai_edge_litert import schema_py_generated as tflite
 
 _FORBIDDEN = {"CUSTOM", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "CALL_ONCE"}
 
@@ -68,7 +72,7 @@ class _Code:
     custom: bytes | None = None
 
 
-def schema() -> Any:
+def schema() -> ModuleType:
     """Returns the module of classes that flatbuffers generated from TFLite's schema."""
     return require("ai_edge_litert.schema_py_generated", "litert")
 
@@ -96,7 +100,7 @@ class Skeleton:
         self.schema = schema()
         self.model = self._joined(contents)
         self.weights = weights
-        self.weight_tensors: dict[str, list[tuple[Any, int]]] = defaultdict(list)
+        self.weight_tensors: dict[str, list[tuple[tflite.SubGraphT, int]]] = defaultdict(list)
         self.stored: dict[int, Stored] = {}
         self._names = names(self.schema.BuiltinOperator)
         codes = [_Code(code.builtinCode, code.version, code.customCode) for code in self.model.operatorCodes]
@@ -104,7 +108,7 @@ class Skeleton:
         for signature in self.model.signatureDefs:
             self._take_inputs(signature)
 
-    def _joined(self, contents: Sequence[bytes]) -> Any:
+    def _joined(self, contents: Sequence[bytes]) -> tflite.ModelT:
         """Returns one model with the graphs of all; equal buffers and operator codes are merged in `finish`."""
         joined, *others = (self.schema.ModelT.InitFromPackedBuf(bytearray(content), 0) for content in contents)
         for model in others:
@@ -122,23 +126,23 @@ class Skeleton:
         return joined
 
     @property
-    def graphs(self) -> list[Any]:
+    def graphs(self) -> list[tflite.SubGraphT]:
         """The graphs, one for each signature."""
         return list(self.model.subgraphs)
 
-    def kind(self, op: Any) -> str:
+    def kind(self, op: tflite.OperatorT) -> str:
         """Returns the name of an operator, such as `"FULLY_CONNECTED"`."""
         return self._names[self._codes[id(op)].builtin]
 
-    def weights_of(self, graph: Any) -> dict[int, str]:
+    def weights_of(self, graph: tflite.SubGraphT) -> dict[int, str]:
         """Returns the names of the weights by the index of their tensor in this graph."""
         return {index: name for name, tensors in self.weight_tensors.items() for g, index in tensors if g is graph}
 
-    def recode(self, op: Any, kind: str, version: int) -> None:
+    def recode(self, op: tflite.OperatorT, kind: str, version: int) -> None:
         """Changes the kind or version of an operator."""
         self._codes[id(op)] = _Code(getattr(self.schema.BuiltinOperator, kind), version)
 
-    def operator(self, kind: str, version: int, inputs: Sequence[int], outputs: Sequence[int]) -> Any:
+    def operator(self, kind: str, version: int, inputs: Sequence[int], outputs: Sequence[int]) -> tflite.OperatorT:
         """Creates an operator without options, which the caller adds to a graph."""
         op = self.schema.OperatorT()
         op.inputs, op.outputs = np.array(inputs, np.int32), np.array(outputs, np.int32)
@@ -146,7 +150,7 @@ class Skeleton:
         self.recode(op, kind, version)
         return op
 
-    def tensor(self, graph: Any, name: str, shape: Sequence[int], dtype: str, buffer: int = 0) -> int:
+    def tensor(self, graph: tflite.SubGraphT, name: str, shape: Sequence[int], dtype: str, buffer: int = 0) -> int:
         """Adds a tensor of a type such as `"INT8"` to a graph and returns its index."""
         tensor = self.schema.TensorT()
         tensor.name, tensor.shape, tensor.buffer = name, np.array(shape, np.int32), buffer
@@ -154,7 +158,7 @@ class Skeleton:
         graph.tensors.append(tensor)
         return len(graph.tensors) - 1
 
-    def quantization(self, scale: Sequence[float], zero_point: int = 0) -> Any:
+    def quantization(self, scale: Sequence[float], zero_point: int = 0) -> tflite.QuantizationParametersT:
         """Creates quantization parameters with scales along the first axis and one zero point."""
         parameters = self.schema.QuantizationParametersT()
         parameters.scale = np.array(scale, np.float32)
@@ -204,12 +208,12 @@ class Skeleton:
         if received != expected_specs:
             raise ExportError(f"The converted signatures are wrong. Expected: {expected_specs}. Received: {received}")
 
-    def _operators(self) -> Iterator[tuple[Any, Any]]:
+    def _operators(self) -> Iterator[tuple[tflite.SubGraphT, tflite.OperatorT]]:
         for graph in self.model.subgraphs:
             for op in graph.operators:
                 yield graph, op
 
-    def _take_inputs(self, signature: Any) -> None:
+    def _take_inputs(self, signature: tflite.SignatureDefT) -> None:
         """Removes weights from the inputs of a signature and records their tensors."""
         graph = self.model.subgraphs[signature.subgraphIndex]
         weight_inputs = {}
@@ -224,7 +228,7 @@ class Skeleton:
         signature.inputs = [entry for entry in signature.inputs if int(entry.tensorIndex) not in weight_inputs]
         graph.inputs = np.array([i for i in graph.inputs if int(i) not in weight_inputs], np.int32)
 
-    def _drop_unused_tensors(self, graph: Any) -> None:
+    def _drop_unused_tensors(self, graph: tflite.SubGraphT) -> None:
         used = {int(i) for i in (*graph.inputs, *graph.outputs)}
         used |= {int(i) for op in graph.operators for i in (*op.inputs, *op.outputs) if i >= 0}
         details = [graph.tensors[i].quantization.details for i in used if graph.tensors[i].quantization is not None]
@@ -245,7 +249,7 @@ class Skeleton:
                     entry.tensorIndex = new[int(entry.tensorIndex)]
         graph.tensors = [graph.tensors[old] for old in sorted(used)]
 
-    def _drop_details(self, graph: Any) -> None:
+    def _drop_details(self, graph: tflite.SubGraphT) -> None:
         """Removes names of intermediate tensors, which are paths of TensorFlow functions, and empty quantization."""
         named = {int(i) for i in (*graph.inputs, *graph.outputs)}
         for index, tensor in enumerate(graph.tensors):
@@ -259,7 +263,7 @@ class Skeleton:
         """Gives all computed tensors one buffer, and equal constants one each; removes unused buffers."""
         used = {tensor.buffer for graph in self.graphs for tensor in graph.tensors}
         used |= {metadata.buffer for metadata in self.model.metadata or []}
-        buffers: list[Any] = [self.model.buffers[0]]
+        buffers: list[tflite.BufferT] = [self.model.buffers[0]]
         content: dict[bytes, int] = {b"": 0}
         stored: dict[int, Stored] = {}
         new: dict[int, int] = {}
@@ -286,7 +290,7 @@ class Skeleton:
     def _rebuild_codes(self) -> None:
         """Rebuilds the list of operator codes from the operators in use."""
         indices: dict[_Code, int] = {}
-        entries: list[Any] = []
+        entries: list[tflite.OperatorCodeT] = []
         for _, op in self._operators():
             code = self._codes[id(op)]
             if code not in indices:
@@ -298,28 +302,28 @@ class Skeleton:
             op.opcodeIndex = indices[code]
         self.model.operatorCodes = entries
 
-    def _full_name(self, op: Any) -> str:
+    def _full_name(self, op: tflite.OperatorT) -> str:
         custom = self._codes[id(op)].custom
         return self.kind(op) if custom is None else f"{self.kind(op)} {custom.decode()}"
 
-    def _shape_and_dtype(self, graph: Any, index: int) -> tuple[tuple[int, ...], str]:
+    def _shape_and_dtype(self, graph: tflite.SubGraphT, index: int) -> tuple[tuple[int, ...], str]:
         tensor = graph.tensors[index]
         shape = () if tensor.shape is None else tuple(int(size) for size in tensor.shape)
         return shape, names(self.schema.TensorType)[tensor.type].lower()
 
 
-def readers(graph: Any) -> Counter[int]:
+def readers(graph: tflite.SubGraphT) -> Counter[int]:
     """Counts how often each tensor is used, as an input of an operator or as an output of the graph."""
     counts = Counter(int(i) for op in graph.operators for i in op.inputs)
     counts.update(int(i) for i in graph.outputs)
     return counts
 
 
-def producers(graph: Any) -> dict[int, Any]:
+def producers(graph: tflite.SubGraphT) -> dict[int, tflite.OperatorT]:
     """Returns the operator that produces each tensor."""
     return {int(out): op for op in graph.operators for out in op.outputs}
 
 
-def has_bias(product: Any) -> bool:
+def has_bias(product: tflite.OperatorT) -> bool:
     """Returns whether a FULLY_CONNECTED has a bias."""
     return len(product.inputs) > 2 and product.inputs[2] >= 0

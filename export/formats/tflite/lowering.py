@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Hashable, Mapping
+from types import ModuleType
 
 import keras
 import numpy as np
@@ -13,6 +13,7 @@ from kerasformer.export.formats.tflite.storage import form_of
 from kerasformer.export.graph.equal_layers import EqualLayers
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.attention_spec import Rotary
+from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.primitives import LowRankProduct, Primitives
 from kerasformer.layers.tensor import Tensor
 
@@ -56,18 +57,25 @@ class TfliteLowering(Primitives):
         self._angles: dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]] = {}
         self._layers = EqualLayers([self.kernels, self.tables, self.matrices], self._storage)
 
-    def layer(self, layer: Any, x: Tensor, arguments: dict[str, Any]) -> Any:
+    def layer(self, layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:
         """Applies a layer, which is traced once for all equal ones."""
         return self._layers.call(layer, x, arguments)
 
-    def _storage(self, variable: keras.Variable) -> Any:
+    def _storage(self, variable: keras.Variable) -> Hashable:
         """Returns what the operations of a product depend on beside the variable's shape."""
         forms = [form_of(self.recipe, variable.path, variable.shape, table) for table in (False, True)]
         scale = self.scales.get(variable.path)
         integers = tuple(form.integer for form in forms)
         return integers, None if scale is None else scale.tobytes(), variable.path in self.wide
 
-    def linear(self, x: Tensor, kernel: Any, bias: Any = None, *, transposed: bool = False) -> Tensor:
+    def linear(
+        self,
+        x: Tensor,
+        kernel: keras.Variable | Tensor,
+        bias: keras.Variable | Tensor | None = None,
+        *,
+        transposed: bool = False,
+    ) -> Tensor:
         """Computes the product with an output-first weight, which becomes FULLY_CONNECTED."""
         weight = (self.tables if transposed else self.kernels).get(id(kernel))
         if weight is None:
@@ -83,7 +91,9 @@ class TfliteLowering(Primitives):
             y = ops.add(y, ops.convert_to_tensor(bias))
         return ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
 
-    def adapted_linear(self, x: Tensor, kernel: Any, bias: Any, low_rank: LowRankProduct) -> Tensor:
+    def adapted_linear(
+        self, x: Tensor, kernel: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, low_rank: LowRankProduct
+    ) -> Tensor:
         """Adds the product with the matrices of an adapter, in float32; its scale is 1.
 
         For more than a few tokens, BATCH_MATMUL takes a third of the time of FULLY_CONNECTED, whose fast kernels need
@@ -106,7 +116,7 @@ class TfliteLowering(Primitives):
             self._scaled[key] = x, keras.ops.multiply(x, scale)
         return self._scaled[key][1]
 
-    def embedding(self, table: Any, ids: Tensor) -> Tensor:
+    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
         """Looks up rows with flat ids, which becomes GATHER, or EMBEDDING_LOOKUP for a quantized table."""
         weight = self.tables.get(id(table))
         if weight is None:
@@ -123,7 +133,7 @@ class TfliteLowering(Primitives):
         bias: Tensor | None,
         scale: float,
         softcap: float | None = None,
-        dropout: Any = None,
+        dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Computes attention, scaling the query (the smallest tensor) and using the cached keys without a transpose."""
         factor = scale if softcap is None else scale / softcap
@@ -188,7 +198,7 @@ def _matmul_transposed(x: Tensor, y: Tensor) -> Tensor:
     return tensorflow().matmul(x, y, transpose_b=True)
 
 
-def tensorflow() -> Any:
+def tensorflow() -> ModuleType:
     """Returns the module `tensorflow`.
 
     Raises:

@@ -15,11 +15,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerasformer.errors import ExportError, require
 from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.formats.tflite.prepended_root import BUFFERS, METADATA, offsets, old, prepend_root
+
+if TYPE_CHECKING:
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as tflite
 
 _NAME = "TFLITE_METADATA"
 # Indices of fields in the tables of both schemas, in the order of their declarations.
@@ -136,7 +140,7 @@ def _tensor(tensor: Tensor) -> dict[int, Any]:
     return {**table, _TENSOR_FILES: files} if files else table
 
 
-def _build(builder: Any, value: Any) -> int:
+def _build(builder: flatbuffers.Builder, value: Any) -> int:
     """Builds a string, a vector of tables (a list), or a table (a dictionary by field index); returns its offset."""
     if isinstance(value, str):
         return int(builder.CreateString(value))
@@ -152,7 +156,7 @@ def _build(builder: Any, value: Any) -> int:
     return int(builder.EndObject())
 
 
-def _added(content: bytes, builder: Any, root: Any) -> dict[int, int]:
+def _added(content: bytes, builder: flatbuffers.Builder, root: tflite.Model) -> dict[int, int]:
     """Builds the entry and the buffer of the metadata after those that a model has."""
     if any(root.Metadata(i).Name() == _NAME.encode() for i in range(root.MetadataLength())):
         raise ExportError("Metadata can be added to a TFLite file only once. Received: a file that has them already")

@@ -10,11 +10,15 @@ import mmap
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerasformer.errors import ExportError, require
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES
 from kerasformer.export.formats.tflite.graph_skeleton import schema
+
+if TYPE_CHECKING:
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as tflite
 
 VERSION, CODES, GRAPHS, BUFFERS, METADATA, SIGNATURES = 0, 1, 2, 4, 6, 7
 """Fields of a model's root table, in the order of the schema."""
@@ -23,7 +27,7 @@ _FIELDS = 8
 _ALIGNMENT = 64
 """Alignment of weights in bytes, which content inserted before them must preserve."""
 
-Change = Callable[[Any, Any], dict[int, int]]
+Change = Callable[["flatbuffers.Builder", "tflite.Model"], dict[int, int]]
 """Builds parts with a `flatbuffers.Builder`, given the old root; returns their offsets by the field of the new root."""
 
 
@@ -62,7 +66,7 @@ def old_field(part: Any, field: int) -> int:
     return -int(table.Indirect(table.Pos + entry)) if entry else 0
 
 
-def offsets(builder: Any, values: Sequence[int]) -> int:
+def offsets(builder: flatbuffers.Builder, values: Sequence[int]) -> int:
     """Builds a vector of tables or strings."""
     builder.StartVector(4, len(values), 4)
     for value in reversed(values):
@@ -70,7 +74,7 @@ def offsets(builder: Any, values: Sequence[int]) -> int:
     return int(builder.EndVector())
 
 
-def _head(content: Any, change: Change) -> bytes:
+def _head(content: mmap.mmap, change: Change) -> bytes:
     root = schema().Model.GetRootAs(content, 0)
     builder = require("flatbuffers", "export").Builder(1 << 16)
     builder.Prep(_ALIGNMENT, 0)  # makes the total length a multiple of the alignment

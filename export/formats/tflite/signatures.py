@@ -33,6 +33,7 @@ from kerasformer.decoding.protocols import MIN_REWIND
 from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import CacheScales, FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -150,7 +151,7 @@ def tflite_functions(
     """Returns the functions of a TFLite file, one for each signature.
 
     Args:
-        model: Any model of the zoo.
+        model: A model of the zoo.
         capacity: Number of slots of the decoder's cache, a multiple of the longest prefill.
         encoder_capacity: Longest text that an encoder-decoder reads, in tokens.
         lengths: Lengths, in tokens, at which an encoder reads texts.
@@ -304,7 +305,7 @@ def _static_prefill(model: CausalLM, read: _Step, own: _Caches) -> Function:
     """Returns the function that reads tokens of a prompt into the caches, without logits."""
     step = _static_step(model, read, own)
 
-    def call(**inputs: Any) -> dict[str, Any]:
+    def call(**inputs: Tensor) -> dict[str, Tensor]:
         return {name: tensor for name, tensor in step.call(**inputs).items() if name != LOGITS}
 
     return Function(prefill_name(read.count, read.cache_length), step.inputs, own.infos(), call)
@@ -343,7 +344,7 @@ def _scores(model: CausalLM | Seq2SeqLM, step: _Step) -> Infos:
 def _static_encode(model: Seq2SeqLM, length: int, cross: _Caches) -> Function:
     """Returns the function that encodes a text and projects it to keys and values, padded to the encoder capacity."""
 
-    def call(input_ids: Any, attention_mask: Any) -> dict[str, Any]:
+    def call(input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         memory = model.project_memory(model.encode(input_ids, attention_mask))
         padding = ((0, 0), (0, 0), (0, cross.capacity - length), (0, 0))
         padded = [tuple(ops.pad(t, padding) if cross.capacity > length else t for t in pair) for pair in memory]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from kerasformer.bundle import GpuFinding, Signature
 from kerasformer.export.attention_support import AttentionSupport
-from kerasformer.export.formats.base import Format
+from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.formats.tflite.signatures import tflite_functions
@@ -52,7 +51,7 @@ class TfliteFormat(Format):
         recipe: Recipe,
         calibration: Calibration | None,
         progress: CountProgress,
-        converted: dict[Any, Any],
+        converted: Converted,
     ) -> dict[str, Collection[str]]:
         """See `Format.write`."""
         from kerasformer.export.formats.tflite.convert import write_tflite

@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +28,9 @@ from kerasformer.export.formats.tflite.storage import Form
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.compensation import RoundedKernel
 from kerasformer.export.quantization.recipes import BITS, Recipe
+
+if TYPE_CHECKING:
+    from ai_edge_litert import schema_py_generated as tflite
 
 # Versions since which operators support one scale for each row (and four bits in lookups). An older runtime must refuse
 # the file, since it would use the first scale for all rows.
@@ -181,7 +184,7 @@ def _form(weight: FileWeight, kinds: set[str], recipe: Recipe) -> Form:
     return tflite_storage.form_of(recipe, weight.path, weight.shape, table="lookup" in kinds)
 
 
-def _uses(skeleton: Skeleton, graph: Any) -> dict[int, set[str]]:
+def _uses(skeleton: Skeleton, graph: tflite.SubGraphT) -> dict[int, set[str]]:
     """Returns how operators use each tensor: `"product"`, `"lookup"` or `"other"`."""
     uses: dict[int, set[str]] = defaultdict(set)
     for op in graph.operators:
@@ -197,7 +200,7 @@ def _uses(skeleton: Skeleton, graph: Any) -> dict[int, set[str]]:
     return uses
 
 
-def _is_lookup(graph: Any, op: Any) -> bool:
+def _is_lookup(graph: tflite.SubGraphT, op: tflite.OperatorT) -> bool:
     """Returns whether a GATHER selects whole rows by a flat list of ids."""
     return (
         len(graph.tensors[op.inputs[1]].shape) == 1 and not op.builtinOptions.axis and not op.builtinOptions.batchDims
@@ -233,7 +236,7 @@ class _Writer:
             elif form.integer:
                 tensor.quantization = skeleton.quantization([1.0])  # placeholder until the scales are written
 
-    def _blockwise(self, graph: Any, matrix: StoredMatrix, buffer: int) -> Any:
+    def _blockwise(self, graph: tflite.SubGraphT, matrix: StoredMatrix, buffer: int) -> tflite.QuantizationParametersT:
         shape = BlockScales(matrix).shape
         details = self.skeleton.schema.BlockwiseQuantizationT()
         details.scales = self.skeleton.tensor(graph, f"{matrix.weight.name}/scales", shape, "FLOAT16", buffer)
@@ -243,12 +246,12 @@ class _Writer:
         parameters.details, parameters.quantizedDimension = details, 0
         return parameters
 
-    def rewrite(self, graph: Any) -> None:
+    def rewrite(self, graph: tflite.SubGraphT) -> None:
         """Adapts the operators of a graph to how the weights are stored."""
         self._wide, self._integers = {}, {}
         weights = self.skeleton.weights_of(graph)
         answers = _answers(self.skeleton, graph, producers(graph))
-        operators: list[Any] = []
+        operators: list[tflite.OperatorT] = []
         for op in graph.operators:
             kind = self.skeleton.kind(op)
             table = 1 if kind == "FULLY_CONNECTED" else 0
@@ -263,7 +266,7 @@ class _Writer:
                 operators += self._product(graph, op, self.matrices[name], weights, static)
         graph.operators = operators
 
-    def _lookup(self, graph: Any, op: Any, matrix: StoredMatrix) -> list[Any]:
+    def _lookup(self, graph: tflite.SubGraphT, op: tflite.OperatorT, matrix: StoredMatrix) -> list[tflite.OperatorT]:
         if matrix.form.integer:
             op.inputs = np.array([op.inputs[1], op.inputs[0]], np.int32)
             op.builtinOptionsType, op.builtinOptions = 0, None
@@ -276,8 +279,13 @@ class _Writer:
         return [op, widened]
 
     def _product(
-        self, graph: Any, op: Any, matrix: StoredMatrix, weights: Mapping[int, str], static: bool
-    ) -> list[Any]:
+        self,
+        graph: tflite.SubGraphT,
+        op: tflite.OperatorT,
+        matrix: StoredMatrix,
+        weights: Mapping[int, str],
+        static: bool,
+    ) -> list[tflite.OperatorT]:
         if not matrix.form.integer:
             return [*self._widened(graph, int(op.inputs[1]), matrix, op), op]
         if not static:
@@ -286,9 +294,11 @@ class _Writer:
             return [op]
         return self._static_product(graph, op, matrix, weights)
 
-    def _widened(self, graph: Any, index: int, matrix: StoredMatrix, op: Any) -> list[Any]:
+    def _widened(
+        self, graph: tflite.SubGraphT, index: int, matrix: StoredMatrix, op: tflite.OperatorT
+    ) -> list[tflite.OperatorT]:
         """Lets a product read a float32 copy, which runtimes create once when they load the file."""
-        before: list[Any] = []
+        before: list[tflite.OperatorT] = []
         if index not in self._wide:
             wide = self.skeleton.tensor(graph, f"{matrix.weight.name}/float32", matrix.weight.shape, "FLOAT32")
             before = [self.skeleton.operator("DEQUANTIZE", _DEQUANTIZE_HALF, [index], [wide])]
@@ -296,7 +306,9 @@ class _Writer:
         op.inputs = np.array([op.inputs[0], self._wide[index], *op.inputs[2:]], np.int32)
         return before
 
-    def _static_product(self, graph: Any, op: Any, matrix: StoredMatrix, weights: Mapping[int, str]) -> list[Any]:
+    def _static_product(
+        self, graph: tflite.SubGraphT, op: tflite.OperatorT, matrix: StoredMatrix, weights: Mapping[int, str]
+    ) -> list[tflite.OperatorT]:
         ranges = self.calibration.get(matrix.weight.path)
         if ranges is None:
             raise ExportError(
@@ -319,10 +331,10 @@ class _Writer:
         self.skeleton.recode(op, "FULLY_CONNECTED", _INTEGER_PRODUCT[matrix.form.storage])
         return [*before, op, after]
 
-    def _quantize(self, graph: Any, source: int, levels: Levels) -> Any:
+    def _quantize(self, graph: tflite.SubGraphT, source: int, levels: Levels) -> tflite.OperatorT:
         return self.skeleton.operator("QUANTIZE", _QUANTIZE, [source], [self._integer_tensor(graph, source, levels)])
 
-    def _integer_tensor(self, graph: Any, like: int, levels: Levels) -> int:
+    def _integer_tensor(self, graph: tflite.SubGraphT, like: int, levels: Levels) -> int:
         """Adds an int8 tensor for the values of a float32 one, which later products with the same levels reuse."""
         tensor = graph.tensors[like]
         index = self.skeleton.tensor(graph, f"{_name(tensor)}/int8", tensor.shape, "INT8")
@@ -330,7 +342,7 @@ class _Writer:
         self._integers[like, levels] = index
         return index
 
-    def _bias(self, graph: Any, name: str, matrix: StoredMatrix, input_scale: float) -> int:
+    def _bias(self, graph: tflite.SubGraphT, name: str, matrix: StoredMatrix, input_scale: float) -> int:
         key = (name, matrix.weight.path, input_scale)
         weight = self.skeleton.weights[name]
         if key not in self._biases:
@@ -340,7 +352,7 @@ class _Writer:
         return index
 
 
-def _answers(skeleton: Skeleton, graph: Any, produced: Mapping[int, Any]) -> set[int]:
+def _answers(skeleton: Skeleton, graph: tflite.SubGraphT, produced: Mapping[int, tflite.OperatorT]) -> set[int]:
     """Returns the outputs of a graph and the tensors that become one through operators that preserve ties."""
     answers = {int(i) for i in graph.outputs}
     pending = list(answers)
@@ -352,5 +364,5 @@ def _answers(skeleton: Skeleton, graph: Any, produced: Mapping[int, Any]) -> set
     return answers
 
 
-def _name(tensor: Any) -> str:
+def _name(tensor: tflite.TensorT) -> str:
     return tensor.name.decode() if isinstance(tensor.name, bytes) else str(tensor.name)

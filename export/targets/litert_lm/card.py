@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kerasformer.bundle import Manifest
 from kerasformer.export.card.quoting import code
 from kerasformer.export.targets.litert_lm import litertlm_file
+from kerasformer.files.reading import JsonObject
 
 VERSIONS = {"python": "0.18.1", "android": "0.18.0", "swift": "0.18.1"}
 """Versions of LiteRT-LM for which the programs are written: the newest patch of one minor version in each registry."""
@@ -101,7 +100,7 @@ def section(manifest: Manifest) -> str:
     )
 
 
-def _not_included(generation: dict[str, Any]) -> str:
+def _not_included(generation: JsonObject) -> str:
     """Returns a remark about the settings that every call has to pass, if any."""
     settings = [code(f"{name}={value}") for name, value in generation.items() if name not in _INCLUDED]
     if not settings:

@@ -10,10 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
 
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import require
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 NAME = "model.litertlm"
 _LIBRARY, _EXTRA = "litert_lm_builder", "litert-lm"
@@ -38,7 +41,7 @@ def metadata(
     start: int | None,
     ends: Iterable[int],
     chat_template: str | None = None,
-) -> Any:
+) -> Message:
     """Returns the settings of a model as an `LlmMetadata` message.
 
     Args:
@@ -64,7 +67,7 @@ def metadata(
     return message
 
 
-def _set_sampler(sampler: Any, generation: GenerationConfig, vocab_size: int) -> None:
+def _set_sampler(sampler: Message, generation: GenerationConfig, vocab_size: int) -> None:
     """Sets the sampler; greedy search is top-1 sampling, since LiteRT-LM does not implement the sampler `GREEDY`."""
     sampler.type = sampler.TOP_P
     sampler.k, sampler.p, sampler.temperature = 1, 1.0, 1.0
@@ -73,7 +76,7 @@ def _set_sampler(sampler: Any, generation: GenerationConfig, vocab_size: int) ->
         sampler.p, sampler.temperature = generation.top_p, generation.temperature
 
 
-def embedding_metadata(before: Sequence[int], after: Sequence[int]) -> Any:
+def embedding_metadata(before: Sequence[int], after: Sequence[int]) -> Message:
     """Returns the settings of a model for embeddings as an `EmbeddingMetadata` message.
 
     Args:
@@ -88,7 +91,7 @@ def embedding_metadata(before: Sequence[int], after: Sequence[int]) -> Any:
     return message
 
 
-def write(path: Path, message: Any, tokenizer: Path, graphs: Path) -> None:
+def write(path: Path, message: Message, tokenizer: Path, graphs: Path) -> None:
     """Writes the file of a model that generates; equal sections give equal bytes.
 
     Args:
@@ -100,7 +103,7 @@ def write(path: Path, message: Any, tokenizer: Path, graphs: Path) -> None:
     _write(path, "add_llm_metadata", message, tokenizer, {"PREFILL_DECODE": graphs})
 
 
-def write_embedding_model(path: Path, message: Any, tokenizer: Path, embedder: Path, encoder: Path) -> None:
+def write_embedding_model(path: Path, message: Message, tokenizer: Path, embedder: Path, encoder: Path) -> None:
     """Writes the file of a model for embeddings; equal sections give equal bytes.
 
     Args:
@@ -113,7 +116,7 @@ def write_embedding_model(path: Path, message: Any, tokenizer: Path, embedder: P
     _write(path, "add_embedding_metadata", message, tokenizer, {"EMBEDDER": embedder, "TEXT_ENCODER": encoder})
 
 
-def _write(path: Path, add_metadata: str, message: Any, tokenizer: Path, graphs: dict[str, Path]) -> None:
+def _write(path: Path, add_metadata: str, message: Message, tokenizer: Path, graphs: dict[str, Path]) -> None:
     """Writes the sections of a file; `graphs` are TFLite files by the names of their types in LiteRT-LM."""
     library = _module("litertlm_builder")
     builder = library.LitertLmFileBuilder()

@@ -14,7 +14,7 @@ Reference: https://github.com/google-ai-edge/LiteRT-LM, `runtime/executor/embedd
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from keras import ops
@@ -34,6 +34,11 @@ from kerasformer.export.formats.tflite.prepended_root import (
 )
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.quantization.recipes import recipe
+from kerasformer.layers.tensor import Tensor
+
+if TYPE_CHECKING:
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as tflite
 
 _EMBEDDINGS, _MASK = "embeddings", "input_mask"
 """Inputs of a text encoder, which LiteRT-LM finds by these names."""
@@ -45,7 +50,7 @@ _TENSORS, _INPUTS, _OUTPUTS, _OPERATORS, _NAME, _GRAPH_FIELDS = 0, 1, 2, 3, 4, 6
 def write_embedder(path: Path) -> None:
     """Writes the embedder: a graph from a token id `(1, 1)` to its vector `(1, 1, 1)`."""
 
-    def call(ids: Any) -> dict[str, Any]:
+    def call(ids: Tensor) -> dict[str, Tensor]:
         return {_EMBEDDINGS: ops.cast(ops.expand_dims(ids, -1), "float32")}
 
     inputs, outputs = {"ids": TensorInfo((1, 1), "int32")}, {_EMBEDDINGS: TensorInfo((1, 1, 1), "float32")}
@@ -66,7 +71,7 @@ def write_encoder(source: Path, path: Path) -> None:
     prepend_root(source, path, _encoder_parts)
 
 
-def _encoder_parts(builder: Any, root: Any) -> dict[int, int]:
+def _encoder_parts(builder: flatbuffers.Builder, root: tflite.Model) -> dict[int, int]:
     """Builds the graphs and signatures of the encoder, and the codes of their additional operators."""
     count = root.OperatorCodesLength()
     codes = [old(root.OperatorCodes(i)) for i in range(count)] + [_code(kind).Pack(builder) for kind in _KINDS]
@@ -88,7 +93,7 @@ def _encoder_parts(builder: Any, root: Any) -> dict[int, int]:
     }
 
 
-def _graph(builder: Any, graph: Any, length: int, inputs: dict[str, int], code: int) -> int:
+def _graph(builder: flatbuffers.Builder, graph: tflite.SubGraph, length: int, inputs: dict[str, int], code: int) -> int:
     """Builds a graph that computes the inputs of an old graph.
 
     Args:
@@ -123,21 +128,21 @@ def _graph(builder: Any, graph: Any, length: int, inputs: dict[str, int], code: 
     return int(builder.EndObject())
 
 
-def _code(kind: str) -> Any:
+def _code(kind: str) -> tflite.OperatorCodeT:
     code = schema().OperatorCodeT()
     code.deprecatedBuiltinCode = code.builtinCode = getattr(schema().BuiltinOperator, kind)
     code.version = 1
     return code
 
 
-def _tensor(name: str, shape: tuple[int, ...], dtype: str) -> Any:
+def _tensor(name: str, shape: tuple[int, ...], dtype: str) -> tflite.TensorT:
     tensor = schema().TensorT()
     tensor.name, tensor.shape = name, np.array(shape, np.int32)
     tensor.type, tensor.hasRank = getattr(schema().TensorType, dtype), True
     return tensor
 
 
-def _operator(kind: str, code: int, source: int, result: int, **options: Any) -> Any:
+def _operator(kind: str, code: int, source: int, result: int, **options: object) -> tflite.OperatorT:
     """Returns an operator with one input and one output; `code` is the index of the first additional code."""
     operator, name = schema().OperatorT(), f"{kind.title().replace('_', '')}Options"
     operator.opcodeIndex = code + _KINDS.index(kind)
@@ -149,7 +154,7 @@ def _operator(kind: str, code: int, source: int, result: int, **options: Any) ->
     return operator
 
 
-def _entry(name: str, index: int) -> Any:
+def _entry(name: str, index: int) -> tflite.TensorMapT:
     entry = schema().TensorMapT()
     entry.name, entry.tensorIndex = name, index
     return entry

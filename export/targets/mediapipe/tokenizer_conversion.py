@@ -12,13 +12,18 @@ Source: https://github.com/google-ai-edge/mediapipe, `mediapipe/calculators/tens
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from string import ascii_lowercase, ascii_uppercase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.charsmap import charsmap
 from kerasformer.export.formats.tflite.metadata import SENTENCEPIECE, WORDPIECE, VocabularyFile
+from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import Tokenizer, spiece
+
+if TYPE_CHECKING:
+    import tokenizers
 
 _FIRST, _LAST, _UNKNOWN = "[CLS]", "[SEP]", "[UNK]"
 _LONGEST_WORD = 100
@@ -89,7 +94,7 @@ def _refusal(reason: str) -> ExportError:
     )
 
 
-def _common_differences(tokenizer: Tokenizer, content: dict[str, Any]) -> Differences:
+def _common_differences(tokenizer: Tokenizer, content: JsonObject) -> Differences:
     encoded = tokenizer.backend.encode("a", add_special_tokens=True)
     special = [token for token, mask in zip(encoded.tokens, encoded.special_tokens_mask, strict=True) if mask]
     one_each = [encoded.tokens[0], encoded.tokens[-1]] == special and len(set(special)) == 2
@@ -103,7 +108,7 @@ def _common_differences(tokenizer: Tokenizer, content: dict[str, Any]) -> Differ
     }
 
 
-def _wordpiece_differences(content: dict[str, Any], normalizer: Any) -> Differences:
+def _wordpiece_differences(content: JsonObject, normalizer: tokenizers.normalizers.Normalizer | None) -> Differences:
     normal, splitter = content["normalizer"] or {}, content["pre_tokenizer"] or {}
     types = (normal.get("type"), splitter.get("type"))
     unknown, prefix, longest = (
@@ -121,7 +126,7 @@ def _wordpiece_differences(content: dict[str, Any], normalizer: Any) -> Differen
     }
 
 
-def _sentencepiece_differences(content: dict[str, Any], normalizer: Any) -> Differences:
+def _sentencepiece_differences(content: JsonObject, normalizer: Any) -> Differences:
     splitter = content["pre_tokenizer"] or {}
     types = [step["type"] for step in splitter.get("pretokenizers", [splitter] if splitter else [])]
     lowercases = normalizer is not None and normalizer.normalize_str(ascii_uppercase) == ascii_lowercase
@@ -136,7 +141,7 @@ def _sentencepiece_differences(content: dict[str, Any], normalizer: Any) -> Diff
     }
 
 
-_KINDS: dict[str, Any] = {
+_KINDS: dict[str, tuple[int, Callable[[JsonObject, tokenizers.normalizers.Normalizer | None], Differences]]] = {
     "WordPiece": (WORDPIECE, _wordpiece_differences),
     "Unigram": (SENTENCEPIECE, _sentencepiece_differences),
 }
@@ -154,7 +159,7 @@ def _line(token: str) -> str:
     return "" if {*token} & {*LINE_ENDS} else token
 
 
-def _sentencepiece(content: dict[str, Any], normalizer: Any, names: dict[int, str]) -> bytes:
+def _sentencepiece(content: JsonObject, normalizer: tokenizers.normalizers.Normalizer, names: dict[int, str]) -> bytes:
     """Returns a SentencePiece model whose rules reproduce the tokenizer's normalizer.
 
     Args:

@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from kerasformer.errors import BundleError, InputError, MissingExtraError, require
+
+if TYPE_CHECKING:
+    from ai_edge_litert.environment import Environment
+    from ai_edge_litert.tensor_buffer import TensorBuffer
 
 _ACCELERATORS = ("gpu", "npu")
 
@@ -235,15 +239,15 @@ class CompiledEngine:
             tensor.swap(target)
         return {name: tensor.read() for name, tensor in call.outputs.items()}
 
-    def _call(self, signature: str, given: Mapping[str, _Tensor] | None) -> _Call:
-        held = given or {}
+    def _call(self, signature: str, held_tensors: Mapping[str, _Tensor] | None) -> _Call:
+        held = held_tensors or {}
         targets = held if self._in_place else self._output_tensors(signature, held)
         inputs = {n: self._tensor(signature, "input", n) for n in self._inputs[signature].keys() - held.keys()}
         outputs = {n: self._tensor(signature, "output", n) for n in self._outputs[signature].keys() - targets.keys()}
         sources, results = {**held, **inputs}, {**held, **targets, **outputs}
         names = self._names[signature]
         return _Call(
-            given,
+            held_tensors,
             self._model.get_signature_index(signature),
             [sources[name].buffer for name in names["inputs"]],
             [results[name].buffer for name in names["outputs"]],
@@ -291,8 +295,8 @@ class _Call:
 
     held: Mapping[str, _Tensor] | None
     index: int
-    sources: list[Any]
-    results: list[Any]
+    sources: list[TensorBuffer]
+    results: list[TensorBuffer]
     inputs: dict[str, _Tensor]
     outputs: dict[str, _Tensor]
     replaced: list[tuple[_Tensor, _Tensor]]
@@ -306,7 +310,7 @@ class _Tensor:
         array: View of its memory; `None` if it is in the memory of an accelerator.
     """
 
-    def __init__(self, buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, buffer: TensorBuffer, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.buffer, self._shape, self._dtype = buffer, shape, dtype
         self.array = _memory(buffer, shape, dtype)
 
@@ -338,7 +342,7 @@ class _Tensor:
             bits[bits.any(axis=1)] = 0
 
 
-def _memory(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray | None:
+def _memory(buffer: TensorBuffer, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray | None:
     """Returns a view of the memory of a `TensorBuffer`, by LiteRT's C API, since its Python API has no access to it."""
     library = _library()
     size, address = ctypes.c_size_t(), ctypes.c_void_p()
@@ -358,7 +362,7 @@ def _memory(buffer: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.nda
 
 
 @cache
-def _library() -> Any:
+def _library() -> ctypes.CDLL | None:
     """Returns LiteRT's C library, as loaded by its Python package; `None` if it is not available."""
     folder = Path(str(require("ai_edge_litert", "litert").__file__)).parent
     try:
@@ -369,7 +373,7 @@ def _library() -> Any:
 
 
 @cache
-def _capsule_pointer() -> Any:
+def _capsule_pointer() -> Callable[[object, bytes], int]:
     function = ctypes.pythonapi.PyCapsule_GetPointer
     function.restype, function.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     return function
@@ -438,7 +442,7 @@ def _available_threads() -> int:
 
 
 @cache
-def _environment(accelerated: bool) -> Any:
+def _environment(accelerated: bool) -> Environment:
     """Returns LiteRT's environment, created once per process, since its creation loads and registers accelerators.
 
     Args:

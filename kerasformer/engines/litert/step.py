@@ -309,7 +309,7 @@ class LiteRTStep:
         """Writes the slots of a row or an encoded text to its caches."""
         for name, held in caches.items():
             info = self._all[self._decode_name].inputs[name]
-            _, heads, slots, size = (int(each) for each in info.shape)
+            _, heads, slots, size = (int(dimension) for dimension in info.shape)
             self._engine.fill(held, saved.array(f"{number}.{name}", (1, heads, min(count, slots), size), info.dtype))
 
     def set_adapter(self, adapter: Adapter | None) -> None:
@@ -440,7 +440,6 @@ class LiteRTStep:
     def _run(
         self, name: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
     ) -> dict[str, np.ndarray]:
-        """Runs a signature with the adapter."""
         return self._engine.run(name, inputs, {**(held or {}), **self._adapter.held[name]})
 
     def _row(self, cross: dict[str, Held], encoder_mask: np.ndarray | None, encoded: int = 0) -> _Row:
@@ -477,7 +476,6 @@ def _return_caches(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None
 
 
 def _named(steps: dict[int, dict[int, str]], names: Container[str]) -> dict[int, dict[int, str]]:
-    """Returns the steps that have one of these names."""
     selected = {size: {reach: name for reach, name in of.items() if name in names} for size, of in steps.items()}
     return {size: of for size, of in selected.items() if of}
 

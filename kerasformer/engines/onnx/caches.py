@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from kerasformer.engines.onnx.session import OnnxSession, tensor
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 _MIN_SLOTS = 64
 """Smallest size of shared caches. Also slots that were never written take memory, since NumPy asks for large pages."""
@@ -27,7 +30,9 @@ class Caches(Protocol):
     version: int
     """Incremented by every change in place; a state with an earlier version is invalid."""
 
-    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> Caches:
+    def run(
+        self, inputs: Mapping[str, np.ndarray | onnxruntime.OrtValue], length: int, count: int, scores: Scores | None
+    ) -> Caches:
         """Processes `count` tokens after `length` others; returns the caches that include them.
 
         Args:
@@ -137,7 +142,9 @@ class GrowingCaches:
         past = {name: tensor(array) for name, array in content.items() if name not in states.arrays}
         return cls(session, past, states)
 
-    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> GrowingCaches:
+    def run(
+        self, inputs: Mapping[str, np.ndarray | onnxruntime.OrtValue], length: int, count: int, scores: Scores | None
+    ) -> GrowingCaches:
         """Processes tokens; see `Caches.run`."""
         binding = self.session.binding()
         # Kept alive until the end, as a binding does not own its memory.
@@ -170,7 +177,7 @@ class GrowingCaches:
         growing = {name: value.numpy()[:, :, :length] for name, value in self.past.items()}
         return growing | dict(self.states.cut(length).arrays)
 
-    def _cut(self, length: int) -> dict[str, Any]:
+    def _cut(self, length: int) -> dict[str, onnxruntime.OrtValue]:
         """Returns the tensors without the slots of tokens that were taken back."""
         return {
             name: value if value.shape()[2] == length else tensor(value.numpy()[:, :, :length])
@@ -222,7 +229,9 @@ class SharedCaches:
             arrays[name][:, :, :length] = array
         return cls(session, arrays, capacity, states)
 
-    def run(self, inputs: Mapping[str, Any], length: int, count: int, scores: Scores | None) -> SharedCaches:
+    def run(
+        self, inputs: Mapping[str, np.ndarray | onnxruntime.OrtValue], length: int, count: int, scores: Scores | None
+    ) -> SharedCaches:
         """Processes tokens; see `Caches.run`."""
         self._grow(length, length + count)
         for name, value in inputs.items():
@@ -236,7 +245,7 @@ class SharedCaches:
         self.states = states
         return self
 
-    def _set(self, name: str, value: Any) -> None:
+    def _set(self, name: str, value: np.ndarray | onnxruntime.OrtValue) -> None:
         """Sets an input of the next run. Copying some integers takes a fraction of the time of binding them."""
         bound = self._bound.get(name)
         if bound is value:
@@ -292,7 +301,7 @@ class SharedCaches:
     def _hold(self, arrays: Mapping[str, np.ndarray]) -> None:
         self.arrays = dict(arrays)
         self.binding = self.session.binding()
-        self._bound: dict[str, Any] = {}
+        self._bound: dict[str, onnxruntime.OrtValue] = {}
         after = self.session.signature.continued()
         for name, array in self.arrays.items():
             value = tensor(array)

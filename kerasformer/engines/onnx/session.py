@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import BundleError, InputError, require
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 CPU = "CPUExecutionProvider"
 _IN_PLACE = "kerasformer.in_place"
@@ -76,14 +80,14 @@ class OnnxSession:
         """Binds arrays to inputs of every later run, which reads what they contain then; other names are ignored."""
         self._held = {name: tensor(array) for name, array in arrays.items() if name in self.signature.inputs}
 
-    def binding(self) -> Any:
+    def binding(self) -> onnxruntime.IOBinding:
         """Returns an `IOBinding` for `run`; the caller must keep bound arrays alive."""
         binding = self._session.io_binding()
         for name, value in self._held.items():
             binding.bind_ortvalue_input(name, value)
         return binding
 
-    def run(self, binding: Any) -> None:
+    def run(self, binding: onnxruntime.IOBinding) -> None:
         """Computes the bound outputs.
 
         Raises:
@@ -94,7 +98,9 @@ class OnnxSession:
         except Exception as error:  # ONNX Runtime's errors have no common base class
             raise BundleError(f"ONNX Runtime cannot run {self._path}: {error}. Export the model again") from error
 
-    def call(self, inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
+    def call(
+        self, inputs: Mapping[str, np.ndarray | onnxruntime.OrtValue], outputs: Sequence[str]
+    ) -> list[onnxruntime.OrtValue]:
         """Computes the named outputs.
 
         Args:
@@ -114,7 +120,7 @@ class OnnxSession:
         return list(binding.get_outputs())
 
 
-def tensor(value: Any) -> Any:
+def tensor(value: np.ndarray | onnxruntime.OrtValue) -> onnxruntime.OrtValue:
     """Returns an `OrtValue` that shares the memory of an array and keeps it alive, or a given `OrtValue` as it is."""
     if not isinstance(value, np.ndarray):
         return value
@@ -122,11 +128,11 @@ def tensor(value: Any) -> Any:
 
 
 @cache
-def _onnxruntime() -> Any:
+def _onnxruntime() -> ModuleType:
     return require("onnxruntime", "onnx")
 
 
-def _options(num_threads: int | None) -> Any:
+def _options(num_threads: int | None) -> onnxruntime.SessionOptions:
     onnxruntime = _onnxruntime()
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -38,6 +38,9 @@ from kerasformer.engines.onnx.session import OnnxSession, tensor
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.files.adapters import Adapter
 
+if TYPE_CHECKING:
+    import onnxruntime
+
 _PART = 256
 """Number of tokens of a prompt that are read at once. Fused attention also computes the masked half of the pairs of
 tokens in a part."""
@@ -52,7 +55,7 @@ class _Memory:
         texts: For each row, index of its text in the batch passed to `start`, int `(B,)`.
     """
 
-    tensors: dict[str, Any]
+    tensors: dict[str, onnxruntime.OrtValue]
     texts: np.ndarray
 
     def reorder(self, rows: np.ndarray) -> _Memory:
@@ -339,7 +342,7 @@ class OnnxStep:
         _check_current(state)
         expected, count = self._decoder.signature.inputs, ids.shape[1]
         length = state.length + count
-        inputs: dict[str, Any] = {INPUT_IDS: ids}
+        inputs: dict[str, np.ndarray | onnxruntime.OrtValue] = {INPUT_IDS: ids}
         if state.memory is None:
             inputs[ATTENTION_MASK] = state.slots.mask(length)
             # A model without position embeddings, such as one with ALiBi, may lack the input.

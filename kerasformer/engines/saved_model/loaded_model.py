@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 from kerasformer.bundle import Manifest, Signature
 from kerasformer.errors import BundleError, CapacityError, InputError, require
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
 
 
 class LoadedModel:
@@ -47,7 +52,7 @@ class LoadedModel:
             )
         return self.manifest.signatures[name]
 
-    def call(self, name: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    def call(self, name: str, inputs: Mapping[str, np.ndarray | tf.Tensor]) -> dict[str, tf.Tensor]:
         """Runs a signature.
 
         Args:
@@ -61,7 +66,7 @@ class LoadedModel:
         return dict(self._model.signatures[name](**tensors))
 
 
-def _set_threads(tf: Any, threads: int) -> None:
+def _set_threads(tf: ModuleType, threads: int) -> None:
     """Sets the number of CPU threads of TensorFlow, which is a setting of the process."""
     settings = tf.config.threading
     if settings.get_intra_op_parallelism_threads() == threads:

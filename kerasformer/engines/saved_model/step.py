@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.engines.saved_model.loaded_model import LoadedModel, check_length
 from kerasformer.errors import BundleError, CapacityError, InputError, require
 
+if TYPE_CHECKING:
+    import tensorflow as tf
+
 
 @dataclass(frozen=True)
 class _State:
@@ -43,9 +46,9 @@ class _State:
         steps: Number of cached tokens that were added by `step`.
     """
 
-    caches: dict[str, Any]
+    caches: dict[str, tf.Tensor]
     mask: np.ndarray
-    memory: dict[str, Any]
+    memory: dict[str, tf.Tensor]
     steps: int = 0
 
 
@@ -192,6 +195,5 @@ class SavedModelStep:
             )
 
 
-def _take(tensor: Any, rows: np.ndarray) -> Any:
-    """Returns rows of an array or a tensor."""
+def _take(tensor: tf.Tensor, rows: np.ndarray) -> tf.Tensor:
     return tensor[rows] if isinstance(tensor, np.ndarray) else require("tensorflow", "tensorflow").gather(tensor, rows)

@@ -26,7 +26,7 @@ def sizes(metadata: Metadata, names: Mapping[str, str] | None = None) -> Setting
         metadata: The file.
         names: Names in `config.json` that differ from the usual ones.
     """
-    own = {(names or {}).get(name, name): metadata.size_of(key) for name, key in _SIZES.items()}
+    values = {(names or {}).get(name, name): metadata.size_of(key) for name, key in _SIZES.items()}
     if metadata.size_of("block_count") > len(metadata.container.tensors):
         raise CheckpointError(
             f"{metadata.architecture}.block_count in {metadata.container.path} must be at most "
@@ -35,7 +35,7 @@ def sizes(metadata: Metadata, names: Mapping[str, str] | None = None) -> Setting
     # The table may have more rows than the tokenizer has tokens, and the key of its size is new.
     metadata.own("vocab_size", int, 0)
     return {
-        **own,
+        **values,
         "vocab_size": metadata.size(TOKENS),
         "tie_word_embeddings": not metadata.has_tensor(OUTPUT),
     }
@@ -64,9 +64,9 @@ def layer_types(metadata: Metadata, interval: int, *, full_first: bool) -> list[
     if not metadata.own("attention.sliding_window", int, 0):
         return [FULL] * count
     pattern = f"{metadata.architecture}.attention.sliding_window_pattern"
-    given = metadata.container.values.get(pattern)
-    if isinstance(given, list):
+    flags = metadata.container.values.get(pattern)
+    if isinstance(flags, list):
         slides = metadata.flags(pattern, count)
-        return [SLIDING if each else FULL for each in slides]
+        return [SLIDING if windowed else FULL for windowed in slides]
     every = max(metadata.get(pattern, int, interval), 1)
     return [SLIDING if (index + (not full_first)) % every else FULL for index in range(count)]

@@ -45,12 +45,12 @@ def _tensors(settings: Settings) -> Mapping[str, Target]:
     names: dict[str, Target] = {"token_embd": "shared", "output": "lm_head"}
     for short, stack in {"enc": "encoder", "dec": "decoder"}.items():
         parts = {"attn": "SelfAttention", **({"cross_attn": "EncDecAttention"} if short == "dec" else {})}
-        own, theirs = f"{stack}.block.{{i}}.layer", f"{short}.blk.{{i}}"
+        ours, theirs = f"{stack}.block.{{i}}.layer", f"{short}.blk.{{i}}"
         for index, (part, kind) in enumerate(parts.items()):
-            names |= {f"{theirs}.{part}_{each}": f"{own}.{index}.{kind}.{each}" for each in "qkvo"}
-            names[f"{theirs}.{part}_norm"] = f"{own}.{index}.layer_norm"
-            names[f"{theirs}.{part}_rel_b"] = f"{own}.{index}.{kind}.relative_attention_bias"
-        last = f"{own}.{len(parts)}"
+            names |= {f"{theirs}.{part}_{projection}": f"{ours}.{index}.{kind}.{projection}" for projection in "qkvo"}
+            names[f"{theirs}.{part}_norm"] = f"{ours}.{index}.layer_norm"
+            names[f"{theirs}.{part}_rel_b"] = f"{ours}.{index}.{kind}.relative_attention_bias"
+        last = f"{ours}.{len(parts)}"
         names |= {
             f"{theirs}.ffn_norm": f"{last}.layer_norm",
             f"{theirs}.ffn_gate": f"{last}.DenseReluDense.wi_0",

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from kerasformer.arguments import Arguments
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError, require
 from kerasformer.files import sources
@@ -17,8 +18,9 @@ from kerasformer.interop.keras_hub.names import is_hub_class
 from kerasformer.interop.keras_hub.tables import TABLES, HubArchitecture, HubTask
 from kerasformer.interop.keras_hub.weights import HubNames, HubWeights, hub_variable
 from kerasformer.layers.core import merged_lora
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models import loading
-from kerasformer.models.config import numbered_labels
+from kerasformer.models.config import Config, numbered_labels
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
@@ -38,12 +40,12 @@ _CLASS_NAMES = "class_names"
 
 
 def from_keras_hub(
-    source: Any,
+    source: keras.Model,
     task: str | None = None,
     *,
     request: HeadRequest = HeadRequest(),  # noqa: B008  (frozen)
-    dtype: Any = None,
-    tokenizer: Any = None,
+    dtype: str | keras.DTypePolicy | None = None,
+    tokenizer: keras.layers.Layer | None = None,
 ) -> PretrainedModel:
     """Converts a model of KerasHub, with its weights, tokenizer and head.
 
@@ -84,7 +86,7 @@ def from_keras_hub(
     return model
 
 
-def _architecture(source: Any, task: str | None) -> tuple[str, HubArchitecture, HubTask | None]:
+def _architecture(source: keras.Model, task: str | None) -> tuple[str, HubArchitecture, HubTask | None]:
     """Returns the `model_type`, the table and the task of a model; no task for a backbone.
 
     Raises:
@@ -109,7 +111,7 @@ def _architecture(source: Any, task: str | None) -> tuple[str, HubArchitecture, 
     )
 
 
-def _check_float(source: Any) -> None:
+def _check_float(source: keras.Model) -> None:
     """Checks that a model is not quantized.
 
     Raises:
@@ -123,8 +125,9 @@ def _check_float(source: Any) -> None:
             )
 
 
-def _config_values(source: Any, table: HubArchitecture, config_type: Any, tokenizer: Any) -> dict[str, Any]:
-    """Returns the configuration values of a backbone and a tokenizer."""
+def _config_values(
+    source: keras.Model, table: HubArchitecture, config_type: type[Config], tokenizer: keras.layers.Layer
+) -> Arguments:
     values = table.config_values(getattr(source, "backbone", source))
     if values["hidden_dim"] % values["num_heads"] and "head_dim" not in values:
         raise UnsupportedConfigError(
@@ -142,7 +145,7 @@ def _is_outside(config_type: Any, name: str, vocab_size: int) -> bool:
     return default is not None and default >= vocab_size
 
 
-def _label_values(source: Any, dropout: str, hidden_dim: int) -> dict[str, Any]:
+def _label_values(source: keras.Model, dropout: str, hidden_dim: int) -> Arguments:
     """Returns the configuration values of a classifier: labels, problem type and dropout."""
     name = getattr(source.activation, "__name__", str(source.activation))
     if name not in _PROBLEM_TYPES:
@@ -192,7 +195,7 @@ def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedMod
     return from_keras_hub(source, task, tokenizer=tokenizer, **options)
 
 
-def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
+def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> keras.Model:
     """Converts a model to KerasHub, with its weights and tokenizer; to a backbone if KerasHub has no such task.
 
     Args:
@@ -240,7 +243,7 @@ def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> Any:
     return result
 
 
-def _value(variable: Any, shape: Any, dtype: str) -> Any:
+def _value(variable: keras.Variable, shape: tuple[int, ...], dtype: str) -> Tensor:
     """Returns the value of a variable in the shape of KerasHub."""
     return keras.ops.cast(keras.ops.reshape(variable.value, shape), dtype)
 
@@ -261,13 +264,12 @@ def _check_differences(model: PretrainedModel, table: HubArchitecture, hub_task:
         logger.warning("The outputs of KerasHub's %s will differ: %s", table.backbone, "; ".join(differences))
 
 
-def _label_arguments(config: Any, dropout: str) -> dict[str, Any]:
-    """Returns the arguments of a classifier."""
+def _label_arguments(config: Any, dropout: str) -> Arguments:
     value = getattr(config, dropout)
     return {"num_classes": config.num_labels, "dropout": config.head_dropout if value is None else value}
 
 
-def _preprocessor(hub_class: Any, tokenizer: Any) -> Any:
+def _preprocessor(hub_class: type[keras.Model], tokenizer: keras.layers.Layer) -> keras.layers.Layer:
     """Returns a preprocessor with the converted tokenizer; `None`, with a warning, if it cannot be converted."""
     try:
         hub_tokenizer = text.to_keras_hub(tokenizer, hub_class.tokenizer_cls)

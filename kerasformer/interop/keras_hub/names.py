@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from kerasformer.files.reading import JsonMapping
 
 PACKAGES = ("keras_hub", "keras_nlp")
 
 
-def is_keras_hub(value: Any) -> bool:
+def is_keras_hub(value: object) -> bool:
     """Returns whether a value is an instance of a class of KerasHub, or of a class derived from one."""
     return any(is_hub_class(base) for base in type(value).__mro__)
 
@@ -18,6 +17,6 @@ def is_hub_class(cls: type) -> bool:
     return cls.__module__.split(".")[0] in PACKAGES
 
 
-def is_preset(content: Mapping[str, Any]) -> bool:
+def is_preset(content: JsonMapping) -> bool:
     """Returns whether the content of a `config.json` is that of a KerasHub preset."""
     return "class_name" in content and str(content.get("registered_name", "")).split(">")[0] in PACKAGES

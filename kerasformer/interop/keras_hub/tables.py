@@ -15,7 +15,9 @@ from typing import Any
 
 import keras
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.layers.tensor import Tensor
 from kerasformer.models.weight_table import Row, nested, repeat
 
 
@@ -34,7 +36,7 @@ class HubTask:
     task: str
     name: str
     rows: Sequence[Row] = ()
-    parts: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, object] = field(default_factory=dict)
     dropout: str | None = None
 
 
@@ -56,17 +58,17 @@ class HubArchitecture:
 
     backbone: str
     settings: Mapping[str, str]
-    fixed: Mapping[str, Any]
+    fixed: Mapping[str, object]
     rows: Callable[[Any], list[Row]]
     tasks: tuple[HubTask, ...]
     tokens: Mapping[str, str] = field(default_factory=lambda: _same("pad_token_id"))
     default_task: str = "feature-extraction"
 
-    def config_values(self, backbone: Any) -> dict[str, Any]:
+    def config_values(self, backbone: keras.Model) -> Arguments:
         """Returns the values of our configuration for a backbone of KerasHub."""
         return {ours: getattr(backbone, theirs) for ours, theirs in self.settings.items()} | dict(self.fixed)
 
-    def arguments(self, config: Any) -> dict[str, Any]:
+    def arguments(self, config: Any) -> Arguments:
         """Returns the arguments of KerasHub's backbone for a configuration."""
         return {theirs: getattr(config, ours) for ours, theirs in reversed(list(self.settings.items()))}
 
@@ -82,7 +84,7 @@ class HubArchitecture:
         """Returns the class for a Hugging Face task name, or `None`."""
         return next((hub_task for hub_task in self.tasks if hub_task.task == task), None)
 
-    def weight_table(self, model: Any) -> list[Row]:
+    def weight_table(self, model: keras.Model) -> list[Row]:
         """Returns the rows for the variables that a model has."""
         rows = nested(self.rows(model.config), "backbone/", "backbone.")
         hub_task = self.find(model.task)
@@ -113,12 +115,10 @@ def _dense(path: str, attribute: str, *, bias: bool = True) -> list[Row]:
 
 
 def _norm(path: str, attribute: str) -> list[Row]:
-    """Returns the rows of a `LayerNormalization`."""
     return [Row((f"{path}/scale",), f"{attribute}.gamma"), Row((f"{path}/bias",), f"{attribute}.beta")]
 
 
 def _embeddings(prefix: str = "", attribute: str = "") -> list[Row]:
-    """Returns the rows of the embeddings of tokens and positions."""
     return [
         Row((f"{prefix}tokens/embeddings",), f"{attribute}token_embedding.embeddings"),
         Row((f"{prefix}positions/embeddings",), f"{attribute}position_embedding.position_embeddings"),
@@ -149,7 +149,7 @@ def _classifier(name: str, dropout: str, rows: Sequence[Row] = ()) -> HubTask:
     return HubTask("text-classification", name, (*rows, *_dense("output", "output_dense")), dropout=dropout)
 
 
-def _masked_lm(name: str, **parts: Any) -> HubTask:
+def _masked_lm(name: str, **parts: object) -> HubTask:
     rows = [
         *_dense("dense", "masked_lm_head._intermediate_dense"),
         *_norm("norm", "masked_lm_head._intermediate_layer_norm"),
@@ -197,7 +197,7 @@ def _gpt2(config: Any) -> list[Row]:
 class _Gpt2(HubArchitecture):
     """GPT-2, whose `intermediate_dim` is optional in our configuration and required in KerasHub."""
 
-    def arguments(self, config: Any) -> dict[str, Any]:
+    def arguments(self, config: Any) -> Arguments:
         return {**super().arguments(config), "intermediate_dim": config.intermediate_dim}
 
 
@@ -232,7 +232,7 @@ def _t5_stack(stack: str, attentions: Sequence[str], count: int, gated: bool) ->
 class _T5(HubArchitecture):
     """T5, with the activation, which KerasHub represents as a function and a separate setting for the gate."""
 
-    def config_values(self, backbone: Any) -> dict[str, Any]:
+    def config_values(self, backbone: keras.Model) -> Arguments:
         name = getattr(backbone.activation, "__name__", str(backbone.activation))
         if name not in _ACTIVATIONS:
             raise UnsupportedConfigError(
@@ -247,7 +247,7 @@ class _T5(HubArchitecture):
             values |= {"activation": "gelu"} if name == "gelu" else {}
         return values
 
-    def arguments(self, config: Any) -> dict[str, Any]:
+    def arguments(self, config: Any) -> Arguments:
         gate = {"activation": activation_function(config.hidden_act), "use_gated_activation": config.gated}
         return {**super().arguments(config), "key_value_dim": config.head_dim, **gate}
 
@@ -264,7 +264,7 @@ _ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "gelu_approximate": "gelu_new", 
 """Our names of activations by the names of the functions of Keras and KerasHub."""
 
 
-def activation_function(name: str) -> Any:
+def activation_function(name: str) -> Callable[[Tensor], Tensor]:
     """Returns the function for our name of an activation.
 
     Raises:

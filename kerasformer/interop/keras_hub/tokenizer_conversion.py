@@ -11,16 +11,21 @@ import itertools
 import json
 import logging
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 
+from kerasformer.arguments import Arguments
 from kerasformer.errors import TokenizerError
+from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import Tokenizer, spiece
 from kerasformer.tokenization.families import PLAIN_INPUTS, SEGMENT_INPUTS
+
+if TYPE_CHECKING:
+    import keras
 
 logger = logging.getLogger("kerasformer")
 
@@ -35,7 +40,9 @@ _CJK = (
 _UNKNOWN = "\ue000"
 
 
-def from_keras_hub(tokenizer: Any, preprocessor: Any, segments: bool, max_length: int | None) -> Tokenizer:
+def from_keras_hub(
+    tokenizer: keras.layers.Layer, preprocessor: keras.layers.Layer, segments: bool, max_length: int | None
+) -> Tokenizer:
     """Converts a tokenizer of KerasHub.
 
     Args:
@@ -66,7 +73,7 @@ def from_keras_hub(tokenizer: Any, preprocessor: Any, segments: bool, max_length
     )
 
 
-def _special_tokens(tokenizer: Any) -> dict[str, str]:
+def _special_tokens(tokenizer: keras.layers.Layer) -> dict[str, str]:
     """Returns the special tokens by our names."""
     names = {"pad_token": "pad_token", "cls_token": "cls_token", "sep_token": "sep_token", "mask_token": "mask_token"}
     names["unk_token"] = "oov_token"
@@ -78,7 +85,12 @@ def _special_tokens(tokenizer: Any) -> dict[str, str]:
     return {name: token for name, token in tokens.items() if isinstance(token, str)}
 
 
-def _set_template(backend: tokenizers.Tokenizer, tokenizer: Any, preprocessor: Any, special: dict[str, str]) -> None:
+def _set_template(
+    backend: tokenizers.Tokenizer,
+    tokenizer: keras.layers.Layer,
+    preprocessor: keras.layers.Layer,
+    special: dict[str, str],
+) -> None:
     """Sets the template by which the preprocessor of an encoder, encoder-decoder or decoder adds special tokens."""
     if "cls_token" in special:
         before, after = special["cls_token"], special["sep_token"]
@@ -97,7 +109,7 @@ def _set_template(backend: tokenizers.Tokenizer, tokenizer: Any, preprocessor: A
     )
 
 
-def _wordpiece(tokenizer: Any) -> tokenizers.Tokenizer:
+def _wordpiece(tokenizer: keras.layers.Layer) -> tokenizers.Tokenizer:
     """Converts WordPiece; texts are split by KerasHub's regular expressions, which differ slightly from BERT's."""
     if not tokenizer.split:
         raise TokenizerError("A WordPiece tokenizer that splits texts was expected. Received: split=False")
@@ -159,7 +171,7 @@ def _scalar_values() -> Iterable[int]:
     return (*range(0xD800), *range(0xE000, 0x20000))
 
 
-def _byte_pairs(tokenizer: Any) -> tokenizers.Tokenizer:
+def _byte_pairs(tokenizer: keras.layers.Layer) -> tokenizers.Tokenizer:
     """Converts byte-level BPE, with the splitting of GPT-2, which KerasHub implements in TensorFlow."""
     merges = [tuple(merge.split(" ")) for merge in tokenizer.merges if not merge.startswith("#version:")]
     backend = tokenizers.Tokenizer(models.BPE(dict(tokenizer.vocabulary), merges))
@@ -168,7 +180,7 @@ def _byte_pairs(tokenizer: Any) -> tokenizers.Tokenizer:
     return backend
 
 
-def _pieces(tokenizer: Any) -> tokenizers.Tokenizer:
+def _pieces(tokenizer: keras.layers.Layer) -> tokenizers.Tokenizer:
     """Converts SentencePiece Unigram, from the model file inside KerasHub's tokenizer."""
     try:
         model = spiece.parse(tokenizer.proto)
@@ -199,7 +211,7 @@ def _score(piece: spiece.Piece, best: float) -> float:
     return -1e6 if piece.kind == spiece.UNUSED else piece.score
 
 
-def to_keras_hub(tokenizer: Tokenizer, hub_class: Any) -> Any:
+def to_keras_hub(tokenizer: Tokenizer, hub_class: type[keras.Model]) -> keras.layers.Layer:
     """Converts a tokenizer to KerasHub.
 
     Args:
@@ -232,9 +244,9 @@ def to_keras_hub(tokenizer: Tokenizer, hub_class: Any) -> Any:
     return converted
 
 
-def preprocessor_arguments(tokenizer: Tokenizer, hub_class: Any) -> dict[str, Any]:
+def preprocessor_arguments(tokenizer: Tokenizer, hub_class: type[keras.Model]) -> Arguments:
     """Returns the arguments of KerasHub's preprocessor: start token and sequence length."""
-    arguments: dict[str, Any] = {}
+    arguments: Arguments = {}
     parameters = inspect.signature(hub_class.__init__).parameters
     if "add_start_token" in parameters:
         arguments["add_start_token"] = tokenizer.num_special_tokens() > 0
@@ -243,7 +255,7 @@ def preprocessor_arguments(tokenizer: Tokenizer, hub_class: Any) -> dict[str, An
     return arguments
 
 
-def _vocabulary(content: dict[str, Any]) -> dict[str, int]:
+def _vocabulary(content: JsonObject) -> dict[str, int]:
     """Returns ids by token, including added tokens, in the order of ids.
 
     Raises:
@@ -256,7 +268,7 @@ def _vocabulary(content: dict[str, Any]) -> dict[str, int]:
     return ordered
 
 
-def _to_wordpiece(content: dict[str, Any], hub_class: Any) -> Any:
+def _to_wordpiece(content: JsonObject, hub_class: Callable[..., keras.layers.Layer]) -> keras.layers.Layer:
     """Converts WordPiece, with the options of KerasHub that result in the same normalization and splitting."""
     normalizer, model = content["normalizer"] or {}, content["model"]
     build = partial(
@@ -277,7 +289,7 @@ def _to_wordpiece(content: dict[str, Any], hub_class: Any) -> Any:
     raise TokenizerError("KerasHub's WordPiece does not support the normalizer or the splitting of this tokenizer")
 
 
-def _to_byte_pairs(content: dict[str, Any], hub_class: Any) -> Any:
+def _to_byte_pairs(content: JsonObject, hub_class: Callable[..., keras.layers.Layer]) -> keras.layers.Layer:
     splitter = content["pre_tokenizer"] or {}
     if splitter.get("type") != "ByteLevel" or content["normalizer"] is not None:
         raise TokenizerError("KerasHub's byte-level BPE supports only the splitting of GPT-2. Received: another one")
@@ -285,5 +297,5 @@ def _to_byte_pairs(content: dict[str, Any], hub_class: Any) -> Any:
     return hub_class(_vocabulary(content), merges, add_prefix_space=splitter["add_prefix_space"])
 
 
-def _to_pieces(content: dict[str, Any], hub_class: Any) -> Any:
+def _to_pieces(content: JsonObject, hub_class: Callable[..., keras.layers.Layer]) -> keras.layers.Layer:
     return hub_class(spiece.serialize(spiece.from_tokenizer(content)))

@@ -7,7 +7,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any
 
 import keras
 import numpy as np
@@ -16,7 +15,7 @@ from kerasformer.files.tensors import TensorFile
 from kerasformer.models.weight_table import Names, Row
 
 
-def hub_variable(model: Any, name: str) -> Any:
+def hub_variable(model: keras.Model, name: str) -> keras.Variable:
     """Returns the variable that the attributes in `name` lead to, or `None` if the model lacks it.
 
     For a layer with adapters, that is a tensor with the merged value.
@@ -43,7 +42,7 @@ class HubWeights(TensorFile):
         rows: Weight table with the names of the tensors.
     """
 
-    def __init__(self, model: Any, rows: Sequence[Row]) -> None:
+    def __init__(self, model: keras.Model, rows: Sequence[Row]) -> None:
         super().__init__(Path(), ())
         self._model = model
         self._names = [row.tensor for row in rows if hub_variable(model, row.tensor) is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -11,7 +11,8 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers.core import PACKAGE, OptionalOutputs
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.layer_types import LayerConfig, LayerOptions
+from kerasformer.layers.tensor import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -46,7 +47,7 @@ class RelativePositionBias(OptionalOutputs):
         num_heads: int,
         bidirectional: bool,
         num_rows: int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         exact = num_buckets // (4 if bidirectional else 2)
@@ -64,7 +65,7 @@ class RelativePositionBias(OptionalOutputs):
         # A lookup table is exact on every runtime, whereas a logarithm may be rounded across the bounds of a bucket.
         self._buckets = relative_buckets(num_buckets, max_distance, bidirectional)
 
-    def build(self, input_shape: Any = None) -> None:
+    def build(self, input_shape: Shape | None = None) -> None:
         """Creates the table `(num_rows, num_heads)`."""
         initializer = keras.initializers.RandomNormal(stddev=0.02)
         shape = (self.num_rows, self.num_heads)
@@ -79,11 +80,11 @@ class RelativePositionBias(OptionalOutputs):
         scores = ops.take(self.embeddings, bucket, axis=0)
         return ops.expand_dims(ops.transpose(scores, (2, 0, 1)), 0)
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[int | None, ...]:
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns `(1, H, T, S)`."""
         return 1, self.num_heads, None, None
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = ("num_buckets", "max_distance", "num_heads", "bidirectional", "num_rows")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}

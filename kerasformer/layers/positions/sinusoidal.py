@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import keras
 import numpy as np
@@ -10,6 +10,7 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers.core import PACKAGE, as_ids
+from kerasformer.layers.layer_types import LayerConfig, LayerOptions
 from kerasformer.layers.tensor import Tensor
 
 
@@ -42,7 +43,7 @@ class SinusoidalPositions(keras.layers.Layer):
         interleaved: bool = True,
         endpoint: bool = False,
         zero_row: int | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         if hidden_dim % 2:
@@ -74,7 +75,7 @@ class SinusoidalPositions(keras.layers.Layer):
         """Maps `(...)` to `(..., hidden_dim)`."""
         return (*(input_shape or (None, None)), self.hidden_dim)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = ("max_length", "hidden_dim", "interleaved", "endpoint", "zero_row")
         return {**super().get_config(), **{name: getattr(self, name) for name in names}}
