@@ -232,12 +232,6 @@ def test_bench_compares_it_with_this_package(exported, monkeypatch):
     assert all(subject.works[0].decode_tokens_s for subject in found.subjects)
 
 
-def test_the_card_lists_the_file(exported):
-    folder, _ = exported
-    size = (folder / litertlm_file.NAME).stat().st_size
-    assert f"| `{litertlm_file.NAME}` | {size:,} |" in (folder / "README.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.foreign(TARGET)
 @pytest.mark.parametrize("mode", ["streamed", "conversation", "file settings"])
 def test_other_modes(mode, exported):

@@ -15,7 +15,6 @@ import pytest
 from tokenizers import processors
 
 import kerasformer as kf
-from kerasformer import bundle
 from kerasformer.errors import ExportError
 from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets.litert_lm import litertlm_file
@@ -114,12 +113,6 @@ def test_normalization_and_other_backends(exported):
     assert np.linalg.norm(embeddings(folder, ["a"], normalize=True)) == pytest.approx(1, abs=1e-5)
     with pytest.raises(AssertionError, match=r"Model requires one of \[cpu\] but Main backend is GPU"):
         embeddings(folder, ["a"], backend="GPU")
-
-
-def test_the_bundle_also_runs_with_kerasformer(exported):
-    folder, _ = exported
-    assert list(bundle.read(folder).signatures) == [f"forward_{length}" for length in LENGTHS]
-    assert (folder / "model.tflite").read_bytes() in (folder / litertlm_file.NAME).read_bytes()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.errors import BundleError, ExportError
+from kerasformer.errors import ExportError
 from kerasformer.export.reference_texts import PROMPTS
 from kerasformer.pipelines.base import sigmoid, softmax
 from tests import tiny_text
@@ -374,14 +374,6 @@ def test_tokens_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None
     assert_same(*pipeline_texts(case, ask, folder))
 
 
-@pytest.mark.parametrize("case", [tiny("gpt2", "text-generation"), Case(T5)], ids=str)
-def test_the_portable_profile_too(case: Case, ask: Ask, tmp_path: Path) -> None:
-    """With caches that grow."""
-    model = case.model()
-    folder = case.export(tmp_path / "bundle", model, target="optimum", profile="portable")
-    assert generated(ask, folder, model, TEXTS) == expected(model, model, TEXTS)
-
-
 @pytest.mark.foreign("optimum")
 @cases(Case(T5, as_task="summarization"), Case(T5, as_task="translation"))
 def test_task_prefixes(case: Case, ask: Ask, tmp_path: Path) -> None:
@@ -444,17 +436,6 @@ def test_a_folder_for_genai_also_works(ask: Ask, tmp_path: Path) -> None:
     length = len(answer["inputs"]["input_ids"][0])
     rows = expected(folder, model, TEXTS)[0]
     assert [before(model, row[length:]) for row in answer["tokens"][0]] == rows
-
-
-def test_a_bundle_edited_by_hand(ask: Ask, tmp_path: Path) -> None:
-    """optimum cannot detect the change; this package can."""
-    folder = tiny("gpt2", "text-generation").export(tmp_path / "bundle", target="optimum")
-    path = folder / "config.json"
-    path.write_text(path.read_text().replace('"n_head": 3', '"n_head": 6'))
-    answer = ask({**request(folder), "texts": TEXTS, "searches": SEARCHES})
-    assert "Got invalid dimensions for input: past_key_values" in answer["error"]
-    with pytest.raises(BundleError, match=r"was changed after its export: config\.json"):
-        kf.pipeline(folder, "text-generation")
 
 
 def test_unsupported_models_and_settings_are_refused(tmp_path: Path) -> None:

@@ -85,15 +85,6 @@ def test_low_rank_matrices_are_merged_in_files(tmp_path):
     np.testing.assert_array_equal(np.asarray(model(inputs)), expected)
 
 
-def test_model_classes_are_importable():
-    for model_type, tasks in zoo.models().items():
-        module = zoo.architecture(model_type)
-        for task in tasks:
-            kind = module.MODELS[task]
-            assert getattr(module, kind.__name__) is getattr(zoo, kind.__name__) is kind
-            assert kind.__module__ == module.__name__ and kind.__doc__
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_files_have_the_dtype_that_was_asked_for(loaded, dtype, tmp_path):
     it = loaded((FIRST[-1], "text-classification"))

@@ -335,21 +335,6 @@ def test_languages(model, setting, tmp_path):
     assert "LANGUAGE_ID" not in text and "write `ron_Latn`" in text and "replace 62 by its id" in text
 
 
-@pytest.mark.parametrize("model", MODELS)
-def test_programs_use_existing_tensors(model, tmp_path):
-    """Every quoted name is a signature or a tensor, and no required name is missing."""
-    manifest = MODELS[model]()
-    written(tmp_path, manifest)
-    program = block(tmp_path)
-    names = {*manifest.signatures, "model.tflite"}
-    for signature in manifest.signatures.values():
-        names |= {*signature.inputs, *signature.outputs}
-    quoted = set(re.findall(r'"([a-z]+_[a-z_]*[^" ]*|logits|tokens|decode)"', program))
-    known = {form for name in names for form in (name, re.sub(r"\d+", "N", name), re.sub(r"\d+$", "", name))}
-    assert not quoted - known - {"tokenizer.json", "config.json", "path/to/this/folder"}
-    assert "logits" in program
-
-
 def renamed(manifest: Manifest) -> Manifest:
     """Puts `my_` before the names of all tensors except caches, whose kinds remain."""
 
@@ -402,18 +387,6 @@ def test_the_program_in_swift_has_names_of_the_manifest():
     assert [*structures] == ["GenerationInfo"]
     words = set(re.findall(r'"([a-z_]+)"', program)) - {"decode", "text", "prompt", "summarization", "none"}
     assert words <= {*map(str, Kind), *map(str, Role), "forced_bos_token_id"} and len(words) > 8
-
-
-def test_programs_have_the_numbers_of_the_bundle(tmp_path):
-    written(tmp_path / "both", encoder_decoder())
-    program = block(tmp_path / "both")
-    for number in ("16, 48", "9, 10", f"{CAPACITY}"):
-        assert re.search(rf"\b{number}\b", program), number
-    assert re.search(r"summarize: ", program)
-    assert re.search(r"\b7\b", program) and re.search(r"\b8\b", program), "padding and start"
-    written(tmp_path, decoder())
-    program = block(tmp_path)
-    assert all(f'"prefill_{n}"' in program for n in (8, 64))
 
 
 @pytest.mark.parametrize("target", [None, "litert-web"])

@@ -115,51 +115,6 @@ def test_the_answers_of_both_profiles_are_those_of_keras(tmp_path, model_type, t
                 assert np.abs(got - want)[real].max() < TOLERANCE * np.abs(want).max()
 
 
-def steps(folder, model, capacity: int | None) -> np.ndarray:
-    """Returns logits of a left-padded batch: a prompt, then single tokens, with growing or with shared caches."""
-    session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
-    ids, mask = (array.astype("int64") for array in padded(3, 12, "left"))
-    positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
-    names = [i.name for i in session.get_inputs() if i.name.startswith("past_key_values")]
-    caches = {name: np.zeros((3, 4, capacity or 0, 8), "float32") for name in names}
-    logits = []
-    for start, end in ((0, 7), *((place, place + 1) for place in range(7, 12))):
-        values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in caches.items()}
-        binding = session.io_binding()
-        given = {
-            "input_ids": ids[:, start:end],
-            "attention_mask": mask[:, :end],
-            "position_ids": positions[:, start:end],
-        }
-        for name, array in given.items():
-            binding.bind_cpu_input(name, np.ascontiguousarray(array))
-        binding.bind_output("logits")
-        for name, value in values.items():
-            binding.bind_ortvalue_input(name, value)
-            present = name.replace("past_key_values", "present")
-            if capacity is None:
-                binding.bind_output(present)
-            else:
-                binding.bind_ortvalue_output(present, value)
-        session.run_with_iobinding(binding)
-        first, *rest = (output.numpy() for output in binding.get_outputs())
-        logits.append(first)
-        if capacity is None:
-            caches = dict(zip(names, rest, strict=True))
-            assert {array.shape for array in caches.values()} == {(3, 4, end, 8)}
-    return np.concatenate(logits, axis=1)
-
-
-@pytest.mark.parametrize("capacity", [None, 12, 40], ids=lambda c: f"capacity {c}")
-def test_a_graph_supports_growing_and_shared_caches(tmp_path, capacity):
-    model = tiny("gpt2")
-    write(tmp_path, model)
-    ids, mask = padded(3, 12, "left")
-    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": np.maximum(mask.cumsum(axis=1) - 1, 0)}
-    want, got = np.asarray(model(inputs)), steps(tmp_path, model, capacity)
-    assert np.abs(got - want)[mask == 1].max() < TOLERANCE * np.abs(want).max()
-
-
 def test_the_manifest_describes_the_caches_that_may_be_shared(tmp_path):
     for head_dim, count in ((8, 4), (6, 0)):  # the operator supports multiples of 8
         manifest = write(tmp_path / str(head_dim), tiny("t5", head_dim=head_dim))
