@@ -184,7 +184,7 @@ CASES = (
         std=0.15,
     ),
     Case("albert-wide", "albert", {**BERT, "embedding_size": 36, "hidden_act": "gelu"}, only=("fill-mask",)),
-    Case("electra", "electra", {**ELECTRA, "classifier_dropout": 0.13}, on_jax=True),
+    Case("electra", "electra", {**ELECTRA, "classifier_dropout": 0.13}),
     Case(
         "electra-base",
         "electra",
@@ -548,7 +548,7 @@ CASES = (
         },
         std=0.2,
     ),
-    Case("gptj", "gptj", GPTJ, on_jax=True),
+    Case("gptj", "gptj", GPTJ),
     Case("gptj-odd", "gptj", {**GPTJ, "n_embd": 35, "n_head": 5, "rotary_dim": 6, "n_inner": 50}),
     # The settings of Pythia at small sizes; then odd sizes and layers in sequence; then scaling, and a tied output.
     Case("gpt_neox", "gpt_neox", GPT_NEOX),

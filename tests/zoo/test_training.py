@@ -15,7 +15,7 @@ from kerasformer import zoo
 from kerasformer.models.layouts import Offset, SideBySide
 from kerasformer.models.variables import variables_by_path
 from kerasformer.testing.comparison import assert_close, further_inputs, make_inputs, run_reference
-from tests.zoo.cases import FIRST
+from tests.zoo.cases import DISTINCT, FIRST
 from tests.zoo.harness import rows
 
 GRADIENT_TOLERANCE = 1e-4
@@ -27,7 +27,7 @@ GRADIENT_TOLERANCE = 1e-4
     "row",
     [
         row
-        for row in rows(FIRST, on_jax=False)
+        for row in rows(DISTINCT, on_jax=False)
         if row.values[0][1] in ("fill-mask", "text-generation", "text2text-generation")
     ],
 )
