@@ -119,10 +119,9 @@ def test_tokens_are_those_of_keras(case: Case, tmp_path: Path) -> None:
     compare(case, tmp_path / "bundle", "ort")
 
 
-@pytest.mark.parametrize("quantize", ["none", "int8"])
-def test_the_portable_profile_too(quantize: str, tmp_path: Path) -> None:
+def test_the_portable_profile_too(tmp_path: Path) -> None:
     """With a cache that grows."""
-    compare(tiny("gpt2", "text-generation", quantize), tmp_path / "bundle", "portable")
+    compare(tiny("gpt2", "text-generation"), tmp_path / "bundle", "portable")
 
 
 @pytest.mark.foreign("genai")
@@ -294,39 +293,25 @@ def test_one_file_is_added(tmp_path: Path) -> None:
         kf.pipeline(folder, "text-generation")
 
 
-REFUSED = {
-    "encoder": (tiny("bert", "text-classification"), {}, "is only for decoders: onnxruntime-genai only generates text"),
-    "classifier of a decoder": (tiny("gpt2", "text-classification"), {}, "is only for decoders"),
-    "encoder-decoder": (tiny("t5", "text2text-generation"), {}, "supports are Whisper and the recurrent Marian"),
-    "another encoder-decoder": (
-        tiny("bart", "text2text-generation"),
-        {},
-        "Received: BartSeq2SeqLM for text2text-generation",
-    ),
-    "long texts": (tiny("longformer", "text-classification"), {}, "is only for decoders: onnxruntime-genai only"),
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "settings": (
-        tiny("gpt2", "text-generation"),
         {"bad_words_ids": [[5]], "frequency_penalty": 0.5},
         r"does not support these settings\. Received: frequency_penalty=0\.5, bad_words_ids",
     ),
     "beams": (
-        tiny("gpt2", "text-generation"),
         {"num_beams": 2},
         r"not of the answer alone, unless length_penalty is 0",
     ),
-    "beams with sampling": (tiny("gpt2", "text-generation"), {"num_beams": 2, "do_sample": True}, "does not sample in"),
+    "beams with sampling": ({"num_beams": 2, "do_sample": True}, "does not sample in"),
     "beams with rules": (
-        tiny("gpt2", "text-generation"),
         {"num_beams": 2, "length_penalty": 0.0, "repetition_penalty": 1.1},
         "different scores of beams from Keras",
     ),
     "beams with several ends": (
-        tiny("gpt2", "text-generation"),
         {"num_beams": 2, "length_penalty": 0.0, "eos_token_id": [0, 5]},
         r"may run out of beams if there is more than one end token\. Received: num_beams=2, eos_token_id=\(0, 5\)",
     ),
     "beams that never stop early": (
-        tiny("gpt2", "text-generation"),
         {"num_beams": 2, "length_penalty": 0.0, "early_stopping": "never"},
         "only True or False for early_stopping. Received: early_stopping='never'",
     ),
@@ -334,9 +319,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_unsupported_models_and_settings_are_refused(name: str, tmp_path: Path) -> None:
+def test_unsupported_settings_are_refused(name: str, tmp_path: Path) -> None:
     """Before anything is written, with the reason."""
-    case, settings, message = REFUSED[name]
+    case, (settings, message) = tiny("gpt2", "text-generation"), REFUSED[name]
     model = case.model()
     model.generation_config = model.generation_config.replace(**settings)
     with pytest.raises(ExportError, match=message):
@@ -344,11 +329,9 @@ def test_unsupported_models_and_settings_are_refused(name: str, tmp_path: Path) 
     assert not (tmp_path / "bundle").exists()
 
 
-def test_other_tokenizers_and_formats_are_refused(tmp_path: Path) -> None:
+def test_other_tokenizers_are_refused(tmp_path: Path) -> None:
     case = tiny("gpt2", "text-generation")
     model = case.model()
-    with pytest.raises(ExportError, match="requires format='onnx'"):
-        case.export(tmp_path / "bundle", model, target="genai", format="tflite")
     for tokenizer, message in (
         (tiny_text.pieces(), "a BPE tokenizer.* Received: Unigram"),
         (None, "needs a tokenizer"),

@@ -357,15 +357,10 @@ def test_the_cpp_of_the_card(exported, tmp_path):
 
 
 REFUSED = [
-    (tiny("bert", "text-classification"), {}, "LiteRT-LM only generates texts and computes embeddings"),
-    (tiny("t5", "text2text-generation"), {}, "runs only decoders, and encoders for embeddings. Received: t5"),
-    (tiny("bart", "text2text-generation"), {}, "runs only decoders, and encoders for embeddings. Received: bart"),
-    (tiny("longformer", "text-classification"), {}, "Received: a model for text-classification"),
     (GPT2, {"capacity": 92}, "multiple of 8"),
     (GPT2, {"capacity": 4}, "multiple of 8"),
     (varied(GPT2, settings={**GPT2.source.settings, "eos_token_id": None}), {}, "without eos_token_id"),
     (varied(GPT2, tokenizer=tiny_text.pieces), {}, "only a single token, before a text"),
-    (GPT2, {"format": "onnx"}, "requires format='tflite'"),
 ]
 
 

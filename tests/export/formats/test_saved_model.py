@@ -213,9 +213,7 @@ def test_options_of_other_runtimes(option, message, tmp_path):
         ({"quantize": "int8"}, ExportError, "stores its weights in float32"),
         ({"quantize": "auto"}, ExportError, "stores its weights in float32"),
         ({"profile": "ort"}, InputError, "profile is only for format='onnx'"),
-        ({"opset": 17}, InputError, "opset is only for format='onnx'"),
         ({"tokenizer": "in-graph"}, ExportError, "generates text"),
-        ({"target": "saved-model", "format": "onnx"}, ExportError, "requires format='saved-model'"),
     ],
     ids=str,
 )

@@ -40,11 +40,10 @@ def small_matrices_too():
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(filter(None, case)))
 def written(request, tmp_path_factory):
-    """Returns a model, and folders with its files for both recipes."""
+    """Returns a model, and the folder with its files."""
     model = tiny(*request.param)
     folder = tmp_path_factory.mktemp("bundle")
-    for quantize in ("none", "int8"):
-        write(folder / quantize, model, quantize)
+    write(folder, model)
     return model, folder
 
 
@@ -56,13 +55,13 @@ def test_each_weight_is_stored_once_under_its_path(written):
     model, folder = written
     paths = by_path(model.trainable_variables)
     for function in onnx_functions(model):
-        tensors = stored(load(folder / "none", function.name).graph)
+        tensors = stored(load(folder, function.name).graph)
         weights = {name: numpy_helper.to_array(tensor) for name, tensor in tensors.items() if name in paths}
         for name, value in weights.items():
             np.testing.assert_array_equal(value, ops.convert_to_numpy(paths[name]))
         rest = sum(len(tensor.raw_data) for name, tensor in tensors.items() if name not in paths)
         assert rest < 3000, "constants that are no weights"
-        size = (folder / "none" / "onnx" / f"{function.name}.onnx").stat().st_size
+        size = (folder / "onnx" / f"{function.name}.onnx").stat().st_size
         assert size < sum(4 * value.size for value in weights.values()) + 60_000
         if function.name == "model":
             assert set(weights) == set(paths)
