@@ -30,21 +30,12 @@ def pieces(tokenizer, ids, skip=True, sizes=(1,)):
 @pytest.mark.parametrize("skip", [True, False])
 @pytest.mark.parametrize("name", CASES)
 def test_pieces_form_the_text(name, skip, checkpoint):
-    tokenizer = load_tokenizer(checkpoint(name))
-    for text in TEXTS:
-        ids = tokenizer.encode(text)
-        assert "".join(pieces(tokenizer, ids, skip)) == tokenizer.decode(ids, skip), text
-
-
-@pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("name", CASES)
-def test_pieces_of_random_ids_form_the_text(name, skip, checkpoint):
-    tokenizer = load_tokenizer(checkpoint(name))
-    random = np.random.default_rng(0)
-    for _ in range(40):
-        # Including ids outside the vocabulary: the embedding of a model is often larger.
-        ids = random.integers(0, tokenizer.vocab_size + 5, random.integers(1, 120)).tolist()
-        assert "".join(pieces(tokenizer, ids, skip, sizes=(1, 3, 2))) == tokenizer.decode(ids, skip)
+    """Of texts and of random ids, also outside the vocabulary: the embedding of a model is often larger."""
+    tokenizer, random = load_tokenizer(checkpoint(name)), np.random.default_rng(0)
+    rows = [random.integers(0, tokenizer.vocab_size + 5, random.integers(1, 120)).tolist() for _ in range(20)]
+    for ids in [*map(tokenizer.encode, TEXTS), *rows]:
+        for sizes in ((1,), (1, 3, 2)):
+            assert "".join(pieces(tokenizer, ids, skip, sizes)) == tokenizer.decode(ids, skip)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "roberta"])
