@@ -16,7 +16,7 @@ from tests.export.test_export import REPEATED_HEADS
 from tests.export.ticks import ALL
 from tests.foreign.refusals import reason, try_to_export
 from tests.grids import grid
-from tests.zoo.cases import RELATIVES
+from tests.zoo.harness import HEADS
 
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 WITHOUT_CLASS = ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")
@@ -65,7 +65,7 @@ ADVICE = ("Use ", "Set ", "Remove ", "Export ", "Expected")
     grid(
         ALL,
         TARGETS,
-        always=lambda name, _: name not in REPEATED_HEADS and ALL[name].model_type not in RELATIVES,
+        always=lambda name, _: name not in REPEATED_HEADS and ALL[name].model_type in HEADS,
         release=lambda name, _: name in REPEATED_HEADS,
     ),
 )

@@ -354,6 +354,12 @@ CASES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, A
     "albert-cased": (_albert, {"model_type": "albert"}, {"do_lower_case": False, "keep_accents": True}),
 }
 
+EACH_KIND = tuple(
+    "bert-cased gpt2-bos pythia roberta-prefix camembert mbart-50 nllb-legacy mpnet modernbert gemma t5-ten "
+    "pegasus-published bigbird_pegasus albert openai-gpt xglm deberta-punctuation".split()
+)
+"""Cases of each kind of files and rules; those of the others are in the full grid."""
+
 # Tokenizers of XLM, for which transformers gives no offsets.
 MOSES: dict[str, tuple[Callable[[], dict[str, Any]], dict[str, Any], dict[str, Any] | None]] = {
     "xlm": (_moses, {"model_type": "xlm", "n_langs": 2, "lang2id": {"en": 0, "fr": 1}}, None),

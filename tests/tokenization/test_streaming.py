@@ -11,7 +11,8 @@ from tokenizers import decoders, models
 
 from kerasformer.generation.token_bytes import token_bytes_of
 from kerasformer.tokenization import Tokenizer, load_tokenizer
-from tests.tokenization.conftest import CASES
+from tests.grids import grid
+from tests.tokenization.conftest import CASES, EACH_KIND
 from tests.tokenization.samples import TEXTS
 
 transformers = pytest.importorskip("transformers")
@@ -28,7 +29,7 @@ def pieces(tokenizer, ids, skip=True, sizes=(1,)):
 
 
 @pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", grid(CASES, always=EACH_KIND))
 def test_pieces_form_the_text(name, skip, checkpoint):
     """Of texts and of random ids, also outside the vocabulary: the embedding of a model is often larger."""
     tokenizer, random = load_tokenizer(checkpoint(name)), np.random.default_rng(0)

@@ -46,6 +46,11 @@ def first_tasks(parameters: Iterable[Any]) -> list[Any]:
     return [each for each in parameters if each.values[0][1] == each.values[0][0].tasks[0]]
 
 
+def of_heads(parameters: Iterable[Any]) -> list[Any]:
+    """Gives all architectures but `HEADS` the mark `grid`, for what has one implementation."""
+    return [each if each.values[0][0].model_type in HEADS else marked(each, pytest.mark.grid) for each in parameters]
+
+
 def main_tasks(parameters: Iterable[Any]) -> list[Any]:
     """Leaves the heads after the first to CI, and those of relatives and of further configurations to releases.
 
