@@ -701,6 +701,8 @@ CASES = (
 FIRST = tuple({case.model_type: case for case in reversed(CASES)}.values())
 """One case of each architecture."""
 
+BERT_CASE, GPT2_CASE = (next(case for case in CASES if case.name == name) for name in ("bert", "gpt2"))
+
 RELATIVES = {
     **dict.fromkeys(("camembert", "xlm-roberta"), "roberta"),
     **dict.fromkeys(("mistral", "qwen2", "qwen3", "smollm3"), "llama"),

@@ -35,29 +35,13 @@ from kerasformer.models.variables import release_weights
 from kerasformer.testing.comparison import Loaded, assert_close, make_inputs, run, run_reference
 from kerasformer.tokenization import Tokenizer
 from tests.grids import grid
-from tests.zoo.cases import CASES
+from tests.zoo.cases import BERT_CASE, CASES, GPT2_CASE
 
 # A warning of Keras, which passes an unsupported argument to TensorFlow variables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
-BERT, GPT2 = (next(case for case in CASES if case.name == name) for name in ("bert", "gpt2"))
+BERT, GPT2 = BERT_CASE, GPT2_CASE
 SINGLE, TORCH = "model.safetensors", "pytorch_model.bin"
-
-
-@pytest.fixture
-def bert(loaded) -> Loaded:
-    return loaded((BERT, "text-classification"))
-
-
-@pytest.fixture
-def gpt2(loaded) -> Loaded:
-    return loaded((GPT2, "text-generation"))
-
-
-@pytest.fixture
-def folder(bert, tmp_path) -> Path:
-    """A copy of a checkpoint, to be modified."""
-    return shutil.copytree(bert.folder, tmp_path / "checkpoint")
 
 
 def change(folder: Path, how: Callable[[dict[str, np.ndarray]], dict[str, np.ndarray] | None]) -> None:

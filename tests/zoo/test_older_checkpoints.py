@@ -20,16 +20,6 @@ from tests.zoo.harness import HEADS
 from tests.zoo.test_loading import BERT, GPT2, assert_same, change, change_config
 
 
-@pytest.fixture
-def bert(loaded) -> Loaded:
-    return loaded((BERT, "text-classification"))
-
-
-@pytest.fixture
-def folder(bert, tmp_path) -> Path:
-    return shutil.copytree(bert.folder, tmp_path / "checkpoint")
-
-
 def without(folder: Path, *keys: str) -> None:
     content = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({k: v for k, v in content.items() if k not in keys}))

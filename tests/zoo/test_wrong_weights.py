@@ -27,16 +27,6 @@ from tests.zoo.test_loading import BERT, GPT2, TORCH, assert_same, change, chang
 KERNEL, TABLE = "bert.encoder.layer.1.output.dense.weight", "bert.embeddings.word_embeddings.weight"
 
 
-@pytest.fixture
-def bert(loaded) -> Loaded:
-    return loaded((BERT, "text-classification"))
-
-
-@pytest.fixture
-def folder(bert, tmp_path) -> Path:
-    return shutil.copytree(bert.folder, tmp_path / "checkpoint")
-
-
 def with_value(value: float) -> Callable[[np.ndarray], np.ndarray]:
     def put(tensor: np.ndarray) -> np.ndarray:
         tensor = tensor.copy()

@@ -11,7 +11,6 @@ from kerasformer import layers
 from kerasformer.bundle import TensorInfo
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import recipe
 from kerasformer.layers import Rotary, Visibility, primitives
 from tests.export.onnx_bundles import expected as keras_answers
@@ -21,12 +20,7 @@ from tests.export.onnx_inventory import per_layer
 TOLERANCE = 1e-5  # share of the largest value, for the order of summation
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_matrices_too():
-    """Quantizes small matrices too, since the models of these tests have no others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "MIN_QUANTIZED", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("small_matrices_too")
 
 
 # Operators of a layer.

@@ -19,7 +19,6 @@ from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
-from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import recipe
 from tests.export import onnx_bundles
 from tests.export.onnx_bundles import expected, feeds_of, load, run, session, tiny
@@ -30,12 +29,7 @@ CASES = [("bert", "text-classification"), ("bert", "question-answering"), ("gpt2
 TOLERANCE = 1e-5  # share of the largest logit, for the order of summation
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_matrices_too():
-    """Quantizes small matrices too, since the models of these tests have no others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "MIN_QUANTIZED", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("small_matrices_too")
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(filter(None, case)))
