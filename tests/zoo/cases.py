@@ -153,7 +153,6 @@ MOBILEBERT = {
     **BERT, "embedding_size": 13, "intra_bottleneck_size": 21, "num_feedforward_networks": 3, "hidden_act": "relu",
     "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12,
 }  # fmt: skip
-MOBILEBERT_DERIVED = frozenset({"true_hidden_size"})
 
 CASES = (
     Case(
