@@ -192,7 +192,6 @@ def test_a_refusal_is_quick_and_names_the_recipe_that_passed(chat_model, tmp_pat
 
 
 @pytest.mark.grid
-@pytest.mark.grid
 def test_on_litert_weights_in_int8_suffice(chat_model, tmp_path, unrotated):
     folder = kf.export.export(chat_model, tmp_path / "out", "tflite", "int8", capacity=CAPACITY, fallback=True)
     manifest = bundle.read(folder)
