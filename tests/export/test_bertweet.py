@@ -6,7 +6,6 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import zoo
-from kerasformer.errors import ExportError
 from kerasformer.tokenization import Tokenizer
 from tests.code_blocks import card_texts
 from tests.tokenization.conftest import write
@@ -37,10 +36,3 @@ def test_a_bundle_has_the_files_of_the_tokenizer(model, tmp_path):
     assert "cannot be written as `tokenizer.json`" in card and "Tokenizer.from_file" not in card
     again = zoo.load(model.save_pretrained(tmp_path / "checkpoint"))
     assert [again.tokenizer.encode(text) for text in texts] == [model.tokenizer.encode(text) for text in texts]
-
-
-@pytest.mark.parametrize("target", ["transformers.js", "mediapipe", "litert-web"])
-def test_runtimes_that_read_texts_refuse_it(model, tmp_path, target):
-    with pytest.raises(ExportError, match="(?s)tokenize.*Received: "):
-        kf.export.export(model, tmp_path / "out", target=target)
-    assert not (tmp_path / "out").exists()

@@ -10,11 +10,9 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle, zoo
-from kerasformer.decoding import GenerationConfig, generate
 from kerasformer.engines import open_engine
 from kerasformer.export import export, verify
 from kerasformer.export.formats.tflite import signatures
-from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.models.keras_engine import KerasStep
@@ -151,12 +149,6 @@ def test_a_limited_engine_runs_only_allowed_signatures(exported: Any) -> None:
         assert set(names) - others == allowed
 
 
-def test_no_cache_length_equals_the_capacity() -> None:
-    model = zoo.build("gpt2", **SIZES["gpt2"])
-    names = [function.name for function in tflite_functions(model, CAPACITY, None, ())]
-    assert names == ["prefill_8", "verify_4", "verify_8", "decode_rows_8", "decode"]
-
-
 def prompts(count: int, width: int, left: bool) -> tuple[np.ndarray, np.ndarray]:
     """Returns texts of unequal lengths, padded on one side."""
     generator = np.random.default_rng(count)
@@ -198,40 +190,6 @@ def test_rows_in_a_batch_have_exactly_the_answers_of_single_rows(exported: Any, 
         own = slice(row, row + 1)
         alone = list(stepped(engine, engine.start(ids[own], mask[own]), tokens[own]))
         assert np.array_equal(np.stack(together)[:, row], np.stack(alone)[:, 0])
-
-
-def test_rows_are_dropped_and_copied(exported: Any) -> None:
-    model, folder = exported
-    engine = open_engine(folder)
-    ids, mask = prompts(6, 9, left=not model.is_encoder_decoder)
-    before, after = np.random.default_rng(3).integers(2, 60, (2, 6, 4), "int32")
-    for rows in ([4, 1], [0, 0, 5, 5, 5, 2, 3], [3]):
-        state = engine.start(ids, mask)
-        for column in before.T:
-            _, state = engine.step(column[:, None], state)
-        following = np.resize(after, (len(rows), 4))
-        together = list(stepped(engine, engine.reorder(state, np.array(rows)), following))
-        for index, row in enumerate(rows):
-            own = slice(row, row + 1)
-            alone = engine.start(ids[own], mask[own])
-            for column in before[own].T:
-                _, alone = engine.step(column[:, None], alone)
-            received = list(stepped(engine, alone, following[index : index + 1]))
-            assert np.array_equal(np.stack(together)[:, index], np.stack(received)[:, 0])
-
-
-def test_beams_are_those_of_single_steps(exported: Any) -> None:
-    model, folder = exported
-    engine = open_engine(folder)
-    single = engine.limited_to({name for name in bundle.read(folder).signatures if "_rows_" not in name})
-    ids, mask = prompts(3, 7, left=not model.is_encoder_decoder)
-    config = GenerationConfig(max_new_tokens=8, num_beams=3, num_return_sequences=2, decoder_start_token_id=0)
-    names = record_signatures(engine)
-    outputs = [generate(item, ids, mask, config) for item in (engine, single)]
-    assert any("_rows_6" in name for name in names)
-    for one, other in zip(outputs[0].sequences, outputs[1].sequences, strict=True):
-        assert np.array_equal(one, other)
-    assert np.array_equal(outputs[0].sequence_scores, outputs[1].sequence_scores)
 
 
 def test_plain_steps_double_their_cache_lengths_by_default():

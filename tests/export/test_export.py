@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,10 @@ import pytest
 import safetensors.numpy
 
 import kerasformer as kf
-from kerasformer import bundle, decoding, errors
+from kerasformer import bundle, errors
 from kerasformer.architectures import find
 from kerasformer.bundle.manifest import _digest
-from kerasformer.engines import ENGINES, open_engine
+from kerasformer.engines import ENGINES
 from kerasformer.errors import (
     BundleError,
     CapacityError,
@@ -208,8 +208,11 @@ FIRST = list({row.model_type: name for name, row in reversed(ROWS.items()) if ro
 
 
 def repeats_matrices(name: str, format: str, quantize: str) -> bool:
-    """Whether CI quantizes the same layers with another head or of a relative, or in int4 in the other format."""
-    return name not in FIRST or (quantize == "int4" and FORMATS[FIRST.index(name) % 2] != format)
+    """Whether CI quantizes the same layers with another head or of a relative, or with this recipe in the other format.
+
+    In each format, CI runs one recipe of an architecture.
+    """
+    return name not in FIRST or (FORMATS[FIRST.index(name) % 2] == format) != (quantize == "int8")
 
 
 @pytest.mark.bundles()
@@ -239,11 +242,12 @@ def test_a_quantized_bundle_is_small_and_faithful(name, format, quantize):
     if "classification" in name:  # otherwise agreement would be meaningless
         indices = bundle.read_references(folder)["output.logits.indices"][..., 0]
         assert len(np.unique(indices)) > 1
-    again = compare(open_engine(folder, manifest), bundle.read_references(folder))
-    assert again.agreement == manifest.fidelity["agreement"]
-    assert again.max_error == pytest.approx(manifest.fidelity["max_error"], rel=1e-3)
     pipe = kf.pipeline(folder)
-    CALLS[model.task](pipe)
+    if (name, format, quantize) in ALWAYS_QUANTIZED:  # the export compared every bundle like this
+        again = compare(pipe.model, bundle.read_references(folder))
+        assert again.agreement == manifest.fidelity["agreement"]
+        assert again.max_error == pytest.approx(manifest.fidelity["max_error"], rel=1e-3)
+        CALLS[model.task](pipe)
     # Each token is the best one of Keras, but for the measured effect of rounding; 4-bit random weights have near ties.
     if model.generates and quantize == "int8":
         greedy = {"do_sample": False, "max_new_tokens": 8}
@@ -256,33 +260,6 @@ def model_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx"))
 
 
-DISTINCT = [name for name in GENERATING if ROWS[name].model_type not in RELATIVES]
-SEARCHED = {
-    ("gpt2-text-generation", "tflite"),
-    ("bloom-text-generation", "onnx"),
-    ("bart-text2text-generation", "tflite"),
-    ("t5-text2text-generation", "onnx"),
-}
-
-
-@pytest.mark.parametrize(("name", "format"), grid(DISTINCT, IN_FLOAT32, always=SEARCHED, release=repeats_saved_model))
-@pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"num_beams": 3, "length_penalty": 2.0}], ids=str)
-def test_tokens_are_those_of_keras(name, format, settings):
-    model, step = shared_model(name), open_engine(shared_bundle(name, format))
-    ids = np.random.default_rng(4).integers(3, model.config.vocab_size, (3, 11)).astype("int32")
-    mask = (np.arange(11) >= np.array([[0], [4], [9]])).astype("int32")  # prompts of 11, 7 and 2 tokens
-    if model.is_encoder_decoder:
-        mask = mask[:, ::-1]
-    config = model.generation_config.replace(max_new_tokens=12, **settings)
-    received = decoding.generate(step, ids, mask, config).sequences
-    expected = model.generate(ids, attention_mask=mask, max_new_tokens=12, jit_compile=False, **settings)
-    assert [row.tolist() for row in received] == [row.tolist() for row in expected]
-    assert len({tuple(row.tolist()) for row in expected}) > 1
-    for row in range(3):  # a row does not depend on the other rows of the batch
-        alone = decoding.generate(step, ids[row : row + 1, mask[row] > 0], None, config).sequences[0]
-        assert alone.tolist() == received[row].tolist()
-
-
 # Names and shapes, as third-party runtimes expect them. D: head size.
 
 
@@ -290,7 +267,7 @@ def caches(name: str, length: int, heads: int = 3, size: int = 24) -> dict[str, 
     return {f"{name}_{kind}_{layer}": (1, heads, length, size) for layer in (0, 1) for kind in "kv"}
 
 
-def tflite_encoder_decoder(vocab_size: int, heads: int = 3, size: int = 24) -> dict[str, Any]:
+def tflite_encoder_decoder(vocab_size: int, heads: int, size: int) -> dict[str, Any]:
     """Returns the signatures of an encoder-decoder in a TFLite file."""
     own, cross = caches("kv_cache", CAPACITY, heads, size), caches("cross", LENGTHS[-1], heads, size)
     step = {"tokens": (1, 1), "input_pos": (1,), "encoder_mask": (1, LENGTHS[-1])}
@@ -306,18 +283,12 @@ TFLITE: dict[str, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
         )
         for n in LENGTHS
     },
-    "distilbert-text-classification": {
-        f"forward_{n}": ({"input_ids": (1, n), "attention_mask": (1, n)}, {"logits": (1, 5)}) for n in LENGTHS
-    },
     "bert-question-answering": {
         f"forward_{n}": (
             {"input_ids": (1, n), "attention_mask": (1, n), "token_type_ids": (1, n)},
             {"start_logits": (1, n), "end_logits": (1, n)},
         )
         for n in LENGTHS
-    },
-    "longformer-text-classification": {
-        f"forward_{n}": ({"input_ids": (1, n), "attention_mask": (1, n)}, {"logits": (1, 5)}) for n in LENGTHS
     },
     "gpt2-text-generation": {
         **{
@@ -332,7 +303,6 @@ TFLITE: dict[str, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
             {"logits": (1, 1, 320), **caches("kv_cache", CAPACITY)},
         ),
     },
-    "t5-text2text-generation": tflite_encoder_decoder(170),
     "bart-text2text-generation": tflite_encoder_decoder(320, heads=4, size=18),
 }
 
@@ -368,18 +338,7 @@ for signatures in TFLITE.values():
         signatures |= {f"verify_{count}": read_ahead(*signatures["decode"], count) for count in (4, 8)}
 
 
-def with_exports(names: Iterable[str], format: str) -> list[Any]:
-    """Returns names with recipes; those that no other test exports are in the full grid, unless in float32."""
-    always = {name for name, *rest in ALWAYS_QUANTIZED if rest == [format, "int8"]}
-    return grid(
-        names,
-        ["none", "int8"],
-        always=lambda name, quantize: quantize == "none" or name in always,
-        release=lambda name, quantize: repeats_matrices(name, format, quantize),
-    )
-
-
-@pytest.mark.parametrize(("name", "quantize"), with_exports(TFLITE, "tflite"))
+@pytest.mark.parametrize(("name", "quantize"), [*((name, "none") for name in TFLITE), ("gpt2-text-generation", "int8")])
 def test_signatures_of_the_tflite_file(name, quantize):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     model = interpreter.Interpreter(str(shared_bundle(name, "tflite", quantize) / "model.tflite"))
@@ -425,20 +384,8 @@ ONNX: dict[str, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
             {"logits": ("batch_size", 5)},
         )
     },
-    "distilbert-text-classification": {
-        "model": ({"input_ids": READ, "attention_mask": READ}, {"logits": ("batch_size", 5)})
-    },
-    "longformer-text-classification": {
-        "model": ({"input_ids": READ, "attention_mask": READ}, {"logits": ("batch_size", 5)})
-    },
     "bert-token-classification": {
         "model": ({"input_ids": READ, "attention_mask": READ, "token_type_ids": READ}, {"logits": (*READ, 5)})
-    },
-    "bert-feature-extraction": {
-        "model": (
-            {"input_ids": READ, "attention_mask": READ, "token_type_ids": READ},
-            {"last_hidden_state": (*READ, 72)},
-        )
     },
     "gpt2-text-generation": {
         "model": (
@@ -451,7 +398,6 @@ ONNX: dict[str, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
             {"logits": ("batch_size", "logits_length", 320), **past("present", {"": "total_sequence_length"})},
         )
     },
-    "t5-text2text-generation": onnx_encoder_decoder(64, 170),
     "bart-text2text-generation": onnx_encoder_decoder(72, 320, heads=4, size=18),
 }
 
@@ -460,7 +406,7 @@ def declared(values: Any) -> dict[str, tuple[Any, ...]]:
     return {value.name: tuple(d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim) for value in values}
 
 
-@pytest.mark.parametrize(("name", "quantize"), with_exports(ONNX, "onnx"))
+@pytest.mark.parametrize(("name", "quantize"), [*((name, "none") for name in ONNX), ("gpt2-text-generation", "int8")])
 def test_inputs_and_outputs_of_the_onnx_files(name, quantize):
     folder = shared_bundle(name, "onnx", quantize) / "onnx"
     suffix = {"none": "", "int8": "_quantized"}[quantize]
@@ -693,30 +639,21 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
     ),
     ("bert-text-classification", {"quantize": "int3"}, ExportError, "int4_mixed, int4_channel, auto. Received: 'int3'"),
     ("bert-text-classification", {"task": "fill-mask"}, InputError, "is text-classification. Received: task="),
-    ("bert-text-classification", {"capacity": 32}, InputError, "models that generate"),
-    ("bert-text-classification", {"lengths": ()}, InputError, "lengths must be a non-empty list"),
     ("bert-text-classification", {"lengths": (0, 16)}, InputError, "lengths must be .*from 1"),
-    ("bert-text-classification", {"lengths": "16"}, InputError, "lengths must be .*Received: lengths='16'"),
     ("bert-text-classification", {"lengths": 16}, InputError, "lengths must be .*Received: lengths=16"),
-    ("bert-text-classification", {"opset": "17"}, InputError, "opset must be an integer"),
-    ("bert-text-classification", {"profile": 3}, InputError, "profile must be a string"),
-    ("bert-text-classification", {"format": ["onnx"]}, InputError, "format must be a string"),
     ("bert-text-classification", {"target": 3}, InputError, "target must be a string"),
     ("bert-text-classification", {"task": 3}, InputError, "task must be a string"),
     ("bert-text-classification", {"overwrite": "no"}, InputError, "overwrite must be True or False"),
     ("bert-text-classification", {"progress": 3}, InputError, "progress must be .*a function"),
     ("bert-text-classification", {"quantize": ["int8"]}, ExportError, r"Unknown .*recipe.*Received: \['int8'\]"),
     ("bert-text-classification", {"quantize": "auto", "max_size": "5"}, InputError, "max_size must be a number"),
-    ("bert-text-classification", {"quantize": "auto", "min_agreement": 2}, InputError, "from 0 to 1"),
     ("t5-text2text-generation", {"capacity": 10**9}, InputError, "capacity must be an integer from 1 to 65536"),
     ("t5-text2text-generation", {"lengths": [10**9]}, InputError, "lengths must be .*from 1 to 65536"),
-    ("gpt2-text-generation", {"capacity": "64"}, InputError, "capacity must be an integer"),
     ("gpt2-text-generation", {"capacity": True}, InputError, "capacity must be an integer"),
     ("bert-text-classification", {"lengths": (16, 65)}, InputError, r"between 1 and 64. Received: \[16, 65\]"),
     ("bert-text-classification", {"texts": "Rain."}, InputError, "A file of texts was expected"),
     ("bert-text-classification", {"texts": []}, InputError, "list of at least one text"),
     ("gpt2-text-generation", {"capacity": 97}, InputError, "between 2 and 96. Received: capacity=97"),
-    ("gpt2-text-generation", {"capacity": 1}, InputError, "between 2 and 96"),
     ("gpt2-text-generation", {"task": "summarization"}, InputError, "is text-generation"),
 ]
 

@@ -59,13 +59,13 @@ def _exported(format: str, **options: Any) -> Callable[[Any, Path], None]:
     ("name", "use"),
     [
         pytest.param("llama-text-generation", _generate, id="generate"),
-        pytest.param("llama-text-generation", _train, id="train"),
+        pytest.param("llama-text-generation", _train, id="train", marks=pytest.mark.grid),
         pytest.param("llama-text-generation", _exported("tflite", **FEW), id="tflite"),
         pytest.param("llama-text-generation", _exported("onnx"), id="onnx"),
-        pytest.param("llama-text-generation", _exported("saved-model"), id="saved-model"),
-        pytest.param("marian-text2text-generation", _generate, id="encoder-decoder"),
+        pytest.param("llama-text-generation", _exported("saved-model"), id="saved-model", marks=pytest.mark.grid),
+        pytest.param("marian-text2text-generation", _generate, id="encoder-decoder", marks=pytest.mark.grid),
         pytest.param("bert-text-classification", _answer, id="classify"),
-        pytest.param("bert-text-classification", _train, id="train a classifier"),
+        pytest.param("bert-text-classification", _train, id="train a classifier", marks=pytest.mark.grid),
     ],
 )
 def test_a_dropped_model_is_freed_with_its_graphs(name: str, use: Callable[[Any, Path], None], tmp_path: Path) -> None:

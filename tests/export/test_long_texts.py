@@ -22,13 +22,7 @@ ALLOWED = {"none": 1e-5, "int8": 0.05, "int4": 0.05}
 activations."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_matrices_too():
-    """Quantizes small matrices too, since the models of these tests have no others."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (recipes, model_matrices):
-            patch.setattr(module, "MIN_QUANTIZED", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("small_matrices_too")
 
 
 @pytest.fixture(scope="module")

@@ -101,7 +101,6 @@ def test_a_child_process_gets_every_option(tmp_path, monkeypatch):
         ({"format": "saved-model", "lora_rank": 2}, "target='saved-model' passes no adapters"),
         ({"format": "tflite", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx' or 'saved-model'"),
         ({"target": "mediapipe", "encoder_capacity": 16}, "encoder_capacity is only for format='onnx'"),
-        ({"target": "mediapipe", "format": "onnx"}, "requires format='tflite'. Received: format='onnx'"),
         ({"labels": ["a"]}, "labels must come with a list of texts"),
         ({"texts": ["a"], "labels": "a"}, "labels must be a list"),
         ({"lengths": [0]}, "lengths must be a non-empty list"),

@@ -13,7 +13,6 @@ import pytest
 from kerasformer.decoding import Controls, GenerationConfig, Step, generate
 from kerasformer.errors import InputError
 from kerasformer.export.formats.tflite.signatures import DecoderSignatures, tflite_functions
-from kerasformer.export.quantization import recipes
 from kerasformer.models.keras_engine import KerasStep
 from tests.export import tflite_bundles
 from tests.export.described import GROUPS, LLAMA, DescribedDecoder
@@ -40,13 +39,11 @@ def keras_step(layers: str) -> KerasStep:
     return KerasStep(model(layers), CAPACITY, jit_compile=False)
 
 
-def litert_step(folder: Path, layers: str, signatures: DecoderSignatures, quantize: str, rolling: bool = True) -> Step:
+def litert_step(folder: Path, layers: str) -> Step:
     from kerasformer.engines.litert import LiteRTStep
 
-    functions = tflite_functions(model(layers), CAPACITY, None, (), signatures, rolling)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "MIN_QUANTIZED", 0)
-        manifest = tflite_bundles.write(folder, model(layers), functions, quantize)
+    functions = tflite_functions(model(layers), CAPACITY, None, (), SIGNATURES)
+    manifest = tflite_bundles.write(folder, model(layers), functions, "none")
     return LiteRTStep(folder, replace(manifest, capacity=CAPACITY), num_threads=1)
 
 
@@ -67,7 +64,7 @@ SUBJECTS = [(engine, kind) for engine in ("keras", "litert") for kind in LAYERS]
 def subject(request: Any, tmp_path_factory: Any) -> Subject:
     name, kind = request.param
     folder = tmp_path_factory.mktemp("bundle")
-    return Subject(keras_step(kind) if name == "keras" else litert_step(folder, kind, SIGNATURES, "none"), kind)
+    return Subject(keras_step(kind) if name == "keras" else litert_step(folder, kind), kind)
 
 
 def texts(length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -160,28 +157,3 @@ def test_greedy_tokens_are_the_best_without_a_cache(subject: Subject) -> None:
     assisted = GenerationConfig(max_new_tokens=new, num_assistant_tokens=30)
     helped = generate(keras_step(subject.layers), *row, assisted, Controls(assistant=subject.step))
     assert np.array_equal(helped.sequences, found[:1])
-
-
-def test_beams_are_those_over_whole_caches(subject: Subject) -> None:
-    ids, mask = texts(WIDTH)
-    config = GenerationConfig(max_new_tokens=40, num_beams=3, num_return_sequences=2)
-    over_whole = keras_step(subject.layers)
-    over_whole._margin = 1000  # tokens, more than any text has
-    short, whole = (generate(step, ids, mask, config) for step in (subject.step, over_whole))
-    assert all(map(np.array_equal, short.sequences, whole.sequences))
-    np.testing.assert_allclose(short.sequence_scores, whole.sequence_scores, rtol=1e-4)
-
-
-def test_int8_answers_as_over_whole_caches(tmp_path: Path) -> None:
-    ids, mask = texts(END)
-    answers, few = [], replace(SIGNATURES, cache_lengths=(), batch_sizes=())
-    for rolling in (True, False):
-        step = litert_step(tmp_path / str(rolling), "windows and whole texts", few, "int8", rolling)
-        logits, state = [], step.start(ids[:, :WIDTH], mask[:, :WIDTH])
-        for place in range(WIDTH - 1, END - 4, 5):
-            for count in (4, 1):
-                scores, state = step.step(ids[:, place : place + count], state)
-                logits.append(scores)
-                place += count
-        answers.append(np.concatenate(logits, axis=1))
-    assert_near(*answers)

@@ -7,7 +7,6 @@ import re
 import resource
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -223,62 +222,6 @@ def test_an_unfaithful_bundle_ends_with_status_1(tmp_path):
     done = run("verify", str(folder))
     assert done.exit_code == 1 and "NOT faithful" in done.stdout
     assert json.loads(run("verify", str(folder), "--json").stdout)["faithful"] is False
-
-
-@pytest.mark.parametrize(("suffix", "figures"), [(".tsv", {"accuracy", "f1"}), (".jsonl", {"accuracy", "f1"})])
-def test_eval_on_data_of_the_user(tmp_path, suffix, figures):
-    rows = [("Rain is expected.", 1), ("What a waste!", 0)]
-    data = tmp_path / f"data{suffix}"
-    lines = [
-        f"{text}\t{label}" if suffix == ".tsv" else json.dumps({"text": text, "label": label}) for text, label in rows
-    ]
-    data.write_text("\n".join(lines))
-    done = run("eval", str(shared_bundle(CLASSIFIER, "tflite")), "--data", str(data), "--json")
-    report = json.loads(done.stdout)
-    assert (report["task"], report["texts"]) == ("text-classification", 2)
-    (system,) = report["systems"]
-    assert figures <= set(system) and system["engine"] == "litert"
-    assert "accuracy" in run("eval", str(shared_bundle(CLASSIFIER, "tflite")), "--data", str(data)).stdout
-
-
-def test_perplexity_of_data_is_that_of_keras(tmp_path):
-    data = tmp_path / "lines.txt"
-    data.write_text("\n".join(texts.READING[:4]))
-    done = run("eval", str(shared_bundle(WRITER, "onnx")), "--data", str(data), "--json")
-    (report,) = json.loads(done.stdout)["systems"]
-    losses = []
-    for text in texts.READING[:4]:
-        ids = np.array([shared_model(WRITER).tokenizer.encode(text)], "int32")
-        logits = np.asarray(shared_model(WRITER)({"input_ids": ids}))[0, :-1].astype("float64")
-        losses.append(np.logaddexp.reduce(logits, axis=-1) - logits[np.arange(len(logits)), ids[0, 1:]])
-    assert report["perplexity"] == pytest.approx(np.exp(np.concatenate(losses).mean()), rel=1e-4)
-
-
-def damage(folder: Path, name: str) -> None:
-    path = folder / name
-    content = path.read_bytes()
-    if name == bundle.MANIFEST:
-        path.write_text(path.read_text().replace('"capacity": 80', '"capacity": 90'))
-        assert path.read_bytes() != content
-    else:
-        path.write_bytes(content[: len(content) // 2])
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("references.npz", "references.npz must have sha256"),
-        ("model.tflite", "model.tflite must have sha256"),
-        (bundle.MANIFEST, "changed after its export"),
-    ],
-)
-def test_a_damaged_bundle_is_one_clear_error(tmp_path, name, message):
-    folder = shutil.copytree(shared_bundle(WRITER, "tflite"), tmp_path / "out")
-    damage(folder, name)
-    with pytest.raises(BundleError, match=message):
-        kf.pipeline(folder)
-    with pytest.raises(BundleError, match=message):
-        bundle.read(folder)
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])

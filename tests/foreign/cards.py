@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
+
+from tests.code_blocks import blocks
+from tests.foreign.environments import HERE, HOME, need
 
 PROGRAM = "programs/run.py"
 """The program for LiteRT or ONNX Runtime without this package."""
@@ -66,6 +71,27 @@ def run_python(folder: Path, heading: str, texts: Sequence[Sequence[str]]) -> li
         Result(row["printed"], {name: np.asarray(value) for name, value in row["arrays"].items()}, row["tokens"])
         for row in json.loads(done.stdout.splitlines()[-1])
     ]
+
+
+def run_litert_lm(folder: Path, language: str, work: Path) -> str:
+    """Returns what the card's program for LiteRT-LM prints, unchanged, in the folder with the file.
+
+    C++ is compiled against the declarations in `programs/` (the package has no header) and linked with its library.
+    """
+    (code,) = [code for code in blocks(folder / "README.md", language) if "litert_lm" in code]
+    command = [str(need("litert-lm")), "-I", "-c", code]
+    if language == "cpp":
+        if shutil.which("g++") is None:
+            pytest.skip("a C++ compiler is needed")
+        (library,) = (HOME / "litert-lm").glob("lib/python*/site-packages/litert_lm/liblitert-lm.so")
+        (work / "card.cpp").write_text(code)
+        build = ["g++", "-std=c++17", f"-I{HERE / 'programs' / 'litert_lm_declared'}", "card.cpp", str(library)]
+        built = subprocess.run([*build, f"-Wl,-rpath,{library.parent}"], cwd=work, capture_output=True, text=True)
+        assert built.returncode == 0, built.stderr
+        command = [str(work / "a.out")]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 def keras_arrays(model: Any, *texts: str) -> dict[str, np.ndarray]:

@@ -159,17 +159,31 @@ NLI = _pairs(
 )
 
 
+OPERATORS = {
+    **RELATIVES,
+    **dict.fromkeys(("albert", "distilbert", "electra", "roberta", "camembert", "xlm-roberta"), "bert"),
+    **{"deberta-v2": "deberta", "bigbird_pegasus": "big_bird", "led": "longformer", "phi": "gpt_neox"},
+    **dict.fromkeys(("openai-gpt", "gpt_bigcode", "opt", "ctrl", "xglm"), "gpt2"),
+    **dict.fromkeys(("mbart", "m2m_100", "marian", "pegasus", "transformer"), "bart"),
+    **dict.fromkeys(("mt5", "umt5"), "t5"),
+}
+"""Architectures whose layers have the operators of another one: a runtime that runs that one runs them too.
+
+Whether their bundles have the answers of Keras, tests/export/test_export.py shows in LiteRT and ONNX Runtime.
+"""
+
+
 def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Case] = (), layers: bool = True) -> Any:
     """Parametrizes a test by `case`; presets are included only on demand.
 
-    CI runs each kind of layers, each task and each recipe of the list. A case in which all three are those of earlier
-    ones runs only before a release, unless it is in `always`.
+    CI runs all operators, each task and each recipe of the list. A case in which all three are those of earlier ones
+    runs only before a release, unless it is in `always`.
 
     Args:
         rows: The cases.
         always: Names of those that run without `-m grid`; all of `rows` that run in CI by default.
         rest: Further cases, which run only with `-m grid`.
-        layers: Whether layers count; not where other tests run all of them in the same runtime.
+        layers: Whether operators count; not where other tests run all of them in the same runtime.
     """
     selected = [case for case in (*rows, *rest) if os.environ.get(PRESETS) or not isinstance(case.source, str)]
     parts = [_parts(case)[0 if layers else 1 :] for case in selected]
@@ -180,5 +194,5 @@ def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Cas
 
 
 def _parts(case: Case) -> tuple[str, ...]:
-    """Returns the architecture with the same layers, the task and the recipe of a case."""
-    return f"layers of {RELATIVES.get(case.model_type, case.model_type)}", f"for {case.task}", f"in {case.quantize}"
+    """Returns the architecture with the same operators, the task and the recipe of a case."""
+    return f"layers of {OPERATORS.get(case.model_type, case.model_type)}", f"for {case.task}", f"in {case.quantize}"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,10 +23,10 @@ from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.export.targets.litert_lm.chat_template import chat_template
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
-from tests.code_blocks import blocks
 from tests.export.text_models import ROWS, Row
+from tests.foreign.cards import run_litert_lm
 from tests.foreign.cases import DECODERS, Case, cases, tiny
-from tests.foreign.environments import HERE, HOME, need, packages, run
+from tests.foreign.environments import packages, run
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_tokens
 
@@ -97,7 +95,6 @@ def expected(source: Any, prompts: tuple[str, ...] = PROMPTS, tokens: int = TOKE
 @pytest.mark.foreign(TARGET)
 @cases(GPT2, *QUANTIZED, Case("story-gpt2"), Case("story-gpt2", "int8"), rest=OTHERS)
 def test_greedy_texts(case, tmp_path):
-    need(TARGET)
     model = text_model(case)
     folder = case.export(tmp_path / "out", model, target=TARGET, capacity=96)
     texts, answers = expected(model), generated(folder)
@@ -135,7 +132,6 @@ def conversations(folder: Path, system: str | None, chats: list[list[str]]) -> l
 @pytest.mark.foreign(TARGET)
 def test_conversations(tmp_path):
     """Prompts and answers of the chat template in the file are those of Keras; both end with its end token."""
-    need(TARGET)
     model = text_model(GPT2)
     model.tokenizer.chat_template = CHAT
     folder = GPT2.export(tmp_path / "out", model, target=TARGET, capacity=96)
@@ -168,7 +164,6 @@ def single_bytes() -> Tokenizer:
 @pytest.mark.foreign(TARGET)
 def test_later_turns(tmp_path):
     """Answers and cached tokens of three turns are those of Keras, which reads the whole conversation each time."""
-    need(TARGET)
     settings = {**ROWS["gptj-text-generation"].settings, "max_length": 160}
     case = varied(tiny("gptj", "text-generation"), tokenizer=single_bytes, settings=settings)
     model = text_model(case)
@@ -209,7 +204,6 @@ def test_tags_that_litert_lm_lacks():
 
 @pytest.mark.foreign(TARGET)
 def test_ids_of_unusual_texts(exported):
-    need(TARGET)
     folder, _ = exported
     rows = json.loads((folder / hard_texts.FILE).read_text(encoding="utf-8"))
     request = {"model": str(folder / litertlm_file.NAME), "tokenize": [row["text"] for row in rows]}
@@ -232,16 +226,9 @@ def test_bench_compares_it_with_this_package(exported, monkeypatch):
     assert all(subject.works[0].decode_tokens_s for subject in found.subjects)
 
 
-def test_the_card_lists_the_file(exported):
-    folder, _ = exported
-    size = (folder / litertlm_file.NAME).stat().st_size
-    assert f"| `{litertlm_file.NAME}` | {size:,} |" in (folder / "README.md").read_text(encoding="utf-8")
-
-
 @pytest.mark.foreign(TARGET)
 @pytest.mark.parametrize("mode", ["streamed", "conversation", "file settings"])
 def test_other_modes(mode, exported):
-    need(TARGET)
     folder, model = exported
     assert generated(folder, mode=mode) == expected(model)
 
@@ -250,7 +237,6 @@ def test_other_modes(mode, exported):
 @pytest.mark.parametrize(("counts", "tokens"), [((7, 8, 9, 64, 65, 73), 20), ((95,), 1)], ids=["some", "most"])
 def test_prompts_of_every_length(counts, tokens, exported):
     """Prompts are read in prefills of 64 and 8 tokens; the last one may be longer than the remaining tokens."""
-    need(TARGET)
     folder, model = exported
     prompts = tuple("!" * (count - 1) + "A" for count in counts)
     assert tuple(len(model.tokenizer.encode(prompt)) for prompt in prompts) == counts
@@ -259,14 +245,12 @@ def test_prompts_of_every_length(counts, tokens, exported):
 
 @pytest.mark.foreign(TARGET)
 def test_a_prompt_that_fills_the_cache_is_refused_by_litert_lm(exported):
-    need(TARGET)
     with pytest.raises(AssertionError, match="Input token ids are too long. Exceeding the maximum .* 96 >= 96"):
         generated(exported[0], ("!" * 96,))
 
 
 @pytest.mark.foreign(TARGET)
 def test_each_end_token_ends_a_text(exported, tmp_path):
-    need(TARGET)
     prompt = PROMPTS[1:2]
     (whole,) = expected(exported[1], prompt)
     ids = exported[1].tokenizer.encode(whole)
@@ -279,7 +263,6 @@ def test_each_end_token_ends_a_text(exported, tmp_path):
 
 @pytest.mark.foreign(TARGET)
 def test_suppressed_tokens(exported, tmp_path):
-    need(TARGET)
     model = text_model(GPT2)
     unwanted = model.tokenizer.encode(expected(exported[1], PROMPTS[1:2])[0])[:3]
     model.generation_config = model.generation_config.replace(suppress_tokens=unwanted)
@@ -305,7 +288,6 @@ def llama_like() -> Tokenizer:
 
 @pytest.mark.foreign(TARGET)
 def test_a_begin_token_and_pieces_with_spaces(tmp_path):
-    need(TARGET)
     settings = {**GPT2.source.settings, "eos_token_id": 2, "bos_token_id": 1}
     case = varied(GPT2, tokenizer=llama_like, settings=settings)
     model = text_model(case)
@@ -336,42 +318,17 @@ def test_the_same_sections_give_the_same_file(exported, tmp_path):
 
 
 @pytest.mark.foreign(TARGET)
-def test_the_python_of_the_card(exported):
-    """Unchanged, in the folder with the file."""
+@pytest.mark.parametrize("language", ["python", "cpp"])
+def test_the_program_of_the_card(language, exported, tmp_path):
     folder, model = exported
-    (code,) = [code for code in blocks(folder / "README.md", "python") if "litert_lm" in code]
-    command = [str(need(TARGET)), "-I", "-c", code]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.rstrip("\n") == expected(model, PROMPTS[1:2], 40)[0]
-
-
-@pytest.mark.foreign(TARGET)
-@pytest.mark.skipif(shutil.which("g++") is None, reason="a C++ compiler is needed")
-def test_the_cpp_of_the_card(exported, tmp_path):
-    """Compiled against the declarations in `programs/` (the package has no header) and linked with its library."""
-    need(TARGET)
-    folder, model = exported
-    (library,) = (HOME / TARGET).glob("lib/python*/site-packages/litert_lm/liblitert-lm.so")
-    (code,) = [code for code in blocks(folder / "README.md", "cpp") if "litert_lm" in code]
-    (tmp_path / "card.cpp").write_text(code)
-    command = ["g++", "-std=c++17", f"-I{HERE / 'programs' / 'litert_lm_declared'}", "card.cpp", str(library)]
-    built = subprocess.run([*command, f"-Wl,-rpath,{library.parent}"], cwd=tmp_path, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    done = subprocess.run([str(tmp_path / "a.out")], cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.stdout.rstrip("\n") == expected(model, PROMPTS[1:2], 40)[0]
+    assert run_litert_lm(folder, language, tmp_path).rstrip("\n") == expected(model, PROMPTS[1:2], 40)[0]
 
 
 REFUSED = [
-    (tiny("bert", "text-classification"), {}, "LiteRT-LM only generates texts and computes embeddings"),
-    (tiny("t5", "text2text-generation"), {}, "runs only decoders, and encoders for embeddings. Received: t5"),
-    (tiny("bart", "text2text-generation"), {}, "runs only decoders, and encoders for embeddings. Received: bart"),
-    (tiny("longformer", "text-classification"), {}, "Received: a model for text-classification"),
     (GPT2, {"capacity": 92}, "multiple of 8"),
     (GPT2, {"capacity": 4}, "multiple of 8"),
     (varied(GPT2, settings={**GPT2.source.settings, "eos_token_id": None}), {}, "without eos_token_id"),
     (varied(GPT2, tokenizer=tiny_text.pieces), {}, "only a single token, before a text"),
-    (GPT2, {"format": "onnx"}, "requires format='tflite'"),
 ]
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
-import subprocess
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,15 @@ import pytest
 from tokenizers import processors
 
 import kerasformer as kf
-from kerasformer import bundle
 from kerasformer.errors import ExportError
 from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.tokenization import hard_texts
 from tests import tiny_text
-from tests.code_blocks import blocks
+from tests.foreign.cards import run_litert_lm
 from tests.foreign.cases import PRESETS, cases, embedder, tiny
-from tests.foreign.environments import HERE, HOME, need, run
+from tests.foreign.environments import need, run
 from tests.margins import cosines
 
 TARGET, TASK = "litert-lm", "sentence-similarity"
@@ -61,7 +59,6 @@ def fitting(model: Any, texts: Any, length: int = LENGTHS[-1]) -> list[str]:
     + [embedder("xlm")],
 )
 def test_embeddings_are_those_of_keras(case, tmp_path):
-    need(TARGET)
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, lengths=LENGTHS)
     texts = fitting(model, [*READING[:8], "a", "many words " * 3])
@@ -85,7 +82,6 @@ def exported(tmp_path_factory) -> tuple[Path, Any]:
 @pytest.mark.foreign(TARGET)
 @cases(BERT, embedder("roberta"), always=(str(BERT),))
 def test_unusual_texts(case, tmp_path):
-    need(TARGET)
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, lengths=LENGTHS)
     texts = fitting(model, [text for text, _ in hard_texts.hard_texts(model.tokenizer) if text])
@@ -98,7 +94,6 @@ def test_unusual_texts(case, tmp_path):
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
 def test_long_texts(exported):
     """By default they are an error; truncation keeps the last special token."""
-    need(TARGET)
     folder, model = exported
     (long,) = [" ".join(READING[:8])]
     assert embeddings(folder, [long, "a"])[0] is None
@@ -109,17 +104,10 @@ def test_long_texts(exported):
 
 @pytest.mark.foreign(TARGET)
 def test_normalization_and_other_backends(exported):
-    need(TARGET)
     folder, _ = exported
     assert np.linalg.norm(embeddings(folder, ["a"], normalize=True)) == pytest.approx(1, abs=1e-5)
     with pytest.raises(AssertionError, match=r"Model requires one of \[cpu\] but Main backend is GPU"):
         embeddings(folder, ["a"], backend="GPU")
-
-
-def test_the_bundle_also_runs_with_kerasformer(exported):
-    folder, _ = exported
-    assert list(bundle.read(folder).signatures) == [f"forward_{length}" for length in LENGTHS]
-    assert (folder / "model.tflite").read_bytes() in (folder / litertlm_file.NAME).read_bytes()
 
 
 @pytest.fixture(scope="module")
@@ -132,36 +120,12 @@ def with_prompts(tmp_path_factory) -> tuple[Path, Any]:
 
 
 @pytest.mark.foreign(TARGET)
+@pytest.mark.parametrize("language", ["python", "cpp"])
 @pytest.mark.parametrize("name", ["exported", "with_prompts"])
-def test_the_python_of_the_card(name, request):
-    """Unchanged, in the folder with the file."""
+def test_the_program_of_the_card(name, language, request, tmp_path):
+    """The embedding of the card's text has all entries, also those that the pipeline drops."""
     folder, model = request.getfixturevalue(name)
-    (code,) = [code for code in blocks(folder / "README.md", "python") if "litert_lm" in code]
-    command = [str(need(TARGET)), "-I", "-c", code]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    check_printed(eval(done.stdout), model)
-
-
-@pytest.mark.foreign(TARGET)
-@pytest.mark.skipif(shutil.which("g++") is None, reason="a C++ compiler is needed")
-@pytest.mark.parametrize("name", ["exported", "with_prompts"])
-def test_the_cpp_of_the_card(name, request, tmp_path):
-    """Compiled against the declarations in `programs/` (the package has no header) and linked with its library."""
-    need(TARGET)
-    folder, model = request.getfixturevalue(name)
-    (library,) = (HOME / TARGET).glob("lib/python*/site-packages/litert_lm/liblitert-lm.so")
-    (code,) = [code for code in blocks(folder / "README.md", "cpp") if "litert_lm" in code]
-    (tmp_path / "card.cpp").write_text(code)
-    command = ["g++", "-std=c++17", f"-I{HERE / 'programs' / 'litert_lm_declared'}", "card.cpp", str(library)]
-    built = subprocess.run([*command, f"-Wl,-rpath,{library.parent}"], cwd=tmp_path, capture_output=True, text=True)
-    assert built.returncode == 0, built.stderr
-    done = subprocess.run([str(tmp_path / "a.out")], cwd=folder, capture_output=True, text=True, timeout=300)
-    check_printed([float(number) for number in done.stdout.split()], model)
-
-
-def check_printed(values: list[float], model: Any) -> None:
-    """Checks the embedding of the card's text; it has all entries, also those that the pipeline drops."""
+    values = [float(number) for number in re.findall(r"-?\d[-+.\de]*", run_litert_lm(folder, language, tmp_path))]
     (keras,) = expected(model, ["A text."])
     np.testing.assert_allclose(values[: len(keras)], keras, atol=1e-5 * np.abs(keras).max())
 
@@ -185,7 +149,6 @@ def many_special_tokens() -> Any:
 
 @pytest.mark.foreign(TARGET)
 def test_other_special_tokens(tmp_path):
-    need(TARGET)
     case = replace(BERT, source=replace(BERT.source, tokenizer=many_special_tokens))
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, lengths=LENGTHS)

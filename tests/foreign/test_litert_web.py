@@ -240,8 +240,3 @@ def test_a_file_that_is_too_large(tmp_path: Path) -> None:
         file.truncate(2**31)
     with pytest.raises(ExportError, match=r"smaller than 2 GB. Received: model.tflite of 2.1 GB"):
         TARGETS["litert-web"].finish(None, manifest, tmp_path)
-
-
-def test_another_format(tmp_path: Path) -> None:
-    with pytest.raises(ExportError, match="requires format='tflite'. Received: format='onnx'"):
-        kf.export.export("sentiment-bert", tmp_path / "out", format="onnx", target="litert-web")

@@ -180,7 +180,6 @@ def length_of(folder: Path) -> int:
     Case("sentiment-bert", "int8"),
 )
 def test_classes_and_scores(case, tmp_path):
-    need(TARGET)
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET)
     received = np.array([[row[label] for label in model.info().labels] for row in mediapipe(folder)])
@@ -206,7 +205,6 @@ def test_classes_and_scores(case, tmp_path):
     albert("none", "feature-extraction"),
 )
 def test_vectors(case, tmp_path):
-    need(TARGET)
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, lengths=[LENGTH])
     expected = np.stack([states.mean(axis=0) for states in answers(model, LENGTH)])
@@ -237,7 +235,6 @@ def with_pieces(case: Case) -> Case:
 )
 def test_embeddings(case, tmp_path):
     """Pooling and all that follows it are in the graph."""
-    need(TARGET)
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, lengths=[LENGTH])
     pipe = kf.pipeline(model, case.task)

@@ -12,12 +12,11 @@ from kerasformer.export.formats.registry import FORMATS
 from kerasformer.export.targets import TARGETS
 from kerasformer.tasks import PRETRAINING
 from tests import tiny_text
-from tests.cli.test_cli import main
 from tests.export.test_export import REPEATED_HEADS
 from tests.export.ticks import ALL
 from tests.foreign.refusals import reason, try_to_export
 from tests.grids import grid
-from tests.zoo.cases import RELATIVES
+from tests.zoo.harness import HEADS
 
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 WITHOUT_CLASS = ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")
@@ -66,7 +65,7 @@ ADVICE = ("Use ", "Set ", "Remove ", "Export ", "Expected")
     grid(
         ALL,
         TARGETS,
-        always=lambda name, _: name not in REPEATED_HEADS and ALL[name].model_type not in RELATIVES,
+        always=lambda name, _: name not in REPEATED_HEADS and ALL[name].model_type in HEADS,
         release=lambda name, _: name in REPEATED_HEADS,
     ),
 )
@@ -111,16 +110,3 @@ def test_a_target_with_another_format_is_refused(target, format, tmp_path):
     expected = f"target='{target}' requires format='{TARGETS[target].format}'. Received: format='{format}'"
     with pytest.raises(ExportError, match=expected):
         kf.export.export("sentiment-bert", tmp_path / "out", format, target=target)
-
-
-def test_errors_on_the_command_line(tmp_path, capsys):
-    out = str(tmp_path / "out")
-    assert main("export", "summarizer-t5", out, "--target", "litert-lm") == 1
-    refused = capsys.readouterr().err
-    assert (
-        refused.startswith("Error: LiteRT-LM runs only decoders, and encoders for embeddings")
-        and "Traceback" not in refused
-    )
-    assert main("export", "sentiment-bert", out, "--target", "mediapipe", "--format", "onnx") == 1
-    assert "target='mediapipe' requires format='tflite'. Received: format='onnx'" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

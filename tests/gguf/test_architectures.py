@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -62,10 +61,3 @@ def test_saved_as_checkpoint(tmp_path: Path) -> None:
 def test_every_architecture_has_a_row() -> None:
     assert {row.architecture for row in ROWS} == {each.name for each in ARCHITECTURES}
     assert {row.source().model_type for row in ROWS} <= set(architectures())
-
-
-def reading(path: Path) -> Any:
-    """Loads a file without warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return zoo.load(path)

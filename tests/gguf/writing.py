@@ -200,7 +200,6 @@ _OF_GEMMA = {"query_pre_attn_scalar": 8, "num_hidden_layers": 7, "layer_types": 
 
 ROWS = (
     Row("llama", "llama", gated, permuted),
-    Row("llama", "llama-smollm2", gated, permuted),
     # `transformers` ignores the frequencies of Llama 3, and the size of the heads of Qwen3.
     Row("llama", "llama-3.2", gated, permuted, {"rope_parameters": _LLAMA_3}, in_transformers=False),
     Row(

@@ -14,41 +14,6 @@ register = keras.saving.register_keras_serializable("kerasformer_tests")
 
 
 @register
-class RotaryAttention(keras.layers.Layer):
-    """Grouped attention with rotary positions."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        rotary = layers.Rotary(dim=4)
-        self.attention = layers.MultiHeadAttention(
-            6, 12, head_dim=4, num_key_value_heads=2, rotary=rotary, name="attention"
-        )
-
-    def build(self, query_shape: Any, positions_shape: Any = None) -> None:
-        self.attention.build(query_shape)
-
-    def call(self, query: Any, positions: Any) -> Any:
-        return self.attention(query, visibility=layers.Visibility(positions=positions))
-
-
-@register
-class AlibiAttention(keras.layers.Layer):
-    """Causal attention with linear biases, for a number of heads that is not a power of two."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.attention = layers.MultiHeadAttention(6, 12, name="attention")
-
-    def build(self, query_shape: Any) -> None:
-        self.attention.build(query_shape)
-
-    def call(self, query: Any) -> Any:
-        slots = ops.arange(ops.shape(query)[1], dtype="int32")
-        mask = layers.causal_mask(ops.shape(query)[1])
-        return self.attention(query, attention_mask=mask, bias=layers.alibi_bias(6, slots, slots))
-
-
-@register
 class TiedLM(keras.layers.Layer):
     """Embeddings that are tied to the output of a masked language model."""
 
@@ -107,39 +72,3 @@ class LlamaLayer(keras.layers.Layer):
 
     def call(self, x: Any, positions: Any) -> Any:
         return self.layer(x, visibility=layers.Visibility.of_text(ops.shape(x)[1], causal=True, positions=positions))
-
-
-@register
-class T5Layer(keras.layers.Layer):
-    """An encoder or decoder layer of T5 1.1."""
-
-    def __init__(self, is_decoder: bool, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.is_decoder = is_decoder
-        cross = self._attention("cross_attention") if is_decoder else None
-        feed_forward = layers.FeedForward(12, 20, "gelu_new", gated=True, use_bias=False, name="feed_forward")
-        self.layer = layers.DecoderLayer(
-            self._attention("attention"),
-            feed_forward,
-            cross,
-            norm="rms_norm",
-            epsilon=1e-6,
-            norm_first=True,
-            name="layer",
-        )
-        self.positions = layers.RelativePositionBias(8, 10, 3, bidirectional=not is_decoder, name="positions")
-
-    def _attention(self, name: str) -> layers.MultiHeadAttention:
-        return layers.MultiHeadAttention(3, 12, head_dim=5, use_bias=False, scale=1.0, name=name)
-
-    def build(self, x_shape: Any, memory_shape: Any = None) -> None:
-        self.layer.build(x_shape)
-        self.positions.build()
-
-    def call(self, x: Any, memory: Any = None) -> Any:
-        slots = ops.arange(ops.shape(x)[1], dtype="int32")
-        visibility = layers.Visibility(causal=None if self.is_decoder else False)
-        return self.layer(x, memory=memory, visibility=visibility, bias=self.positions(slots, slots))
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "is_decoder": self.is_decoder}

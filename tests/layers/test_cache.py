@@ -9,7 +9,6 @@ from keras import backend, ops
 
 from kerasformer import layers
 from kerasformer.layers.visibility import mask_to_bias
-from tests.layers.cases import decoder_layer
 from tests.layers.parity import as_numpy, assert_close, numbers
 
 B, E, CAPACITY, WINDOW = 2, 12, 8, 3
@@ -166,34 +165,6 @@ def _rows() -> layers.RowCaches:
     whole = empty("static", 3, 4)
     rows = (replace(whole, tensors=tuple(tensor[row : row + 1] for tensor in whole.tensors)) for row in range(B))
     return layers.RowCaches(tuple(rows))
-
-
-@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
-@pytest.mark.parametrize("kind", ["static", "growing"])
-def test_decoder_over_a_memory(kind, chunks, monkeypatch) -> None:
-    """Self attention with a cache, and cross attention to a memory that is projected once."""
-    decoder = layers.Decoder([decoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)])
-    x, memory = numbers(B, 6, E), numbers(B, 4, E, seed=1)
-    seen = np.array([[1, 1, 1, 1], [1, 1, 0, 0]], "int32")
-    options = {"memory_mask": layers.padding_mask(seen)}
-    whole = decoder(x, memory=memory, attention_mask=layers.causal_mask(6), **options)
-    cross = [layers.FixedCache(layer.cross_attention.project(memory)) for layer in decoder.layers]
-    for layer in decoder.layers:
-        monkeypatch.setattr(layer.cross_attention, "project", None)
-    caches, start = [empty(kind, 3, 4) for _ in cross], 0
-    for length in chunks:
-        part = slice(start, start + length)
-        step = decoder(
-            x[:, part],
-            attention_mask=mask_of_step(kind, start, length),
-            caches=caches,
-            cross_caches=cross,
-            return_cache=True,
-            **options,
-        )
-        assert_close(step["output"], whole[:, part])
-        caches, start = step["caches"], start + length
-        assert all(a.key is b.key for a, b in zip(step["cross_caches"], cross, strict=True))
 
 
 def test_updates_do_not_change_the_previous_cache() -> None:

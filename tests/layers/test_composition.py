@@ -11,6 +11,7 @@ from kerasformer import layers
 from kerasformer.errors import InputError
 from kerasformer.layers.core import merged_lora
 from tests.layers.cases import decoder_layer, encoder, encoder_layer
+from tests.layers.composites import TiedLM
 from tests.layers.parity import as_numpy, assert_close, integers, numbers
 
 x, memory = numbers(3, 5, 12), numbers(3, 7, 12, seed=1)
@@ -193,3 +194,22 @@ def test_dropout_avoids_an_operation_that_is_slow_with_xla() -> None:
         assert 0.25 < zeros.mean() < 0.35 and np.allclose(as_numpy(dropped)[~zeros], 1 / 0.7)
     assert np.abs(as_numpy(run(ones)) - as_numpy(run(ones))).max() > 0
     assert_close(layer(ones), ones)
+
+
+BOTTLENECK = (layers.MultiHeadAttention(3, 12), layers.FeedForward(12, 20), [layers.FeedForward(12, 20)])
+OF_SINGLE_MODELS = {
+    "embeddings": (layers.TransformerEmbeddings(11, 9, 12, 5, 2), integers(11, 3, 4)),
+    "trigrams": (layers.TransformerEmbeddings(11, 9, 14, token_dim=5, neighbors=1, norm="no_norm"), integers(11, 3, 4)),
+    "bottleneck": (layers.BottleneckEncoderLayer(*BOTTLENECK, hidden_dim=14, norm="no_norm"), numbers(2, 3, 14)),
+    "tied output": (TiedLM(), integers(11, 3, 4)),
+}
+"""Layers without a case in `cases.py`, since `transformers` has their reference in whole models."""
+
+
+@pytest.mark.parametrize(("layer", "inputs"), OF_SINGLE_MODELS.values(), ids=OF_SINGLE_MODELS)
+def test_layers_of_single_models_come_back_from_their_configuration(layer, inputs) -> None:
+    expected = layer(inputs)
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    again(inputs)
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(as_numpy(again(inputs)), as_numpy(expected))

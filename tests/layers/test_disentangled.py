@@ -10,7 +10,7 @@ from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_p
 
 from kerasformer import layers
 from kerasformer.errors import InputError
-from kerasformer.layers.disentangled import by_distance, log_buckets
+from kerasformer.layers.disentangled import log_buckets
 from tests.layers.parity import numbers
 
 
@@ -21,15 +21,6 @@ def test_buckets_are_those_of_the_reference(buckets, longest):
     distances = np.arange(-2 * longest, 2 * longest)
     expected = make_log_bucket_position(torch.tensor(distances), buckets, longest).long().numpy()
     np.testing.assert_array_equal(log_buckets(distances, buckets, longest), expected)
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 6), (4, 4), (3, 7)])
-def test_scores_by_distance_become_scores_by_pair(rows, columns):
-    scores = numbers(2, 3, rows, rows + columns)
-    result = keras.ops.convert_to_numpy(by_distance(scores, columns))
-    for i in range(rows):
-        for j in range(columns):
-            np.testing.assert_array_equal(result[:, :, i, j], scores[:, :, i, rows - 1 - i + j])
 
 
 def test_half_precision_is_finite_with_padding():

@@ -25,7 +25,7 @@ HALF_PRECISION = {"mixed_float16": 1e-2, "mixed_bfloat16": 8e-2}
 """About ten roundings of 2^-11 and 2^-8."""
 
 ON_JAX = {"encoder", "decoder", "layer of LLaMA"}
-"""Cases of which mixed precision is tested on the second backend, which compiles each operation for each type."""
+"""Cases of which mixed precision is tested without marks, and on the second backend, which compiles each operation."""
 
 
 @pytest.fixture(params=HALF_PRECISION)
@@ -78,7 +78,7 @@ def test_gradients(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.jax if c.name in ON_JAX else ()) for c in CASES], ids=str
+    "case", [pytest.param(c, marks=pytest.mark.jax if c.name in ON_JAX else pytest.mark.grid) for c in CASES], ids=str
 )
 def test_mixed_precision(case: Case, policy) -> None:
     twin = seeded_twin(case)

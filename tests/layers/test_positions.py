@@ -8,9 +8,8 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.distilbert.modeling_distilbert import create_sinusoidal_embeddings
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply_rotary_pos_emb
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 from transformers.models.t5.modeling_t5 import T5Attention
-from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
 
 from kerasformer import layers
 from kerasformer.errors import InputError
@@ -18,7 +17,6 @@ from kerasformer.layers import primitives
 from kerasformer.layers.positions import alibi_slopes, relative_buckets
 from kerasformer.models.rotary_config import rotary_of
 from tests.layers.parity import as_numpy, assert_close, numbers
-from tests.layers.twins import llama_angles
 
 pytestmark = pytest.mark.jax
 
@@ -36,30 +34,6 @@ def test_sinusoidal_positions(interleaved) -> None:
     assert not layer.weights
     copy = layers.SinusoidalPositions.from_config(layer.get_config())
     assert_close(copy(POSITIONS), layer(POSITIONS))
-
-
-@pytest.mark.parametrize("zero_row", [None, 3, 20])
-def test_sinusoidal_positions_of_xglm(zero_row) -> None:
-    table = XGLMSinusoidalPositionalEmbedding.get_embedding(21, 12)
-    table[[] if zero_row is None else zero_row] = 0
-    layer = layers.SinusoidalPositions(21, 12, interleaved=False, endpoint=True, zero_row=zero_row)
-    assert_close(layer(np.arange(21)), table)
-    copy = layers.SinusoidalPositions.from_config(layer.get_config())
-    assert_close(copy(np.arange(21)), table)
-
-
-@pytest.mark.parametrize("theta", [10000.0, 500.0])
-def test_rotary_positions(theta) -> None:
-    cos, sin = llama_angles(6, torch.tensor(POSITIONS), theta)
-    rotary = layers.Rotary(dim=6, base=theta)
-    angles = rotary.angles(ops.convert_to_tensor(POSITIONS))
-    assert_close(angles[0], cos[:, None])
-    assert_close(np.abs(as_numpy(angles[1])), np.abs(sin.numpy()[:, None]))
-    query, key = numbers(2, 3, 4, 6), numbers(2, 3, 4, 6, seed=1)
-    for ours, theirs in zip(
-        (query, key), apply_rotary_pos_emb(torch.tensor(query), torch.tensor(key), cos, sin), strict=True
-    ):
-        assert_close(primitives.rotary(ours, *angles, rotary), theirs)
 
 
 def test_rotary_products_depend_only_on_the_distance() -> None:
@@ -140,11 +114,6 @@ def test_far_keys_share_the_last_bucket() -> None:
 def test_slopes_of_alibi(heads) -> None:
     # The tensor of BLOOM is slope times position, so that at position 1 it is the slope.
     assert_close(alibi_slopes(heads), build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1])
-
-
-def test_alibi_falls_with_the_distance() -> None:
-    bias = as_numpy(layers.alibi_bias(2, np.array([3], "int32"), np.arange(5, dtype="int32")))
-    assert_close(bias[0, 1, 0] / alibi_slopes(2)[1], np.array([-3, -2, -1, 0, -1], "float32"))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from tokenizers import pre_tokenizers, processors
 
 from kerasformer.errors import InputError
 from kerasformer.tokenization import Tokenizer, TruncationWarning
-from tests.tokenization.conftest import CASES, Checkpoint
+from tests.grids import grid
+from tests.tokenization.conftest import CASES, EACH_KIND, Checkpoint
 from tests.tokenization.samples import TEXTS
 
 transformers = pytest.importorskip("transformers")
@@ -23,7 +24,7 @@ QUESTIONS = ["Who was tired?", "What is the use of a book", ""]
 CONTEXTS = ["Alice was beginning to get very tired of sitting by her sister " * 4, "no pictures", "late"]
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=grid(CASES, always=EACH_KIND))
 def both(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> tuple[Any, Tokenizer]:
     folder = checkpoint(request.param)
     return reference(folder), Tokenizer.load(folder)

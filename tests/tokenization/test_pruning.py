@@ -21,8 +21,6 @@ KEPT, DROPPED = [*CORPUS[:5], CORPUS[8]], CORPUS[9]
 """English and German sentences, and one in Russian, Greek, Japanese and Korean."""
 OTHER = "Quick wizards jump over the lazy book, vexing 7 daisies: £5 & ünique!"
 FEW = ("bert-cased", "xlm-roberta", "mbart", "nllb", "m2m_100", "gpt2", "roberta-prefix", "t5", "gemma", "openai-gpt")
-# Bytes stand for unknown characters.
-BYTES = {name for name, (_, config, _) in CASES.items() if name == "gemma" or config["model_type"].startswith("gpt")}
 
 
 @pytest.fixture(scope="module")

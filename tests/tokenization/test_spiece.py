@@ -19,26 +19,6 @@ def data(request, checkpoint):
     return (checkpoint(request.param) / "spiece.model").read_bytes()
 
 
-def test_pieces_and_scores(data):
-    theirs = sentencepiece.SentencePieceProcessor(model_proto=data)
-    model = spiece.parse(data)
-    assert [piece.text for piece in model.pieces] == [theirs.id_to_piece(index) for index in range(len(theirs))]
-    assert [piece.score for piece in model.pieces] == [theirs.get_score(index) for index in range(len(theirs))]
-    control = [index for index, piece in enumerate(model.pieces) if piece.kind == spiece.CONTROL]
-    assert control == [index for index in range(len(theirs)) if theirs.is_control(index)]
-    assert model.unk_id == theirs.unk_id()
-    assert model.algorithm == spiece.UNIGRAM and not model.byte_fallback and model.charsmap
-
-
-def test_ids_of_the_library(checkpoint):
-    folder = checkpoint("t5")
-    theirs = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
-    ours = Tokenizer.load(folder)
-    # No combining accents: the Rust library normalizes whole grapheme clusters, SentencePiece single characters.
-    for text in [*CORPUS, "", "  two  spaces ", "x" * 300, "⑳ ﬁ ２", "unknown: 龍 🙂"]:
-        assert ours.encode(text, add_special_tokens=False) == theirs.encode(text), text
-
-
 def test_damaged_files_raise_and_never_crash(copied):
     folder = copied("t5")
     data = (folder / "spiece.model").read_bytes()

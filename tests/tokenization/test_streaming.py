@@ -11,7 +11,8 @@ from tokenizers import decoders, models
 
 from kerasformer.generation.token_bytes import token_bytes_of
 from kerasformer.tokenization import Tokenizer
-from tests.tokenization.conftest import CASES
+from tests.grids import grid
+from tests.tokenization.conftest import CASES, EACH_KIND
 from tests.tokenization.samples import TEXTS
 
 transformers = pytest.importorskip("transformers")
@@ -28,23 +29,14 @@ def pieces(tokenizer, ids, skip=True, sizes=(1,)):
 
 
 @pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", grid(CASES, always=EACH_KIND))
 def test_pieces_form_the_text(name, skip, checkpoint):
-    tokenizer = Tokenizer.load(checkpoint(name))
-    for text in TEXTS:
-        ids = tokenizer.encode(text)
-        assert "".join(pieces(tokenizer, ids, skip)) == tokenizer.decode(ids, skip), text
-
-
-@pytest.mark.parametrize("skip", [True, False])
-@pytest.mark.parametrize("name", CASES)
-def test_pieces_of_random_ids_form_the_text(name, skip, checkpoint):
-    tokenizer = Tokenizer.load(checkpoint(name))
-    random = np.random.default_rng(0)
-    for _ in range(40):
-        # Including ids outside the vocabulary: the embedding of a model is often larger.
-        ids = random.integers(0, tokenizer.vocab_size + 5, random.integers(1, 120)).tolist()
-        assert "".join(pieces(tokenizer, ids, skip, sizes=(1, 3, 2))) == tokenizer.decode(ids, skip)
+    """Of texts and of random ids, also outside the vocabulary: the embedding of a model is often larger."""
+    tokenizer, random = Tokenizer.load(checkpoint(name)), np.random.default_rng(0)
+    rows = [random.integers(0, tokenizer.vocab_size + 5, random.integers(1, 120)).tolist() for _ in range(20)]
+    for ids in [*map(tokenizer.encode, TEXTS), *rows]:
+        for sizes in ((1,), (1, 3, 2)):
+            assert "".join(pieces(tokenizer, ids, skip, sizes)) == tokenizer.decode(ids, skip)
 
 
 @pytest.mark.parametrize("name", ["gpt2", "roberta"])

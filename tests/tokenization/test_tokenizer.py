@@ -111,6 +111,8 @@ def test_truncation_warns_about_lost_tokens(bert):
     with pytest.warns(TruncationWarning, match="truncated to 64") as caught:
         assert bert(LONG * 3, truncation=True).input_ids.shape == (1, 64)
     assert caught[0].filename == __file__, "the warning points to the caller"
+    with pytest.warns(TruncationWarning, match="text 4 lost .* tokens, and 2 more texts were truncated$"):
+        bert([LONG] * 7, truncation=True, max_length=20)
 
 
 def test_there_is_no_warning_if_nothing_is_lost(bert):

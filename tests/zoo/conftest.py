@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kerasformer.testing import Case
 from kerasformer.testing.comparison import Loaded
+from tests.zoo.cases import BERT_CASE, GPT2_CASE
 
 logging.getLogger("transformers").setLevel(logging.ERROR)
 
@@ -40,3 +43,19 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Models:
 def _without_graphs(loaded: Models) -> Iterator[None]:
     yield
     loaded.free_graphs()
+
+
+@pytest.fixture
+def bert(loaded: Models) -> Loaded:
+    return loaded((BERT_CASE, "text-classification"))
+
+
+@pytest.fixture
+def gpt2(loaded: Models) -> Loaded:
+    return loaded((GPT2_CASE, "text-generation"))
+
+
+@pytest.fixture
+def folder(bert: Loaded, tmp_path: Path) -> Path:
+    """A copy of a checkpoint, to be modified."""
+    return Path(shutil.copytree(bert.folder, tmp_path / "checkpoint"))

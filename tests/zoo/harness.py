@@ -8,16 +8,23 @@ from typing import Any
 import pytest
 
 from kerasformer.testing import Case
-from tests.zoo.cases import CASES, DISTINCT, FIRST
+from tests.zoo.cases import CASES, DISTINCT, FIRST, RELATIVES
 
 HEADS = ("bert", "gpt2", "bart", "t5")
 """Architectures that are tested with every head without marks."""
 
 
 def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None, on_jax: bool = True) -> list[Any]:
-    """Returns parameters `(case, task)`; `on_jax` marks those of the group for the second backend."""
+    """Returns parameters `(case, task)`; `on_jax` marks those of the group for the second backend.
+
+    These are one head of each case with layers of another kind, and all heads of one architecture.
+    """
+
+    def second_backend(case: Case, task: str) -> bool:
+        return on_jax and case.on_jax and (task == case.tasks[0] or case.model_type == HEADS[0])
+
     return [
-        pytest.param((case, task), id=f"{case}-{task}", marks=pytest.mark.jax if on_jax and case.on_jax else ())
+        pytest.param((case, task), id=f"{case}-{task}", marks=pytest.mark.jax if second_backend(case, task) else ())
         for case in cases
         for task in case.tasks
         if tasks is None or task in tasks
@@ -34,8 +41,18 @@ def distinct(parameters: Iterable[Any]) -> list[Any]:
     return _always(DISTINCT, parameters)
 
 
+def first_tasks(parameters: Iterable[Any]) -> list[Any]:
+    """Returns the first head of each case, for what the layers decide alone."""
+    return [each for each in parameters if each.values[0][1] == each.values[0][0].tasks[0]]
+
+
+def of_heads(parameters: Iterable[Any]) -> list[Any]:
+    """Gives all architectures but `HEADS` the mark `grid`, for what has one implementation."""
+    return [each if each.values[0][0].model_type in HEADS else marked(each, pytest.mark.grid) for each in parameters]
+
+
 def main_tasks(parameters: Iterable[Any]) -> list[Any]:
-    """Leaves the heads after the first to CI, and those of further configurations to releases.
+    """Leaves the heads after the first to CI, and those of relatives and of further configurations to releases.
 
     Without marks, all heads of `HEADS` are tested, and one of every other architecture.
     """
@@ -43,7 +60,7 @@ def main_tasks(parameters: Iterable[Any]) -> list[Any]:
     def mark(case: Case, task: str) -> list[Any]:
         if task == case.tasks[0]:
             return []
-        if case not in FIRST:
+        if case not in FIRST or case.model_type in RELATIVES:
             return [pytest.mark.release]
         return [] if case.model_type in HEADS else [pytest.mark.grid]
 

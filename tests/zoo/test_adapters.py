@@ -18,7 +18,7 @@ from kerasformer.errors import CheckpointError, InputError, SourceError, Unsuppo
 from kerasformer.files.adapters import AdapterConfig
 from kerasformer.models.adaptation import modules_of
 from kerasformer.testing.comparison import assert_close, make_inputs, run, run_reference
-from tests.zoo.cases import CASES, FIRST
+from tests.zoo.cases import CASES, DISTINCT
 
 USUAL = ("gpt2", "llama", "gpt_neox", "bert", "t5")
 """One case for each layout of fused queries, keys and values: (in, out) side by side, none, interleaved; and stacks."""
@@ -30,15 +30,13 @@ TRANSPOSED = ["cls.predictions.dense"]
 
 
 def adapted_rows():
-    first = {case.model_type: case for case in reversed(CASES)}
-    cases = [first[name] for name in USUAL] + [case for case in FIRST if case.model_type not in USUAL]
     return [
         pytest.param(
             (case, next(task for task in TASKS if task in case.tasks)),
             id=str(case),
             marks=() if case.model_type in USUAL else pytest.mark.grid,
         )
-        for case in cases
+        for case in DISTINCT
     ]
 
 

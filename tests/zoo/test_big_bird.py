@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from kerasformer import zoo
-from kerasformer.errors import UnsupportedConfigError
 from kerasformer.layers import Dropout, SparseBlocks
 from kerasformer.models.variables import variables_by_path
 from kerasformer.pipelines import pipeline
@@ -67,16 +66,6 @@ def test_training_of_long_texts_has_the_random_blocks_and_gradients_of_the_refer
     assert_close({}, gradients[kernel], theirs, tolerance=1e-4)
 
 
-@pytest.mark.grid
-def test_fit_on_long_texts():
-    keras.utils.set_random_seed(0)
-    model = zoo.build("big_bird", "text-classification", vocab_size=61, block_size=4, num_random_blocks=1, **SIZES)
-    ids = np.random.default_rng(0).integers(7, 61, (8, 40)).astype("int32")
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    losses = model.fit({"input_ids": ids}, ids[:, 0] % 2, epochs=6, batch_size=8, verbose=0).history["loss"]
-    assert losses[-1] < losses[0]
-
-
 def test_answers_are_not_in_the_question_and_segments_follow_it(loaded):
     it = loaded((BIG_BIRD, "question-answering"))
     ids = np.random.default_rng(1).integers(7, 97, (3, 20)).astype("int32")
@@ -113,13 +102,3 @@ def test_layers_have_seeds_of_their_own():
     assert blocks == [SparseBlocks(4, 2, 64, seed) for seed in range(2)]
     full = zoo.build("big_bird", attention_type="original_full", **SIZES)
     assert all(layer.attention.spec.blocks is None for layer in full.backbone.encoder.layers)
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("is_decoder", True), ("add_cross_attention", True), ("attention_type", "sparse"), ("num_random_blocks", 0)],
-)
-def test_switches_that_are_refused(loaded, key, value):
-    config_type = loaded((FULL, "feature-extraction")).model.backbone.config_type
-    with pytest.raises(UnsupportedConfigError, match=key):
-        config_type.from_hf({"model_type": "big_bird", key: value})

@@ -17,11 +17,15 @@ import transformers
 from kerasformer import zoo
 from kerasformer.testing import Case
 from kerasformer.testing.comparison import Loaded, assert_same_outputs, make_inputs, run, run_reference
+from tests.grids import repeats
 
 ROWS = json.loads(Path(__file__).with_name("checkpoints.json").read_text(encoding="utf-8"))
 SCALED = ("intermediate_dim", "decoder_intermediate_dim", "inner_dim", "token_dim")
 """Sizes that are reduced with the hidden size."""
-rows = pytest.mark.parametrize("row", ROWS, ids=lambda row: row["checkpoint"].split("/")[1])
+
+
+def name_of(row: dict[str, Any]) -> str:
+    return str(row["checkpoint"]).split("/")[1]
 
 
 def model_type(row: dict[str, Any]) -> str:
@@ -86,7 +90,7 @@ def reduced(row: dict[str, Any]) -> dict[str, Any]:
     return {**content, **sizes, **{key: content[key] * small // hidden for key in scaled}}
 
 
-@rows
+@pytest.mark.parametrize("row", ROWS, ids=name_of)
 def test_the_configuration_has_the_values_of_the_reference(row):
     config = config_type(row).from_hf(row["config"])  # a warning would be an error
     reference = transformers.AutoConfig.for_model(**{"model_type": model_type(row), **row["config"]})
@@ -102,7 +106,15 @@ def test_the_configuration_has_the_values_of_the_reference(row):
     assert config.id2label == reference.id2label
 
 
-@rows
+SEEN = repeats([[model_type(row)] for row in ROWS])
+"""Whether an earlier checkpoint has the same architecture."""
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(row, marks=pytest.mark.grid if seen else ()) for row, seen in zip(ROWS, SEEN, strict=True)],
+    ids=name_of,
+)
 def test_parity(row, tmp_path):
     content = reduced(row)
     kinds = zoo.architecture(model_type(row)).MODELS.items()

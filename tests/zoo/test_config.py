@@ -72,6 +72,8 @@ REFUSED = [
     ("mobilebert", "num_feedforward_networks", 0),
     ("mpnet", "relative_attention_num_buckets", 16),
     ("mpnet", "tie_word_embeddings", False),
+    ("big_bird", "is_decoder", True),
+    ("big_bird", "attention_type", "sparse"),
     ("modernbert", "classifier_pooling", "max"),
     ("modernbert", "local_attention", 1),
     ("modernbert", "tie_word_embeddings", False),

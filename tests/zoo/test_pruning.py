@@ -19,7 +19,6 @@ from kerasformer.testing.comparison import run_reference
 from tests import tiny_text
 from tests.export.text_models import OTHERS, ROWS
 from tests.grids import grid
-from tests.zoo.cases import RELATIVES
 
 # A warning of Keras, which passes an unsupported argument to TensorFlow variables.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
@@ -41,11 +40,6 @@ FEW = (
 SIZES = {"hidden_dim": 12, "num_layers": 1, "num_heads": 2, "intermediate_dim": 16}
 
 
-def is_relative(name: str) -> bool:
-    """Whether the architecture has the layers of another one."""
-    return MODELS[name].model_type in RELATIVES
-
-
 def arrays(model: Any, texts: list[str]) -> dict[str, np.ndarray]:
     """Returns the inputs of a model for texts, which its decoder also reads, if it has one."""
     encoded = model.tokenizer(texts)
@@ -56,7 +50,7 @@ def arrays(model: Any, texts: list[str]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "name", grid([name for name, row in MODELS.items() if "marian" not in name], always=FEW, release=is_relative)
+    "name", grid([name for name, row in MODELS.items() if "marian" not in name], always=FEW, release=MODELS)
 )
 def test_outputs_are_those_of_the_original(name: str, tmp_path: Path) -> None:
     model = MODELS[name].model()
@@ -90,7 +84,7 @@ def test_outputs_are_those_of_the_original(name: str, tmp_path: Path) -> None:
         [name for name, row in ROWS.items() if "generation" in name and "marian" not in name],
         [{}, {"num_beams": 3}],
         always=lambda name, settings: name in FEW[-1:],
-        release=lambda name, settings: is_relative(name) or (settings and name not in FEW),
+        release=lambda name, settings: name not in FEW,
     ),
 )
 def test_generated_tokens_are_those_of_the_original(name: str, settings: dict[str, Any]) -> None:
@@ -107,9 +101,8 @@ def test_generated_tokens_are_those_of_the_original(name: str, settings: dict[st
         assert pruned.ids[np.asarray(received[0])].tolist() == np.asarray(expected[0]).tolist()
 
 
-@pytest.mark.parametrize(
-    ("name", "format"), grid(["bert-fill-mask", "m2m_100-text2text-generation"], ["tflite", "onnx"], always=())
-)
+@pytest.mark.grid
+@pytest.mark.parametrize(("name", "format"), [("bert-fill-mask", "tflite"), ("m2m_100-text2text-generation", "onnx")])
 def test_exports(name: str, format: str, tmp_path: Path) -> None:
     """Bundles keep the characters that were removed, and the languages that were kept."""
     model = ROWS[name].model()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import copy
 
-import numpy as np
 import pytest
-import torch
 import transformers
-from transformers.models.gpt_neox.modeling_gpt_neox import GPTNeoXRotaryEmbedding
 
 from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
@@ -90,34 +87,6 @@ def test_the_share_that_is_rotated_is_that_of_transformers(kind, content) -> Non
 def test_contradictory_shares_and_unknown_scalings_are_refused(content, message) -> None:
     with pytest.raises(UnsupportedConfigError, match=message):
         GPTNeoXConfig.from_hf(content)
-
-
-@pytest.mark.parametrize(
-    "rope",
-    [
-        {"rope_type": "default"},
-        {"rope_type": "linear", "factor": 3.0},
-        {"rope_type": "dynamic", "factor": 3.0},
-        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
-        {"rope_type": "llama3", **LLAMA3, "original_max_position_embeddings": 16},
-        {
-            "rope_type": "longrope", "short_factor": [1.0, 1.5, 2.0, 2.5], "long_factor": [2.0, 4.0, 8.0, 9.0],
-            "original_max_position_embeddings": 16,
-        },
-    ],
-    ids=lambda rope: rope["rope_type"],
-)  # fmt: skip
-def test_angles_of_partial_rotation_beyond_the_original_length(rope) -> None:
-    content = {
-        "hidden_size": 48, "num_attention_heads": 3, "max_position_embeddings": 16,
-        "rope_parameters": {**rope, "rope_theta": 300.0, "partial_rotary_factor": 0.5},
-    }  # fmt: skip
-    positions = np.arange(48)[None]
-    reference = GPTNeoXRotaryEmbedding(transformers.GPTNeoXConfig(**copy.deepcopy(content)))
-    theirs = reference(torch.zeros(1), torch.tensor(positions))
-    ours = GPTNeoXConfig.from_hf(content).rotary.cosines_and_sines(positions)
-    for actual, expected in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(np.asarray(actual)[:, 0], expected[..., :4].numpy(), atol=2e-5)
 
 
 @pytest.mark.parametrize(

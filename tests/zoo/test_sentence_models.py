@@ -12,7 +12,7 @@ from kerasformer.layers import Projection, SentenceHead, SentencePooling
 from kerasformer.layers.sentence import POOLINGS
 from kerasformer.testing.comparison import assert_close, make_inputs, ragged, run_reference
 from tests.zoo.cases import DISTINCT, FIRST
-from tests.zoo.harness import rows
+from tests.zoo.harness import of_heads, rows
 
 SETTINGS = zoo.SentenceSettings(("mean", "lasttoken"), ("normalize",))
 
@@ -51,7 +51,7 @@ def test_half_precision():
     assert (keras.ops.convert_to_numpy(SentencePooling()(states)) == 250).all()
 
 
-@pytest.mark.parametrize("row", rows(DISTINCT, tasks=("feature-extraction",), on_jax=False))
+@pytest.mark.parametrize("row", of_heads(rows(DISTINCT, tasks=("feature-extraction",), on_jax=False)))
 def test_every_architecture_computes_embeddings(loaded, row):
     it = loaded(row)
     model = zoo.load(it.folder, "sentence-similarity", sentence=SETTINGS)

@@ -15,13 +15,10 @@ import transformers
 from safetensors.numpy import load_file, save_file
 
 from kerasformer import zoo
-from kerasformer.errors import CheckpointError, InputError, UnsupportedConfigError
+from kerasformer.errors import InputError
 from kerasformer.layers import (
-    FixedCache,
-    GrowingCache,
     RelativeAttention,
     RelativePositionBias,
-    StaticCache,
     Visibility,
 )
 from kerasformer.testing.comparison import TOLERANCE, ragged
@@ -96,35 +93,6 @@ def test_config_means_what_transformers_takes_it_for(content: dict[str, Any]) ->
 
 
 @pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ({"feed_forward_proj": "glu-gelu"}, "feed_forward_proj"),
-        ({"feed_forward_proj": "gated-gelu-new"}, "feed_forward_proj"),
-        ({"is_decoder": True}, "is_decoder"),
-    ],
-)
-def test_what_is_not_implemented_is_refused_by_name(content: dict[str, Any], named: str) -> None:
-    with pytest.raises(UnsupportedConfigError, match=named):
-        T5Config.from_hf(content)
-
-
-@pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(("buckets", "limit"), [(32, 128), (8, 12), (10, 20), (32, 127), (6, 100), (64, 256)])
-def test_scores_of_distances(buckets: int, limit: int, bidirectional: bool) -> None:
-    sizes = {"relative_attention_num_buckets": buckets, "relative_attention_max_distance": limit}
-    model = zoo.build("t5", num_buckets=buckets, max_distance=limit, hidden_dim=8, num_heads=2, num_layers=1)
-    bias = model.backbone.encoder_bias if bidirectional else model.backbone.decoder_bias
-    config = transformers.T5Config(d_model=8, num_heads=2, is_decoder=not bidirectional, **sizes)
-    theirs = transformers.models.t5.modeling_t5.T5Attention(config, has_relative_attention_bias=True, layer_idx=0)
-    table = np.arange(buckets * 2, dtype="float32").reshape(buckets, 2)
-    bias.embeddings.assign(table)
-    theirs.relative_attention_bias.weight.data = torch.tensor(table)
-    slots = np.arange(2 * limit + 9)
-    expected = theirs.compute_bias(len(slots), len(slots)).detach().numpy()
-    assert np.array_equal(keras.ops.convert_to_numpy(bias(slots, slots)), expected)
-
-
-@pytest.mark.parametrize(
     ("settings", "output"),
     [
         ({}, False),
@@ -169,43 +137,6 @@ def test_a_separate_output_of_the_multilingual_models_has_no_scale(kind: str, tm
     assert error(ours(inputs), expected, inputs["decoder_attention_mask"]) < TOLERANCE
 
 
-@pytest.mark.parametrize("form", ["static", "growing"])
-def test_token_by_token_gives_the_logits_of_all_at_once(save: Save, form: str) -> None:
-    model, inputs = zoo.load(save(feed_forward_proj="gated-gelu")[0]), make_inputs()
-    ids, batch, capacity = inputs["decoder_input_ids"], 3, 19
-    memory_mask = inputs["attention_mask"]
-    cross = [
-        FixedCache(pair) for pair in model.project_memory(model.encode(inputs["input_ids"], inputs["attention_mask"]))
-    ]
-    length = capacity if form == "static" else 0
-    start = keras.ops.convert_to_tensor(0, "int32")
-    caches: Any = [
-        StaticCache((empty, empty), start) if form == "static" else GrowingCache((empty, empty))
-        for empty in map(keras.ops.zeros, model.cache_shapes(batch, length))
-    ]
-    seen, logits = 0, []
-    for count in (5, 1, 1, 3, 1, 5):
-        slots = np.arange(seen, seen + count, dtype="int32")
-        keys = np.arange(capacity if form == "static" else seen + count, dtype="int32")
-        visibility = Visibility(causal=True, query_slots=slots, key_slots=keys)
-        new, caches, _ = model.decode(ids[:, seen : seen + count], visibility, caches, memory_mask, cross)
-        logits.append(keras.ops.convert_to_numpy(new))
-        seen += count
-    del inputs["decoder_attention_mask"]
-    expected = keras.ops.convert_to_numpy(model(inputs))
-    assert seen == ids.shape[1]
-    assert error(np.concatenate(logits, axis=1), expected, np.ones_like(ids)) < TOLERANCE
-
-
-def test_decoder_takes_the_encoded_text_itself(save: Save) -> None:
-    model, inputs = zoo.load(save()[0]), make_inputs()
-    memory = model.encode(inputs["input_ids"], inputs["attention_mask"])
-    ids, memory_mask = inputs["decoder_input_ids"], inputs["attention_mask"]
-    direct = model.backbone.decode(ids, memory=memory, memory_mask=memory_mask)
-    del inputs["decoder_attention_mask"]
-    assert error(model.project(direct), keras.ops.convert_to_numpy(model(inputs)), np.ones_like(ids)) == 0.0
-
-
 def test_an_equal_copy_of_the_table_is_the_table(save: Save) -> None:
     folder, _ = save()
     tensors = load_file(folder / "model.safetensors")
@@ -234,15 +165,6 @@ def test_features_are_the_encoders_and_leave_the_decoder_over(save: Save) -> Non
     assert not any("decoder" in variable.path for variable in model.variables)
 
 
-def test_a_decoder_layer_too_many_is_an_error(save: Save) -> None:
-    folder, _ = save()
-    tensors = load_file(folder / "model.safetensors")
-    extra = {name.replace("block.1", "block.2"): value for name, value in tensors.items() if "decoder.block.1" in name}
-    save_file(tensors | extra, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match=r"decoder\.block\.2"):
-        zoo.load(folder)
-
-
 def test_task_prefixes_and_start_token(save: Save) -> None:
     prefixes = {"summarization": "summarize: ", "translation_en_to_de": "translate English to German: "}
     specific = {task: {"prefix": prefix, "num_beams": 4} for task, prefix in prefixes.items()}
@@ -266,14 +188,6 @@ def test_attention_with_its_own_bias_requires_slots() -> None:
     np.testing.assert_array_equal(again(x, visibility=Visibility.of_text(5)), expected)
     bias.embeddings.assign(bias.embeddings + np.arange(16, dtype="float32").reshape(8, 2))
     assert np.abs(np.asarray(layer(x, visibility=Visibility.of_text(5)) - expected)).max() > 0.01
-
-
-def test_positions_are_refused() -> None:
-    ids = np.ones((1, 4), "int32")
-    for task, inputs in (("feature-extraction", {}), ("text2text-generation", {"decoder_input_ids": ids})):
-        model = zoo.build("t5", task, vocab_size=20, hidden_dim=8, num_heads=2, num_layers=1)
-        with pytest.raises(InputError, match="position_ids"):
-            model({"input_ids": ids, "position_ids": ids, **inputs})
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])

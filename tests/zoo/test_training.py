@@ -15,8 +15,8 @@ from kerasformer import zoo
 from kerasformer.models.layouts import Offset, SideBySide
 from kerasformer.models.variables import variables_by_path
 from kerasformer.testing.comparison import assert_close, further_inputs, make_inputs, run_reference
-from tests.zoo.cases import FIRST
-from tests.zoo.harness import rows
+from tests.zoo.cases import DISTINCT, FIRST
+from tests.zoo.harness import of_heads, rows
 
 GRADIENT_TOLERANCE = 1e-4
 """Relative to the largest gradient of a tensor; twice as many sums contribute as in the forward pass."""
@@ -24,12 +24,7 @@ GRADIENT_TOLERANCE = 1e-4
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the tape is TensorFlow's")
 @pytest.mark.parametrize(
-    "row",
-    [
-        row
-        for row in rows(FIRST, on_jax=False)
-        if row.values[0][1] in ("fill-mask", "text-generation", "text2text-generation")
-    ],
+    "row", of_heads(rows(DISTINCT, ("fill-mask", "text-generation", "text2text-generation"), on_jax=False))
 )
 def test_gradients(loaded, row):
     import tensorflow as tf

@@ -11,7 +11,6 @@ from kerasformer import layers
 from kerasformer.bundle import TensorInfo
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import recipe
 from kerasformer.layers import Rotary, Visibility, primitives
 from tests.export.onnx_bundles import expected as keras_answers
@@ -21,12 +20,7 @@ from tests.export.onnx_inventory import per_layer
 TOLERANCE = 1e-5  # share of the largest value, for the order of summation
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_matrices_too():
-    """Quantizes small matrices too, since the models of these tests have no others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "MIN_QUANTIZED", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("small_matrices_too")
 
 
 # Operators of a layer.
@@ -113,51 +107,6 @@ def test_the_answers_of_both_profiles_are_those_of_keras(tmp_path, model_type, t
             real = feeds["attention_mask"] == 1 if "position_ids" in feeds else np.ones(len(want), bool)
             for got in (outputs["ort"][output], outputs["portable"][output]):
                 assert np.abs(got - want)[real].max() < TOLERANCE * np.abs(want).max()
-
-
-def steps(folder, model, capacity: int | None) -> np.ndarray:
-    """Returns logits of a left-padded batch: a prompt, then single tokens, with growing or with shared caches."""
-    session = onnxruntime.InferenceSession(str(folder / "onnx" / "model.onnx"), providers=["CPUExecutionProvider"])
-    ids, mask = (array.astype("int64") for array in padded(3, 12, "left"))
-    positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
-    names = [i.name for i in session.get_inputs() if i.name.startswith("past_key_values")]
-    caches = {name: np.zeros((3, 4, capacity or 0, 8), "float32") for name in names}
-    logits = []
-    for start, end in ((0, 7), *((place, place + 1) for place in range(7, 12))):
-        values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array) for name, array in caches.items()}
-        binding = session.io_binding()
-        given = {
-            "input_ids": ids[:, start:end],
-            "attention_mask": mask[:, :end],
-            "position_ids": positions[:, start:end],
-        }
-        for name, array in given.items():
-            binding.bind_cpu_input(name, np.ascontiguousarray(array))
-        binding.bind_output("logits")
-        for name, value in values.items():
-            binding.bind_ortvalue_input(name, value)
-            present = name.replace("past_key_values", "present")
-            if capacity is None:
-                binding.bind_output(present)
-            else:
-                binding.bind_ortvalue_output(present, value)
-        session.run_with_iobinding(binding)
-        first, *rest = (output.numpy() for output in binding.get_outputs())
-        logits.append(first)
-        if capacity is None:
-            caches = dict(zip(names, rest, strict=True))
-            assert {array.shape for array in caches.values()} == {(3, 4, end, 8)}
-    return np.concatenate(logits, axis=1)
-
-
-@pytest.mark.parametrize("capacity", [None, 12, 40], ids=lambda c: f"capacity {c}")
-def test_a_graph_supports_growing_and_shared_caches(tmp_path, capacity):
-    model = tiny("gpt2")
-    write(tmp_path, model)
-    ids, mask = padded(3, 12, "left")
-    inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": np.maximum(mask.cumsum(axis=1) - 1, 0)}
-    want, got = np.asarray(model(inputs)), steps(tmp_path, model, capacity)
-    assert np.abs(got - want)[mask == 1].max() < TOLERANCE * np.abs(want).max()
 
 
 def test_the_manifest_describes_the_caches_that_may_be_shared(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 
 from kerasformer.engines.onnx import OnnxStep
 from kerasformer.errors import ExportError
-from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.calibration import Ranges
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from tests.export.onnx_bundles import expected, feeds_of, load, padded, run, tiny, write
@@ -18,12 +17,7 @@ from tests.grids import grid
 MODELS = ["bert", "gpt2", "t5"]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_matrices_too():
-    """Quantizes small matrices too, since the models of these tests have no others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "MIN_QUANTIZED", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("small_matrices_too")
 
 
 def small(model_type: str):

@@ -19,7 +19,6 @@ from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import below_model
-from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.calibration import Calibration, Ranges
 from kerasformer.export.quantization.recipes import RECIPES, Recipe, recipe
 from kerasformer.layers import primitives
@@ -36,12 +35,7 @@ STORED = {"float32": 0, "float16": 3e-4, "int8": 0.012, "int4": 0.15}
 ANSWERS = {"float": 1e-5, "dynamic": 0.05, "fast": 0.1, "static": 0.15}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_matrices_too():
-    """Quantizes small matrices too, since the models of these tests have no others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "MIN_QUANTIZED", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("small_matrices_too")
 
 
 class Observer(Primitives):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.export.formats.onnx.rounding import in_blocks, in_channels, in_columns
+from kerasformer.export.formats.onnx.rounding import in_blocks, in_channels
 
 
 def random(rows: int = 7, columns: int = 100) -> np.ndarray:
@@ -39,17 +39,6 @@ def test_blocks_of_4_bits_are_better_than_scales_of_the_largest_value():
     assert error < 0.75 * plain
     zeros, _ = in_blocks(np.zeros((2, 64), "float32"), 4, 64)
     assert (zeros == 0x88).all()
-
-
-@pytest.mark.parametrize("bits", [8, 4])
-def test_columns_have_the_values_of_blocks(bits):
-    matrix = random(7, 33)
-    data, scales = in_columns(matrix, bits, 16)
-    if bits == 4:
-        flat = np.stack([data & 15, data >> 4], axis=-1).ravel()[: matrix.size]
-        data = np.where(flat > 7, flat.astype("int8") - 16, flat).reshape(33, 7)
-    restored = data * np.repeat(scales, 16, axis=0)[:33]
-    np.testing.assert_array_equal(restored.T, from_blocks(*in_blocks(matrix, bits, 16), bits)[:, :33])
 
 
 @pytest.mark.parametrize("columns", [1, 33, 512])

@@ -23,7 +23,6 @@ from kerasformer.export.formats.saved_model import loops, tf_text
 from kerasformer.fidelity import verification
 from tests.code_blocks import blocks
 from tests.export import onnx_bundles, saved_model_bundles
-from tests.export.other_backend import exported_on_jax
 from tests.export.text_models import ROWS
 
 MODELS = ("bert-fill-mask", "gpt2-text-generation", "t5-text2text-generation")
@@ -214,9 +213,7 @@ def test_options_of_other_runtimes(option, message, tmp_path):
         ({"quantize": "int8"}, ExportError, "stores its weights in float32"),
         ({"quantize": "auto"}, ExportError, "stores its weights in float32"),
         ({"profile": "ort"}, InputError, "profile is only for format='onnx'"),
-        ({"opset": 17}, InputError, "opset is only for format='onnx'"),
         ({"tokenizer": "in-graph"}, ExportError, "generates text"),
-        ({"target": "saved-model", "format": "onnx"}, ExportError, "requires format='saved-model'"),
     ],
     ids=str,
 )
@@ -232,9 +229,3 @@ def test_a_model_in_half_precision(tmp_path):
     half = kf.zoo.load(folder, dtype="bfloat16")
     with pytest.raises(ExportError, match="computes in float32"):
         kf.export.export(half, tmp_path / "out", "saved-model")
-
-
-@pytest.mark.grid
-def test_export_under_another_backend():
-    pytest.importorskip("tensorflow_text")
-    assert set(bundle.read(exported_on_jax("saved-model")).signatures) == {"serving_default", "tokens"}

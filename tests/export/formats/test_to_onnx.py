@@ -19,7 +19,6 @@ from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
-from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import recipe
 from tests.export import onnx_bundles
 from tests.export.onnx_bundles import expected, feeds_of, load, run, session, tiny
@@ -30,60 +29,16 @@ CASES = [("bert", "text-classification"), ("bert", "question-answering"), ("gpt2
 TOLERANCE = 1e-5  # share of the largest logit, for the order of summation
 
 
-@pytest.fixture(scope="module", autouse=True)
-def small_matrices_too():
-    """Quantizes small matrices too, since the models of these tests have no others."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recipes, "MIN_QUANTIZED", 0)
-        yield
+pytestmark = pytest.mark.usefixtures("small_matrices_too")
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: "-".join(filter(None, case)))
 def written(request, tmp_path_factory):
-    """Returns a model, and folders with its files for both recipes."""
+    """Returns a model, and the folder with its files."""
     model = tiny(*request.param)
     folder = tmp_path_factory.mktemp("bundle")
-    for quantize in ("none", "int8"):
-        write(folder / quantize, model, quantize)
+    write(folder, model)
     return model, folder
-
-
-def test_answers_are_those_of_keras(written):
-    model, folder = written
-    for name, feeds in feeds_of(model):
-        outputs = run(folder / "none" / "onnx" / f"{name}.onnx", feeds)
-        for output, want in expected(model, feeds).items():
-            got = outputs[output]
-            if "position_ids" in feeds:  # answers of padding tokens are meaningless
-                got, want = got[feeds["attention_mask"] == 1], want[feeds["attention_mask"] == 1]
-            assert got.shape == want.shape
-            assert np.abs(got - want).max() < TOLERANCE * np.abs(want).max()
-            assert (got.argmax(-1) == want.argmax(-1)).all()
-
-
-@pytest.mark.parametrize("quantize", ["none", "int8"])
-def test_the_interface_is_that_of_the_functions(written, quantize):
-    model, folder = written
-    for function in onnx_functions(model):
-        graph = load(folder / quantize, function.name).graph
-        assert declared(graph.input) == list(function.inputs.items())
-        assert declared(graph.output) == list(function.outputs.items())
-
-
-def declared(values) -> list[tuple[str, TensorInfo]]:
-    infos = []
-    for value in values:
-        tensor = value.type.tensor_type
-        shape = tuple(dim.dim_param or dim.dim_value for dim in tensor.shape.dim)
-        infos.append((value.name, TensorInfo(shape, onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name)))
-    return infos
-
-
-@pytest.mark.parametrize("quantize", ["none", "int8"])
-def test_the_checker_accepts_every_file(written, quantize):
-    for path in (written[1] / quantize / "onnx").glob("*.onnx"):
-        onnx.checker.check_model(str(path), full_check=True)
-        assert {node.domain for node in onnx.load(str(path)).graph.node} == {""}
 
 
 def stored(graph) -> dict[str, onnx.TensorProto]:
@@ -94,13 +49,13 @@ def test_each_weight_is_stored_once_under_its_path(written):
     model, folder = written
     paths = by_path(model.trainable_variables)
     for function in onnx_functions(model):
-        tensors = stored(load(folder / "none", function.name).graph)
+        tensors = stored(load(folder, function.name).graph)
         weights = {name: numpy_helper.to_array(tensor) for name, tensor in tensors.items() if name in paths}
         for name, value in weights.items():
             np.testing.assert_array_equal(value, ops.convert_to_numpy(paths[name]))
         rest = sum(len(tensor.raw_data) for name, tensor in tensors.items() if name not in paths)
         assert rest < 3000, "constants that are no weights"
-        size = (folder / "none" / "onnx" / f"{function.name}.onnx").stat().st_size
+        size = (folder / "onnx" / f"{function.name}.onnx").stat().st_size
         assert size < sum(4 * value.size for value in weights.values()) + 60_000
         if function.name == "model":
             assert set(weights) == set(paths)
@@ -125,18 +80,6 @@ def test_onnx_runtime_fuses_the_patterns(tmp_path):
         operators = Counter(node.op_type for node in onnx.load(str(tmp_path / "optimized.onnx")).graph.node)
         assert operators[fused]
         assert operators["FusedMatMul"], "keys are not transposed by themselves"
-
-
-def test_int8_answers_do_not_depend_on_other_rows(tmp_path):
-    model = tiny("bert", "text-classification")
-    write(tmp_path, model, "int8")
-    opened = session(tmp_path / "onnx" / "model.onnx")
-    (_, feeds), *_ = feeds_of(model)
-    together = opened.run(["logits"], feeds)[0]
-    for row in range(3):
-        length = int(feeds["attention_mask"][row].sum())
-        alone = opened.run(["logits"], {name: value[row : row + 1, :length] for name, value in feeds.items()})[0]
-        np.testing.assert_allclose(alone[0], together[row], atol=1e-5)
 
 
 def test_weights_beyond_the_limit_of_a_protobuf_are_stored_in_a_data_file(tmp_path, monkeypatch):

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from kerasformer.bundle import Fidelity
-from kerasformer.cli import app
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
 from kerasformer.export import export
 from kerasformer.export.quantization.auto import COLUMNS, ChosenMix, _hull, search_rows
@@ -160,20 +158,6 @@ def test_files_are_larger_than_their_weights():
 def test_invalid_budgets(limits, tmp_path):
     with pytest.raises(InputError, match=next(iter(limits))):
         export("nowhere", tmp_path / "bundle", quantize="auto", **limits)
-
-
-def test_limits_are_for_auto(tmp_path):
-    for limit in ("max_size", "max_latency", "min_agreement"):
-        with pytest.raises(InputError, match=rf"{limit}=0.5 for quantize='int8'"):
-            export("nowhere", tmp_path / "bundle", quantize="int8", **{limit: 0.5})
-
-
-def test_the_command_line_has_the_limits(tmp_path):
-    for option in (["--max-size", "5"], ["--set", "max_latency=2.5"], ["--set", "min_agreement=0.9"]):
-        command = ["export", "nowhere", str(tmp_path / "bundle"), "--quantize", "int8", *option]
-        result = CliRunner().invoke(app, command)
-        assert result.exit_code == 1
-        assert "are only for" in result.output and "int8" in result.output
 
 
 # Whole exports.

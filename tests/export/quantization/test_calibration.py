@@ -55,18 +55,6 @@ def test_ranges_are_those_of_all_values(name):
     assert calls == [(1, 3), (2, 3), (3, 3)]
 
 
-def test_a_shared_kernel_has_the_union_of_its_ranges():
-    model = ROWS["albert-fill-mask"].model()
-    recorder = Recorder()
-    with lowering(recorder):
-        model(as_inputs(passages(model, TEXTS[:1])))
-    path = next(path for path in recorder.seen if path.endswith("query/kernel"))
-    ranges = [(values.min(), values.max()) for values in recorder.seen[path][0]]
-    assert len(ranges) == 3 and len(set(ranges)) == 3
-    union = (min(low for low, _ in ranges), max(high for _, high in ranges))
-    assert calibrate(model, TEXTS[:1])[path].input == pytest.approx(union, rel=1e-5)
-
-
 @pytest.mark.parametrize("name", ["gpt2-text-generation", "t5-text2text-generation"])
 def test_a_generating_model_reads_its_own_continuation(name):
     model = ROWS[name].model()
@@ -139,8 +127,3 @@ def test_calibration_is_refused_where_it_has_no_effect(tmp_path, row, quantize, 
     with pytest.raises(InputError, match=message):
         export(ROWS[row].model(), tmp_path / "bundle", quantize=quantize, calibration=TEXTS)
     assert not (tmp_path / "bundle").exists()
-
-
-def test_calibration_needs_a_text(tmp_path):
-    with pytest.raises(InputError, match="at least one"):
-        export(ROWS["bert-text-classification"].model(), tmp_path / "bundle", quantize="int8_static", calibration=[])

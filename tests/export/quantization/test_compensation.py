@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import keras
 import numpy as np
@@ -53,25 +52,6 @@ def test_errors_compensate_each_other(name):
     assert rounded.scales.shape == (40, -(-48 // block))
     spread = np.repeat(rounded.scales, block, axis=1)[:, :48]
     np.testing.assert_array_equal(rounded.values(), rounded.levels * spread)
-
-
-@pytest.mark.parametrize("name", GRIDS)
-def test_independent_inputs_are_rounded_to_the_nearest_level(name):
-    rounded = round_kernel(KERNEL, np.eye(48), GRIDS[name])
-    spread = np.repeat(rounded.scales, rounded.block, axis=1)[:, :48]
-    np.testing.assert_array_equal(rounded.levels, np.clip(np.rint(KERNEL / spread), -8, 7))
-
-
-def test_the_error_is_between_the_least_and_that_of_the_nearest_levels():
-    """Compares with every choice of levels."""
-    inputs = RANDOM.normal(size=(100, 3)).astype("f4") @ np.array([[1, 0.9, 0.2], [0, 0.5, 0.8], [0, 0, 0.3]], "f4")
-    kernel, scale = RANDOM.normal(size=(20, 3)).astype("f4"), np.float32(0.5)
-    grid = Grid(3, lambda rows, costs: np.full(len(rows), scale))
-    found = error(round_kernel(kernel, inputs.T @ inputs, grid).values(), kernel, inputs)
-    choices = np.array(list(product(range(-8, 8), repeat=3)), "f4") * scale
-    best = np.min([error(np.tile(choice, (20, 1)), kernel, inputs) for choice in choices], axis=0)
-    plain = error(np.clip(np.rint(kernel / scale), -8, 7) * scale, kernel, inputs)
-    assert best.sum() <= found.sum() < 0.8 * plain.sum()
 
 
 def test_feedback_equals_that_of_the_inverse(monkeypatch):

@@ -121,13 +121,7 @@ def test_a_warning_about_different_tokens(tmp_path):
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("bert-token-classification", {}, "Received: token-classification"),
-        ("bert-question-answering", {}, "Received: question-answering"),
-        ("gpt2-text-generation", {}, "Received: text-generation"),
-        ("gpt2-text-classification", {}, "the tokenizer is of the kind BPE"),
-        ("t5-feature-extraction", {}, "one token before a text and another after it; the tokenizer </s>"),
         ("bert-text-classification", {"lengths": [16, 32]}, r"single length .*lengths=\[16, 32\]"),
-        ("bert-text-classification", {"format": "onnx"}, "requires format='tflite'"),
         ("bert-text-classification", {"quantize": "auto"}, "quantize='auto'"),
     ],
 )
