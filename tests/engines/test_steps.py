@@ -353,7 +353,14 @@ def test_ids_of_padding_are_ignored(subject: Subject) -> None:
 
 @pytest.mark.parametrize(
     ("ids", "mask"),
-    [([[1, 2], [3]], [[1, 1], [1, 1]]), ([[1, 2]], [[1, 2]]), ([[1, 2]], [[0, 0]]), ([[1, 2]], [[1]]), (None, [[1]])],
+    [
+        ([[1, 2], [3]], [[1, 1], [1, 1]]),
+        ([[1, 2]], [[1, 2]]),
+        ([[1, 2]], [[0, 0]]),
+        ([[1, 2]], [[1]]),
+        (None, [[1]]),
+        (np.zeros((0, 3), int), np.zeros((0, 3), int)),
+    ],
     ids=str,
 )
 def test_prompts_that_are_invalid_raise(subject: Subject, ids: Any, mask: Any) -> None:
@@ -366,3 +373,15 @@ def test_an_unsupported_step_length_raises(subject: Subject) -> None:
     for count in {0, 3} - set(subject.step.step_lengths):
         with pytest.raises(InputError, match="step_lengths|neither dimension 0"):
             subject.step.step(tokens[:, :count], state)
+
+
+def test_tokens_of_another_shape_raise(subject: Subject) -> None:
+    state, _ = subject.started([3, 2], 4)
+    for tokens in (np.ones((3, 1), int), np.ones((2,), int), np.ones((2, 0), int), np.ones((2, 1))):
+        with pytest.raises(InputError):
+            subject.step.step(tokens, state)
+
+
+def test_a_prompt_beyond_the_capacity_raises(subject: Subject) -> None:
+    with pytest.raises(CapacityError, match="Received: 49"):
+        subject.step.start(np.ones((1, 49), int), np.ones((1, 49), int))

@@ -9,6 +9,7 @@ import pytest
 import kerasformer as kf
 from kerasformer.errors import InputError
 from tests.export.text_models import shared_bundle, shared_model
+from tests.keras_pipelines import keras_pipeline
 
 # The row, its format, languages, and the settings that the language of the output stands for.
 ROWS = {
@@ -25,7 +26,7 @@ EAGER: dict[str, Any] = {**SHORT, "jit_compile": False}
 def test_languages_of_a_call(name: str) -> None:
     format, (source, target), settings = ROWS[name]
     model = shared_model(name)
-    pipe, bundle = kf.pipeline(model), kf.pipeline(shared_bundle(name, format))
+    pipe, bundle = keras_pipeline(model), kf.pipeline(shared_bundle(name, format))
     plain = pipe(TEXTS, **SHORT)
     spoken = pipe(TEXTS, src_lang=source, tgt_lang=target, **SHORT)
     assert bundle(TEXTS, **SHORT) == plain
@@ -48,7 +49,7 @@ def test_languages_of_a_call(name: str) -> None:
 
 def test_unknown_and_missing_languages(monkeypatch: pytest.MonkeyPatch) -> None:
     model: Any = shared_model("m2m_100-text2text-generation")
-    pipe = kf.pipeline(model)
+    pipe = keras_pipeline(model)
     with pytest.raises(
         InputError, match="tgt_lang must be .*eng_Latn, deu_Latn, .*Received: 'ron'. Did you mean 'ron_L"
     ):
