@@ -23,6 +23,7 @@ from tests.open_saved_models import Subclassed, flat
 from tests.zoo.cases import RELATIVES
 
 pytestmark = [
+    pytest.mark.grid,
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the files are the same on every backend"),
 ]

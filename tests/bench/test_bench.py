@@ -390,6 +390,7 @@ def test_an_invalid_picture_path_raises_before_measuring(tmp_path, monkeypatch):
         check_picture(tmp_path / "bars.png")
 
 
+@pytest.mark.grid
 def test_the_command_prints_tables_and_writes_json_and_a_picture(bundles, tmp_path, capsys):
     figures, picture = tmp_path / "figures.json", tmp_path / "bars.png"
     arguments = ["--rounds", "1", "--lengths", "8", "--json", str(figures), "--picture", str(picture)]

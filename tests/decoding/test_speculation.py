@@ -122,7 +122,9 @@ def speculative(
     return {"num_assistant_tokens": 6}, {"assistant": MultiToken(assistant, (1, 3))}
 
 
-@pytest.mark.parametrize("kind", [Toy, ToyEncoderDecoder], ids=["decoder", "encoder-decoder"])
+@pytest.mark.parametrize(
+    "kind", [Toy, pytest.param(ToyEncoderDecoder, marks=pytest.mark.grid)], ids=["decoder", "encoder-decoder"]
+)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_tokens_are_those_of_a_plain_run(settings, drafter, kind, monkeypatch) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -199,8 +199,17 @@ IN_GRID = {
     ("litert", "gpt2-windows"),
     ("litert", "t5-windows"),
     ("litert-int8-caches", "gpt2"),
+    ("litert-int8", "gpt2"),
+    ("onnx-int8", "t5"),
+    ("onnx-int8-caches", "gpt2"),
+    ("keras", "t5-windows"),
 }
-"""Subjects of the full grid: their engines are tested with the other architecture."""
+"""Subjects of the full grid: their engines are tested with the other architecture, or without rounding."""
+
+
+def grid_of(subjects: Iterable[tuple[str, str]]) -> list[Any]:
+    """Returns engines and architectures as parameters, with the mark of those that belong to the full grid."""
+    return [pytest.param(*each, marks=pytest.mark.grid if each in IN_GRID else ()) for each in subjects]
 
 
 @pytest.fixture(

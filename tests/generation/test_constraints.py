@@ -332,6 +332,7 @@ def one_of_objects(count: int) -> dict[str, Any]:
     return {"anyOf": [{**rest, "properties": {name: {"type": "null"}}, "required": [name]} for name in names]}
 
 
+@pytest.mark.grid
 def test_a_grammar_with_many_alternatives() -> None:
     schema = one_of_objects(2100)
     texts, _ = run("bytes", {"json_schema": schema, "max_new_tokens": 30})

@@ -14,6 +14,7 @@ from kerasformer.errors import GenerationError, InputError
 from kerasformer.pipelines.likelihood import next_token_distribution
 from kerasformer.pipelines.vectors import similarity, unit
 from tests.export.text_models import ROWS
+from tests.grids import grid
 from tests.keras_pipelines import keras_pipeline
 
 TEXT = "The rain falls on the town."
@@ -34,7 +35,9 @@ TASKS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize(
+    "task", grid(TASKS, always=("text-classification", "question-answering", "greedy", "likelihood"))
+)
 @pytest.mark.filterwarnings("ignore:(overflow|invalid value) encountered:RuntimeWarning")
 def test_sums_that_overflow_raise(task: str) -> None:
     name, answer = TASKS[task]

@@ -52,7 +52,10 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return get
 
 
-@pytest.mark.parametrize(("name", "settings"), [*((name, "beams") for name in MODELS), ("m2m_100", "greedy")])
+IN_GRID = [pytest.param(name, "beams", marks=pytest.mark.grid) for name in MODELS if name not in ("m2m_100", "t5")]
+
+
+@pytest.mark.parametrize(("name", "settings"), [("m2m_100", "greedy"), ("m2m_100", "beams"), ("t5", "beams"), *IN_GRID])
 def test_results_and_scores_equal_those_of_transformers(name: str, settings: str, theirs: Any) -> None:
     task, key = MODELS[name]
     source, target = LANGUAGES.get(name, (None, None))
