@@ -392,5 +392,7 @@ def test_tokens_of_another_shape_raise(subject: Subject) -> None:
 
 
 def test_a_prompt_beyond_the_capacity_raises(subject: Subject) -> None:
+    if isinstance(subject.step, KerasStep) and subject.step.is_encoder_decoder:
+        pytest.skip("its encoder reads texts of any length")
     with pytest.raises(CapacityError, match="Received: 49"):
         subject.step.start(np.ones((1, 49), int), np.ones((1, 49), int))
