@@ -207,19 +207,6 @@ def test_tables_are_formatted_on_a_terminal_and_plain_in_a_pipe(bundle, capsys, 
     assert "│ a good film" in capsys.readouterr().out
 
 
-def test_a_long_text_is_split_into_chunks(bundle, capsys):
-    text = "good " * 20 + "the plot is bad"
-    assert main("run", str(bundle), text, "--set", "chunk_length=8", "--set", "stride=3", "--json") == 0
-    (answer,) = json.loads(capsys.readouterr().out)
-    assert answer["result"] == kf.pipeline(bundle)(text, chunk_length=8, stride=3)
-    assert main("run", str(bundle), text, "--set", "combine=max", "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["result"] == kf.pipeline(bundle)(text, combine="max")
-    with pytest.warns(kf.tokenization.TruncationWarning, match="truncated to 16 tokens: text 0 lost 10 of 24 tokens"):
-        assert main("run", str(bundle), text, "--set", "truncation=true", "--json") == 0
-        expected = kf.pipeline(bundle)(text, truncation=True)
-    assert json.loads(capsys.readouterr().out)[0]["result"] == expected
-
-
 @pytest.mark.parametrize("task", ["token-classification", "question-answering", "feature-extraction"])
 def test_options_of_each_task(checkpoint, tmp_path, capsys, task):
     """A file is one text, with its line ends; options of other tasks are errors that name them."""
@@ -475,12 +462,6 @@ def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
 def test_brackets_in_a_table_are_not_markup(writer, capsys):
     assert main("run", str(writer), "a [/b] c", "--max-new-tokens", "2") == 0
     assert "a [/b] c" in printed(capsys)
-
-
-def test_run_streams(writer, capsys):
-    expected = kf.pipeline(writer)(PROMPT, max_new_tokens=9)[0]["generated_text"]
-    assert main("run", str(writer), PROMPT, "--stream", "--max-new-tokens", "9") == 0
-    assert capsys.readouterr().out == expected + "\n"
 
 
 def test_run_explains(writer, capsys):

@@ -30,14 +30,6 @@ def test_rows_end_independently() -> None:
     assert output.sequence_scores is None
 
 
-def test_finish_reasons_belong_to_rows() -> None:
-    config = GenerationConfig(max_new_tokens=3, eos_token_id=(9, 10))
-    output = generate(counting(), IDS, MASK, config, controls=Controls(stop=lambda tokens: tokens[-1] == 8))
-    assert as_lists(output.sequences) == [[6, 7, 8], [7, 8], [9]]
-    assert output.finish_reasons == ["stop", "stop", "eos"]
-    assert generate(counting(), IDS, MASK, config).finish_reasons == ["length", "eos", "eos"]
-
-
 def test_finished_rows_are_dropped_from_the_batch() -> None:
     engine = counting(vocab_size=40)
     prompts = np.array([[1], [20], [25], [28]])
