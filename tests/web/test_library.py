@@ -809,7 +809,7 @@ def test_threads(page: Page, exported: Any) -> None:
 
 
 BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
-    ("story", "word " * 100, {}, "CapacityError", "leaves no space for a new token. Expected at most 63 tokens"),
+    ("story", "word " * 100, {}, "CapacityError", "leaves no space for a new token. Expected at most 79 tokens"),
     ("story", "", {}, "InputError", "A prompt needs at least one token"),
     ("story", 3, {}, "InputError", "A prompt was expected. Received: 3"),
     ("story", "x", {"temperature": -1}, "GenerationError", "temperature must be 0, for the most probable token, or"),
@@ -818,7 +818,7 @@ BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("story", "x", {"num_beams": 2, "top_p": 0.5}, "GenerationError", "beam search with sampling"),
     ("story", "x", {"stop": ["a"], "stop_strings": ["b"]}, "GenerationError", "stop_strings is given twice"),
     ("story", "x", {"max_length": 1}, "GenerationError", "max_length includes the prompt"),
-    ("text2text", "word " * 600, {}, "CapacityError", "at most 512 tokens"),
+    ("text2text", "word " * 600, {}, "CapacityError", "at most 64 tokens"),
     ("text2text", "", {}, "InputError", "An input text was expected"),
     ("classes", {"text": "a " * 100, "pair": "b"}, {}, "CapacityError", "Expected at most 64 tokens. Received: 104"),
     ("classes", "x", {"topk": 1}, "InputError", "Unknown options: topk. Expected: top_k, truncation"),
@@ -973,7 +973,7 @@ def test_worker(page: Page, exported: Any) -> None:
         }"""
     )
     assert seen["early"]["type"] == "error"
-    assert seen["loaded"]["info"]["capacity"] == 64
+    assert seen["loaded"]["info"]["capacity"] == 80
     assert seen["loaded"]["bytes"] > 100_000
     first, second = seen["both"]
     assert first["figures"]["tokens"] == 4
