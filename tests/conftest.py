@@ -69,7 +69,7 @@ def release(module: ModuleType) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keeps the tests of a file on one worker, so that its models and exports are created only once."""
-    from xdist.scheduler import LoadFileScheduling
+    """Keeps the tests of a file on one worker, and starts with the long files."""
+    from tests.schedule import LongFilesFirst
 
-    return LoadFileScheduling(config, log) if config.getoption("dist") == "load" else None
+    return LongFilesFirst(config, log) if config.getoption("dist") == "load" else None

@@ -29,6 +29,7 @@ def summarizer():
     return kf.pipeline("summarizer-t5", "summarization")
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 1, "max_new_tokens": 24}], ids=["page", "demo"])
 def test_summaries_of_the_examples_use_words_of_the_text(summarizer, settings):
     texts = [example["text"] for example in examples("summarization")["inputs"]]

@@ -26,11 +26,9 @@ FACTORS = {"honest": 1.0, "half": 0.5, "a third more": 1.33}
 
 
 @pytest.fixture(scope="module", params=[WRITER, READER], ids=str)
-def exported(request, tmp_path_factory) -> tuple[Any, Any, Path]:
+def exported(request) -> tuple[Any, Any, Path]:
     """A case with its Keras model and its bundle."""
-    model = request.param.model()
-    folder = request.param.export(tmp_path_factory.mktemp("margins") / "bundle", model, format="onnx")
-    return request.param, model, folder
+    return request.param, request.param.shared_model(), request.param.shared("onnx")
 
 
 def scaled(folder: Path, copy: Path, factor: float) -> Path:

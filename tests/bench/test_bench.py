@@ -285,6 +285,7 @@ def test_texts_are_tokenized_and_run_in_batches(bundles):
     assert own.tokens_s * own.median_s == pytest.approx((5 + 10) / 2)
 
 
+@pytest.mark.grid
 @pytest.mark.slow
 def test_a_keras_model_is_measured(encoder):
     (one,) = bench([encoder], lengths=[8], rounds=1).subjects
@@ -389,6 +390,7 @@ def test_an_invalid_picture_path_raises_before_measuring(tmp_path, monkeypatch):
         check_picture(tmp_path / "bars.png")
 
 
+@pytest.mark.grid
 def test_the_command_prints_tables_and_writes_json_and_a_picture(bundles, tmp_path, capsys):
     figures, picture = tmp_path / "figures.json", tmp_path / "bars.png"
     arguments = ["--rounds", "1", "--lengths", "8", "--json", str(figures), "--picture", str(picture)]
@@ -402,22 +404,6 @@ def test_the_command_prints_tables_and_writes_json_and_a_picture(bundles, tmp_pa
 def test_the_command_prints_json(bundles, capsys):
     assert main("bench", str(bundles[0]), "--rounds", "1", "--json", "-") == 0
     assert json.loads(capsys.readouterr().out)["subjects"][0]["engine"] == "onnx"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("BUNDLE", "--rounds", "0"), "rounds must be an integer of at least 1"),
-        (("BUNDLE", "--picture", "bars.gif"), ".png or .svg"),
-        (("BUNDLE", "--texts", "/nowhere.txt"), "file of texts"),
-        (("FOLDER",), "has neither"),
-    ],
-)
-def test_errors_of_the_command_are_one_line(arguments, message, bundles, tmp_path, capsys):
-    paths = {"BUNDLE": str(bundles[0]), "FOLDER": str(tmp_path)}
-    assert main("bench", *(paths.get(argument, argument) for argument in arguments)) == 1
-    error = " ".join(capsys.readouterr().err.split())
-    assert message in error and "Traceback" not in error
 
 
 def test_a_worker_needs_only_numpy():

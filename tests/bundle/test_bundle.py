@@ -240,15 +240,6 @@ def test_an_unlisted_file_is_not_replaced(tmp_path):
     assert (content(out), (out / "labels.txt").read_text()) == (b"new", "mine")
 
 
-def test_a_failed_export_leaves_only_the_old_bundle(tmp_path):
-    write_bundle(tmp_path / "out", b"old")
-    with pytest.raises(RuntimeError), bundle.staging(tmp_path / "out") as folder:
-        (folder / "half").write_bytes(b"x")
-        raise RuntimeError
-    assert content(tmp_path / "out") == b"old"
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
-
-
 def test_only_bundles_and_empty_folders_are_replaced(tmp_path):
     out = tmp_path / "out"
     assert bundle.check_destination(out) == out
@@ -378,11 +369,3 @@ def test_the_order_and_indent_of_a_manifest_do_not_matter(tmp_path):
     path = tmp_path / bundle.MANIFEST
     path.write_text(json.dumps(dict(reversed(json.loads(path.read_text()).items()))))
     assert bundle.read(tmp_path) == manifest
-
-
-def test_a_truncated_file_raises(tmp_path):
-    write_bundle(tmp_path, b"graph" * 100)
-    path = tmp_path / "model.tflite"
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(BundleError, match="model.tflite must have sha256"):
-        bundle.read(tmp_path)

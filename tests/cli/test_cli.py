@@ -207,19 +207,6 @@ def test_tables_are_formatted_on_a_terminal_and_plain_in_a_pipe(bundle, capsys, 
     assert "│ a good film" in capsys.readouterr().out
 
 
-def test_a_long_text_is_split_into_chunks(bundle, capsys):
-    text = "good " * 20 + "the plot is bad"
-    assert main("run", str(bundle), text, "--set", "chunk_length=8", "--set", "stride=3", "--json") == 0
-    (answer,) = json.loads(capsys.readouterr().out)
-    assert answer["result"] == kf.pipeline(bundle)(text, chunk_length=8, stride=3)
-    assert main("run", str(bundle), text, "--set", "combine=max", "--json") == 0
-    assert json.loads(capsys.readouterr().out)[0]["result"] == kf.pipeline(bundle)(text, combine="max")
-    with pytest.warns(kf.tokenization.TruncationWarning, match="truncated to 16 tokens: text 0 lost 10 of 24 tokens"):
-        assert main("run", str(bundle), text, "--set", "truncation=true", "--json") == 0
-        expected = kf.pipeline(bundle)(text, truncation=True)
-    assert json.loads(capsys.readouterr().out)[0]["result"] == expected
-
-
 @pytest.mark.parametrize("task", ["token-classification", "question-answering", "feature-extraction"])
 def test_options_of_each_task(checkpoint, tmp_path, capsys, task):
     """A file is one text, with its line ends; options of other tasks are errors that name them."""
@@ -319,17 +306,6 @@ def test_prune_writes_a_checkpoint_with_fewer_tokens(checkpoint, tmp_path, capsy
     assert "Expected: no languages. Received: languages=['de']" in capsys.readouterr().err
 
 
-def test_run_gives_equal_answers_with_keras_and_a_bundle(checkpoint, bundle, capsys):
-    answers = []
-    for source in (checkpoint, bundle):
-        assert main("run", str(source), "a good film", "--json") == 0
-        answers.append(json.loads(capsys.readouterr().out))
-    (keras_answer,), (device_answer,) = answers
-    assert keras_answer["text"] == "a good film"
-    assert keras_answer["result"][0]["label"] == device_answer["result"][0]["label"]
-    assert keras_answer["result"][0]["score"] == pytest.approx(device_answer["result"][0]["score"], abs=1e-5)
-
-
 def standard_input(monkeypatch, content: bytes) -> None:
     """Replaces standard input, as a locale with ASCII opens it."""
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(content), "utf-8", "surrogateescape"))
@@ -418,7 +394,6 @@ def test_ranked_lines_keep_their_numbers(checkpoint, capsys, monkeypatch):
 
 PROMPT = "The old man"
 OPTIONS = {
-    "": {},
     "--num-beams 3 --set num_return_sequences=2 --set length_penalty=0.5": {
         "num_beams": 3,
         "num_return_sequences": 2,
@@ -431,17 +406,12 @@ OPTIONS = {
         "min_p": 0.01,
         "seed": 7,
     },
-    "--set top_k=0 --seed 3": {"top_k": 0, "seed": 3},
-    "--set repetition_penalty=1.4 --set no_repeat_ngram_size=2": {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2},
     "--set negative_prompt=The --set guidance_scale=2": {"negative_prompt": "The", "guidance_scale": 2.0},
     '--set stop_strings=["e","a"] --set min_new_tokens=2 --set max_time=60': {
         "stop_strings": ["e", "a"],
         "min_new_tokens": 2,
         "max_time": 60.0,
     },
-    "--set prompt_lookup_num_tokens=3": {"prompt_lookup_num_tokens": 3},
-    '--set choices=["yes","no"]': {"choices": ["yes", "no"]},
-    "--set regex=[0-9]{3}": {"regex": "[0-9]{3}"},
     "--set json_schema=SCHEMA": {"json_schema": {"enum": [1, "b"]}},
     "--set early_stopping=never --set num_beams=2 --set suppress_tokens=[5,6]": {
         "early_stopping": "never",
@@ -494,12 +464,6 @@ def test_brackets_in_a_table_are_not_markup(writer, capsys):
     assert "a [/b] c" in printed(capsys)
 
 
-def test_run_streams(writer, capsys):
-    expected = kf.pipeline(writer)(PROMPT, max_new_tokens=9)[0]["generated_text"]
-    assert main("run", str(writer), PROMPT, "--stream", "--max-new-tokens", "9") == 0
-    assert capsys.readouterr().out == expected + "\n"
-
-
 def test_run_explains(writer, capsys):
     assert main("run", str(writer), PROMPT, "--set", "explain=true", "--max-new-tokens", "2") == 0
     shown = printed(capsys)
@@ -508,19 +472,6 @@ def test_run_explains(writer, capsys):
     (answer,) = json.loads(capsys.readouterr().out)
     assert [step["input"] for step in answer["result"]["steps"]][0] == PROMPT
     assert len(answer["result"]["steps"]) == 2
-
-
-@pytest.mark.parametrize("format", ["tflite", pytest.param("saved-model", marks=pytest.mark.grid)])
-def test_export_includes_the_tokenizer_in_the_graph(format, tmp_path, capsys):
-    pytest.importorskip("tensorflow_text")
-    tokenizer = tiny_text.wordpiece()
-    sizes = {"hidden_dim": 12, "num_layers": 1, "num_heads": 3, "intermediate_dim": 16, "max_length": 16}
-    model = kf.zoo.build("bert", task="text-classification", vocab_size=tokenizer.vocab_size, num_labels=2, **sizes)
-    model.tokenizer = tokenizer
-    source, out = str(model.save_pretrained(tmp_path / "model")), tmp_path / "out"
-    assert main("export", source, str(out), "--format", format, "--set", "tokenizer=in-graph") == 0
-    assert "out" in "".join(capsys.readouterr().out.split())
-    assert (out / {"tflite": "tokenizer.tflite", "saved-model": "saved_model.pb"}[format]).is_file()
 
 
 def test_verify_repeats_the_comparison(bundle, capsys):
@@ -545,26 +496,18 @@ def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path,
     ("arguments", "message"),
     [
         (("run", "/nowhere/at/all", "text"), "no model of that name"),
-        (("export", "CHECKPOINT", "OUT", "--format", "coreml"), "Unknown format"),
-        (("export", "CHECKPOINT", "OUT", "--quantize", "int3"), "Unknown quantization recipe"),
         (("export", "CHECKPOINT", "BUNDLE"), "Pass overwrite=True to replace it"),
         (("export", "CHECKPOINT", "OUT", "--texts", "/nowhere.txt"), "file of texts"),
         (
             ("run", "CHECKPOINT", "good " * 40, "--set", "pair=a film"),
             "Shorten it, or pass truncation=True to truncate it.",
         ),
-        (("run", "CHECKPOINT", "text", "--task", "translation"), "has no such task"),
         (("run", "CHECKPOINT", "text", "--num-beams", "2"), "text-classification has no option num_beams"),
         (("run", "CHECKPOINT", "text", "--stream"), "--stream is for models that generate"),
         (("run", "WRITER", "text", "--stream", "--json"), "--stream prints only text"),
         (("run", "WRITER", "text", "--set", "num_beams"), "--set must be name=value"),
-        (("run", "WRITER", "text", "--set", "num_beam=2"), "Did you mean num_beams?"),
         (("run", "WRITER", "text", "--set", "num_beams=two"), "num_beams must be an integer"),
         (("run", "WRITER", "text", "--set", "json_schema=/nowhere.json"), "must be a JSON file"),
-        (("run", "WRITER", "text", "--set", "negative_prompt=no"), "guidance_scale other than 1"),
-        (("run", "WRITER", "text", "--set", "assistant=sentiment-bert"), "A model that generates was expected"),
-        (("run", "WRITER", "good " * 200), "Shorten the prompt"),
-        (("export", "CHECKPOINT", "OUT", "--format", "onnx", "--set", "tokenizer=in-graph"), "in-graph"),
         (("bench", "CHECKPOINT", "--texts", "LATIN"), "it is not in UTF-8"),
         (("verify", "CHECKPOINT"), "To evaluate it on texts: kerasformer eval SOURCE --data FILE"),
         (("info", "CHECKPOINT", "--clear-cache"), "--clear-cache clears the cache of all models"),

@@ -11,7 +11,9 @@ from tests.cli.test_cli import main
 
 
 @pytest.mark.grid
-def test_the_demo_compares_three_engines_on_three_presets(tmp_path, capsys):
+def test_the_demo_compares_three_engines_on_presets(tmp_path, capsys, monkeypatch):
+    """On the two presets of which one classifies and one generates."""
+    monkeypatch.setattr(demo, "WORKS", demo.WORKS[:2])
     folder = tmp_path / "bundles"
     assert main("demo", "--folder", str(folder), "--json") == 0
     rows = json.loads(capsys.readouterr().out)
@@ -19,8 +21,7 @@ def test_the_demo_compares_three_engines_on_three_presets(tmp_path, capsys):
     assert {row["engine"] for row in rows} == {"Keras f32", "LiteRT int8", "ONNX int8"}
     assert all(row["seconds"] > 0 and row["megabytes"] > 0 for row in rows)
     assert all(row["agreement"] == 1.0 for row in rows if row["preset"] == "sentiment-bert" and row["agreement"])
-    assert {row["preset"] for row in rows if row["generated"]} == {"story-gpt2", "summarizer-t5"}
+    assert {row["preset"] for row in rows if row["generated"]} == {"story-gpt2"}
     assert {path.name for path in folder.iterdir()} == {
         f"{work.preset}-{format}" for work in demo.WORKS for format in ("tflite", "onnx")
     }
-    assert main("verify", str(folder / "story-gpt2-tflite")) == 0

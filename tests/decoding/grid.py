@@ -1,8 +1,7 @@
 """Random models, prompts and settings, each compared token by token with `transformers.generate`.
 
-`python -m tests.decoding.grid [--cases N] [--first N]` prints a table of the results. Our implementation runs the
-prompts in one ragged batch and `transformers` one by one, so that a case also shows that results do not depend on the
-batch.
+Our implementation runs the prompts in one ragged batch and `transformers` one by one, so that a case also shows that
+results do not depend on the batch.
 
 If tokens differ only because several continuations are equally good, a case counts as a tie: the order of equal values
 is undefined in `torch.topk`, and two correct implementations of log-softmax differ in the last bit. Ties are not
@@ -12,8 +11,6 @@ does, and with our log-softmax, and must then return exactly our tokens.
 
 from __future__ import annotations
 
-import argparse
-import collections
 import contextlib
 import dataclasses
 import functools
@@ -288,27 +285,3 @@ def _same(mine: Result, theirs: Result) -> bool:
             if tokens != others or not np.isclose(score, other, rtol=1e-4, atol=1e-5):
                 return False
     return True
-
-
-def main() -> None:
-    """Runs the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=400)
-    parser.add_argument("--first", type=int, default=0)
-    arguments = parser.parse_args()
-    table: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    for each in map(case, range(arguments.first, arguments.first + arguments.cases)):
-        outcome = compare(each)
-        if outcome.startswith("different"):
-            print(each, outcome, sep="\n    ", flush=True)
-        for method in ("all", *each.methods):
-            table[method][outcome.split(":")[0]] += 1
-    outcomes = (*OUTCOMES, "different")
-    print("|".join(["", f" {'method':24}", *(f" {outcome} " for outcome in outcomes), ""]))
-    for method in ("all", *METHODS):
-        counts = (f" {table[method][outcome]:{len(outcome)}} " for outcome in outcomes)
-        print("|".join(["", f" {method:24}", *counts, ""]))
-
-
-if __name__ == "__main__":
-    main()

@@ -110,10 +110,6 @@ def test_round_trip_of_every_setting() -> None:
     assert set(config.to_dict()) == names
 
 
-def test_the_default_file_is_empty() -> None:
-    assert GenerationConfig().to_dict() == {}
-
-
 def test_unsupported_fields_warn_unless_they_are_disabled() -> None:
     with pytest.warns(UserWarning, match="not implemented.*: dola_layers='high', penalty_alpha=0.6"):
         GenerationConfig.from_dict({"dola_layers": "high", "penalty_alpha": 0.6, "use_cache": True})
@@ -144,11 +140,6 @@ def test_a_setting_under_two_names_raises() -> None:
         GenerationConfig().replace(max_new_tokens=3, max_tokens=4)
     with pytest.raises(GenerationError, match="max_new_tokens=4, max_output_tokens=5. Remove max_output_tokens"):
         GenerationConfig.from_dict({"max_tokens": 4, "max_output_tokens": 5})
-
-
-def test_the_last_bias_of_a_sequence_wins() -> None:
-    config = GenerationConfig(sequence_bias=[[[1, 2], 1.0], [[3], 2.0], [[1, 2], -5]])
-    assert config.sequence_bias == (((1, 2), -5), ((3,), 2.0))
 
 
 def test_a_function_is_not_saved() -> None:

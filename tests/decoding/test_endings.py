@@ -29,26 +29,6 @@ def after(count: int) -> Callable[[], bool]:
     return lambda: next(calls) >= count
 
 
-REASONS: dict[str, tuple[dict[str, Any], Callable[[], dict[str, Any]], int]] = {
-    "length": ({}, dict, 8),
-    "eos": ({"eos_token_id": list(range(12))}, dict, 1),
-    "stop": ({}, lambda: {"stop": lambda tokens: len(tokens) == 3}, 3),
-    "cancelled": ({}, lambda: {"cancelled": after(2)}, 2),
-}
-
-
-@pytest.mark.parametrize("reason", REASONS)
-@pytest.mark.parametrize("method", METHODS)
-def test_reasons(method: str, reason: str) -> None:
-    settings, controls, length = REASONS[reason]
-    rows = 1 if method == "prompt lookup" else 2  # with speculation, rows run one after another
-    config = GenerationConfig(max_new_tokens=8, **METHODS[method], **settings)
-    output = generate(Toy(), IDS[:rows], MASK[:rows], config, Controls(**controls()))
-    assert len(output.sequences) == rows * config.num_return_sequences
-    assert output.finish_reasons == [reason] * len(output.sequences)
-    assert {len(sequence) for sequence in output.sequences} == {length}
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_capacity(method: str) -> None:
     with pytest.warns(UserWarning, match="the cache is full"):

@@ -1,4 +1,4 @@
-"""Part of the grid; GRID_CASES=400 runs more cases, and `python -m tests.decoding.grid` prints a table."""
+"""Part of the grid; GRID_CASES=400 runs more cases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.decoding import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*sequences are empty")
 
-CASES = int(os.environ.get("GRID_CASES", "36"))
+CASES = int(os.environ.get("GRID_CASES", "63"))
 
 
 @pytest.mark.parametrize("number", range(CASES))

@@ -9,7 +9,6 @@ import pytest
 
 from kerasformer.decoding import Controls, GenerationConfig, generate
 from kerasformer.decoding.distribution import log_softmax
-from kerasformer.decoding.guidance import Guided, side_by_side
 from kerasformer.errors import CapacityError, InputError
 from tests.decoding.engines import Recomputing, Rows, Toy
 from tests.decoding.models import PAD, gpt2, t5, torch
@@ -136,26 +135,6 @@ def test_every_method_works_on_guided_logits(settings) -> None:
     assert [row.tolist() for row in received.sequences] == [row.tolist() for row in expected.sequences]
     assert received.finish_reasons == expected.finish_reasons
     assert len({tuple(row.tolist()) for row in received.sequences}) > 1
-
-
-def test_a_guided_engine_implements_the_protocol() -> None:
-    ids, negative = np.array([[1, 2, 6], [5, 6, 7]], np.int32), np.array([[3, 8], [4, 9]], np.int32)
-    inputs = side_by_side(ids, np.ones_like(ids), negative, np.ones_like(negative))
-    following = np.array([[6, 4, 2, 8], [7, 1, 1, 3]], np.int32)
-
-    def start() -> tuple[Guided, Any]:
-        engine = Guided(Several(), 2.0, 3, 2)
-        return engine, engine.start(*inputs)
-
-    engine, state = start()
-    whole, _ = engine.step(following, state)
-    assert whole.shape == (2, 4, 12)
-    engine, state = start()
-    state = engine.rewind(engine.step(following[:, :2], state)[1], 2)  # back to the end of both prompts
-    first, state = engine.step(following[:, :1], engine.fork(state))
-    rest, _ = engine.step(following[[1, 0, 1], 1:], engine.reorder(state, np.array([1, 0, 1])))
-    np.testing.assert_array_equal(first, whole[:, :1])
-    np.testing.assert_array_equal(rest, whole[[1, 0, 1], 1:])
 
 
 def test_a_long_negative_prompt_reduces_the_capacity() -> None:

@@ -73,28 +73,6 @@ def test_scores_are_those_of_transformers(engines: dict[str, Recomputing], kind:
         np.testing.assert_allclose(ours.log_probabilities[output], raw[output, :count].numpy(), atol=1e-5)
 
 
-FILTERS: dict[str, dict[str, Any]] = {
-    "temperature": {"temperature": 0.6},
-    "top-k": {"top_k": 5},
-    "top-p": {"top_p": 0.6, "temperature": 1.4},
-    "min-p": {"min_p": 0.2},
-    "all": {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "repetition_penalty": 1.3},
-}
-
-
-@pytest.mark.parametrize("case", FILTERS)
-def test_scores_of_sampling_are_those_of_transformers(engines: dict[str, Recomputing], case: str) -> None:
-    engine = engines["decoder"]
-    settings = {"do_sample": True, "top_k": 0, **FILTERS[case]}
-    torch.manual_seed(1)
-    theirs = engine.model.generate(  # type: ignore[attr-defined]
-        torch.tensor(IDS), max_new_tokens=1, return_dict_in_generate=True, output_scores=True, **settings
-    )
-    ours = generate(engine, IDS, config=GenerationConfig(max_new_tokens=1, seed=1, **settings), controls=ALL)
-    assert ours.scores is not None
-    np.testing.assert_allclose(np.concatenate(ours.scores), theirs.scores[0].numpy(), rtol=1e-4)
-
-
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 4}, {"do_sample": True, "seed": 2, "top_k": 3}], ids=str)
 def test_scores_and_logits_are_recorded_on_request(settings: dict[str, Any]) -> None:
     config = GenerationConfig(max_new_tokens=5, **settings)

@@ -1,4 +1,4 @@
-"""Rules on small histories, compared with the processors of `transformers`; test_parity compares whole runs."""
+"""Rules on small histories, compared with the processors of `transformers`; `grid.py` compares whole runs."""
 
 from __future__ import annotations
 
@@ -123,23 +123,6 @@ def test_repetition_penalty_ignores_padding() -> None:
     assert penalized == [[4, 2, -8, 4], [4, 4, -4, 2]]
 
 
-def test_no_repeat_ngram() -> None:
-    assert after([[1, 2, 3, 1, 2]], 2, [0, 0, 0, 0], no_repeat_ngram_size=3) == [[0, 0, 0, -INF]]
-    assert after([[1, 2]], 2, [0, 0, 0, 0], no_repeat_ngram_size=3) == [[0, 0, 0, 0]]
-    assert after([[1, 1]], 2, [0, 0], no_repeat_ngram_size=2) == [[0, -INF]]
-
-
-def test_encoder_no_repeat_ngram_uses_the_prompt_of_the_row() -> None:
-    rows = [[1, 2, 3, 1], [2, 1, 1, 1]]
-    assert after(rows, 3, [0, 0, 0, 0], encoder_no_repeat_ngram_size=2) == [[0, 0, -INF, 0], [0, -INF, 0, 0]]
-
-
-def test_bad_words_span_tokens_and_ignore_end_tokens() -> None:
-    words = [[1], [2, 3], [0, 0, 2], [9]]
-    banned = after([[0, 0], [1, 2]], 1, [0, 0, 0, 0], bad_words_ids=words, eos_token_id=1)
-    assert banned == [[0, 0, -INF, 0], [0, 0, 0, -INF]]
-
-
 def test_a_row_without_allowed_tokens_is_not_renormalized() -> None:
     assert after([[1]], 1, [-INF, -INF], renormalize_logits=True) == [[-INF, -INF]]
 
@@ -194,15 +177,6 @@ def test_an_unbounded_decay_stays_finite() -> None:
     ((_, ended),) = after(rows, 1, [1.0, 5.0], exponential_decay_length_penalty=(1, 9.0), eos_token_id=1)
     assert np.isfinite(ended)
     assert ended > 1e20
-
-
-def test_biases_add_up() -> None:
-    assert after([[1, 2]], 1, [0, 0], sequence_bias=[[[1], 2.0], [[2, 1], 3.0], [[1, 1], 9.0]]) == [[0, 5]]
-
-
-@pytest.mark.parametrize(("rows", "ended"), [([[1, 2]], -INF), ([[1, 2, 3]], 0)])
-def test_min_new_tokens_counts_from_the_prompt(rows: list[list[int]], ended: float) -> None:
-    assert after(rows, 1, [0, 0], min_new_tokens=2, eos_token_id=(1, 500)) == [[0, ended]]
 
 
 def test_forced_tokens() -> None:

@@ -12,11 +12,10 @@ import pytest
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, generate
 from kerasformer.decoding.draft_length import TOKEN_COST, DraftLength
 from kerasformer.decoding.history import History
-from kerasformer.decoding.samplers import sampling_of, softmax
+from kerasformer.decoding.samplers import softmax
 from kerasformer.decoding.speculation import Assistant, ChooseToken, PromptLookup
 from kerasformer.errors import GenerationError
 from tests.decoding.engines import Recomputing, Rows, Toy, tokens_of
-from tests.decoding.test_samplers import chi_square_tail
 
 IDS = np.array([[3, 4, 5, 3, 4, 8, 3], [6, 0, 0, 0, 0, 0, 0], [7, 8, 7, 8, 0, 0, 0]])
 MASK = np.array([[1] * 7, [1] + [0] * 6, [1] * 4 + [0] * 3])
@@ -123,7 +122,9 @@ def speculative(
     return {"num_assistant_tokens": 6}, {"assistant": MultiToken(assistant, (1, 3))}
 
 
-@pytest.mark.parametrize("kind", [Toy, ToyEncoderDecoder], ids=["decoder", "encoder-decoder"])
+@pytest.mark.parametrize(
+    "kind", [Toy, pytest.param(ToyEncoderDecoder, marks=pytest.mark.grid)], ids=["decoder", "encoder-decoder"]
+)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
 def test_tokens_are_those_of_a_plain_run(settings, drafter, kind, monkeypatch) -> None:
@@ -291,28 +292,6 @@ def test_a_drafter_receives_the_prompt_and_not_the_negative_prompt(monkeypatch) 
     assert prompts == [row[mask == 1].tolist() for row, mask in zip(IDS, MASK, strict=True)]
 
 
-@pytest.mark.parametrize("noise", [0.3, 3.0], ids=["good", "bad"])
-def test_the_distribution_of_sequences(noise) -> None:
-    """Chi-square test of all sequences of three tokens against their exact probabilities."""
-    engine, batches, size, start = toy(vocab_size=3), 20, 100, [0, 1, 2, 1]
-    engine.table /= 2
-    assistant, runs = toy(vocab_size=3, noise=noise), batches * size
-    config = GenerationConfig(max_new_tokens=3, do_sample=True, temperature=1.3, num_return_sequences=size)
-    observed = np.zeros((3, 3, 3))
-    for seed in range(batches):
-        settings, controls = config.replace(seed=seed), Controls(assistant=assistant)
-        output = generate(MultiToken(engine, (1, 2, 4)), np.array([start]), None, settings, controls)
-        assert output.speculation is not None and output.speculation.guessed > size
-        np.add.at(observed, tuple(np.stack(output.sequences, axis=1)), 1)
-    expected = np.empty((3, 3, 3))
-    for tokens in np.ndindex(3, 3, 3):
-        rows = [engine.of(np.array([*start, *tokens[:position]])) for position in range(3)]
-        filtered = sampling_of(config).filtered(np.array(rows, np.float32))
-        expected[tokens] = runs * softmax(filtered)[np.arange(3), tokens].prod()
-    assert expected.min() > 5
-    assert chi_square_tail(((observed - expected) ** 2 / expected).sum(), observed.size - 1) > 0.001
-
-
 @pytest.mark.parametrize(
     ("prompt", "tokens", "expected"),
     [
@@ -361,21 +340,6 @@ def test_draft_length_uses_the_whole_step() -> None:
     assert draft_length.guesses(7) in (3, 7)
     # With expensive guesses, part of the step stays unused.
     assert DraftLength((1, 4, 8), cost=0.5, expected_acceptance=0.7).guesses(7) < 3
-
-
-@pytest.mark.parametrize("lengths", [tuple(range(1, 12)), (1, 4, 8)], ids=["any", "some"])
-@pytest.mark.parametrize(("drafter", "cost", "first"), [(PromptLookup, 0.0, 16), (Assistant, 0.3, 48)])
-def test_rejected_guesses_cost_at_most_a_tenth(drafter, cost, first, lengths) -> None:
-    """With guesses of this cost, and a tenth of a step for each token read; from step `first` on."""
-    draft_length, time = DraftLength(lengths, drafter.cost, drafter.expected_acceptance), 0.0
-    for steps in range(1, 400):
-        draft_length.decay()
-        count = draft_length.guesses(7)
-        time += 1 + 0.1 * (draft_length.length(count) - 1) + cost * count
-        if count:
-            draft_length.record_guess(False)
-        if steps >= first:
-            assert time <= 1.1 * steps, steps
 
 
 @pytest.mark.parametrize("lengths", [tuple(range(1, 12)), (1, 4, 8)], ids=["any", "some"])

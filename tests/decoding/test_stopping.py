@@ -105,27 +105,6 @@ def test_generation_stops_where_transformers_stops(settings: dict[str, Any]) -> 
     assert stopped
 
 
-@pytest.mark.parametrize(
-    ("before", "pieces", "strings", "end"),
-    [
-        ("a Hel", ["lo", " you"], ["Hello"], 1),
-        ("Hello", [" you", " Hello"], ["Hello"], 2),
-        ("Hello", [" you", " Hel", "lo"], ["lo Hello", "you H"], 2),
-        ("", ["st", "op", "ped"], ["stop", "opped"], 2),
-        ("", ["st", "opped", "."], ["stop"], 2),
-        ("aaa", ["a", "a", "a", "a"], ["aaaa"], 1),
-    ],
-)
-def test_stop_strings_in_words(before: str, pieces: list[str], strings: list[str], end: int) -> None:
-    vocabulary = [before, *pieces]
-
-    def decode(tokens: np.ndarray) -> str:
-        return "".join(vocabulary[token] for token in tokens)
-
-    tokens, before_ids = np.arange(1, len(vocabulary)), np.array([0])
-    assert first(range(1, len(vocabulary)), lambda n: has_stop_string(strings, before_ids, tokens[:n], decode)) == end
-
-
 def counting(**settings: Any) -> Toy:
     """Returns a toy that generates the successor of the last token, modulo 12."""
     return Toy(of=lambda row: np.eye(12, dtype=np.float32)[(row[-1] + 1) % 12] * 9, **settings)
@@ -166,11 +145,3 @@ def test_a_stream_returns_the_same_reasons() -> None:
     columns = list(steps)
     assert steps.finish_reasons == ["stop", "length"]
     assert words(np.stack(columns)[:5, 0]) == "cdefg"
-
-
-def test_cancelling_keeps_the_generated_tokens() -> None:
-    answers = iter([False, False, True])
-    output = generate(
-        counting(), IDS, None, GenerationConfig(max_new_tokens=8), Controls(cancelled=lambda: next(answers))
-    )
-    assert [words(row) for row in output.sequences] == ["cde", "hij"]

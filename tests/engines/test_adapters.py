@@ -61,10 +61,14 @@ def generated(engine, ids, count=6):
     return np.concatenate(tokens, axis=1), np.concatenate(logits, axis=1)
 
 
-@pytest.mark.parametrize("form", ["tflite", "onnx"])
 @pytest.mark.parametrize(
-    "model_type",
-    ["gpt2", pytest.param("llama", marks=pytest.mark.grid), pytest.param("gpt_neox", marks=pytest.mark.grid)],
+    ("model_type", "form"),
+    [
+        ("gpt2", "tflite"),
+        ("gpt2", "onnx"),
+        pytest.param("llama", "onnx", marks=pytest.mark.grid),
+        pytest.param("gpt_neox", "tflite", marks=pytest.mark.grid),
+    ],
 )
 def test_swapped_adapters_answer_as_merged_weights(model_type, form, tmp_path):
     model, targets = adapted(model_type, tmp_path)

@@ -105,15 +105,6 @@ def test_decoder_equals_keras_for_any_length_of_prompt(bundles: Bundles, step: L
     assert near(received, np.asarray(bundles.decoder(ids))[:, length - 1 :])
 
 
-def test_a_row_does_not_depend_on_other_rows(step: LiteRTStep) -> None:
-    rows = [tokens(1, 3), tokens(2, 11), tokens(3, 1)]
-    following = tokens(4, 3, 6)
-    together, _ = follow(step, step.start(*prompt(*rows)), following)
-    for index, row in enumerate(rows):
-        alone, _ = follow(step, step.start(*prompt(row)), following[index : index + 1])
-        assert np.array_equal(together[index], alone[0])
-
-
 def test_updating_in_place_equals_separate_buffers(bundles: Bundles) -> None:
     engine = open_engine(bundles.paths["decoder"] / "model.tflite", 1)
     assert isinstance(engine, CompiledEngine)
@@ -164,16 +155,6 @@ def test_the_interpreter_gives_equal_results(bundles: Bundles, step: LiteRTStep,
     assert near(results[0], results[1], 1e-6)
 
 
-@pytest.mark.parametrize("rows", [[0, 1, 2], [2, 1, 0], [1, 1, 1], [0, 2, 2, 0], [2], [1, 0, 1]])
-def test_reorder(step: LiteRTStep, rows: list[int]) -> None:
-    prompts, before, after = [tokens(i, 2 + i) for i in range(3)], tokens(8, 3, 2), tokens(9, len(rows), 3)
-    _, state = follow(step, step.start(*prompt(*prompts)), before)
-    received, _ = follow(step, step.reorder(state, np.array(rows)), after)
-    for index, row in enumerate(rows):
-        _, alone = follow(step, step.start(*prompt(prompts[row])), before[row : row + 1])
-        assert np.array_equal(received[index], follow(step, alone, after[index : index + 1])[0][0])
-
-
 def test_reorder_copies_only_duplicated_rows(step: LiteRTStep) -> None:
     state = step.start(*prompt(tokens(1, 3), tokens(2, 4), tokens(3, 5)))
     before = [row.caches for row in state.rows or []]
@@ -207,72 +188,6 @@ def test_the_encoded_text_is_shared_by_its_rows(bundles: Bundles) -> None:
         state = engine.reorder(state, np.array(rows))
         assert [row.cross for row in state.rows or []] == [cross[0], cross[0], cross[1], cross[1]]
         assert all(row.cross[name] is cross[0][name] for row in (state.rows or [])[:2] for name in cross[0])
-
-
-def test_rewind(step: LiteRTStep) -> None:
-    ids = tokens(1, 1, 12)
-    _, state = follow(step, step.start(*prompt(tokens(2, 5))), ids[:, :7])
-    expected, state = follow(step, state, ids[:, 7:])
-    received, state = follow(step, step.rewind(state, 5), ids[:, 7:])
-    assert np.array_equal(received, expected)
-    with pytest.raises(InputError, match="must be from 0 to 12, "):
-        step.rewind(state, 13)
-
-
-def test_fork(step: LiteRTStep) -> None:
-    ids = tokens(1, 2, 4)
-    _, state = follow(step, step.start(*prompt(tokens(2, 5), tokens(3, 2))), ids)
-    copy = step.fork(state)
-    one, _ = follow(step, state, ids)
-    two, _ = follow(step, copy, ids)
-    assert np.array_equal(one, two)
-
-
-def test_a_state_can_be_used_only_once(step: LiteRTStep) -> None:
-    old = step.start(*prompt(tokens(2, 5)))
-    step.step(np.array([[1]], "int32"), old)
-    for use in (lambda: step.step(np.array([[1]]), old), lambda: step.fork(old), lambda: step.rewind(old, 0)):
-        with pytest.raises(InputError, match="used before"):
-            use()
-
-
-def test_capacity(step: LiteRTStep) -> None:
-    with pytest.raises(CapacityError, match="at most 48 tokens. Received: 49"):
-        step.start(*prompt(tokens(1, 49)))
-    state = step.start(*prompt(tokens(1, 47), tokens(2, 3)))
-    _, state = follow(step, state, tokens(3, 2, 2))
-    with pytest.raises(CapacityError, match="cache is full"):
-        step.step(tokens(3, 2, 1), state)
-    step.step(tokens(3, 1, 1), step.reorder(state, np.array([1])))  # the error did not change the state
-
-
-@pytest.mark.parametrize(
-    ("ids", "mask"),
-    [(np.zeros((0, 3)), np.zeros((0, 3))), (np.zeros((1, 3)), np.ones((1, 2))), (np.zeros((2, 2)), [[1, 1], [0, 0]])],
-)
-def test_invalid_prompts_raise(step: LiteRTStep, ids: Any, mask: Any) -> None:
-    with pytest.raises(InputError, match="must (be|have)|needs at least one token"):
-        step.start(np.asarray(ids, "int32"), np.asarray(mask, "int32"))
-
-
-def test_invalid_tokens_raise(step: LiteRTStep) -> None:
-    state = step.start(*prompt(tokens(1, 3)))
-    with pytest.raises(InputError, match=r"shape \(1, T\), with T in step_lengths \(1,\)"):
-        step.step(np.array([[1, 2]], "int32"), state)
-    with pytest.raises(InputError, match="from 0 to 0"):
-        step.reorder(state, np.array([1]))
-
-
-@pytest.mark.parametrize("lengths", [(), (8,), (8, 64), (4, 16, 32)])
-def test_prefill_plan_covers_the_prompt_within_the_cache(lengths: tuple[int, ...]) -> None:
-    for capacity in (16, 33, 64):
-        for count in range(capacity):
-            position = 0
-            for size in prefill_plan(count, capacity, lengths):
-                assert size == 1 or size in lengths
-                assert position + size <= capacity
-                position += min(size, count - position)
-            assert position == count
 
 
 def test_prefill_plan_prefers_few_runs() -> None:

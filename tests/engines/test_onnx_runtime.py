@@ -168,14 +168,6 @@ def test_steps_after_a_padded_prompt_equal_keras(decoder):
         assert_close(logits[:, 0], want[:, position])
 
 
-def test_steps_of_several_tokens_equal_single_steps(decoder):
-    model, engine = decoder
-    ids, mask = padded(3, 12, "left")
-    logits, state = engine.step(ids[:, 6:9], engine.start(ids[:, :7], mask[:, :7]))
-    rest, _ = engine.step(ids[:, 9:], state)
-    assert_close(np.concatenate([logits, rest], axis=1), whole(model, ids, mask)[:, 6:])
-
-
 def test_a_prompt_of_one_token(decoder):
     model, engine = decoder
     ids, mask = padded(2, 4, "left")
@@ -185,90 +177,10 @@ def test_a_prompt_of_one_token(decoder):
     assert_close(logits, whole(model, ids, mask))
 
 
-def test_a_row_does_not_depend_on_other_rows(decoder):
-    _, engine = decoder
-    ids, mask = padded(3, 9, "left")
-    together, _ = engine.step(ids[:, -1:], engine.start(ids, mask))
-    for row in range(3):
-        real = mask[row] == 1
-        alone, _ = engine.step(
-            ids[row : row + 1, -1:], engine.start(ids[row : row + 1, real], mask[row : row + 1, real])
-        )
-        np.testing.assert_allclose(alone[0], together[row], atol=1e-4)
-
-
-def test_reorder_repeats_and_drops_rows(decoder):
-    model, engine = decoder
-    ids, mask = padded(3, 9, "left")
-    _, state = engine.step(ids[:, 5:8], engine.start(ids[:, :6], mask[:, :6]))
-    rows = np.array([2, 0, 0, 2])
-    logits, _ = engine.step(ids[rows, 8:], engine.reorder(state, rows))
-    assert_close(logits[:, 0], whole(model, ids, mask)[rows, 8])
-
-
 def test_reorder_to_the_same_rows_copies_nothing(decoder):
     _, engine = decoder
     state = engine.start(*padded(2, 5, "left"))
     assert engine.reorder(state, np.array([0, 1])) is state
-
-
-def test_rewind_removes_only_tokens_of_steps(decoder):
-    model, engine = decoder
-    ids, mask = padded(2, 9, "left")
-    _, state = engine.step(np.full((2, 3), 7), engine.start(ids[:, :6], mask[:, :6]))
-    state = engine.rewind(state, 3)
-    logits, _ = engine.step(ids[:, 5:], state)
-    assert_close(logits, whole(model, ids, mask)[:, 5:])
-    with pytest.raises(InputError, match="from 0 to 0"):
-        engine.rewind(engine.start(ids, mask), 1)
-
-
-def test_both_states_of_a_fork_can_be_continued(decoder):
-    model, engine = decoder
-    ids, mask = padded(2, 9, "left")
-    state = engine.start(ids[:, :6], mask[:, :6])
-    other = engine.fork(state)
-    engine.step(np.full((2, 2), 7), other)
-    logits, _ = engine.step(ids[:, 5:], state)
-    assert_close(logits, whole(model, ids, mask)[:, 5:])
-
-
-def test_threads_may_share_an_engine(decoder):
-    model, engine = decoder
-
-    def answer(seed: int) -> np.ndarray:
-        ids, mask = padded(2, 9, "left", seed)
-        state, all_logits = engine.start(ids[:, :3], mask[:, :3]), []
-        for position in range(2, 9):
-            logits, state = engine.step(ids[:, position : position + 1], state)
-            all_logits.append(logits)
-        return np.concatenate(all_logits, axis=1)
-
-    with ThreadPoolExecutor(4) as pool:
-        answers = list(pool.map(answer, range(8)))
-    for seed, logits in enumerate(answers):
-        assert_close(logits, whole(model, *padded(2, 9, "left", seed))[:, 2:])
-
-
-def test_exceeding_the_capacity_raises(decoder, translator):
-    for _, engine in (decoder, translator):
-        with pytest.raises(CapacityError, match="Received: "):
-            engine.start(*padded(1, 49, "left"))
-    _, engine = decoder
-    state = engine.start(*padded(1, 40, "left"))
-    _, state = engine.step(np.ones((1, 1), int), state)
-    with pytest.raises(CapacityError, match="capacity of 40 tokens.*Received: 41"):
-        engine.step(np.ones((1, 1), int), state)
-
-
-def test_tokens_with_another_batch_size_raise(decoder):
-    _, engine = decoder
-    state = engine.start(*padded(2, 5, "left"))
-    for tokens in (np.ones((3, 1), int), np.ones((2,), int), np.ones((2, 0), int), np.ones((2, 1))):
-        with pytest.raises(InputError):
-            engine.step(tokens, state)
-    with pytest.raises(InputError, match="mask must have the shape"):
-        engine.start(np.ones((1, 3), int), np.ones((1, 2), int))
 
 
 # Caches in position.
@@ -343,32 +255,6 @@ def test_a_prompt_is_read_without_its_logits(decoder, tmp_path, monkeypatch):
     assert [shape[-2:] for shape in computed] == [[1, width], [3, width]]
 
 
-@pytest.mark.parametrize("again", ["step", "reorder", "rewind", "fork"])
-def test_a_state_can_be_used_only_once(decoder, again):
-    _, engine = decoder
-    old = engine.start(*padded(2, 5, "left"))
-    engine.step(np.ones((2, 1), int), old)
-    uses = {
-        "step": lambda: engine.step(np.ones((2, 1), int), old),
-        "reorder": lambda: engine.reorder(old, np.array([1, 0])),
-        "rewind": lambda: engine.rewind(old, 0),
-        "fork": lambda: engine.fork(old),
-    }
-    with pytest.raises(InputError, match="A state can be used only once"):
-        uses[again]()
-
-
-@pytest.mark.parametrize("rows", [[1, 0, 2], [2, 2, 2], [0, 0, 1], [1], [0, 1, 2, 2, 1]], ids=str)
-def test_both_kinds_of_caches_reorder_equally(decoder, portable, rows):
-    model, _ = decoder
-    ids, mask = padded(3, 9, "left")
-    want = whole(model, ids, mask)[rows, 7:]
-    for engine in (decoder[1], portable):
-        _, state = engine.step(ids[:, 6:7], engine.start(ids[:, :7], mask[:, :7]))
-        logits, _ = engine.step(ids[rows, 7:], engine.reorder(state, np.array(rows)))
-        assert_close(logits, want)
-
-
 @pytest.mark.parametrize(
     ("rows", "copies"), [([3, 2, 1, 0], 0), ([0, 0, 1, 2], 1), ([3, 3, 1, 1], 2), ([2, 2, 2, 2], 3)], ids=str
 )
@@ -414,15 +300,6 @@ def test_a_long_prompt_is_read_in_parts(decoder, monkeypatch):
     logits, _ = engine.step(ids[:, -2:], engine.resume(state, 2, ids[0, 2:-2]))
     assert len(runs) == 6
     assert_close(logits, whole(model, ids, mask)[:, -2:])
-
-
-def test_portable_states_can_be_rewound(portable, decoder):
-    model, _ = decoder
-    ids, mask = padded(2, 9, "left")
-    start = portable.start(ids[:, :6], mask[:, :6])
-    _, state = portable.step(np.full((2, 3), 7), portable.fork(start))
-    logits, _ = portable.step(ids[:, 5:], portable.rewind(state, 3))
-    assert_close(logits, whole(model, ids, mask)[:, 5:])
 
 
 def test_threads_do_not_disturb_each_other_under_stress(decoder):
@@ -510,20 +387,6 @@ def changed(manifest: Manifest, decoder: Signature) -> Manifest:
     return replace(manifest, signatures={**manifest.signatures, "decoder_model_merged": decoder})
 
 
-def test_beams_of_a_translation_in_place(in_place_translator):
-    model, engine = in_place_translator
-    (ids, mask), (tokens, _) = padded(2, 9, "right"), padded(2, 6, "right", seed=2)
-    texts = np.array([0, 0, 1, 1])
-    state = engine.reorder(engine.start(ids, mask), texts)
-    assert isinstance(state.caches, SharedCaches)
-    _, state = engine.step(tokens[texts, :1], state)
-    logits, state = engine.step(tokens[texts, 1:3], engine.reorder(state, np.array([1, 0, 3, 3])))
-    rest, _ = engine.step(tokens[[1, 0], 3:], engine.reorder(state, np.array([2, 0])))
-    want = translated(model, ids, mask, tokens)
-    assert_close(logits, want[texts, 1:3])
-    assert_close(rest, want[[1, 0], 3:])
-
-
 def test_reordering_beams_of_a_text_copies_no_memory(in_place_translator):
     _, engine = in_place_translator
     state = engine.reorder(engine.start(*padded(2, 9, "right")), np.array([0, 0, 1, 1]))
@@ -544,26 +407,6 @@ def test_translation_equals_keras(translator):
         logits, state = engine.step(tokens[:, position : position + 1], state)
         got.append(logits)
     assert_close(np.concatenate(got, axis=1), want)
-
-
-def test_beams_of_a_translation(translator):
-    model, engine = translator
-    (ids, mask), (tokens, _) = padded(2, 9, "right"), padded(2, 6, "right", seed=2)
-    rows = np.array([1, 1, 0])
-    # Before the first step, when only the text is encoded, and after it.
-    state = engine.reorder(engine.start(ids, mask), rows)
-    _, state = engine.step(tokens[rows, :3], state)
-    again = np.array([2, 0])
-    logits, _ = engine.step(tokens[rows[again], 3:], engine.reorder(state, again))
-    assert_close(logits, translated(model, ids, mask, tokens)[rows[again], 3:])
-
-
-def test_rewind_of_a_translation_keeps_the_text(translator):
-    model, engine = translator
-    (ids, mask), (tokens, _) = padded(2, 9, "right"), padded(2, 6, "right", seed=2)
-    _, state = engine.step(np.full((2, 2), 7), engine.start(ids, mask))
-    logits, _ = engine.step(tokens, engine.rewind(state, 2))
-    assert_close(logits, translated(model, ids, mask, tokens))
 
 
 def test_cross_attention_keys_are_computed_once(translator):

@@ -13,15 +13,13 @@ import pytest
 from kerasformer import bundle
 from kerasformer.decoding import SavedState
 from kerasformer.engines.onnx import OnnxStep
-from kerasformer.engines.saved_model import SavedModelStep
 from kerasformer.errors import CapacityError, InputError, SourceError
 from kerasformer.models.keras_engine import KerasStep
 from tests.engines.test_steps import CAPACITY, SETTINGS, VOCAB, Subject, model, subject
 from tests.export import onnx_bundles
 
 __all__ = ["subject"]
-CLONES = 1000
-FEWER_CLONES = 100  # in TensorFlow, whose calls take longer than a step of a tiny model
+CLONES = 100
 
 
 @pytest.fixture
@@ -86,10 +84,9 @@ def test_interleaved_clones(subject: Subject) -> None:
     start = step.save(subject.started([3], 9)[0])
     texts = np.random.default_rng(0).integers(2, VOCAB, (29, 2), "int32")
     alone = [subject.singly(text[None], step.restore(start))[0][0] for text in texts]
-    count = FEWER_CLONES if isinstance(step, KerasStep | SavedModelStep) else CLONES
-    clones = [start] * count
+    clones = [start] * CLONES
     for position in range(2):
-        for clone in np.random.default_rng(position).permutation(count):
+        for clone in np.random.default_rng(position).permutation(CLONES):
             text = clone % len(texts)
             logits, state = step.step(texts[text : text + 1, position : position + 1], step.restore(clones[clone]))
             np.testing.assert_array_equal(logits[0, 0], alone[text][position])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
@@ -206,8 +206,17 @@ IN_GRID = {
     ("onnx-portable", "lfm2"),
     ("onnx-int8", "lfm2"),
     ("saved-model", "lfm2"),
+    ("litert-int8", "gpt2"),
+    ("onnx-int8", "t5"),
+    ("onnx-int8-caches", "gpt2"),
+    ("keras", "t5-windows"),
 }
-"""Subjects of the full grid: their engines are tested with the other architecture."""
+"""Subjects of the full grid: their engines are tested with the other architecture, or without rounding."""
+
+
+def grid_of(subjects: Iterable[tuple[str, str]]) -> list[Any]:
+    """Returns engines and architectures as parameters, with the mark of those that belong to the full grid."""
+    return [pytest.param(*each, marks=pytest.mark.grid if each in IN_GRID else ()) for each in subjects]
 
 
 @pytest.fixture(
@@ -355,7 +364,14 @@ def test_ids_of_padding_are_ignored(subject: Subject) -> None:
 
 @pytest.mark.parametrize(
     ("ids", "mask"),
-    [([[1, 2], [3]], [[1, 1], [1, 1]]), ([[1, 2]], [[1, 2]]), ([[1, 2]], [[0, 0]]), ([[1, 2]], [[1]]), (None, [[1]])],
+    [
+        ([[1, 2], [3]], [[1, 1], [1, 1]]),
+        ([[1, 2]], [[1, 2]]),
+        ([[1, 2]], [[0, 0]]),
+        ([[1, 2]], [[1]]),
+        (None, [[1]]),
+        (np.zeros((0, 3), int), np.zeros((0, 3), int)),
+    ],
     ids=str,
 )
 def test_prompts_that_are_invalid_raise(subject: Subject, ids: Any, mask: Any) -> None:
@@ -368,3 +384,17 @@ def test_an_unsupported_step_length_raises(subject: Subject) -> None:
     for count in {0, 3} - set(subject.step.step_lengths):
         with pytest.raises(InputError, match="step_lengths|at least 1"):
             subject.step.step(tokens[:, :count], state)
+
+
+def test_tokens_of_another_shape_raise(subject: Subject) -> None:
+    state, _ = subject.started([3, 2], 4)
+    for tokens in (np.ones((3, 1), int), np.ones((2,), int), np.ones((2, 0), int), np.ones((2, 1))):
+        with pytest.raises(InputError):
+            subject.step.step(tokens, state)
+
+
+def test_a_prompt_beyond_the_capacity_raises(subject: Subject) -> None:
+    if isinstance(subject.step, KerasStep) and subject.step.is_encoder_decoder:
+        pytest.skip("its encoder reads texts of any length")
+    with pytest.raises(CapacityError, match="Received: 49"):
+        subject.step.start(np.ones((1, 49), int), np.ones((1, 49), int))

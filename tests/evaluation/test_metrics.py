@@ -96,10 +96,6 @@ def test_bleu_and_chrf():
         ["the cat sat on it", "a dog ran by here"], [["x", "the cat sat on it"], ["a dog ran by here"]]
     )
     assert several.figures == pytest.approx({"bleu": 1, "chrf": 1})
-    texts = ["the cat sat on it", "dogs run"], ["the cat sat on mats", "a dog runs"]
-    theirs = sacrebleu.corpus_chrf(texts[0], [texts[1]]).score
-    ours = metrics.bleu_and_chrf(texts[0], [[text] for text in texts[1]])
-    assert ours.figures["chrf"] == pytest.approx(theirs / 100)
 
 
 HYPOTHESES = [

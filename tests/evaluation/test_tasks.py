@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from kerasformer.evaluation import evaluate, examples
 from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of, record_quality
 from tests import tiny_text
 from tests.decoding.engines import Toy
+from tests.pipelines.copying import copying_pipeline
 
 TOKENIZER = tiny_text.wordpiece()
 
@@ -162,43 +162,18 @@ def test_perplexity_of_texts_of_different_lengths():
 
 
 def test_generated_texts(monkeypatch):
-    class Copying(Toy):
-        is_encoder_decoder = True
-
-        def start(self, inputs: np.ndarray, mask: np.ndarray) -> Any:
-            self.source = inputs
-            return super().start(np.zeros((len(inputs), 1), np.int32), np.ones((len(inputs), 1), np.int32))
-
-        def logits(self, rows: Any) -> np.ndarray:
-            position = rows.ids.shape[1]
-            scores = np.zeros((len(rows.ids), 1, self.vocab_size), "float32")
-            scores[
-                np.arange(len(rows.ids)), 0, self.source[: len(rows.ids), min(position, self.source.shape[1] - 1)]
-            ] = 1
-            return scores
-
-    sep = TOKENIZER.sep_token_id
-    known = info(
-        "summarization",
-        vocab_size=TOKENIZER.vocab_size,
-        is_encoder_decoder=True,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-        generation={"eos_token_id": sep, "decoder_start_token_id": 0, "pad_token_id": 0, "max_new_tokens": 30},
-    )
-    pipe = pipeline_of(Copying(TOKENIZER.vocab_size), known, TOKENIZER)
-    figures = evaluate(pipe, examples(["the museum is closed"], [["nothing", "the museum is open"]]))
+    expected = examples(["the museum is closed"], [["nothing", "the museum is open"]])
+    figures = evaluate(copying_pipeline("summarization"), expected)
     assert figures == pytest.approx({"rouge1": 0.75, "rouge2": 2 / 3, "rougeL": 0.75, "rougeLsum": 0.75})
+    same = examples(["the museum is closed"], ["the museum is closed"])
     for task, names in [
         ("translation", "bleu chrf"),
         ("text2text-generation", "rouge1 rouge2 rougeL rougeLsum bleu chrf"),
     ]:
-        pipe = pipeline_of(Copying(TOKENIZER.vocab_size), replace(known, task=task), TOKENIZER)
-        figures = evaluate(pipe, examples(["the museum is closed"], ["the museum is closed"]))
-        assert figures == pytest.approx(dict.fromkeys(names.split(), 1))
+        assert evaluate(copying_pipeline(task), same) == pytest.approx(dict.fromkeys(names.split(), 1))
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'kerasformer\[metrics\]'"):
-        evaluate(pipe, examples(["the museum is closed"], ["the museum is closed"]))
+        evaluate(copying_pipeline("translation"), same)
 
 
 def test_tasks_without_metric():

@@ -27,6 +27,7 @@ BAD_JSON = [
     ('{"a": 1}'.encode("utf-16"), "not in UTF-8"),
     (b'{"a": 1', "not valid JSON: line 1, column 8"),
     (b"", "not valid JSON: line 1, column 1"),
+    (b"[]", "must contain a JSON object. Received: list"),
 ]
 
 

@@ -172,21 +172,6 @@ def test_inside_allows_the_links_of_the_hubs_cache(tmp_path):
         inside(snapshot, "ref")
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b'{"a": 1,\n "b" 2}', "config.json is not valid JSON: line 2, column 6"),
-        (b"[]", "must contain a JSON object. Received: list"),
-        (b"\xff\xfe", "cannot be read"),
-        (b"[" * 100_000, "cannot be read"),
-    ],
-)
-def test_read_json_errors(tmp_path, content, message):
-    (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(SourceError, match=message):
-        read_json(tmp_path / "config.json")
-
-
 def test_read_json(tmp_path):
     with pytest.raises(SourceError, match="config.json is missing"):
         read_json(tmp_path / "config.json")

@@ -117,9 +117,10 @@ def run(
     return [tokenizer.decode(tokens, skip_special_tokens=True) for tokens in output.sequences], output
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@pytest.mark.parametrize(
+    ("kind", "case", "method"),
+    [*((kind, case, "beams") for kind in TOKENIZERS for case in CASES), *(("bytes", "person", way) for way in METHODS)],
+)
 def test_texts_follow_the_constraint(kind: str, case: str, method: str) -> None:
     arguments, is_valid = CASES[case]
     texts, output = run(kind, {**arguments, **METHODS[method]})
@@ -127,8 +128,7 @@ def test_texts_follow_the_constraint(kind: str, case: str, method: str) -> None:
     assert set(output.finish_reasons) <= {"eos", "length"}
 
 
-@pytest.mark.parametrize("limit", [45, 52, 63])
-@pytest.mark.parametrize("method", ["greedy", "hot", "beams"])
+@pytest.mark.parametrize(("method", "limit"), [("greedy", 45), ("hot", 63), ("beams", 52)])
 def test_texts_are_complete_within_few_tokens(method: str, limit: int) -> None:
     texts, _ = run("bytes", {"json_schema": PERSON, **METHODS[method], "max_new_tokens": limit})
     assert all(follows(PERSON)(text) for text in texts)
@@ -335,6 +335,7 @@ def one_of_objects(count: int) -> dict[str, Any]:
     return {"anyOf": [{**rest, "properties": {name: {"type": "null"}}, "required": [name]} for name in names]}
 
 
+@pytest.mark.grid
 def test_a_grammar_with_many_alternatives() -> None:
     schema = one_of_objects(2100)
     texts, _ = run("bytes", {"json_schema": schema, "max_new_tokens": 30})

@@ -24,9 +24,9 @@ class Copying(Recomputing):
 
     is_encoder_decoder = True
 
-    def __init__(self, vocab_size: int, end: int, likes: dict[int, float] | None = None) -> None:
+    def __init__(self, vocab_size: int, end: int) -> None:
         super().__init__(vocab_size, capacity=512)
-        self.end, self.likes = end, likes or {}
+        self.end = end
         self.lengths: list[list[int]] = []
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> Rows:

@@ -15,6 +15,8 @@ from tests.chat_templates.chat_model import shared_chat
 from tests.keras_pipelines import keras_pipeline
 
 ENGINES = ["keras", "tflite", "onnx", pytest.param("saved-model", marks=pytest.mark.grid)]
+SOME = ["keras", "tflite"]
+"""Engines for tests of what is the same code on all of them."""
 SYSTEM = {"role": "system", "content": "Be brief."}
 MESSAGES = [SYSTEM, {"role": "user", "content": "Who is it?"}]
 NEXT = {"role": "user", "content": "Is it late?"}
@@ -27,16 +29,23 @@ def folder():
 
 
 @pytest.fixture(scope="module")
-def pipes(folder):
-    """Returns the pipeline of an engine."""
-    opened = {}
+def opened():
+    """Pipelines by their engine."""
+    return {}
+
+
+@pytest.fixture
+def pipes(opened, folder):
+    """Returns the pipeline of an engine, of which each test has a new cache of conversations."""
 
     def get(engine):
         if engine not in opened:
             opened[engine] = keras_pipeline(folder) if engine == "keras" else kf.pipeline(shared_chat(engine))
         return opened[engine]
 
-    return get
+    yield get
+    for pipe in opened.values():
+        pipe.conversation_cache = kf.decoding.PrefixCache()
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +67,7 @@ def test_turns_are_those_of_transformers_and_read_once(pipes, theirs, engine):
         earlier, messages = length - 1, [*answer[0]["generated_text"], NEXT]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SOME)
 def test_a_shorter_and_a_changed_conversation(pipes, engine):
     pipe = pipes(engine)
     long = [*MESSAGES, {"role": "assistant", "content": "A rabbit."}, NEXT]
@@ -97,7 +106,7 @@ def test_a_message_is_continued(pipes, theirs):
     assert len(added) == 4 and added[2] == begun[2]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SOME)
 def test_streams(pipes, engine):
     pipe = pipes(engine)
     pipe.conversation_cache = kf.decoding.PrefixCache(max_bytes=0)
@@ -174,17 +183,14 @@ def test_bad_input(pipes, inputs, options, error, message):
         pipes("keras")(inputs, **SETTINGS, **options)
 
 
-def test_no_template(pipes):
+def test_no_template(pipes, monkeypatch):
     pipe = pipes("keras")
-    template, pipe.tokenizer.chat_template = pipe.tokenizer.chat_template, None
-    try:
-        with pytest.raises(ChatTemplateError, match="no chat template"):
-            pipe(MESSAGES, **SETTINGS)
-    finally:
-        pipe.tokenizer.chat_template = template
+    monkeypatch.setattr(pipe.tokenizer, "chat_template", None)
+    with pytest.raises(ChatTemplateError, match="no chat template"):
+        pipe(MESSAGES, **SETTINGS)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", SOME)
 def test_several_conversations_are_kept(pipes, engine):
     pipe, long = pipes(engine), " ".join(["Who is it?"] * 6)
     conversations = [[SYSTEM, {"role": "user", "content": f"{name} {long}"}] for name in ("Alice.", "A rabbit.")]
@@ -192,7 +198,6 @@ def test_several_conversations_are_kept(pipes, engine):
         pipe.apply_chat_template(each, add_generation_prompt=True).input_ids.shape[1] - 1 for each in conversations
     ]
     assert min(lengths) > 40
-    pipe.conversation_cache = kf.decoding.PrefixCache()
     first = [pipe(each, **SETTINGS) for each in conversations]
     for _ in range(2):
         for conversation, length, expected in zip(conversations, lengths, first, strict=True):
@@ -202,7 +207,7 @@ def test_several_conversations_are_kept(pipes, engine):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_sessions(pipes, engine, tmp_path):
-    pipe, earlier = pipes(engine), pipes(engine).conversation_cache
+    pipe = pipes(engine)
     pipe.conversation_cache = None  # it is not used
     session = pipe.session([SYSTEM])
     tokens = session.num_tokens
@@ -227,7 +232,6 @@ def test_sessions(pipes, engine, tmp_path):
     prompt = pipe.session("Who is late?")
     whole = pipe("Who is late? It is", session=prompt.clone(), num_beams=3, num_return_sequences=2, **SETTINGS)
     assert whole == pipe("Who is late? It is", num_beams=3, num_return_sequences=2, **SETTINGS)
-    pipe.conversation_cache = earlier
 
 
 def test_sessions_that_cannot_be_used(pipes, folder, tmp_path):

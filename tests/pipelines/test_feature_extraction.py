@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import transformers
 
-from kerasformer.errors import InputError
 from kerasformer.pipelines import pipeline
 from tests.tiny_text import CORPUS
 
@@ -48,11 +47,6 @@ def test_pooling(pipe, expected, pooling, normalize):
 
 def test_vectors_of_tokens_have_length_one(pipe):
     assert np.allclose(np.linalg.norm(pipe(TEXTS[0], normalize=True), axis=-1), 1, atol=1e-6)
-
-
-def test_unknown_pooling(pipe):
-    with pytest.raises(InputError, match="max"):
-        pipe(TEXTS[0], pooling="max")
 
 
 @pytest.mark.parametrize("pooling", [None, "mean", "cls"])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import kerasformer as kf
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.pipelines import PIPELINES, pipeline
 from kerasformer.tasks import ALIASES
+from tests.export.text_models import shared_bundle, shared_model
 from tests.pipelines.agreement import assert_same
 from tests.tiny_text import CORPUS
 
@@ -104,21 +104,10 @@ def test_a_translation_task_with_languages(checkpoint):
         kf.pipeline(model, "translation_en_to_xx")("Rain.")
 
 
-@pytest.fixture(scope="module")
-def bundles(checkpoint: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A classifier on each engine."""
-    model = kf.zoo.load(checkpoint("classes"))
-    for variable in model.trainable_variables:
-        variable.assign(0.8 * variable)
-    folder = tmp_path_factory.mktemp("bundles")
-    exported = {kind: kf.export.export(model, folder / kind, kind) for kind in ("tflite", "onnx")}
-    return {"keras": kf.pipeline(model)} | {kind: kf.pipeline(path) for kind, path in exported.items()}
-
-
-@pytest.mark.parametrize("engine", ["tflite", "onnx"])
-def test_pairs_iterables_and_chunks_with_bundles(bundles, engine):
-    keras, bundle = bundles["keras"], bundles[engine]
-    assert bundle.engine in ("litert", "onnx")
+@pytest.mark.parametrize("format", ["tflite", "onnx"])
+def test_pairs_iterables_and_chunks_with_bundles(format):
+    name = "bert-text-classification"
+    keras, bundle = kf.pipeline(shared_model(name)), kf.pipeline(shared_bundle(name, format))
     pairs = [(TEXTS[0], "No."), ("Rain.", TEXTS[1])]
     assert_same(bundle(pairs, top_k=None), keras(pairs, top_k=None))
     assert_same(list(bundle(iter(TEXTS))), keras(TEXTS))

@@ -9,46 +9,38 @@ import pytest
 import kerasformer as kf
 from kerasformer.errors import InputError
 from tests.export.text_models import shared_bundle, shared_model
+from tests.keras_pipelines import keras_pipeline
 
-# The row, its format, languages, and the settings that the language of the output stands for.
-ROWS = {
-    "m2m_100-text2text-generation": ("tflite", ("zho_Hans", "ron_Latn"), {"forced_bos_token_id": 174}),
-    "mbart-text2text-generation": ("onnx", ("zh_CN", "ro_RO"), {"decoder_start_token_id": 174}),
-}
+NAME, SOURCE, TARGET = "m2m_100-text2text-generation", "zho_Hans", "ron_Latn"
 TEXTS = ["Rain is expected.", "The museum is closed on Mondays"]
 # Without repetitions, since the same token is the best at every step, in each language.
 SHORT: dict[str, Any] = {"max_new_tokens": 8, "no_repeat_ngram_size": 1}
 EAGER: dict[str, Any] = {**SHORT, "jit_compile": False}
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_languages_of_a_call(name: str) -> None:
-    format, (source, target), settings = ROWS[name]
-    model = shared_model(name)
-    pipe, bundle = kf.pipeline(model), kf.pipeline(shared_bundle(name, format))
+def test_languages_of_a_call() -> None:
+    model = shared_model(NAME)
+    pipe, languages = keras_pipeline(model), {"src_lang": SOURCE, "tgt_lang": TARGET}
     plain = pipe(TEXTS, **SHORT)
-    spoken = pipe(TEXTS, src_lang=source, tgt_lang=target, **SHORT)
-    assert bundle(TEXTS, **SHORT) == plain
-    assert bundle(TEXTS, src_lang=source, tgt_lang=target, **SHORT) == spoken != plain
+    spoken = [row["generated_text"] for row in pipe(TEXTS, **languages, **SHORT)]
     # Each language has its effect.
-    ids = model.tokenizer.for_languages(source)(TEXTS)
-    tokens = model.generate(ids.input_ids, attention_mask=ids.attention_mask, **settings, **EAGER)
-    decoded = [model.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
-    assert [row["generated_text"] for row in spoken] == decoded
-    assert spoken != pipe(TEXTS, tgt_lang=target, **SHORT) != plain
-    assert model.generate(TEXTS, src_lang=source, tgt_lang=target, **EAGER) == decoded
-    assert "".join(bundle.stream(TEXTS[0], src_lang=source, tgt_lang=target, **SHORT)) == decoded[0]
-    assert "".join(model.stream(TEXTS[0], src_lang=source, tgt_lang=target, **EAGER)) == decoded[0]
+    ids = model.tokenizer.for_languages(SOURCE)(TEXTS)
+    tokens = model.generate(ids.input_ids, attention_mask=ids.attention_mask, forced_bos_token_id=174, **EAGER)
+    assert spoken == [model.tokenizer.decode(row, skip_special_tokens=True) for row in tokens]
+    assert spoken != [row["generated_text"] for row in pipe(TEXTS, tgt_lang=TARGET, **SHORT)]
+    assert model.generate(TEXTS, **languages, **EAGER) == spoken
+    for source, options in ((kf.pipeline(shared_bundle(NAME, "tflite")), SHORT), (model, EAGER)):
+        assert "".join(source.stream(TEXTS[0], **languages, **options)) == spoken[0]
     assert pipe(TEXTS, **SHORT) == plain, "a call must not change the pipeline"
     # Settings of the call take precedence.
-    assert pipe(TEXTS, src_lang=source, tgt_lang=target, **{key: 173 for key in settings}, **SHORT) == pipe(
-        TEXTS, src_lang=source, **SHORT
+    assert pipe(TEXTS, **languages, forced_bos_token_id=173, **SHORT) == pipe(
+        TEXTS, src_lang=SOURCE, tgt_lang="deu_Latn", **SHORT
     )
 
 
 def test_unknown_and_missing_languages(monkeypatch: pytest.MonkeyPatch) -> None:
-    model: Any = shared_model("m2m_100-text2text-generation")
-    pipe = kf.pipeline(model)
+    model: Any = shared_model(NAME)
+    pipe = keras_pipeline(model)
     with pytest.raises(
         InputError, match="tgt_lang must be .*eng_Latn, deu_Latn, .*Received: 'ron'. Did you mean 'ron_L"
     ):

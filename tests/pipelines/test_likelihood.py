@@ -79,37 +79,6 @@ def test_a_model_that_does_not_generate_raises(checkpoint):
         kf.sequence_logprob(checkpoint("classes"), PROMPTS[0])
 
 
-class Wide(Toy):
-    """Engine with steps of several tokens."""
-
-    def __init__(self, lengths: tuple[int, ...]) -> None:
-        super().__init__()
-        self.step_lengths = lengths
-        self.widths: list[int] = []
-
-    def step(self, tokens, state):
-        assert tokens.shape[1] in self.step_lengths
-        self.widths.append(tokens.shape[1])
-        logits = []
-        for column in tokens.T:
-            one, state = super().step(column[:, None], state)
-            logits.append(one)
-        return np.concatenate(logits, axis=1), state
-
-
-@pytest.mark.parametrize("lengths", [(1,), (1, 4), (1, 2, 3, 8)], ids=str)
-def test_steps_of_several_tokens_give_equal_results(lengths):
-    rows = [[3, 1, 4, 1, 5, 9, 2, 6, 5], [2, 7, 1]]
-    engine = Wide(lengths)
-    received = kf.sequence_logprob(engine, rows)
-    for row, value in zip(rows, received, strict=True):
-        logs = [
-            decoding.samplers.log_softmax(engine.of(np.array(row[:n]))[None])[0, row[n]] for n in range(1, len(row))
-        ]
-        assert value == pytest.approx(sum(logs), rel=1e-5)
-    assert engine.widths == {1: [1] * 8, 4: [4, 4], 8: [8]}[max(lengths)]
-
-
 @pytest.mark.parametrize("settings", [{}, {"num_beams": 3}, {"top_k": 5, "seed": 3}], ids=str)
 def test_log_probability_equals_the_scores_of_generation(story, settings):
     ids = np.array([story.tokenizer.encode(PROMPTS[0])], np.int32)

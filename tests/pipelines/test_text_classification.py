@@ -25,17 +25,6 @@ def test_scores_equal_those_of_transformers(checkpoint, name):
     assert_same(ours(TEXTS[1], top_k=2), theirs(TEXTS[1], top_k=2))
 
 
-def test_the_cases_use_different_activations(checkpoint):
-    """The sums of the scores show whether softmax, sigmoid or no activation was applied."""
-    scores = {
-        name: [answer["score"] for answer in pipeline(checkpoint(name))(TEXTS[0], top_k=None)]
-        for name in ("classes", "many-true", "number")
-    }
-    assert sum(scores["classes"]) == pytest.approx(1, abs=1e-5)
-    assert abs(sum(scores["many-true"]) - 1) > 1e-2
-    assert min(scores["number"]) < 0 or max(scores["number"]) > 1
-
-
 @pytest.mark.parametrize("name", ["classes", "many-true", "compared"])
 def test_pairs(checkpoint, name):
     """BERT and ALBERT distinguish the two texts by segments, DistilBERT by the separator only."""
@@ -60,14 +49,6 @@ def test_pairs(checkpoint, name):
     assert ours(pairs[0], top_k=None) != ours(firsts[0], top_k=None)
     with pytest.raises(InputError, match="3 texts and 2 second texts"):
         ours(TEXTS[:3], pair=seconds[:2])
-
-
-@pytest.mark.parametrize("name", ["classes", "last-token"])
-def test_results_do_not_depend_on_the_batch(checkpoint, name):
-    pipe = pipeline(checkpoint(name), "text-classification")
-    alone = [pipe(text, top_k=None) for text in TEXTS]
-    for size in (1, 3, 8):
-        assert_same(pipe(TEXTS, top_k=None, batch_size=size), alone)
 
 
 @pytest.mark.parametrize("name", ["classes", "last-token"])

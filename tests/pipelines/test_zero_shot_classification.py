@@ -57,8 +57,7 @@ def test_a_long_text_is_cut_on_request_and_the_class_is_not(checkpoint, tmp_path
     assert_same(received, theirs(long, candidate_labels=LABELS))
 
 
-@pytest.mark.parametrize("multi_label", [False, True])
-@pytest.mark.parametrize("combine", ["mean", "max"])
+@pytest.mark.parametrize(("multi_label", "combine"), [(False, "mean"), (True, "max")])
 def test_a_long_text_is_split_into_chunks_and_the_class_is_not(checkpoint, tmp_path, multi_label, combine):
     """The expected logit of a class is computed with PyTorch from those of the chunks."""
     folder, long = named(checkpoint("classes"), tmp_path / "model", NAMES), " ".join(CORPUS[:8])

@@ -657,15 +657,6 @@ def test_a_truncated_model_is_reported_and_not_stored(chromium, small):
         assert "POSITIVE" in chromium.answered()
 
 
-def test_a_missing_model_is_reported(chromium, small):
-    next(small.rglob("model.tflite")).unlink()
-    with served(small, plain=True) as url:
-        chromium.open(url)
-        chromium("until", script="!document.getElementById('form').hidden")
-        chromium("click", at="#load")
-        assert "the bundle is incomplete: model.tflite is missing" in chromium.problem()
-
-
 @pytest.mark.parametrize(
     ("damage", "message"),
     [

@@ -29,8 +29,7 @@ SAMPLING = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "seed": 3}
     Case("summarizer-t5"),
 )
 def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
-    model = case.model()
-    bundles = {format: case.export(tmp_path / format, model, format=format) for format in ("tflite", "onnx")}
+    bundles = {format: case.shared(format) for format in ("tflite", "onnx")}
     site = build([f"Model={each}" for each in bundles.values()], tmp_path / "site", runtime_files=need("web"))
     task = check_site(site)["models"][0]["task"]
     with served(site) as url:
@@ -58,7 +57,7 @@ def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
 def test_pairs_and_embeddings_of_texts(chromium, tmp_path):
     """The page shows the scores of the pipelines for models that read several texts."""
     cases = {"embeddings": embedder("bert"), "ranking": CROSS_ENCODER, "topics": NLI}
-    bundles = {name: case.export(tmp_path / name, format="onnx") for name, case in cases.items()}
+    bundles = {name: case.shared("onnx") for name, case in cases.items()}
     site = build([f"{name}={each}" for name, each in bundles.items()], tmp_path / "site", runtime_files=need("web"))
     with served(site) as url:
         chromium.open(url)
