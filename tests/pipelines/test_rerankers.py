@@ -187,5 +187,5 @@ def test_what_is_not_implemented_is_refused(plain, saved, tmp_path):
     with pytest.raises(CheckpointError, match="needs a classifier of pairs.*answers 'yes' or 'no'"):
         zoo.load(write(tmp_path / "words", words=["yes"]), "text-ranking")
     with pytest.raises(InputError, match="A prompt needs a tokenizer whose chat template has the roles"):
-        tokenizer = kf.tokenizer(tmp_path / "llama")
+        tokenizer = kf.Tokenizer.load(tmp_path / "llama")
         kf.pipeline(zoo.load(saved), tokenizer=tokenizer).rank(QUERY, DOCUMENTS, prompt="Find")
