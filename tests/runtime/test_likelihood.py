@@ -10,7 +10,7 @@ import pytest
 
 from kerasformer.decoding import Step
 from kerasformer.decoding.likelihood import log_probabilities
-from tests.runtime.test_steps import ROWS, SETTINGS, VOCAB
+from tests.runtime.test_steps import KINDS, ROWS, VOCAB
 
 LENGTHS = (23, 9, 16)
 
@@ -39,7 +39,7 @@ def by_keras(kind: str) -> np.ndarray:
     return read(Single(step), step.is_encoder_decoder)
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", [name for name in ROWS if "int8" not in name])
 def test_log_probabilities_are_equal_on_every_engine(name: str, kind: str) -> None:
     step = ROWS[name].opened(kind)
