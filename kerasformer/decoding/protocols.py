@@ -141,7 +141,7 @@ class ResumableStep(Step, Protocol):
             tokens: `(N,)` int32, the tokens after them; no logits are computed. `N` may be 0. The ids are not checked.
 
         Raises:
-            InputError: the engine no longer has the keys of the first tokens, because of a sliding window.
+            InputError: the engine cannot discard so many tokens, because some layers keep only the last ones.
             CapacityError: the tokens do not fit into the cache.
         """
         ...

@@ -10,7 +10,7 @@ import pytest
 
 from kerasformer.decoding import Step
 from kerasformer.decoding.likelihood import log_probabilities
-from tests.engines.test_steps import ROWS, SETTINGS, VOCAB, grid_of
+from tests.engines.test_steps import KINDS, ROWS, VOCAB, grid_of
 
 LENGTHS = (23, 9, 16)
 
@@ -40,7 +40,7 @@ def by_keras(kind: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), grid_of((name, kind) for name in ROWS if "int8" not in name for kind in SETTINGS)
+    ("name", "kind"), grid_of((name, kind) for name in ROWS if "int8" not in name for kind in KINDS)
 )
 def test_log_probabilities_are_equal_on_every_engine(name: str, kind: str) -> None:
     step = ROWS[name].opened(kind)

@@ -13,7 +13,7 @@ import tokenizers
 from kerasformer.decoding import GenerationConfig, GenerationOutput, Step, generate
 from kerasformer.generation import request
 from kerasformer.tokenization import Tokenizer
-from tests.engines.test_steps import ROWS, SETTINGS, VOCAB, grid_of
+from tests.engines.test_steps import KINDS, ROWS, VOCAB, grid_of
 
 LENGTHS = (7, 2, 12, 1)
 BASE = {"max_new_tokens": 14, "pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": list(range(40, 44))}
@@ -59,7 +59,7 @@ def engine(name: str, kind: str) -> Step:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(
     ("name", "kind"),
-    grid_of((name, kind) for name in ROWS if name != "keras" and "int8" not in name for kind in SETTINGS),
+    grid_of((name, kind) for name in ROWS if name != "keras" and "int8" not in name for kind in KINDS),
 )
 def test_tokens_equal_those_of_the_keras_engine(name: str, kind: str, method: str) -> None:
     output = written(engine(name, kind), method)
@@ -75,7 +75,7 @@ def test_results_alone_equal_results_in_a_batch(name: str, kind: str) -> None:
         assert new_tokens(written(step, method, [row])) == together[row * each : (row + 1) * each]
 
 
-@pytest.mark.parametrize("kind", SETTINGS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_outputs_vary(kind: str) -> None:
     """Comparisons are meaningful: rows end at different times, and methods generate different texts."""
     found = {method: by_keras(kind, method) for method in METHODS}

@@ -37,6 +37,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 SLIDING = {"gpt2": (3, 5), "t5": (None, 4)}
 """Windows of the decoder's layers in the kind of that name with "windows"."""
+KINDS = tuple(SLIDING)
+"""Architectures with keys and values in every layer, which all tests of generation run."""
 
 
 @cache
@@ -202,6 +204,8 @@ IN_GRID = {
     ("litert", "gpt2-windows"),
     ("litert", "t5-windows"),
     ("litert-int8-caches", "gpt2"),
+    ("keras", "lfm2"),
+    ("litert", "lfm2"),
     ("litert-int8", "lfm2"),
     ("onnx-portable", "lfm2"),
     ("onnx-int8", "lfm2"),

@@ -19,6 +19,7 @@ from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.norms import RMSNormalization
 from kerasformer.layers.positions import alibi_bias
 from kerasformer.layers.stacks import Decoder
+from kerasformer.models.contracts import CausalLM
 from kerasformer.models.pretrained import PretrainedModel
 
 GROUPS = {"num_key_value_heads": 2}
@@ -56,6 +57,7 @@ class DescribedDecoder(keras.Model):
     max_length = None
     max_answer_length = None
     attention_specs = PretrainedModel.attention_specs
+    cache_shapes = CausalLM.cache_shapes
 
     def __init__(
         self,

@@ -26,13 +26,14 @@ from kerasformer.errors import InputError
 from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text
-from tests.export.text_models import ROWS, shared_bundle, shared_model
-from tests.foreign.cases import CROSS_ENCODER, NLI, embedder, tiny
+from tests.export.text_models import ROWS, Row, shared_bundle, shared_model
+from tests.foreign.cases import CROSS_ENCODER, NLI, Case, embedder, tiny
 from tests.margins import check_classes, check_tokens
 from tests.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
 from tests.tokenization.samples import CORPUS, TEXTS
 from tests.tokenization.test_hard_texts import split_at
 from tests.web.pages import Page
+from tests.zoo import lfm2
 
 pytestmark = [
     pytest.mark.foreign("web"),
@@ -71,7 +72,15 @@ MODELS = {
     "text2text": ("t5-text2text-generation", "none", "tflite"),
     "text2text-onnx": ("t5-text2text-generation", "none", "onnx"),
 }
+_LFM2: dict[str, Any] = {
+    "hidden_dim": 48, "num_layers": 3, "num_heads": 6, "num_key_value_heads": 2, "intermediate_dim": 96,
+    "max_length": 64, "layer_types": ["conv", "full_attention", "conv"],
+}  # fmt: skip
+CONVOLUTIONS = Case(Row("lfm2", "text-generation", _LFM2))
+"""A model with layers that keep inputs of a convolution instead of keys and values."""
 OTHER_MODELS = {
+    "story-convolutions": (CONVOLUTIONS, {"format": "tflite"}),
+    "story-convolutions-onnx": (CONVOLUTIONS, {"format": "onnx"}),
     "embeddings": (embedder("bert"), {"format": "onnx"}),
     "embeddings-tflite": (embedder("bert"), {"format": "tflite"}),
     "pooled": (tiny("bert", "feature-extraction"), {"target": "mediapipe", "lengths": (64,)}),
@@ -95,6 +104,7 @@ OTHER_SETTINGS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 @pytest.fixture(scope="module")
 def exported(site: Path) -> Any:
     """Returns a function that puts a bundle into the site by its name, unless it is there."""
+    kf.zoo.register(lfm2)
 
     def make(name: str) -> Path:
         folder = site / "models" / name
@@ -625,7 +635,10 @@ GENERATION_SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("name", ["story", "story-onnx", "text2text", "text2text-onnx"])
+GENERATING = ("story", "story-onnx", "text2text", "text2text-onnx", "story-convolutions", "story-convolutions-onnx")
+
+
+@pytest.mark.parametrize("name", GENERATING)
 @pytest.mark.filterwarnings("ignore:the cache is full")
 def test_texts(name: str, page: Page, exported: Any) -> None:
     """Texts and finish reasons are those of Python, also with a seed."""
@@ -682,14 +695,14 @@ LIVE = """async (base, calls) => {
 }"""
 
 
-@pytest.mark.parametrize("name", ["story-onnx", "story-portable"])
+@pytest.mark.parametrize("name", ["story-onnx", "story-portable", "story-convolutions-onnx"])
 def test_tensors_of_onnx_runtime_are_released_and_rarely_copied(name: str, page: Page, exported: Any) -> None:
     """Caches that are updated in place are copied when they are created or a beam branches; growing ones never."""
     pipe = kf.pipeline(exported(name))
     settings = [{"max_new_tokens": 20, "num_beams": beams} for beams in (1, 1, 3)]
     answers = page.call(LIVE, f"/models/{name}/", [["Rain", each] for each in settings])
     assert [result for result, *_ in answers] == [pipe("Rain", **each) for each in settings]
-    in_place = int(name == "story-onnx")
+    in_place = int(name != "story-portable")
     assert [counts for _, *counts in answers[:2]] == [[0, in_place]] * 2
     assert answers[2][1] == 0 and (answers[2][2] > 0) == in_place
 

@@ -153,6 +153,14 @@ class Session {
     return this.heap.empty([1, Number(heads), slots, Number(size)]);
   }
 
+  /** A state of fixed size, all zeros. @param {string} name */
+  zeros(name) {
+    const [, heads, slots, size] = this.signature.inputs[name].shape.map(Number);
+    const state = this.cache(name, slots);
+    this.heap.floats(state.buffer, heads * slots * size).fill(0);
+    return state;
+  }
+
   /** A copy of the first slots of a cache, in one with another number of slots. @param {string} name @param {HeapTensor} from @param {number} length @param {number} slots */
   copied(name, from, length, slots) {
     const copy = this.cache(name, slots);
@@ -223,7 +231,11 @@ export class OnnxForward {
  * @typedef {Shared & { length: number, slots: number }} Caches
  */
 
-/** @typedef {{ caches: Caches, memory: Shared, length: number }} State Caches, an encoded text, the number of tokens so far. */
+/**
+ * The state of a text: keys and values; the states of layers that read only the last tokens, which a step replaces by others; an
+ * encoded text; the number of tokens so far.
+ * @typedef {{ caches: Caches, states: Shared, memory: Shared, length: number }} State
+ */
 
 /** A generating model; see `Step`. */
 export class OnnxStep {
@@ -241,6 +253,7 @@ export class OnnxStep {
     this.logits = logits;
     this.vocabSize = Number(outputs[logits].shape[outputs[logits].shape.length - 1]);
     this.caches = inputsOf(decoder.signature, "key", "value");
+    this.states = inputsOf(decoder.signature, "state");
     this.cross = inputsOf(decoder.signature, "cross_key", "cross_value");
     this.inPlace = this.caches.every((name) => outputs[decoder.next[name]].in_place);
   }
@@ -250,13 +263,15 @@ export class OnnxStep {
     if (!this.encoder) this.checkRoom(ids.length);
     const memory = this.encoder ? this.encode(this.encoder, ids) : { tensors: {}, users: 1 };
     const tensors = Object.fromEntries(this.caches.map((name) => [name, this.decoder.cache(name, 0)]));
-    const state = { caches: { tensors, users: 1, length: 0, slots: 0 }, memory, length: 0 };
+    const states = { tensors: Object.fromEntries(this.states.map((name) => [name, this.decoder.zeros(name)])), users: 1 };
+    const state = { caches: { tensors, users: 1, length: 0, slots: 0 }, states, memory, length: 0 };
     return this.encoder ? state : this.followed(ids.slice(0, -1), state);
   }
 
-  /** See `Step.resume`. @param {State} state @param {number} length @param {number[]} ids @returns {Promise<State>} */
+  /** See `Step.resume`. @param {State} state @param {number} length @param {number[]} ids @returns {Promise<State | null>} */
   async resume(state, length, ids) {
     this.checkRoom(length + ids.length);
+    if (this.states.length && length < state.length) return null; // the states of a shorter text are gone
     const { caches } = state;
     // Without other users, the slots after the kept ones may be overwritten.
     if (caches.users === 1 && this.inPlace) caches.length = Math.min(caches.length, length);
@@ -271,8 +286,8 @@ export class OnnxStep {
   }
 
   /** See `Step.release`. @param {State} state */
-  release({ caches, memory }) {
-    for (const shared of [caches, memory]) if (--shared.users === 0) releaseAll(shared.tensors);
+  release({ caches, states, memory }) {
+    for (const shared of [caches, states, memory]) if (--shared.users === 0) releaseAll(shared.tensors);
   }
 
   memory() {
@@ -310,7 +325,7 @@ export class OnnxStep {
   }
 
   /** Reads tokens; the state remains valid. @param {number[]} ids @param {State} state @param {boolean} wanted Whether the logits are. */
-  read(ids, { caches, memory, length }, wanted) {
+  read(ids, { caches, states, memory, length }, wanted) {
     const end = length + ids.length;
     const inputs = this.decoder.integers({
       ids,
@@ -321,10 +336,10 @@ export class OnnxStep {
     });
     const past = this.room(caches, length, end);
     const given = this.inPlace ? Object.fromEntries(this.caches.map((name) => [this.decoder.next[name], past.tensors[name]])) : {};
-    const names = [...(wanted ? [this.logits] : []), ...this.caches.map((name) => this.decoder.next[name])];
+    const names = [...(wanted ? [this.logits] : []), ...[...this.caches, ...this.states].map((name) => this.decoder.next[name])];
     let outputs;
     try {
-      outputs = this.decoder.run({ ...past.tensors, ...memory.tensors, ...inputs }, names, given);
+      outputs = this.decoder.run({ ...past.tensors, ...states.tensors, ...memory.tensors, ...inputs }, names, given);
     } catch (error) {
       if (past !== caches) releaseAll(past.tensors);
       throw error;
@@ -334,14 +349,16 @@ export class OnnxStep {
     const logits = wanted ? outputs[this.logits].values().subarray(-this.vocabSize) : null;
     if (wanted) outputs[this.logits].release();
     memory.users++;
+    /** @param {string[]} names */
+    const following = (names) => Object.fromEntries(names.map((name) => [name, outputs[this.decoder.next[name]]]));
+    const others = { states: { tensors: following(this.states), users: 1 }, memory, length: end };
     if (this.inPlace) {
       past.length = end;
       past.users++;
-      return { logits, next: { caches: past, memory, length: end } };
+      return { logits, next: { caches: past, ...others } };
     }
     if (past !== caches) releaseAll(past.tensors);
-    const tensors = Object.fromEntries(this.caches.map((name) => [name, outputs[this.decoder.next[name]]]));
-    return { logits, next: { caches: { tensors, users: 1, length: end, slots: end }, memory, length: end } };
+    return { logits, next: { caches: { tensors: following(this.caches), users: 1, length: end, slots: end }, ...others } };
   }
 
   /**
