@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.config import Config, hf
@@ -97,7 +97,7 @@ class Gemma2Config(GemmaConfig, GatedDecoderConfig):
 class Gemma2(GatedDecoder):
     """Gemma 2 without head."""
 
-    config_type = Gemma2Config
+    config_type: ClassVar[type[GemmaConfig]] = Gemma2Config
     has_output_norms = True
 
     @property
