@@ -139,7 +139,7 @@ class Steps:
                 logits = logits[:, -1] if len(engine_rows) == len(last_tokens) else logits[engine_rows, -1]
                 tokens = self._next(history, logits, outputs, next(numbers))
             history.append(tokens)
-            unfinished = self._unfinished(history, outputs)
+            unfinished = self._unfinished(history, outputs, tokens)
             yield self._emitted(outputs, tokens)
             if not unfinished:
                 return
@@ -225,16 +225,21 @@ class Steps:
         emitted[outputs] = tokens
         return emitted
 
-    def _unfinished(self, history: History, outputs: np.ndarray) -> list[int]:
-        """Returns the rows that continue and stores the finish reasons of the others."""
-        interruption = self._plan.interruption()
+    def _unfinished(self, history: History, outputs: np.ndarray, tokens: np.ndarray) -> list[int]:
+        """Returns the rows that continue and stores the finish reasons of the others; `tokens` `(R,)` are the last."""
+        plan, interruption = self._plan, self._plan.interruption()
         unfinished = []
-        for row, output in enumerate(outputs.tolist()):
-            reason = self._plan.finish_reason(history, row) or interruption
+        for row, token in enumerate(tokens.tolist()):
+            if token in plan.config.eos_token_id:
+                reason = "eos"
+            elif plan.has_stops:
+                reason = plan.finish_reason(history, row) or interruption
+            else:
+                reason = interruption
             if reason is None:
                 unfinished.append(row)
             else:
-                self.finish_reasons[output] = reason
+                self.finish_reasons[int(outputs[row])] = reason
         return unfinished
 
 

@@ -103,6 +103,11 @@ class GenerationPlan:
             return "cancelled"
         return "time" if time.monotonic() > self.deadline else None
 
+    @property
+    def has_stops(self) -> bool:
+        """Whether stop strings or a function may end a row."""
+        return self.controls.stop is not None or bool(self.config.stop_strings)
+
     def finish_reason(self, history: History, row: int) -> str | None:
         """Returns why a row ends after its last new token, or `None` if it continues."""
         before, new = history.before(row), history.new(row)

@@ -151,8 +151,6 @@ def _followers(tokens: np.ndarray, prefix: np.ndarray) -> np.ndarray:
 
 def _penalize(row: np.ndarray, tokens: np.ndarray, penalty: float) -> None:
     """Divides positive logits of `tokens` by `penalty` and multiplies negative ones by it; changes the row `(V,)`."""
-    if tokens.max(initial=0) >= len(row):  # the vocabulary of an encoder may be larger
-        tokens = tokens[tokens < len(row)]
     logits = row.take(tokens)
     smaller = np.minimum if penalty > 1 else np.maximum
     row[tokens] = smaller(logits * penalty, logits / penalty)
@@ -171,7 +169,8 @@ def encoder_repetition_penalty(history: History, logits: np.ndarray, config: Gen
     Source: `transformers.EncoderRepetitionPenaltyLogitsProcessor`.
     """
     for index, row in enumerate(logits):
-        _penalize(row, history.prompts[history.rows[index]], 1 / config.encoder_repetition_penalty)
+        tokens = history.prompts[history.rows[index]]  # the vocabulary of an encoder may be larger
+        _penalize(row, tokens[tokens < len(row)], 1 / config.encoder_repetition_penalty)
     return logits
 
 

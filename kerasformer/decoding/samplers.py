@@ -180,7 +180,7 @@ def temperature(candidates: Candidates, config: GenerationConfig) -> Candidates:
     # Only the limits of float32, which `remove_invalid_values` produces, can overflow. The check takes less time than
     # `errstate`.
     if divisor >= 1 or max(greatest, -logits.min()) < _MAX * divisor:
-        return candidates._replace(logits=logits / divisor, greatest=greatest / divisor)
+        return Candidates(logits / divisor, greatest / divisor, candidates.tokens)
     with np.errstate(over="ignore"):
         logits = np.minimum(logits / divisor, _MAX)
     return candidates._replace(logits=logits, greatest=logits.max())
@@ -220,12 +220,14 @@ def top_p(candidates: Candidates, config: GenerationConfig) -> Candidates:
     hold less than `1 - p` together.
     Source: Holtzman et al. 2019, arXiv:1904.09751, section 3.1.
     """
-    powers = candidates.powers()
+    shifted = candidates.logits - candidates.greatest
+    powers = np.exp(shifted)
     total = float(powers.sum())
     mass = config.top_p * total
     if len(powers) > _FEW:
         candidates, powers = _likely(candidates, powers, mass, (1 - config.top_p) * total / len(powers), config)
-    nucleus = largest_with_mass(candidates.logits - candidates.greatest, powers, mass)
+        shifted = candidates.logits - candidates.greatest
+    nucleus = largest_with_mass(shifted, powers, mass)
     if len(nucleus) < _min_candidates(config):
         nucleus = np.union1d(nucleus, largest_indices(candidates.logits, _min_candidates(config)))
     return candidates.keep(nucleus)

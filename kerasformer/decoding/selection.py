@@ -54,7 +54,7 @@ def largest_with_mass(values: np.ndarray, weights: np.ndarray, mass: float) -> n
     """
     if len(values) <= _MAX_SHORT:
         order = values.argsort(kind="stable")
-        sums = weights.take(order[::-1]).astype(np.float64).cumsum()
+        sums = weights.take(order[::-1]).cumsum(dtype=np.float64)
         largest = order[len(order) - 1 - first_above(sums, nextafter(mass, 0)) :]
         largest.sort()
         return largest
@@ -109,7 +109,7 @@ def draw(weights: np.ndarray, uniform: float) -> int:
     Long arrays are summed in blocks, so that cumulative sums are computed for one block only.
     """
     if len(weights) <= _MAX_SHORT:
-        cumulative = weights.astype(np.float64).cumsum()
+        cumulative = weights.cumsum(dtype=np.float64)
         return first_above(cumulative, uniform * cumulative[-1])
     starts = np.arange(0, len(weights), _BLOCK)
     sums = np.add.reduceat(weights, starts).astype(np.float64).cumsum()

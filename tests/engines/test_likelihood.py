@@ -21,7 +21,7 @@ class Single:
     step_lengths = (1,)
 
     def __init__(self, step: Step) -> None:
-        self.start, self.step = step.start, step.step
+        self.start, self.step, self.vocab_size = step.start, step.step, step.vocab_size
 
 
 def read(step: Any, encoder_decoder: bool) -> np.ndarray:
