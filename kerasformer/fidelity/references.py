@@ -89,8 +89,8 @@ def record_step(
             on the batch.
     """
     if alone:
-        texts = list(single_texts({"input_ids": inputs, "attention_mask": mask}))
-        parts = [record_step(engine, text["input_ids"], text["attention_mask"], start, count, ends) for text in texts]
+        texts = list(single_texts({"ids": inputs, "attention_mask": mask}))
+        parts = [record_step(engine, text["ids"], text["attention_mask"], start, count, ends) for text in texts]
         whole = {"input.input_ids": inputs, "input.attention_mask": mask, "alone": np.array(1)}
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0] if key not in whole} | whole
     first = inputs[:, -1:] if start is None else np.full((len(inputs), 1), start, "int32")
