@@ -45,7 +45,7 @@ class Kind:
         return Kind(expected, lambda value: _require(self.convert(value), holds))
 
 
-def check(name: str, value: Any, kind: Kind, *, error: type[KerasformerError] = InputError, advice: str = "") -> Any:
+def check(name: str, value: object, kind: Kind, *, error: type[KerasformerError] = InputError, advice: str = "") -> Any:
     """Checks an argument and returns its value in plain form.
 
     Args:
@@ -88,7 +88,7 @@ def number(low: float | None = None, high: float | None = None, *, above: float 
     return Kind(f"a {'' if limits else 'finite '}number{limits}", convert)
 
 
-def one_of(*values: Any) -> Kind:
+def one_of(*values: object) -> Kind:
     """One of the given values; types must match too, so 1 is not `True`."""
 
     def convert(value: Any) -> Any:
@@ -107,7 +107,7 @@ def sequence(kind: Kind, least: int = 0) -> Kind:
         least: Minimum number of items.
     """
 
-    def convert(value: Any) -> tuple[Any, ...]:
+    def convert(value: object) -> tuple[Any, ...]:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
             raise TypeError
         return _require(tuple(kind.convert(each) for each in value), lambda values: len(values) >= least)
@@ -137,7 +137,7 @@ TEXT = Kind("a string without lone surrogates", lambda value: STRING.convert(val
 FUNCTION = Kind("a function", lambda value: _require(value, callable))
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Returns a short representation of a value for error messages, even if its `repr` fails."""
     try:
         text = repr(value)
@@ -147,7 +147,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def _plain(value: Any, *types: type) -> Any:
+def _plain(value: object, *types: type) -> Any:
     """Returns a value of one of these types, a NumPy scalar as a Python value; `True` is not an integer."""
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         value = value.item()

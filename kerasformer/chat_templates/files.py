@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from kerasformer.errors import ChatTemplateError, SourceError
 from kerasformer.files import sources
@@ -20,7 +19,7 @@ _FILE, _FOLDER, _OLD_FILE = "chat_template.jinja", "additional_chat_templates", 
 _MAX_BYTES = 1_000_000
 
 
-def read_templates(folder: Path, settings: Mapping[str, Any]) -> ChatTemplates:
+def read_templates(folder: Path, settings: Mapping[str, object]) -> ChatTemplates:
     """Reads the chat templates of a folder.
 
     `chat_template.jinja` and the files of `additional_chat_templates/` have precedence over `chat_template` in
@@ -58,7 +57,7 @@ def _read(folder: Path, name: str) -> str:
     return _short(text, str(folder / name))
 
 
-def _checked(value: Any, where: str) -> ChatTemplates:
+def _checked(value: object, where: str) -> ChatTemplates:
     """Returns the value of `chat_template`: a template, or a list of names and templates."""
     if value is None:
         return None

@@ -49,7 +49,7 @@ def render(
     messages: Sequence[Message],
     *,
     tools: Sequence[Mapping[str, Any]] | None = None,
-    documents: Sequence[Mapping[str, Any]] | None = None,
+    documents: Sequence[Mapping[str, object]] | None = None,
     add_generation_prompt: bool = False,
     continue_final_message: bool = False,
     variables: Mapping[str, Any] | None = None,
@@ -107,7 +107,7 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
                 f"Received: {shown(message)}"
             )
     kept = [{name: value for name, value in message.items() if value is not None} for message in messages]
-    plain: list[dict[str, Any]] = plain_values(kept, "messages")
+    plain: list[dict[str, object]] = plain_values(kept, "messages")
     return plain
 
 

@@ -102,7 +102,7 @@ class ChatSession:
 
     def __init__(self, pipe: Any, settings: dict[str, Any], system: str | None) -> None:
         self.pipe, self.settings, self.system = pipe, settings, system
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[dict[str, object]] = []
         self.failed = False
         self._kept: Session | None = None
         self._commands: dict[str, tuple[Callable[[str], None], str, str]] = {

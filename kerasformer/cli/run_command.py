@@ -310,7 +310,7 @@ def _stream(pipe: Any, settings: Mapping[str, Any], text: str) -> str:
 
 def _with_numbers(
     ranking: Iterable[Mapping[str, Any]], documents: Mapping[int, _Input]
-) -> list[tuple[_Input, dict[str, Any]]]:
+) -> list[tuple[_Input, dict[str, object]]]:
     """Returns the ranked documents with their numbers among all inputs, of which blank lines are not ranked."""
     numbers = list(documents)
     ranked = [{**each, "corpus_id": numbers[each["corpus_id"]]} for each in ranking]

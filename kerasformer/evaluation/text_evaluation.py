@@ -130,7 +130,7 @@ class TextEvaluation(Evaluation):
         self,
         name: str,
         pipe: Any,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         *,
         batch_size: int = 8,
         progress: CountProgress | None = None,
@@ -212,7 +212,7 @@ def references(examples: Sequence[Example]) -> list[list[str]]:
 def generated(
     pipe: Any,
     texts: Sequence[str],
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     batch_size: int = 8,
     progress: CountProgress | None = None,
 ) -> list[str]:

@@ -54,7 +54,7 @@ class Metadata:
                     f"{', '.join(sorted(values))[:400] or 'no keys'}"
                 )
             return default
-        value: Any = values[key]
+        value: object = values[key]
         if isinstance(value, list) and value and kind is not str and all(each == value[0] for each in value):
             value = value[0]
         if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind is not bool):

@@ -95,7 +95,7 @@ def _pooling(path: Path, number: int) -> str:
     return _POOLINGS[number]
 
 
-def _sentence_files(pooling: str) -> dict[str, Any]:
+def _sentence_files(pooling: str) -> dict[str, object]:
     """Returns the files of sentence-transformers for a pooling; llama.cpp divides embeddings by their length."""
     types = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     modules = [
@@ -135,7 +135,7 @@ def checkpoint_tensors(source: Path) -> TensorFile:
 
 
 @contextmanager
-def _folder(files: Mapping[str, Any]) -> Iterator[Path]:
+def _folder(files: Mapping[str, object]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for path, content in files.items():

@@ -197,7 +197,7 @@ def _read_header(cursor: _Cursor, num_tensors: int, num_values: int) -> tuple[di
             f"{num_values} values and {num_tensors} tensors, as in its header, take at least {least} bytes, and "
             f"{cursor.remaining} are left"
         )
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for index in range(num_values):
         key = cursor.text(f"the key of value {index}")
         if key in values:

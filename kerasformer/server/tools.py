@@ -55,7 +55,7 @@ class Tools:
     """
 
     described: tuple[dict[str, Any], ...]
-    schemas: Mapping[str, Mapping[str, Any]]
+    schemas: Mapping[str, Mapping[str, object]]
     form: CallForm
     forced: bool
 
@@ -179,7 +179,7 @@ def _form(tokenizer: Tokenizer, tool: dict[str, Any]) -> CallForm | None:
     return CallForm(parts[1].lstrip(), parts[2], parts[3].rstrip()) if parts else _JSON
 
 
-def _call(name: str, arguments: str) -> dict[str, Any]:
+def _call(name: str, arguments: str) -> dict[str, object]:
     return {
         "id": f"call_{uuid.uuid4().hex[:24]}",
         "type": "function",

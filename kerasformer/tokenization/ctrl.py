@@ -57,7 +57,7 @@ class CtrlTokenizer(ContinuedPieceTokenizer):
         rules = "".join(f"{' '.join(pair)}\n" for pair in self._merges)
         return {VOCABULARY: json.dumps(vocabulary, indent=2, ensure_ascii=False), MERGES: f"#version: 0.2\n{rules}"}
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> dict[str, object]:
         return {"tokenizer_class": "CTRLTokenizer"}
 
 

@@ -74,7 +74,7 @@ class Encoding(dict[str, Any]):
     ) -> None:
         super().__init__()
         if width is None:  # as Keras and TensorFlow create a dictionary of the same type for converted arrays
-            self.update(cast("Iterable[tuple[str, Any]]", rows))
+            self.update(cast("Iterable[tuple[str, object]]", rows))
             return
         self._rows = cast("Sequence[EncodedRow]", rows)
         self._width = width
@@ -87,7 +87,7 @@ class Encoding(dict[str, Any]):
         for name in (*model_inputs, *self._constants, *extra_names):
             self[name] = self._array(name)
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         raise KeyError(f"expected one of {', '.join(self)}. Received: {name!r}")
 
     def __eq__(self, other: object) -> bool:
@@ -112,22 +112,22 @@ class Encoding(dict[str, Any]):
 
     # Functions by which Keras takes a structure of arrays apart and creates it with converted arrays (`keras.tree`).
 
-    def tree_flatten(self) -> tuple[list[Any], list[str], list[str]]:
+    def tree_flatten(self) -> tuple[list[object], list[str], list[str]]:
         """Returns the arrays, and their names as metadata and as keys."""
         names = sorted(self)
         return [self[name] for name in names], names, names
 
     @classmethod
-    def tree_unflatten(cls, names: Iterable[str], arrays: Iterable[Any]) -> Encoding:
+    def tree_unflatten(cls, names: Iterable[str], arrays: Iterable[object]) -> Encoding:
         """Returns a dictionary of this type, without the attributes."""
         return cls(zip(names, arrays, strict=True))
 
-    def torchtree_flatten(self) -> tuple[list[Any], list[str]]:
+    def torchtree_flatten(self) -> tuple[list[object], list[str]]:
         """As `tree_flatten`, for the PyTorch backend of Keras."""
         return self.tree_flatten()[:2]
 
     @classmethod
-    def torchtree_unflatten(cls, arrays: Iterable[Any], names: Iterable[str]) -> Encoding:
+    def torchtree_unflatten(cls, arrays: Iterable[object], names: Iterable[str]) -> Encoding:
         """As `tree_unflatten`, for the PyTorch backend of Keras."""
         return cls.tree_unflatten(names, arrays)
 
@@ -184,7 +184,7 @@ class Encoding(dict[str, Any]):
         """`(B, T)`: position of the token in its text before truncation; -1 for padding."""
         return self._gather(lambda tokens: range(len(tokens)), -1)
 
-    def _gather(self, read: Callable[[tokenizers.Encoding], Any], fill: int, pairs: bool = False) -> np.ndarray:
+    def _gather(self, read: Callable[[tokenizers.Encoding], object], fill: int, pairs: bool = False) -> np.ndarray:
         shape = (2,) if pairs else ()
         result = np.full((len(self._rows), self._width, *shape), fill, np.int32)
         tokens, whole = None, np.zeros((0, *shape), np.int32)

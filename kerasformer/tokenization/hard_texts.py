@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from kerasformer.errors import InputError
 from kerasformer.tokenization.tokenizer import Tokenizer
@@ -95,7 +94,7 @@ def _of_rules(tokenizer: Tokenizer) -> Iterator[str]:
         yield f"one{text}two {text} three{text}{text}four{text}"
 
 
-def _strings(rules: Any) -> Iterator[str]:
+def _strings(rules: object) -> Iterator[str]:
     """Yields the strings in rules; of a regular expression, the characters that are neither letters nor digits."""
     if isinstance(rules, list):
         for rule in rules:

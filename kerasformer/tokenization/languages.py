@@ -222,7 +222,7 @@ class MultilingualTokenizer(Tokenizer):
 
     def _class_settings(self) -> dict[str, Any]:
         name = next(name for name, family in CLASSES.items() if family is self._family)
-        settings: dict[str, Any] = {"tokenizer_class": name, "src_lang": self._src_lang, "tgt_lang": self._tgt_lang}
+        settings: dict[str, object] = {"tokenizer_class": name, "src_lang": self._src_lang, "tgt_lang": self._tgt_lang}
         if self._scheme.may_follow:
             settings["legacy_behaviour"] = self._after
         if self._kept_languages:

@@ -56,7 +56,7 @@ def _rules(backend: tokenizers.Tokenizer) -> dict[str, Any]:
     for part in (*_PARTS, "post_processor"):
         if getattr(backend, part) is not None:
             setattr(bare, part, getattr(backend, part))
-    rules: dict[str, Any] = json.loads(bare.to_str())
+    rules: dict[str, object] = json.loads(bare.to_str())
     return rules
 
 

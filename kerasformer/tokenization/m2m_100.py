@@ -98,7 +98,7 @@ class M2m100Tokenizer(MultilingualTokenizer):
     def _vocabulary_files(self) -> Mapping[str, str | bytes]:
         return {VOCABULARY: json.dumps(self._dictionary, indent=2, ensure_ascii=False), PIECES: self._file}
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> dict[str, object]:
         return {**super()._class_settings(), "language_codes": self._codes}
 
 
@@ -158,7 +158,7 @@ def arguments(folder: Path, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _codes(options: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+def _codes(options: Mapping[str, object], folder: Path) -> tuple[str, ...]:
     """Returns the codes of the languages.
 
     Raises:

@@ -74,11 +74,11 @@ class MarianTokenizer(Tokenizer):
         except OSError as error:
             raise TokenizerError(f"the tokenizer cannot be written to {folder}: {error}") from error
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> dict[str, object]:
         return {"tokenizer_class": "MarianTokenizer", **self._options}
 
 
-def read_files(folder: Path, settings: Settings) -> tuple[dict[str, bytes], dict[str, Any]]:
+def read_files(folder: Path, settings: Settings) -> tuple[dict[str, bytes], dict[str, object]]:
     """Returns the argument `files` of `MarianTokenizer`."""
     names = [*FILES, *([TARGET_VOCABULARY] if settings.options.get("separate_vocabs", False) else [])]
     options = {name: settings.options[name] for name in _OPTIONS if name in settings.options}

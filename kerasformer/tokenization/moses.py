@@ -110,7 +110,7 @@ class MosesTokenizer(PieceTokenizer):
         merges = "".join(" ".join(pair) + "\n" for pair in self._merges)
         return {"vocab.json": json.dumps(vocabulary, indent=2, ensure_ascii=False), "merges.txt": merges.rstrip("\n")}
 
-    def _class_settings(self) -> dict[str, Any]:
+    def _class_settings(self) -> dict[str, object]:
         settings: dict[str, Any] = {
             "tokenizer_class": "XLMTokenizer",
             "do_lowercase_and_remove_accent": self._lowercase,

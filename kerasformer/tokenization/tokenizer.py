@@ -378,7 +378,7 @@ class Tokenizer:
         self,
         conversation: Sequence[Message] | Sequence[Sequence[Message]],
         tools: Sequence[Mapping[str, Any]] | None = None,
-        documents: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
         *,
         chat_template: str | None = None,
         add_generation_prompt: bool = False,
@@ -606,7 +606,7 @@ class Tokenizer:
         special: dict[str, Any] = dict(self._special_tokens)
         if unnamed := self._unnamed_special_tokens():
             special["additional_special_tokens"] = unnamed
-        config: dict[str, Any] = {
+        config: dict[str, object] = {
             "clean_up_tokenization_spaces": self._cleans_spaces,
             "model_input_names": list(self._model_inputs),
             "padding_side": self.padding_side,
@@ -646,7 +646,7 @@ class Tokenizer:
     def _class_settings(self) -> dict[str, Any]:
         """Returns the tokenizer class in Hugging Face's format, and its own settings."""
         # The class of transformers 4 without defaults of its own, which transformers 5 still supports.
-        settings: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
+        settings: dict[str, object] = {"tokenizer_class": "PreTrainedTokenizerFast"}
         splitter = self.backend.pre_tokenizer
         if isinstance(splitter, tokenizers.pre_tokenizers.ByteLevel) and splitter.add_prefix_space:
             # Otherwise transformers 4 would override the setting in tokenizer.json.
