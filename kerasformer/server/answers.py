@@ -6,7 +6,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import kerasformer
 from kerasformer.server.served_model import ServedModel
@@ -94,7 +94,7 @@ class ChatAnswer(_Form):
     def delta(self, piece: Piece) -> dict[str, object]:
         """Returns the choice of a piece."""
         text, reason = piece.text, piece.finish_reason
-        calls: list[dict[str, Any]] = []
+        calls: list[dict[str, object]] = []
         if self._tools is not None:
             text, calls = self._streams[piece.index].put(text, is_last=reason is not None)
         delta: dict[str, object] = {"content": text} if text else {}

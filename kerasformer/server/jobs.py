@@ -39,7 +39,7 @@ class Job:
         self.arrival = time.monotonic()
         self._compute, self._deadline = compute, self.arrival + timeout
         self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[object, BaseException | None, bool]] = asyncio.Queue()
         self._cancelled = threading.Event()
         self._future: Future[None] | None = None
         self._has_ended = False

@@ -54,7 +54,7 @@ class Tools:
         forced: Whether the answer must be a call.
     """
 
-    described: tuple[dict[str, Any], ...]
+    described: tuple[dict[str, object], ...]
     schemas: Mapping[str, Mapping[str, object]]
     form: CallForm
     forced: bool
@@ -74,7 +74,7 @@ class Tools:
         """Beginning of a call, before which an answer is text."""
         return next(iter(self.form.before.split()), "")
 
-    def split(self, text: str) -> tuple[str, list[dict[str, Any]]]:
+    def split(self, text: str) -> tuple[str, list[dict[str, object]]]:
         """Returns the text of an answer without its calls, and the calls in the form of the API."""
         names = "|".join(map(re.escape, self.schemas))
         start = re.compile(f"{_flexible(self.form.before)}({names}){_flexible(self.form.between)}\\s*")

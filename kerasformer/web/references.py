@@ -28,7 +28,7 @@ _SAME_DIRECTION = 0.98
 
 def page_references(
     folder: Path, manifest: Manifest, outputs: frozenset[str], given_texts: bool = False
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Returns the reference answers of a bundle for a page, as JSON values.
 
     Args:
