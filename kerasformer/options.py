@@ -73,7 +73,7 @@ def declared(options: type) -> dict[str, tuple[Any, Option]]:
     return result
 
 
-def checked(options: type, values: Mapping[str, Any], purpose: str) -> dict[str, Any]:
+def checked(options: type, values: Mapping[str, object], purpose: str) -> dict[str, Any]:
     """Checks options and returns those that have a value, in plain form, with the defaults of the others.
 
     Args:

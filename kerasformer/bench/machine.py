@@ -7,7 +7,6 @@ import os
 import platform
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 _PACKAGES = (
     "kerasformer",
@@ -21,7 +20,7 @@ _PACKAGES = (
 )
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     """Returns the processor, the number of CPUs available to this process, and the system."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")

@@ -45,7 +45,7 @@ class Genai:
         facts, self._vocab_size, self._capacity = _facts(self._folder, "onnxruntime-genai")
         return facts
 
-    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
+    def answer(self, question: Question, on_token: Callable[[], object]) -> Tokens:
         """Runs the model; see `Subject.answer`."""
         import onnxruntime_genai as genai
 
@@ -94,7 +94,7 @@ class LitertLm:
         self._greedy = litert_lm.SamplerConfig(top_k=1, top_p=1.0, temperature=1.0, seed=0)
         return _facts(self._folder, "LiteRT-LM")[0]
 
-    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
+    def answer(self, question: Question, on_token: Callable[[], object]) -> Tokens:
         """Runs the model; see `Subject.answer`."""
         if len(question.texts) != 1:
             raise InputError(f"LiteRT-LM reads one text at a time. Received: {question}")

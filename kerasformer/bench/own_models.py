@@ -70,7 +70,7 @@ class Source:
             longest = self._engine.capacity
         return Facts(engine, self._info.task, generates, longest, answer, size_mb(self._folder))
 
-    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
+    def answer(self, question: Question, on_token: Callable[[], object]) -> Tokens:
         """Runs the model; see `Subject.answer`."""
         if question.texts and self._info.embedding is not None:
             return self._embeddings(question.texts)

@@ -14,6 +14,7 @@ from kerasformer.viz.canvas import LIGHT, canvas, check_picture
 
 if TYPE_CHECKING:
     from kerasformer.bench.run import BenchReport
+    from kerasformer.bench.speed_figures import WorkFigures
 
 __all__ = ["Bar", "Panel", "check_picture", "draw", "panels_of"]
 
@@ -106,7 +107,7 @@ def panels_of(report: BenchReport) -> list[Panel]:
 _SIZES = {"Memory of the model, beyond the runtime": "model_mb", "Model files": "size_mb"}
 
 
-def _speed(work: Any, generates: bool) -> str:
+def _speed(work: WorkFigures, generates: bool) -> str:
     text = f"{work.tokens_s:,.0f}" if generates else f"{1000 * work.median_s:,.1f}"
     return text if work.ratio is None else f"{text}  ({work.ratio.median:.2f}×)"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -73,7 +73,7 @@ class Subject(Protocol):
         """Loads the model with this number of CPU threads; the library's default if `None`."""
         ...
 
-    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
+    def answer(self, question: Question, on_token: Callable[[], object]) -> Tokens:
         """Runs the model, with greedy or beam search if it generates.
 
         Args:

@@ -73,18 +73,18 @@ def markdown(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 _BEST = ("answer, best", "ms", lambda work: 1000 * work.best_s)
 _SPEED = ("speed", "tokens/s", lambda work: work.tokens_s)
-_GENERATION: list[tuple[str, str, Callable[[Any], float | None]]] = [
+_GENERATION: list[tuple[str, str, Callable[[WorkFigures], float | None]]] = [
     _SPEED,
     ("prefill", "tokens/s", lambda work: work.prefill_tokens_s),
     ("decode", "tokens/s", lambda work: work.decode_tokens_s),
     _BEST,
     ("answer, median", "ms", lambda work: 1000 * work.median_s),
-    ("first token", "ms", lambda work: work.first_token_ms and work.first_token_ms.p50),
+    ("first token", "ms", lambda work: work.first_token_ms.p50 if work.first_token_ms else None),
     ("next token, p50", "ms", lambda work: _of_tokens(work, "p50")),
     ("next token, p90", "ms", lambda work: _of_tokens(work, "p90")),
     ("next token, p99", "ms", lambda work: _of_tokens(work, "p99")),
 ]
-_FORWARD: list[tuple[str, str, Callable[[Any], float | None]]] = [
+_FORWARD: list[tuple[str, str, Callable[[WorkFigures], float | None]]] = [
     _SPEED,
     _BEST,
     ("answer, p50", "ms", lambda work: work.latency_ms.p50),
@@ -95,7 +95,7 @@ _RATIOS: list[tuple[str, Callable[[Any], float]]] = [
     ("speed, best", lambda ratio: ratio.best),
     ("speed, median", lambda ratio: ratio.median),
 ]
-_SIZES: list[tuple[str, str, str, Callable[[Any], float]]] = [
+_SIZES: list[tuple[str, str, str, Callable[[SubjectFigures], float]]] = [
     ("import", "s", ".2f", lambda one: one.import_s),
     ("load", "s", ".2f", lambda one: one.load_s),
     ("load to first token", "s", ".2f", lambda one: one.first_token_s),

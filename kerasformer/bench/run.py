@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Unpack, cast
 
 from kerasformer.bench.machine import machine, versions
 from kerasformer.bench.other_engines import ENGINES, engines_of
@@ -47,9 +47,9 @@ class BenchReport:
         not_measured: Reasons why engines were not measured, by their names.
     """
 
-    machine: dict[str, Any]
+    machine: dict[str, object]
     versions: dict[str, str]
-    settings: dict[str, Any]
+    settings: dict[str, object]
     subjects: list[SubjectFigures]
     not_measured: dict[str, str] = field(default_factory=dict)
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
-from typing import IO, Any
+from typing import IO
 
 from kerasformer.bench.process_memory import peak_mb, reset_peak
 from kerasformer.bench.question import Question, Subject, Tokens
@@ -109,7 +109,7 @@ def clock_of(name: str) -> Clock:
     return CLOCKS[name]
 
 
-def _described(error: Exception) -> dict[str, Any]:
+def _described(error: Exception) -> dict[str, object]:
     return {"error": {"kind": type(error).__name__, "message": str(error)}}
 
 
@@ -120,7 +120,7 @@ def reserve_stdout() -> IO[str]:
     return replies
 
 
-def _reply(replies: IO[str], content: dict[str, Any]) -> None:
+def _reply(replies: IO[str], content: dict[str, object]) -> None:
     print(json.dumps(content), file=replies, flush=True)
 
 

@@ -102,7 +102,7 @@ class ChatSession:
 
     def __init__(self, pipe: Any, settings: dict[str, Any], system: str | None) -> None:
         self.pipe, self.settings, self.system = pipe, settings, system
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[dict[str, object]] = []
         self.failed = False
         self._kept: Session | None = None
         self._commands: dict[str, tuple[Callable[[str], None], str, str]] = {
@@ -242,7 +242,7 @@ class ChatSession:
             GenerationConfig().replace(**setting)  # checks the name and the value
         self.settings |= setting
 
-    def _answer(self, messages: list[dict[str, Any]]) -> None:
+    def _answer(self, messages: list[dict[str, object]]) -> None:
         """Prints the answer to the last message; if it is interrupted, the part so far is kept.
 
         Raises:
@@ -262,10 +262,10 @@ class ChatSession:
                     raise
         self.messages = [*messages, {"role": "assistant", "content": stream.text}]
 
-    def _conversation(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _conversation(self, messages: list[dict[str, object]]) -> list[dict[str, Any]]:
         return messages if self.system is None else [{"role": "system", "content": self.system}, *messages]
 
-    def _before_last_question(self) -> list[dict[str, Any]]:
+    def _before_last_question(self) -> list[dict[str, object]]:
         """Returns the messages before the last one of the user.
 
         Raises:

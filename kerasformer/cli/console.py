@@ -75,19 +75,19 @@ def lines_of_stdin() -> Iterator[bytes]:
         yield line.removesuffix(b"\n").removesuffix(b"\r")
 
 
-def print_json(content: Any) -> None:
+def print_json(content: object) -> None:
     """Prints indented JSON."""
     print(json.dumps(content, indent=2, ensure_ascii=False, default=_plain))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Converts NumPy values for JSON."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"a value that JSON supports was expected. Received: {type(value).__name__}")
 
 
-def print_json_line(content: Any) -> None:
+def print_json_line(content: object) -> None:
     """Prints JSON in one line, unbuffered, since the reader may be waiting for it."""
     print(json.dumps(content, ensure_ascii=False, default=_plain), flush=True)
 
@@ -121,7 +121,7 @@ def on_terminal() -> bool:
     return sys.stdout.isatty()
 
 
-def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], compact: bool = False) -> None:
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], compact: bool = False) -> None:
     """Prints a table: formatted on a terminal; otherwise one row per line, with tab-separated cells.
 
     Args:
@@ -144,7 +144,7 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], com
     console.print(formatted)
 
 
-def print_row(row: Sequence[Any]) -> None:
+def print_row(row: Sequence[object]) -> None:
     """Prints tab-separated cells, unbuffered; tabs and line ends within a cell become spaces."""
     print("\t".join(str(cell).translate(_ONE_CELL) for cell in row), flush=True)
 

@@ -22,7 +22,7 @@ class DemoWork:
     preset: str
     task: str
     texts: tuple[str, ...]
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
 
 
 def _texts(task: str) -> tuple[str, ...]:

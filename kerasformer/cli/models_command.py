@@ -6,7 +6,7 @@ from collections.abc import Iterable, Set
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -58,7 +58,7 @@ def models(
         _list()
 
 
-def _content(found: Architecture) -> dict[str, Any]:
+def _content(found: Architecture) -> dict[str, object]:
     """Returns everything known about an architecture, for JSON."""
     name = found.model_type
     runtimes = tested.runtimes().values()
@@ -74,7 +74,7 @@ def _content(found: Architecture) -> dict[str, Any]:
     }
 
 
-def _presets() -> list[dict[str, Any]]:
+def _presets() -> list[dict[str, object]]:
     """Returns name, architecture and size of each preset."""
     rows = []
     for name in sources.presets():

@@ -92,7 +92,7 @@ def run(
     if adapter is not None:
         pipe.load_adapter(adapter)
 
-    def answer(text: str) -> Any:
+    def answer(text: str) -> object:
         return pipe(text, **settings) if question is None else pipe(context=text, **settings)
 
     def check_settings() -> None:
@@ -171,7 +171,7 @@ class _Answer:
         """Returns a row for each result, or one with an empty result, so that each input has a row."""
         return _rows(self.input.label, self.result) or [[self.input.label, ""]]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the result or the error, for JSON."""
         outcome = {"result": _plain(self.result)} if self.error is None else {"error": self.error}
         return {**self.input.source, **outcome}
@@ -190,7 +190,7 @@ class _Answers:
     """
 
     inputs: Iterable[_Input]
-    answer: Callable[[str], Any]
+    answer: Callable[[str], object]
     check_settings: Callable[[], None]
     quiet: bool
     failed: bool = False
@@ -310,14 +310,14 @@ def _stream(pipe: Any, settings: Mapping[str, Any], text: str) -> str:
 
 def _with_numbers(
     ranking: Iterable[Mapping[str, Any]], documents: Mapping[int, _Input]
-) -> list[tuple[_Input, dict[str, Any]]]:
+) -> list[tuple[_Input, dict[str, object]]]:
     """Returns the ranked documents with their numbers among all inputs, of which blank lines are not ranked."""
     numbers = list(documents)
     ranked = [{**each, "corpus_id": numbers[each["corpus_id"]]} for each in ranking]
     return [(documents[each["corpus_id"]], each) for each in ranked]
 
 
-def _print_ranking(ranking: Sequence[tuple[_Input, Mapping[str, Any]]], query: str, as_json: bool) -> None:
+def _print_ranking(ranking: Sequence[tuple[_Input, Mapping[str, object]]], query: str, as_json: bool) -> None:
     """Prints the texts with their scores, the best first."""
     if as_json:
         print_json({"query": query, "result": [{**each, **document.source} for document, each in ranking]})

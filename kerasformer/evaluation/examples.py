@@ -50,7 +50,7 @@ class Example:
     pair: str | None = None
     words: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns a row that `examples` accepts."""
         row = {"text": list(self.words) or self.text, "label": self.label}
         return row | {key: value for key in ("question", "pair") if (value := getattr(self, key)) is not None}

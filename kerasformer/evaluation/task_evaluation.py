@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack, cast
+from typing import Any, TypeVar, Unpack, cast
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from kerasformer.evaluation.text_evaluation import (
 from kerasformer.options import checked, documented
 from kerasformer.pipelines import Pipeline, pipeline
 from kerasformer.tasks import of_prefix
+
+Text = TypeVar("Text")
+Answer = TypeVar("Answer")
 
 
 @documented(EvaluationOptions)
@@ -115,10 +118,10 @@ def check(task: str, examples: Sequence[Example]) -> None:
 
 
 def _answers(
-    answer: Callable[[Sequence[Any]], Sequence[Any]], examples: Sequence[Any], options: EvaluationOptions
-) -> list[Any]:
+    answer: Callable[[Sequence[Text]], Sequence[Answer]], examples: Sequence[Text], options: EvaluationOptions
+) -> list[Answer]:
     """Returns the answers to all examples, computed in batches."""
-    answers: list[Any] = []
+    answers: list[Answer] = []
     size, progress = options["batch_size"], options.get("progress")
     for start in range(0, len(examples), size):
         answers += answer(examples[start : start + size])
@@ -155,7 +158,7 @@ class _Classes:
         self._labels = labels
         self._ids = {label.lower(): index for index, label in enumerate(labels)}
 
-    def find(self, label: Any) -> int:
+    def find(self, label: object) -> int:
         """Returns the id of a class.
 
         Raises:
@@ -163,7 +166,7 @@ class _Classes:
         """
         index = self._ids.get(str(label).strip().lower())
         if index is None and str(label).strip().isdigit():
-            index = int(label)
+            index = int(str(label))
         if index is None or index >= len(self._labels):
             raise InputError(
                 f"A label must be one of {', '.join(self._labels)}, or its id. Received: {label!r:.80}. If that is a "
@@ -259,11 +262,11 @@ def _perplexity(pipe: Any, examples: Sequence[Example], options: EvaluationOptio
     if not rows:
         raise InputError("Perplexity needs texts of at least two tokens. Received: none")
     rows.sort(key=len)
-    text_losses: list[np.ndarray] = _answers(partial(losses, step), rows, options)
+    text_losses = _answers(partial(losses, step), rows, options)
     return {"perplexity": float(np.exp(np.concatenate(text_losses).astype("float64").mean()))}
 
 
-def _listed(label: Any) -> list[Any]:
+def _listed(label: object) -> list[Any]:
     return list(label) if isinstance(label, list | tuple) else [label]
 
 

@@ -44,7 +44,7 @@ class System:
     is_baseline: bool
     figures: dict[str, float]
     texts: tuple[str, ...] = ()
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, object] = field(default_factory=dict)
     engine: str = ""
 
 
@@ -72,7 +72,7 @@ class Evaluation:
         if of_prefix(pipe.task) != self.task:
             raise InputError(f"A model for {self.task} was expected. Received: a model for {pipe.task}")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Returns the scores of all systems, and the signatures of the metrics, for JSON."""
         systems = [
             {"name": each.name, "baseline": each.is_baseline, "engine": each.engine or None}
@@ -130,7 +130,7 @@ class TextEvaluation(Evaluation):
         self,
         name: str,
         pipe: Any,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
         *,
         batch_size: int = 8,
         progress: CountProgress | None = None,
@@ -170,7 +170,7 @@ class TextEvaluation(Evaluation):
         texts = tldr(pipe, sources, batch_size=batch_size, progress=progress)
         return self._add(System(f"TL;DR: {name}", True, {}, tuple(texts), {}, pipe.engine))
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, object]]:
         """Returns each text with its references and the generated text of each system, for JSON."""
         return [
             {
@@ -212,7 +212,7 @@ def references(examples: Sequence[Example]) -> list[list[str]]:
 def generated(
     pipe: Any,
     texts: Sequence[str],
-    settings: Mapping[str, Any] | None = None,
+    settings: Mapping[str, object] | None = None,
     batch_size: int = 8,
     progress: CountProgress | None = None,
 ) -> list[str]:

@@ -201,7 +201,7 @@ def _unsupported(content: Mapping[str, Any]) -> Iterable[str]:
             yield f"{key}: unsupported. Received: {value!r:.200}. Merge the adapter in PEFT: merge_and_unload()"
 
 
-def _names_of(value: Any) -> str | tuple[str, ...]:
+def _names_of(value: object) -> str | tuple[str, ...]:
     if isinstance(value, str):
         if value.lower() == ALL_LINEAR:
             return ALL_LINEAR
@@ -212,14 +212,14 @@ def _names_of(value: Any) -> str | tuple[str, ...]:
     return tuple(value)
 
 
-def _listed_names(value: Any) -> tuple[str, ...]:
+def _listed_names(value: object) -> tuple[str, ...]:
     names = (value,) if isinstance(value, str) else value
     if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in names):
         raise TypeError("expected a list of names")
     return tuple(names)
 
 
-def _listed_patterns(value: Any) -> tuple[str, ...]:
+def _listed_patterns(value: object) -> tuple[str, ...]:
     return tuple(_pattern(name, _LAYER) for name in _listed_names(value))
 
 
@@ -232,19 +232,19 @@ def _pattern(value: str, within: str = "{}") -> str:
     return value
 
 
-def _integer(value: Any) -> int:
+def _integer(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
         raise ValueError("expected a positive integer")
     return value
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**31:
         raise ValueError("expected a number below 2**31")
     return value
 
 
-def _indices(value: Any) -> tuple[int, ...]:
+def _indices(value: object) -> tuple[int, ...]:
     indices = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(index, bool) or not isinstance(index, int) for index in indices):
         raise TypeError("expected indices of layers")
@@ -252,7 +252,7 @@ def _indices(value: Any) -> tuple[int, ...]:
 
 
 def _patterns(convert: Any) -> Any:
-    def read(value: Any) -> dict[str, Any]:
+    def read(value: object) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise TypeError("expected an object")
         return {_pattern(key, _END): convert(each) for key, each in value.items()}
@@ -260,13 +260,13 @@ def _patterns(convert: Any) -> Any:
     return read
 
 
-def _boolean(value: Any) -> bool:
+def _boolean(value: object) -> bool:
     if not isinstance(value, bool):
         raise TypeError("expected true or false")
     return value
 
 
-def _string(value: Any) -> str:
+def _string(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError("expected a string")
     return value

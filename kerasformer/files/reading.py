@@ -128,7 +128,7 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) < len(pairs):
         seen: set[str] = set()
@@ -137,7 +137,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return value
 
 
-def _check_levels(value: Any) -> None:
+def _check_levels(value: object) -> None:
     """Raises `RecursionError` for nesting so deep that code which traverses or serializes the value would fail."""
     level = [value]
     for _ in range(_MAX_LEVELS):
@@ -147,12 +147,12 @@ def _check_levels(value: Any) -> None:
     raise RecursionError
 
 
-def _children(value: Any) -> Iterable[Any]:
+def _children(value: object) -> Iterable[object]:
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}… ({len(text)} characters)"

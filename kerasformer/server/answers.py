@@ -6,7 +6,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import kerasformer
 from kerasformer.server.served_model import ServedModel
@@ -29,19 +29,19 @@ class Answer(Protocol):
     whole_kind: str
     piece_kind: str
 
-    def head(self, kind: str) -> dict[str, Any]:
+    def head(self, kind: str) -> dict[str, object]:
         """Returns the fields that all pieces share."""
         ...
 
-    def opening(self, index: int) -> dict[str, Any] | None:
+    def opening(self, index: int) -> dict[str, object] | None:
         """Returns the first choice of a stream for a text, if the form has one."""
         ...
 
-    def delta(self, piece: Piece) -> dict[str, Any]:
+    def delta(self, piece: Piece) -> dict[str, object]:
         """Returns the choice of a stream for a piece."""
         ...
 
-    def choice(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def choice(self, pieces: Sequence[Piece]) -> dict[str, object]:
         """Returns the choice of a whole answer for all pieces of a text."""
         ...
 
@@ -60,7 +60,7 @@ class _Form:
         self._model, self._log_probabilities = model, log_probabilities
         self._id, self._created = f"{self.prefix}-{uuid.uuid4().hex}", int(time.time())
 
-    def head(self, kind: str) -> dict[str, Any]:
+    def head(self, kind: str) -> dict[str, object]:
         """Returns the fields that all pieces share."""
         return {
             "id": self._id,
@@ -86,28 +86,28 @@ class ChatAnswer(_Form):
         super().__init__(model, log_probabilities)
         self._tools, self._streams = tools, defaultdict[int, _Held](lambda: _Held(tools))
 
-    def opening(self, index: int) -> dict[str, Any] | None:
+    def opening(self, index: int) -> dict[str, object] | None:
         """Returns the choice that names the role."""
         delta = {"role": "assistant", "content": "", "refusal": None}
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
-    def delta(self, piece: Piece) -> dict[str, Any]:
+    def delta(self, piece: Piece) -> dict[str, object]:
         """Returns the choice of a piece."""
         text, reason = piece.text, piece.finish_reason
-        calls: list[dict[str, Any]] = []
+        calls: list[dict[str, object]] = []
         if self._tools is not None:
             text, calls = self._streams[piece.index].put(text, is_last=reason is not None)
-        delta: dict[str, Any] = {"content": text} if text else {}
+        delta: dict[str, object] = {"content": text} if text else {}
         if calls:
             delta["tool_calls"] = [{"index": index, **call} for index, call in enumerate(calls)]
             reason = "tool_calls"
         logs = self._logs([piece]) if piece.tokens else None
         return {"index": piece.index, "delta": delta, "logprobs": logs, "finish_reason": reason}
 
-    def choice(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def choice(self, pieces: Sequence[Piece]) -> dict[str, object]:
         """Returns the choice of a text."""
         text, reason = "".join(piece.text for piece in pieces), pieces[-1].finish_reason
-        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        message: dict[str, object] = {"role": "assistant", "content": text, "refusal": None}
         if self._tools is not None:
             content, calls = self._tools.split(text)
             if calls:
@@ -120,7 +120,7 @@ class ChatAnswer(_Form):
             "finish_reason": reason,
         }
 
-    def _logs(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def _logs(self, pieces: Sequence[Piece]) -> dict[str, object]:
         tokens = [token for piece in pieces for token in piece.tokens]
         content = [
             {
@@ -131,7 +131,7 @@ class ChatAnswer(_Form):
         ]
         return {"content": content, "refusal": None}
 
-    def _entry(self, token: int, log: float | None) -> dict[str, Any]:
+    def _entry(self, token: int, log: float | None) -> dict[str, object]:
         content = self._model.bytes_of(token)
         return {"token": content.decode(errors="replace"), "logprob": _finite(log), "bytes": [*content]}
 
@@ -147,7 +147,7 @@ class _Held:
         self._tools, self._text, self._sent = tools, "", 0
         self._before = StopTexts((tools.marker,) if tools and tools.marker and not tools.forced else ())
 
-    def put(self, text: str, is_last: bool) -> tuple[str, list[dict[str, Any]]]:
+    def put(self, text: str, is_last: bool) -> tuple[str, list[dict[str, object]]]:
         """Returns the text that can be passed on after another piece, and the calls at the end of the answer."""
         self._text += text
         if self._tools is None:
@@ -164,16 +164,16 @@ class CompletionAnswer(_Form):
 
     prefix, whole_kind, piece_kind = "cmpl", "text_completion", "text_completion"
 
-    def opening(self, index: int) -> dict[str, Any] | None:
+    def opening(self, index: int) -> dict[str, object] | None:
         """Returns nothing: the first choice of a stream is a piece."""
         return None
 
-    def delta(self, piece: Piece) -> dict[str, Any]:
+    def delta(self, piece: Piece) -> dict[str, object]:
         """Returns the choice of a piece."""
         logs = self._logs(piece.tokens) if piece.tokens else None
         return {"index": piece.index, "text": piece.text, "logprobs": logs, "finish_reason": piece.finish_reason}
 
-    def choice(self, pieces: Sequence[Piece]) -> dict[str, Any]:
+    def choice(self, pieces: Sequence[Piece]) -> dict[str, object]:
         """Returns the choice of a text."""
         tokens = [token for piece in pieces for token in piece.tokens]
         return {
@@ -183,7 +183,7 @@ class CompletionAnswer(_Form):
             "finish_reason": pieces[-1].finish_reason,
         }
 
-    def _logs(self, tokens: Sequence[Token]) -> dict[str, Any]:
+    def _logs(self, tokens: Sequence[Token]) -> dict[str, object]:
         return {
             "tokens": [self._name(token.id) for token in tokens],
             "token_logprobs": [_finite(token.log_probability) for token in tokens],

@@ -58,7 +58,7 @@ async def _content(request: Request, limits: Limits) -> bytes:
     return bytes(content)
 
 
-def _parsed(content: bytes) -> dict[str, Any]:
+def _parsed(content: bytes) -> dict[str, object]:
     try:
         value = json.loads(content.decode(), parse_constant=_refuse, object_pairs_hook=_object)
         # A lone surrogate, which JSON can write as \ud800, is no text.
@@ -71,7 +71,7 @@ def _parsed(content: bytes) -> dict[str, Any]:
     return value
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     value = dict(pairs)
     if len(value) < len(pairs):  # readers differ in which of the two they use
         names = [name for name, _ in pairs]

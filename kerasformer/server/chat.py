@@ -31,7 +31,7 @@ _UNSUPPORTED = {
 """Fields that this server does not support, with values that ask for nothing."""
 
 
-def read_chat(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> TextRequest:
+def read_chat(body: Mapping[str, object], models: ServedModels, limits: Limits) -> TextRequest:
     """Reads a request.
 
     Raises:
@@ -52,7 +52,7 @@ def read_chat(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> 
         )
     messages = [_message(index, each) for index, each in enumerate(_messages(fields))]
     tools = read_tools(fields, model)
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "continue_final_message": fields.read("continue_final_message", BOOLEAN, False),
         "chat_template_kwargs": fields.read("chat_template_kwargs", _OBJECT),
         "tools": tools and tools.described,
@@ -72,7 +72,7 @@ def read_chat(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> 
 
 
 def _messages(fields: Fields) -> tuple[dict[str, Any], ...]:
-    messages: tuple[dict[str, Any], ...] = fields.required("messages", sequence(_OBJECT, least=1))
+    messages: tuple[dict[str, object], ...] = fields.required("messages", sequence(_OBJECT, least=1))
     return messages
 
 

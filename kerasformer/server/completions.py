@@ -20,7 +20,7 @@ _MAX_CANDIDATES = 5
 """Largest value of `logprobs`, as in OpenAI's API."""
 
 
-def read_completion(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> TextRequest:
+def read_completion(body: Mapping[str, object], models: ServedModels, limits: Limits) -> TextRequest:
     """Reads a request.
 
     Raises:
@@ -31,7 +31,7 @@ def read_completion(body: Mapping[str, Any], models: ServedModels, limits: Limit
     if not model.generates:
         raise ApiError(400, f"{model.name} is for {model.pipe.task}, not for texts. Use another model", param="model")
     prompts = fields.required("prompt", _prompts_of(model.pipe.model.vocab_size))
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if model.pipe.task != "text-generation":
         options = {name: fields.read(name, TEXT) for name in ("prefix", "src_lang", "tgt_lang")}
         if not all(isinstance(prompt, str) for prompt in prompts):
@@ -66,7 +66,7 @@ def _prompts_of(vocab_size: int) -> Kind:
     def convert(value: Any) -> tuple[Any, ...]:
         if isinstance(value, str) or (isinstance(value, list) and value and isinstance(value[0], int)):
             return (one.convert(value),)
-        prompts: tuple[Any, ...] = sequence(one, least=1).convert(value)
+        prompts: tuple[object, ...] = sequence(one, least=1).convert(value)
         return prompts
 
     ids = f"token ids from 0 to {vocab_size - 1}"

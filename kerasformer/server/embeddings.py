@@ -44,7 +44,7 @@ class EmbeddingRequest:
     encoding: str
 
 
-def read_embeddings(body: Mapping[str, Any], models: ServedModels, limits: Limits) -> EmbeddingRequest:
+def read_embeddings(body: Mapping[str, object], models: ServedModels, limits: Limits) -> EmbeddingRequest:
     """Reads a request.
 
     Raises:
@@ -60,7 +60,7 @@ def read_embeddings(body: Mapping[str, Any], models: ServedModels, limits: Limit
     texts = tuple(each if isinstance(each, str) else _text_of(model, each) for each in inputs)
     if len(texts) > limits.max_inputs:
         raise ApiError(400, f"input must have at most {limits.max_inputs} texts. Received: {len(texts)}", param="input")
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     if isinstance(model.pipe, SentenceSimilarityPipeline):
         options = {
             "truncate_dim": fields.read("dimensions", integer(1, model.pipe.embedding.dimension)),
@@ -155,7 +155,7 @@ def _input_of(vocab_size: int) -> Kind:
 
     def convert(value: Any) -> tuple[Any, ...]:
         if isinstance(value, list) and not isinstance(next(iter(value), None), int):
-            inputs: tuple[Any, ...] = sequence(one, least=1).convert(value)
+            inputs: tuple[object, ...] = sequence(one, least=1).convert(value)
             return inputs
         return (one.convert(value),)
 

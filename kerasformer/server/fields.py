@@ -17,10 +17,10 @@ class Fields:
         body: The JSON object.
     """
 
-    def __init__(self, body: Mapping[str, Any]) -> None:
+    def __init__(self, body: Mapping[str, object]) -> None:
         self._unread = dict(body)
 
-    def read(self, name: str, kind: Kind, default: Any = None) -> Any:
+    def read(self, name: str, kind: Kind, default: object = None) -> Any:
         """Returns the value of a field, and `default` if it is missing or null.
 
         Raises:
@@ -49,7 +49,7 @@ class Fields:
         for name in names:
             self._unread.pop(name, None)
 
-    def refuse_others(self, without_effect: Mapping[str, tuple[Any, ...]]) -> None:
+    def refuse_others(self, without_effect: Mapping[str, tuple[object, ...]]) -> None:
         """Checks that no field is left.
 
         Args:

@@ -20,7 +20,7 @@ _GRACE = 5.0
 _POLL = 0.1
 """Seconds between two checks whether a job that waits for other texts was cancelled."""
 
-Compute = Callable[["Job"], Generator[Any, None, None]]
+Compute = Callable[["Job"], Generator[object, None, None]]
 """Computes the events of a job, in a thread."""
 
 
@@ -39,7 +39,7 @@ class Job:
         self.arrival = time.monotonic()
         self._compute, self._deadline = compute, self.arrival + timeout
         self._loop = asyncio.get_running_loop()
-        self._events: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[object, BaseException | None, bool]] = asyncio.Queue()
         self._cancelled = threading.Event()
         self._future: Future[None] | None = None
         self._has_ended = False
@@ -105,7 +105,7 @@ class Job:
             self._has_ended = True
             self._put(is_last=True)
 
-    def _put(self, event: Any = None, error: BaseException | None = None, is_last: bool = False) -> None:
+    def _put(self, event: object = None, error: BaseException | None = None, is_last: bool = False) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._events.put_nowait, (event, error, is_last))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from starlette.responses import Response
 
@@ -37,7 +36,7 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
     @property
-    def body(self) -> dict[str, Any]:
+    def body(self) -> dict[str, object]:
         """Body of the response."""
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
@@ -58,12 +57,12 @@ def overloaded(message: str) -> ApiError:
     return ApiError(503, message, code="overloaded", headers={"Retry-After": "1"})
 
 
-def json_response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_response(content: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """Returns a response with a JSON body."""
     return Response(encoded(content), status, dict(headers or {}), media_type="application/json")
 
 
-def encoded(content: Any) -> bytes:
+def encoded(content: object) -> bytes:
     """Returns JSON as bytes, without NaN and infinity, which JSON does not have."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 

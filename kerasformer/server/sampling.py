@@ -132,7 +132,7 @@ def _num_tokens(fields: Fields, limits: Limits, names: tuple[str, ...], default:
     return int(value)
 
 
-def _constraint(fields: Fields) -> dict[str, Any]:
+def _constraint(fields: Fields) -> dict[str, object]:
     """Returns the constraint of `response_format`."""
     form = fields.read("response_format", _OBJECT)
     if form is None or form.get("type") == "text":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files import sources
 from kerasformer.files.publishing import SITE
 from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
-from kerasformer.pipelines import pipeline
+from kerasformer.pipelines import Pipeline, pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.generation_base import GenerationPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
@@ -49,7 +49,7 @@ class ServedModel:
             pipe.model = self._shared = shared_step(pipe.model, measurements.step_rows.labels(name).observe)
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> dict[str, object]:
         """Description of the model in the list of models."""
         return {"id": self.name, "object": "model", "created": self.created, "owned_by": "kerasformer"}
 
@@ -92,7 +92,7 @@ class ServedModels:
     def __init__(self, models: Sequence[ServedModel]) -> None:
         self._models = {model.name: model for model in models}
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
 
     def find(self, name: str) -> ServedModel:
@@ -160,7 +160,7 @@ def name_of(model: str | os.PathLike[str]) -> tuple[str, str]:
     return (Path(source).resolve().name if Path(source).exists() else source), source
 
 
-def _opened(source: str, num_threads: int | None) -> Any:
+def _opened(source: str, num_threads: int | None) -> Pipeline:
     if (Path(source) / SITE).is_file():
         raise InputError(
             f"{source} is a web page, which runs its models in the browser. Expected: a model. To look at the page: "

@@ -36,7 +36,7 @@ class _Call:
         except BaseException as error:
             self.fail(error)
 
-    def finish(self, result: Any) -> None:
+    def finish(self, result: object) -> None:
         """Passes the result to the thread that waits."""
         self._future.set_result(result)
 
@@ -160,7 +160,7 @@ class SharedStep(WrappedStep):
                 call.finish(result)
 
     @staticmethod
-    def _results(engine: JointStep, calls: list[_Call]) -> list[Any]:
+    def _results(engine: JointStep, calls: list[_Call]) -> list[object]:
         """Returns the result of each call, or its error."""
         try:
             return [*engine.step_together([call.arguments for call in calls])]

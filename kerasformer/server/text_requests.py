@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -36,8 +35,8 @@ class TextRequest:
     """
 
     model: ServedModel
-    prompts: Sequence[Any]
-    options: dict[str, Any]
+    prompts: Sequence[object]
+    options: dict[str, object]
     sampling: Sampling
     num_candidates: int | None
     answer: Answer
@@ -116,5 +115,5 @@ async def _sent(events: AsyncGenerator[list[Piece], None], asked: TextRequest, t
     yield b"data: [DONE]\n\n"
 
 
-def _event(content: Any) -> bytes:
+def _event(content: object) -> bytes:
     return b"data: " + encoded(content) + b"\n\n"

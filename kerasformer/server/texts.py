@@ -108,8 +108,8 @@ class Texts:
     def __init__(
         self,
         model: ServedModel,
-        prompts: Sequence[Any],
-        options: dict[str, Any],
+        prompts: Sequence[object],
+        options: dict[str, object],
         sampling: Sampling,
         num_candidates: int | None,
         reuse: bool,

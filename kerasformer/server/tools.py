@@ -54,8 +54,8 @@ class Tools:
         forced: Whether the answer must be a call.
     """
 
-    described: tuple[dict[str, Any], ...]
-    schemas: Mapping[str, Mapping[str, Any]]
+    described: tuple[dict[str, object], ...]
+    schemas: Mapping[str, Mapping[str, object]]
     form: CallForm
     forced: bool
 
@@ -74,7 +74,7 @@ class Tools:
         """Beginning of a call, before which an answer is text."""
         return next(iter(self.form.before.split()), "")
 
-    def split(self, text: str) -> tuple[str, list[dict[str, Any]]]:
+    def split(self, text: str) -> tuple[str, list[dict[str, object]]]:
         """Returns the text of an answer without its calls, and the calls in the form of the API."""
         names = "|".join(map(re.escape, self.schemas))
         start = re.compile(f"{_flexible(self.form.before)}({names}){_flexible(self.form.between)}\\s*")
@@ -179,7 +179,7 @@ def _form(tokenizer: Tokenizer, tool: dict[str, Any]) -> CallForm | None:
     return CallForm(parts[1].lstrip(), parts[2], parts[3].rstrip()) if parts else _JSON
 
 
-def _call(name: str, arguments: str) -> dict[str, Any]:
+def _call(name: str, arguments: str) -> dict[str, object]:
     return {
         "id": f"call_{uuid.uuid4().hex[:24]}",
         "type": "function",

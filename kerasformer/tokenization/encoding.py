@@ -74,7 +74,7 @@ class Encoding(dict[str, Any]):
     ) -> None:
         super().__init__()
         if width is None:  # as Keras and TensorFlow create a dictionary of the same type for converted arrays
-            self.update(cast("Iterable[tuple[str, Any]]", rows))
+            self.update(cast("Iterable[tuple[str, object]]", rows))
             return
         self._rows = cast("Sequence[EncodedRow]", rows)
         self._width = width
@@ -87,7 +87,7 @@ class Encoding(dict[str, Any]):
         for name in (*model_inputs, *self._constants, *extra_names):
             self[name] = self._array(name)
 
-    def __missing__(self, name: str) -> Any:
+    def __missing__(self, name: str) -> object:
         raise KeyError(f"expected one of {', '.join(self)}. Received: {name!r}")
 
     def __eq__(self, other: object) -> bool:
@@ -183,7 +183,7 @@ class Encoding(dict[str, Any]):
         """`(B, T)`: position of the token in its text before truncation; -1 for padding."""
         return self._gather(lambda tokens: range(len(tokens)), -1)
 
-    def _gather(self, read: Callable[[tokenizers.Encoding], Any], fill: int, pairs: bool = False) -> np.ndarray:
+    def _gather(self, read: Callable[[tokenizers.Encoding], object], fill: int, pairs: bool = False) -> np.ndarray:
         shape = (2,) if pairs else ()
         result = np.full((len(self._rows), self._width, *shape), fill, np.int32)
         tokens, whole = None, np.zeros((0, *shape), np.int32)

@@ -32,7 +32,7 @@ _TOKENS, _TOP = 12, 8
 
 def page_references(
     folder: Path, manifest: Manifest, outputs: frozenset[str], given_texts: bool = False
-) -> dict[str, Any] | None:
+) -> dict[str, object] | None:
     """Returns the reference answers of a bundle for a page, as JSON values.
 
     Args:
@@ -89,7 +89,7 @@ def _spread(arrays: Mapping[str, np.ndarray], names: list[str], rows: list[int])
     return [ordered[index] for index in chosen]
 
 
-def _text(arrays: Mapping[str, np.ndarray], names: list[str], row: int) -> dict[str, Any]:
+def _text(arrays: Mapping[str, np.ndarray], names: list[str], row: int) -> dict[str, object]:
     """Returns a text of a model that does not generate, and its answers by the name of the output."""
     used = arrays["input.attention_mask"][row] > 0
     ids = arrays["input.input_ids"][row][used]
@@ -108,7 +108,7 @@ def _text(arrays: Mapping[str, np.ndarray], names: list[str], row: int) -> dict[
     return {"ids": ids.tolist(), "segments": segments, "asked": asked.tolist(), "outputs": answers}
 
 
-def _prompt(arrays: Mapping[str, np.ndarray], row: int) -> dict[str, Any]:
+def _prompt(arrays: Mapping[str, np.ndarray], row: int) -> dict[str, object]:
     """Returns a prompt, the tokens that continue it, and the logits of each of them."""
     asked = arrays["asked"][row] > 0 if "asked" in arrays else np.ones(arrays["tokens"].shape[1], bool)
     count = min(_TOKENS, int(asked.sum()))
@@ -118,7 +118,7 @@ def _prompt(arrays: Mapping[str, np.ndarray], row: int) -> dict[str, Any]:
     return {"prompt": prompt.tolist(), "tokens": tokens[:count], "outputs": {"logits": _top(entries)}}
 
 
-def _top(entries: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def _top(entries: Mapping[str, np.ndarray]) -> dict[str, object]:
     """Returns the largest logits of each answer, and their indices."""
     values, indices = (np.atleast_2d(entries[key])[:_TOKENS, :_TOP] for key in ("values", "indices"))
     per_token = entries["values"].ndim == 2

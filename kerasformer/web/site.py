@@ -196,7 +196,7 @@ def _task_of_page(info: ModelInfo, folder: Path) -> str:
     return info.task
 
 
-def _languages(info: ModelInfo, folder: Path) -> dict[str, Any] | None:
+def _languages(info: ModelInfo, folder: Path) -> dict[str, object] | None:
     """Returns the codes of the languages among which a translation can choose, and the defaults; `None` for others.
 
     A side is empty if its language cannot be chosen.
@@ -355,7 +355,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _write_list(folder: Path, content: dict[str, Any]) -> None:
+def _write_list(folder: Path, content: dict[str, object]) -> None:
     """Writes `site.json`, and its version into the service worker: browsers update a worker if its bytes changed."""
     worker = folder / "service-worker.js"
     script = worker.read_text(encoding="utf-8")
