@@ -90,15 +90,15 @@ class Gemma3Text(CausalDecoder):
 
     def attention_options(self, index: int) -> LayerArguments:
         """Returns the options of grouped, normalized heads, with the window and the positions of the layer's type."""
-        config, kind = self.config, self.config.layer_types[index]
+        config, layer_type = self.config, self.config.layer_types[index]
         return {
             "head_dim": config.head_dim,
             "num_key_value_heads": config.num_key_value_heads,
             "use_bias": config.attention_bias,
             "scale": config.score_scale**-0.5,
             "query_key_norm": config.epsilon,
-            "rotary": config.rotary(kind),
-            "window": config.window if kind == _LOCAL else None,
+            "rotary": config.rotary(layer_type),
+            "window": config.window if layer_type == _LOCAL else None,
         }
 
     def feed_forward_options(self, index: int) -> LayerArguments:

@@ -568,13 +568,13 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _parse(kind: Any, value: Any, where: str) -> Any:
+def _parse(hint: Any, value: Any, where: str) -> Any:
     """Converts a JSON value to the annotated type; `where` is the dotted name of the field for error messages."""
-    if kind is Any:
+    if hint is Any:
         return value
-    if is_dataclass(kind):
-        return _parse_dataclass(kind, value, where)
-    origin, arguments = get_origin(kind), get_args(kind)
+    if is_dataclass(hint):
+        return _parse_dataclass(hint, value, where)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin is Literal and value in arguments:
         return value
     if origin is UnionType:
@@ -589,9 +589,9 @@ def _parse(kind: Any, value: Any, where: str) -> Any:
         return tuple(_parse(arguments[0], item, f"{where}[{index}]") for index, item in enumerate(value))
     elif origin is dict and isinstance(value, dict):
         return {key: _parse(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
-    elif isinstance(kind, type) and isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
+    elif isinstance(hint, type) and isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
-    expected = kind.__name__ if isinstance(kind, type) and origin is None else str(kind)
+    expected = hint.__name__ if isinstance(hint, type) and origin is None else str(hint)
     raise BundleError(f"{MANIFEST}: {where} must be {expected}. Received: {value!r}")
 
 
@@ -599,14 +599,14 @@ _type_hints = cache(get_type_hints)
 """Evaluated once for each class: a manifest contains a thousand tensors, and evaluation took most of the load time."""
 
 
-def _parse_dataclass(kind: Any, value: Any, where: str) -> Any:
+def _parse_dataclass(hint: Any, value: Any, where: str) -> Any:
     if not isinstance(value, dict):
         raise BundleError(f"{MANIFEST}: {where} must be an object. Received: {value!r}")
     prefix = f"{where}." if where else ""
-    hints = _type_hints(kind)
+    hints = _type_hints(hint)
     if unknown := sorted(set(value) - set(hints)):
         raise BundleError(f"{MANIFEST}: unknown fields {[prefix + name for name in unknown]}. Expected: {list(hints)}")
-    required = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+    required = [f.name for f in fields(hint) if f.default is MISSING and f.default_factory is MISSING]
     if missing := [prefix + name for name in required if name not in value]:
         raise BundleError(f"{MANIFEST}: the fields {missing} are missing")
-    return kind(**{name: _parse(hints[name], item, prefix + name) for name, item in value.items()})
+    return hint(**{name: _parse(hints[name], item, prefix + name) for name, item in value.items()})
