@@ -96,10 +96,10 @@ class ModernBert(BidirectionalEncoder):
 
     def attention_options(self, index: int) -> LayerArguments:
         """Returns the window, if the layer has one, and the rotary positions of its type."""
-        config, kind = self.config, self.config.layer_types[index]
-        window = config.window // 2 if kind == "sliding_attention" else None
+        config, layer_type = self.config, self.config.layer_types[index]
+        window = config.window // 2 if layer_type == "sliding_attention" else None
         options = {"use_bias": config.attention_bias, "output_dropout": config.attention_dropout}
-        return {"window": window, "rotary": config.rotary(kind), **options}
+        return {"window": window, "rotary": config.rotary(layer_type), **options}
 
     def make_final_norm(self) -> keras.layers.Layer:
         """Creates the norm of the output."""

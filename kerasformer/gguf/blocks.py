@@ -52,11 +52,11 @@ def _code(name: str) -> str:
 
 
 @cache
-def _is_converted(kind: gguf.GGMLQuantizationType) -> bool:
+def _is_converted(block_type: gguf.GGMLQuantizationType) -> bool:
     """Whether the library converts blocks of a type to numbers."""
     gguf = require("gguf", "gguf")
     try:
-        gguf.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+        gguf.dequantize(np.zeros((1, gguf.GGML_QUANT_SIZES[block_type][1]), np.uint8), block_type)
     except NotImplementedError:
         return False
     return True
@@ -88,10 +88,10 @@ class GgufTensors(TensorFile):
 
     def problem(self, name: str) -> str | None:
         """Describes integers, and blocks that the library gguf does not convert to numbers."""
-        kind = self._entries[name][0].type
-        if kind.name in _DTYPES or _is_converted(kind):
+        block_type = self._entries[name][0].type
+        if block_type.name in _DTYPES or _is_converted(block_type):
             return None
-        return f"of type {kind.name}, which the installed version of gguf does not convert to numbers"
+        return f"of type {block_type.name}, which the installed version of gguf does not convert to numbers"
 
     def dtype(self, name: str) -> str:
         """Returns the data type of a tensor; that of blocks is float32."""

@@ -123,7 +123,7 @@ class _Vocabulary:
         """Returns the unknown token."""
         index = self.metadata.get(f"{_PREFIX}.unknown_token_id", int, None)
         if index is None:
-            index = next((index for index, kind in enumerate(self.types) if kind == _UNKNOWN), None)
+            index = next((index for index, token_type in enumerate(self.types) if token_type == _UNKNOWN), None)
         return self.tokens[index] if index is not None and 0 <= index < len(self.tokens) else None
 
 
@@ -145,19 +145,19 @@ def files(metadata: Metadata, *, max_length: int | None, segments: bool, sentine
         TokenizerError: the kind of tokenizer, or how it splits texts, is unsupported, or its vocabulary is damaged.
         CheckpointError: a key is missing, or its value has another type.
     """
-    kind = metadata.get(f"{_PREFIX}.model", str)
-    if kind not in _KINDS:
+    tokenizer_type = metadata.get(f"{_PREFIX}.model", str)
+    if tokenizer_type not in _KINDS:
         raise TokenizerError(
             f"{_PREFIX}.model in {metadata.container.path} is a kind of tokenizer that is unsupported. Expected one of "
-            f"{', '.join(_KINDS)}. Received: {kind!r:.100}"
+            f"{', '.join(_KINDS)}. Received: {tokenizer_type!r:.100}"
         )
-    defaults = _KINDS[kind]
+    defaults = _KINDS[tokenizer_type]
     with tokenizer_errors(f"the tokenizer in {metadata.container.path} cannot be used"):
         vocabulary = _Vocabulary(metadata, sentinels)
         backend = defaults.build(vocabulary)
         special = vocabulary.special(defaults.ids)
         _add_tokens(backend, vocabulary, set(special.values()))
-        begins = defaults.begins or (kind == "gpt2" and _splitting(metadata).begins)
+        begins = defaults.begins or (tokenizer_type == "gpt2" and _splitting(metadata).begins)
         backend.post_processor = _template(backend, vocabulary, special, begins, defaults.ends, segments)
         content = backend.to_str()
     settings = {
@@ -210,9 +210,9 @@ def _has(metadata: Metadata, key: str) -> bool:
 def _add_tokens(backend: tokenizers.Tokenizer, vocabulary: _Vocabulary, named: set[str]) -> None:
     """Adds the tokens that a text may contain by their names: special ones, and those that users defined."""
     tokens = []
-    for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True):
-        if kind in (_UNKNOWN, _CONTROL, _USER_DEFINED) or token in named:
-            is_special = kind != _USER_DEFINED or token in named
+    for token, token_type in zip(vocabulary.tokens, vocabulary.types, strict=True):
+        if token_type in (_UNKNOWN, _CONTROL, _USER_DEFINED) or token in named:
+            is_special = token_type != _USER_DEFINED or token in named
             tokens.append(AddedToken(token, special=is_special, normalized=False))
     for group in (True, False):
         (backend.add_special_tokens if group else backend.add_tokens)([t for t in tokens if t.special is group])
@@ -333,8 +333,8 @@ def _merges(vocabulary: _Vocabulary) -> Iterator[tuple[str, str]]:
 def _unigram(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
     ids, unknown = vocabulary.ids(), vocabulary.unknown()
     pairs = [
-        (token, 0.0 if kind == _USER_DEFINED else float(score))
-        for token, kind, score in zip(vocabulary.tokens, vocabulary.types, vocabulary.scores, strict=True)
+        (token, 0.0 if token_type == _USER_DEFINED else float(score))
+        for token, token_type, score in zip(vocabulary.tokens, vocabulary.types, vocabulary.scores, strict=True)
     ]
     model = models.Unigram(pairs, unk_id=None if unknown is None else ids[unknown], byte_fallback=False)
     backend = tokenizers.Tokenizer(model)
@@ -351,8 +351,8 @@ def _unigram(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
 
 def _wordpiece(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
     """Builds WordPiece; in the file, words begin with a mark, and their other pieces have none."""
-    for index, (token, kind) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True)):
-        if kind not in (_UNKNOWN, _CONTROL):
+    for index, (token, token_type) in enumerate(zip(vocabulary.tokens, vocabulary.types, strict=True)):
+        if token_type not in (_UNKNOWN, _CONTROL):
             vocabulary.tokens[index] = token[1:] if token.startswith("▁") and len(token) > 1 else f"##{token}"
     special = vocabulary.special(_KINDS["bert"].ids)
     lowercase = vocabulary.flag("normalizer.lowercase", True)

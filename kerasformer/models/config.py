@@ -109,9 +109,9 @@ class Config:
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(self, other))
         problems = [
-            f"{_named(field)} must be {described(kind)}. Received: {_short(getattr(self, field.name))}"
-            for field, kind in _kinds(type(self)).items()
-            if not fits(kind, getattr(self, field.name))
+            f"{_named(field)} must be {described(hint)}. Received: {_short(getattr(self, field.name))}"
+            for field, hint in _kinds(type(self)).items()
+            if not fits(hint, getattr(self, field.name))
         ]
         problems += [] if problems else _further_problems(self)
         if problems:
@@ -123,7 +123,7 @@ class Config:
     @property
     def layer_counts(self) -> dict[str, int]:
         """Numbers of layers that have separate weights, by their names in `config.json`."""
-        counts = {field: kind for field, kind in _kinds(type(self)).items() if is_layers(kind)}
+        counts = {field: hint for field, hint in _kinds(type(self)).items() if is_layers(hint)}
         return {field.metadata["hf"][0]: getattr(self, field.name) or 0 for field in counts}
 
     @property
@@ -154,7 +154,7 @@ class Config:
     @property
     def token_ids(self) -> dict[str, list[int]]:
         """Ids of tokens, by the fields that contain them."""
-        named = (field.name for field, kind in _kinds(type(self)).items() if is_token_id(kind))
+        named = (field.name for field, hint in _kinds(type(self)).items() if is_token_id(hint))
         values = {name: getattr(self, name) for name in named}
         return {name: [x] if isinstance(x, int) else list(x) for name, x in values.items() if x is not None}
 
@@ -180,7 +180,7 @@ class Config:
         """
         content = _with_labels(content)
         values: Arguments = {}
-        kinds = _kinds(cls)
+        hints_by_field = _kinds(cls)
         required = {**_REQUIRED, **cls.required}
         known = set(_IGNORED | cls.ignored | set(required))
         for field in _fields(cls):
@@ -188,7 +188,7 @@ class Config:
             for name in field.metadata["hf"]:
                 exists, value = _find(content, name)
                 if exists:
-                    values[field.name] = _converted(field, kinds[field], value)
+                    values[field.name] = _converted(field, hints_by_field[field], value)
                     break
         for key, allowed in required.items():
             if key in content and content[key] not in allowed:
@@ -297,17 +297,17 @@ def _find(content: JsonMapping, name: str) -> tuple[bool, Any]:
     return True, value
 
 
-def _converted(field: _Field, kind: object, value: Any) -> Any:
+def _converted(field: _Field, hint: object, value: Any) -> Any:
     """Converts a JSON value for a field: null becomes the default, keys become integers, and integers floats."""
-    if value is None and not fits(kind, None):
+    if value is None and not fits(hint, None):
         return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
     if field.name == "id2label":
         return _labels(value)
-    return float(value) if _is_float(kind) and fits(float, value) else value
+    return float(value) if _is_float(hint) and fits(float, value) else value
 
 
-def _is_float(kind: object) -> bool:
-    return kind is float or any(_is_float(argument) for argument in get_args(kind))
+def _is_float(hint: object) -> bool:
+    return hint is float or any(_is_float(argument) for argument in get_args(hint))
 
 
 def _labels(value: Any) -> Any:

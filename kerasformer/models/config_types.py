@@ -80,9 +80,9 @@ FeedForwardKind = Annotated[str, Pattern("(gated-)?[^-]+", "such as 'relu' or 'g
 """Activation of a feed-forward network, after `gated-` if the network is gated."""
 
 
-def fits(kind: Any, value: Any) -> bool:
+def fits(hint: Any, value: Any) -> bool:
     """Whether a value has a type, which may include a range or be a union."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return fits(arguments[0], value) and all(limit.holds(value) for limit in arguments[1:])
     if origin in (Union, UnionType):
@@ -95,15 +95,15 @@ def fits(kind: Any, value: Any) -> bool:
         return isinstance(value, Mapping) and all(
             fits(arguments[0], key) and fits(arguments[1], item) for key, item in value.items()
         )
-    if kind in (int, float):
-        number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-        return number and (kind is int or math.isfinite(value))
-    return kind is Any or isinstance(value, kind)
+    if hint in (int, float):
+        number = isinstance(value, Integral if hint is int else Real) and not isinstance(value, bool)
+        return number and (hint is int or math.isfinite(value))
+    return hint is Any or isinstance(value, hint)
 
 
-def described(kind: Any) -> str:
+def described(hint: Any) -> str:
     """Describes a type for error messages."""
-    origin, arguments = get_origin(kind), get_args(kind)
+    origin, arguments = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return ", ".join([described(arguments[0]), *map(str, arguments[1:])])
     if origin in (Union, UnionType):
@@ -112,18 +112,18 @@ def described(kind: Any) -> str:
         return " or ".join(map(repr, arguments))
     if origin in (list, dict):
         return f"{origin.__name__} of {' to '.join(described(argument) for argument in arguments)}"
-    return "null" if kind is NoneType else "any value" if kind is Any else f"of type {kind.__name__}"
+    return "null" if hint is NoneType else "any value" if hint is Any else f"of type {hint.__name__}"
 
 
-def is_layers(kind: object) -> bool:
+def is_layers(hint: object) -> bool:
     """Whether a type is a number of layers that have separate weights."""
-    return _has_range(kind, LayerRange)
+    return _has_range(hint, LayerRange)
 
 
-def is_token_id(kind: object) -> bool:
+def is_token_id(hint: object) -> bool:
     """Whether a type is the id of a token, or a list of ids."""
-    return _has_range(kind, TokenIdRange)
+    return _has_range(hint, TokenIdRange)
 
 
-def _has_range(kind: object, range_type: type[Range]) -> bool:
-    return any(isinstance(limit, range_type) or _has_range(limit, range_type) for limit in get_args(kind))
+def _has_range(hint: object, range_type: type[Range]) -> bool:
+    return any(isinstance(limit, range_type) or _has_range(limit, range_type) for limit in get_args(hint))

@@ -162,29 +162,29 @@ def _checked_backbone(module: object) -> type[Backbone]:
     """Returns the backbone of an architecture's module; raises an error if `MODELS` is missing or invalid."""
     if not isinstance(module, ModuleType):
         raise InputError(f"A module with MODELS was expected, the model classes by task. Received: {module!r:.200}")
-    kinds = getattr(module, "MODELS", None)
-    if not isinstance(kinds, Mapping) or not kinds:
+    classes_by_task = getattr(module, "MODELS", None)
+    if not isinstance(classes_by_task, Mapping) or not classes_by_task:
         raise InputError(
             f"{module.__name__} must have MODELS, a dictionary of model classes by task, such as the result of "
-            f"kerasformer.models.task_models.heads. Received: MODELS={kinds!r:.200}"
+            f"kerasformer.models.task_models.heads. Received: MODELS={classes_by_task!r:.200}"
         )
-    for task, kind in kinds.items():
-        if not (isinstance(kind, type) and issubclass(kind, PretrainedModel)):
+    for task, task_class in classes_by_task.items():
+        if not (isinstance(task_class, type) and issubclass(task_class, PretrainedModel)):
             raise InputError(
                 f"MODELS[{task!r}] of {module.__name__} must be a class derived from PretrainedModel. "
-                f"Received: {kind!r:.200}"
+                f"Received: {task_class!r:.200}"
             )
-        if getattr(kind, "backbone_type", None) is None:
+        if getattr(task_class, "backbone_type", None) is None:
             raise InputError(
-                f"{kind.__name__}, MODELS[{task!r}] of {module.__name__}, has no backbone. Expected: a class "
+                f"{task_class.__name__}, MODELS[{task!r}] of {module.__name__}, has no backbone. Expected: a class "
                 f"declared with backbone=…"
             )
-        if task not in of_class(kind.task):
+        if task not in of_class(task_class.task):
             raise InputError(
                 f"MODELS[{task!r}] of {module.__name__} must be a class for this task. "
-                f"Received: {kind.__name__}, for {kind.task}"
+                f"Received: {task_class.__name__}, for {task_class.task}"
             )
-    backbones = {kind.backbone_type for kind in kinds.values()}
+    backbones = {task_class.backbone_type for task_class in classes_by_task.values()}
     if len(backbones) != 1:
         names = ", ".join(sorted(backbone.__name__ for backbone in backbones))
         raise InputError(f"All classes in MODELS of {module.__name__} must have the same backbone. Received: {names}")
@@ -224,12 +224,12 @@ def build(
         UnsupportedConfigError: an unknown architecture or setting.
         InputError: the architecture does not support the task.
     """
-    kinds = architecture(model_type).MODELS
-    task = task or _default_task(kinds)
-    kind = model_class(kinds, model_type, task)
-    config = kind.backbone_type.config_type.create(**settings)
-    options = kind.options(task, config, None, sentence)
-    model: PretrainedModel = create(kind, config, dtype, build=False, **options)
+    classes_by_task = architecture(model_type).MODELS
+    task = task or _default_task(classes_by_task)
+    task_class = model_class(classes_by_task, model_type, task)
+    config = task_class.backbone_type.config_type.create(**settings)
+    options = task_class.options(task, config, None, sentence)
+    model: PretrainedModel = create(task_class, config, dtype, build=False, **options)
     build_within_memory(model)
     model.generation_config = GenerationConfig.from_dict({}, config.generation_settings())
     return model
@@ -306,23 +306,23 @@ def load(
             return load_preset(folder, task, request=request, dtype=dtype)
         file = checkpoint_tensors(path)
         model_type = model_type or _model_type(content)
-        kinds = architecture(model_type).MODELS
-        task = task or _sentence_task(folder) or _saved_task(kinds, content, file)
-        kind = model_class(kinds, model_type, task)
+        classes_by_task = architecture(model_type).MODELS
+        task = task or _sentence_task(folder) or _saved_task(classes_by_task, content, file)
+        task_class = model_class(classes_by_task, model_type, task)
         tokenizer = _tokenizer(path, model_type)
-        score = _answer_score(folder, kind, task, content, tokenizer)
+        score = _answer_score(folder, task_class, task, content, tokenizer)
         if score is not None:
-            content, file = score.content(content), score.tensors(file, kinds["text-generation"])
-        config = kind.backbone_type.config_type.from_hf({**content, **cross_encoder_entries(folder)})
+            content, file = score.content(content), score.tensors(file, classes_by_task["text-generation"])
+        config = task_class.backbone_type.config_type.from_hf({**content, **cross_encoder_entries(folder)})
         _check_layer_counts(config, file)
-        config = kind.config_for(request.applied(config, kind.task, kind.has_labels), file)
+        config = task_class.config_for(request.applied(config, task_class.task, task_class.has_labels), file)
         name = str(source).rstrip("/").split("/")[-1]
-        options = {**kind.parts(file), **kind.options(task, config, folder, sentence)}
-        model: PretrainedModel = create(kind, config, dtype, build=False, name=name, **options)
+        options = {**task_class.parts(file), **task_class.options(task, config, folder, sentence)}
+        model: PretrainedModel = create(task_class, config, dtype, build=False, name=name, **options)
         if subfolders := {row.tensor.rpartition("/")[0] for row in model.head_rows()} - {""}:
             further = [name for name in sorted(subfolders) if (folder / name).is_dir()]
             file = JoinedTensors({"": file, **{name: open_tensors(folder / name) for name in further}})
-        heads = {row.tensor for other in kinds.values() for row in other.head_table}
+        heads = {row.tensor for other in classes_by_task.values() for row in other.head_table}
         heads |= {row.tensor for row in model.head_rows()}
         names = model.backbone.checkpoint_names()
         try:
@@ -387,7 +387,7 @@ def _model_type(content: JsonMapping) -> str:
             raise UnsupportedConfigError(f"model_type in config.json must be a string. Received: {model_type!r}")
         return model_type
     saved = _saved_classes(content)
-    classes = {kind.architecture: name for name in models() for kind in architecture(name).MODELS.values()}
+    classes = {task_class.architecture: name for name in models() for task_class in architecture(name).MODELS.values()}
     candidates = list(dict.fromkeys(classes[name] for name in saved if name in classes))
     if len(candidates) != 1:
         raise UnsupportedConfigError(
@@ -402,8 +402,8 @@ def _backbone(model_type: str) -> type[Backbone]:
     return _backbone_of(architecture(model_type).MODELS)
 
 
-def _backbone_of(kinds: Mapping[str, type[PretrainedModel]]) -> type[Backbone]:
-    return next(iter(kinds.values())).backbone_type
+def _backbone_of(classes_by_task: Mapping[str, type[PretrainedModel]]) -> type[Backbone]:
+    return next(iter(classes_by_task.values())).backbone_type
 
 
 def _saved_classes(content: JsonMapping) -> list[str]:
@@ -413,51 +413,63 @@ def _saved_classes(content: JsonMapping) -> list[str]:
     return saved
 
 
-def model_class(kinds: Mapping[str, type[PretrainedModel]], model_type: str, task: str) -> type[PretrainedModel]:
+def model_class(
+    classes_by_task: Mapping[str, type[PretrainedModel]], model_type: str, task: str
+) -> type[PretrainedModel]:
     """Returns the class of an architecture for a task.
 
     Raises:
         InputError: the architecture does not support the task.
     """
     name = of_model(task)
-    if name not in kinds:
-        raise InputError(f"{model_type} has no such task. Expected one of {', '.join(kinds)}. Received: {task!r}")
-    return kinds[name]
+    if name not in classes_by_task:
+        raise InputError(
+            f"{model_type} has no such task. Expected one of {', '.join(classes_by_task)}. Received: {task!r}"
+        )
+    return classes_by_task[name]
 
 
-def _default_task(kinds: Mapping[str, type[PretrainedModel]]) -> str:
+def _default_task(classes_by_task: Mapping[str, type[PretrainedModel]]) -> str:
     preferred = ("text-generation", "text2text-generation", "fill-mask")
-    return next((task for task in preferred if task in kinds), next(iter(kinds)))
+    return next((task for task in preferred if task in classes_by_task), next(iter(classes_by_task)))
 
 
-def _saved_task(kinds: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile) -> str:
+def _saved_task(classes_by_task: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile) -> str:
     saved = _saved_classes(content)
-    for task, kind in kinds.items():
-        if kind.architecture in saved or kind.former_architecture in saved:
+    for task, task_class in classes_by_task.items():
+        if task_class.architecture in saved or task_class.former_architecture in saved:
             return task
     if saved:
-        known = ", ".join(f"{kind.architecture} ({kind.task})" for kind in dict.fromkeys(kinds.values()))
+        known = ", ".join(
+            f"{task_class.architecture} ({task_class.task})" for task_class in dict.fromkeys(classes_by_task.values())
+        )
         raise InputError(
             f"The checkpoint was saved for an unsupported class. Pass the task. Expected one of {known}. "
             f"Received: architectures={saved}"
         )
-    return _task_by_tensors(kinds, content, file)
+    return _task_by_tensors(classes_by_task, content, file)
 
 
-def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile) -> str:
+def _task_by_tensors(
+    classes_by_task: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile
+) -> str:
     """Returns the task with the largest head among those whose tensors are all in a checkpoint without `architectures`.
 
     Heads of pretraining count only if there is no other: a checkpoint with both heads of BERT's pretraining is for
     masked language modelling. If several heads are equal, the default task is preferred.
     """
-    config = _backbone_of(kinds).config_type.from_hf(content)
+    config = _backbone_of(classes_by_task).config_type.from_hf(content)
     _check_layer_counts(config, file)
-    heads = {task: _saved_head(kind, config, file) for task, kind in kinds.items() if task == kind.task}
+    heads = {
+        task: _saved_head(task_class, config, file)
+        for task, task_class in classes_by_task.items()
+        if task == task_class.task
+    }
     present = {task: head for task, head in heads.items() if head is not None}
     usual = {task: head for task, head in present.items() if task not in PRETRAINING}
     present = usual if any(usual.values()) else present
     candidates = [task for task, head in present.items() if not any(head < other for other in present.values())]
-    default = _default_task(kinds)
+    default = _default_task(classes_by_task)
     if default in candidates:
         return default
     if len(candidates) > 1:
@@ -465,16 +477,19 @@ def _task_by_tensors(kinds: Mapping[str, type[PretrainedModel]], content: JsonMa
             "config.json does not specify the task of the checkpoint, and its head matches several. "
             f"Pass task=…, one of {', '.join(candidates)}"
         )
-    return candidates[0] if candidates else next(task for task, kind in kinds.items() if kind.bare)
+    return (
+        candidates[0] if candidates else next(task for task, task_class in classes_by_task.items() if task_class.bare)
+    )
 
 
-def _saved_head(kind: type[PretrainedModel], config: Config, file: TensorFile) -> set[str] | None:
+def _saved_head(task_class: type[PretrainedModel], config: Config, file: TensorFile) -> set[str] | None:
     """Returns the tensors of the head of a model; `None` if a checkpoint lacks tensors of the model.
 
     It is also `None` if the configuration excludes the task, as that of a bidirectional decoder excludes generation.
     """
     try:
-        model: PretrainedModel = create(kind, kind.config_for(config, file), build=False, **kind.parts(file))
+        complete = task_class.config_for(config, file)
+        model: PretrainedModel = create(task_class, complete, build=False, **task_class.parts(file))
     except UnsupportedConfigError:
         return None
     head = {row.tensor for row in model.head_rows() if not row.optional}

@@ -496,18 +496,18 @@ class PretrainedModel(Adaptable):
         return create(cls, cls.backbone_type.config_type.from_hf(config["config"]), config["dtype"], **arguments)
 
 
-def check_config(kind: type, config: Config) -> None:
+def check_config(called_class: type, config: Config) -> None:
     """Checks the first argument of a model class, which others pass the name of a checkpoint.
 
     Raises:
         InputError: it is no configuration.
     """
     if not isinstance(config, Config):
-        raise _not_loaded_here(kind, f"{kind.__name__}({shown(config)})")
+        raise _not_loaded_here(called_class, f"{called_class.__name__}({shown(config)})")
 
 
-def _not_loaded_here(kind: type, received: str) -> InputError:
-    task = getattr(kind, "task", FEATURE_EXTRACTION)
+def _not_loaded_here(called_class: type, received: str) -> InputError:
+    task = getattr(called_class, "task", FEATURE_EXTRACTION)
     return InputError(
         f"A checkpoint, a preset or a hub id is loaded by kerasformer.zoo.load(source, {task!r}), and a model with "
         f"random weights is created by kerasformer.zoo.build. Received: {received}"
@@ -562,7 +562,7 @@ def fan_in(variance: float) -> LayerConfig:
 
 
 def create(
-    kind: type[_Model],
+    model_class: type[_Model],
     config: Config,
     dtype: str | keras.DTypePolicy | None = None,
     build: bool = True,
@@ -570,7 +570,7 @@ def create(
 ) -> _Model:
     """Creates a model with a dtype policy, and its variables if `build` is true."""
     with _policy(dtype):
-        model = kind(config, **kwargs)
+        model = model_class(config, **kwargs)
     if build:
         model.build()
     return model

@@ -115,14 +115,16 @@ class LayerRotaryConfig(Config):
         if self.layer_types is None:
             object.__setattr__(self, "layer_types", self.default_layer_types())
         if self.rope is None:
-            object.__setattr__(self, "rope", {kind: _default_rope(base) for kind, (_, base) in self.bases.items()})
+            object.__setattr__(
+                self, "rope", {layer_type: _default_rope(base) for layer_type, (_, base) in self.bases.items()}
+            )
         check_layer_types(config.layer_types, config.num_layers, self.bases)
         if set(config.rope) != set(self.bases):
             raise UnsupportedConfigError(
                 f"rope_parameters of {self.model_type} must have one entry for each of {', '.join(self.bases)}. "
                 f"Received: {config.rope}"
             )
-        _ = [self.rotary(kind) for kind in self.bases]
+        _ = [self.rotary(layer_type) for layer_type in self.bases]
 
     def default_layer_types(self) -> list[str]:
         """Returns the type of each layer of a file without `layer_types`."""
@@ -138,18 +140,24 @@ class LayerRotaryConfig(Config):
                 f"rope_parameters of {cls.model_type} must be a dictionary with a dictionary for each of "
                 f"{', '.join(cls.bases)}, and rope_scaling a dictionary. Received: {given!r} and {scaling!r}"
             )
-        bases = {kind: content.pop(key, base) for kind, (key, base) in cls.bases.items()}
+        bases = {layer_type: content.pop(key, base) for layer_type, (key, base) in cls.bases.items()}
         rope = dict(given)
-        for kind, base in bases.items():
-            older = scaling if cls.scaled is None or kind in cls.scaled else {}
-            own = {name: value for name, value in {**given.get(kind, {}), **older}.items() if value is not None}
-            rope[kind] = {**_default_rope(next(iter(bases.values())) if base is None else base), **_with_type(own)}
+        for layer_type, base in bases.items():
+            older = scaling if cls.scaled is None or layer_type in cls.scaled else {}
+            own = {name: value for name, value in {**given.get(layer_type, {}), **older}.items() if value is not None}
+            rope[layer_type] = {
+                **_default_rope(next(iter(bases.values())) if base is None else base),
+                **_with_type(own),
+            }
         return super().from_hf({**content, "rope_parameters": rope})
 
     def to_hf(self) -> JsonObject:
         """See `Config.to_hf`; also writes the bases by the keys of older files, which older programs read."""
         config: Any = self
-        return {**super().to_hf(), **{key: config.rope[kind]["rope_theta"] for kind, (key, _) in self.bases.items()}}
+        return {
+            **super().to_hf(),
+            **{key: config.rope[layer_type]["rope_theta"] for layer_type, (key, _) in self.bases.items()},
+        }
 
     @property
     def longest_text(self) -> int:
@@ -157,11 +165,11 @@ class LayerRotaryConfig(Config):
         config: Any = self
         return _longest_text(self.rotary(next(iter(self.bases))), int(config.max_length))
 
-    def rotary(self, kind: str) -> Rotary:
+    def rotary(self, layer_type: str) -> Rotary:
         """Returns the rotary position embedding of layers of a type."""
         config: Any = self
-        _refuse_partial(self.model_type, config.rope[kind])
-        return rotary_of(config.rope[kind], head_size(config), config.max_length)
+        _refuse_partial(self.model_type, config.rope[layer_type])
+        return rotary_of(config.rope[layer_type], head_size(config), config.max_length)
 
 
 def head_size(config: Any) -> int:
@@ -244,33 +252,33 @@ def rotary_of(parameters: JsonMapping, head_dim: int, max_length: int | None, *,
             stacklevel=2,
         )
     numbers = [*_NUMBERS, "rope_theta", "partial_rotary_factor", "mscale", "mscale_all_dim"]
-    kinds: dict[str, Any] = {name: float for name in numbers} | {name: list[float] for name in _LISTS}
-    for name, kind in kinds.items():
-        if not fits(kind | None, parameters.get(name)):
+    hints: dict[str, Any] = {name: float for name in numbers} | {name: list[float] for name in _LISTS}
+    for name, hint in hints.items():
+        if not fits(hint | None, parameters.get(name)):
             raise UnsupportedConfigError(
                 f"{name} in rope_parameters must be {'numbers' if name in _LISTS else 'a number'}. "
                 f"Received: {parameters[name]!r}"
             )
     values = {name: value for name, value in parameters.items() if value is not None}
-    kind = values.get("rope_type", "default")
+    rope_type = values.get("rope_type", "default")
     dim = int(head_dim * values.get("partial_rotary_factor", 1.0))
     try:
-        scaling = None if kind == "default" else _scaling(kind, values, max_length)
+        scaling = None if rope_type == "default" else _scaling(rope_type, values, max_length)
         return Rotary(dim=dim, base=values.get("rope_theta", DEFAULT_BASE), interleaved=interleaved, scaling=scaling)
     except InputError as error:
-        raise UnsupportedConfigError(f"rope_parameters with rope_type={kind!r} cannot be used. {error}") from error
+        raise UnsupportedConfigError(f"rope_parameters with rope_type={rope_type!r} cannot be used. {error}") from error
 
 
-def _scaling(kind: str, parameters: JsonMapping, max_length: int | None) -> RotaryScaling:
+def _scaling(rope_type: str, parameters: JsonMapping, max_length: int | None) -> RotaryScaling:
     """Creates a `RotaryScaling`, with the defaults of `transformers` for missing values."""
     names = {**_NUMBERS, **_LISTS}
     values = {field: parameters[name] for name, field in names.items() if name in parameters}
-    if max_length is not None and (kind == "dynamic" or "original_length" not in values):
+    if max_length is not None and (rope_type == "dynamic" or "original_length" not in values):
         values["original_length"] = max_length
-    if "factor" not in values and max_length is not None and kind in ("yarn", "longrope"):
+    if "factor" not in values and max_length is not None and rope_type in ("yarn", "longrope"):
         values["factor"] = max_length / values["original_length"]
     scales = parameters.get("mscale"), parameters.get("mscale_all_dim")
-    if kind == "yarn" and "attention_factor" not in values and all(scales):
+    if rope_type == "yarn" and "attention_factor" not in values and all(scales):
         numerator, denominator = (0.1 * scale * math.log(max(values["factor"], 1.0)) + 1.0 for scale in scales if scale)
         values["attention_factor"] = numerator / denominator
-    return RotaryScaling(kind=kind, truncate=parameters.get("truncate", True), **values)
+    return RotaryScaling(kind=rope_type, truncate=parameters.get("truncate", True), **values)

@@ -194,7 +194,7 @@ class SentenceSettings:
     def to_files(self, hidden_dim: int) -> JsonObject:
         """Returns the contents of the JSON files, which sentence-transformers and `from_files` read."""
         located = self._located()
-        kinds = ["Transformer", "Pooling", *(path.split("_")[1] for path, _ in located)]
+        modules = ["Transformer", "Pooling", *(path.split("_")[1] for path, _ in located)]
         paths = ["", "1_Pooling", *(path for path, _ in located)]
         pooling: JsonObject = {"word_embedding_dimension": hidden_dim}
         pooling |= {flag: mode in self.pooling for mode, flag in _FLAGS.items()} | {"include_prompt": True}
@@ -202,8 +202,8 @@ class SentenceSettings:
             pooling["pooling_mode"] = list(self.pooling)  # an order that only newer versions support
         files: JsonObject = {
             MODULES: [
-                {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{kind}"}
-                for index, (path, kind) in enumerate(zip(paths, kinds, strict=True))
+                {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{module}"}
+                for index, (path, module) in enumerate(zip(paths, modules, strict=True))
             ],
             "1_Pooling/config.json": pooling,
             _SETTINGS: {

@@ -22,8 +22,8 @@ from kerasformer.testing.comparison import (
 
 def check_class(it: Loaded) -> None:
     """Checks that a checkpoint opens as the class for which it was saved, with all weights and labels."""
-    kind, expected = type(it.model), it.case.kind(it.task)
-    expect(kind is expected, f"the checkpoint opens as {kind.__name__}, expected {expected.__name__}")
+    model_class, expected = type(it.model), it.case.kind(it.task)
+    expect(model_class is expected, f"the checkpoint opens as {model_class.__name__}, expected {expected.__name__}")
     expect(it.model.new_variables == (), f"variables without a tensor: {', '.join(it.model.new_variables)}")
     labels = len(it.model.info().labels)
     expect((labels == 5) == it.model.has_labels, f"{labels} labels, expected {5 if it.model.has_labels else 'none'}")

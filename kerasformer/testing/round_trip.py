@@ -47,12 +47,12 @@ def constants(it: Loaded) -> set[str]:
 
 def reopened(it: Loaded, folder: Path) -> PretrainedModel:
     """Loads a folder with `transformers`, without missing or unexpected tensors."""
-    kind = it.case.reference_class(it.task)
-    model, report = kind.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
+    model_class = it.case.reference_class(it.task)
+    model, report = model_class.from_pretrained(folder, attn_implementation="eager", output_loading_info=True)
     missing = report["missing_keys"] - unused(it, report["missing_keys"])
     problems = {"missing": missing, "unexpected": report["unexpected_keys"], "mismatched": report["mismatched_keys"]}
     differences = "; ".join(f"{name}: {_listed(keys)}" for name, keys in problems.items() if keys)
-    expect(not differences, f"tensors of the saved model, as {kind.__name__} reads them: {differences}")
+    expect(not differences, f"tensors of the saved model, as {model_class.__name__} reads them: {differences}")
     return model.eval()
 
 
@@ -157,6 +157,6 @@ def _listed(names: Iterable[object]) -> str:
 
 
 def _expect_same(again: PretrainedModel, model: PretrainedModel) -> None:
-    kind = type(again).__name__
-    expect(type(again) is type(model), f"the file opens as {kind}, expected {type(model).__name__}")
+    name = type(again).__name__
+    expect(type(again) is type(model), f"the file opens as {name}, expected {type(model).__name__}")
     expect(again.config == model.config, f"configuration of the file: {again.config}, expected {model.config}")

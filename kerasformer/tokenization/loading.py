@@ -110,18 +110,18 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
         return BertweetTokenizer(backend, merges=merges(folder), normalization=normalization, **arguments)
     if target is not None:
         arguments["target"] = Tokenizer(target, **arguments)
-    kind: type[Tokenizer] = Tokenizer
+    tokenizer_class: type[Tokenizer] = Tokenizer
     if special_class is not None:
-        _, module, kind = special_class
+        _, module, tokenizer_class = special_class
         arguments |= module.arguments(folder, settings)
     elif family is not None and family.languages and languages.language_ids(backend, family.languages):
-        kind = languages.MultilingualTokenizer
+        tokenizer_class = languages.MultilingualTokenizer
         arguments |= languages.arguments(family, settings.options)
     elif has_sides:
-        kind = marian.MarianTokenizer
+        tokenizer_class = marian.MarianTokenizer
         arguments["files"] = marian.read_files(folder, settings)
     try:
-        return kind(backend, **arguments)
+        return tokenizer_class(backend, **arguments)
     except InputError as error:  # a setting of the folder
         raise TokenizerError(f"the settings of the tokenizer in {folder} are invalid: {error}") from error
 
@@ -140,9 +140,9 @@ def has_tokenizer(folder: Path) -> bool:
 
 def _own_class(folder: Path, settings: Settings) -> tuple[Family, ModuleType, type[Tokenizer]] | None:
     """Returns the family, module and class of a tokenizer with a class of its own, if the folder has its files."""
-    for family, files, module, kind in _OWN_CLASSES:
+    for family, files, module, tokenizer_class in _OWN_CLASSES:
         if settings.family is family and _present(folder, files):
-            return family, module, kind
+            return family, module, tokenizer_class
     return None
 
 

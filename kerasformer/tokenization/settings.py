@@ -151,7 +151,9 @@ def _check_types(options: JsonMapping, folder: Path) -> None:
         value = options.get(name)
         wrong_bool = isinstance(value, bool) and bool not in types
         if name in options and (wrong_bool or not isinstance(value, types)):
-            expected = " or ".join("null" if kind is type(None) else kind.__name__ for kind in types)
+            expected = " or ".join(
+                "null" if expected_type is type(None) else expected_type.__name__ for expected_type in types
+            )
             raise TokenizerError(f"{name} in {path} must be {expected}. Received: {value!r}")
     for name in ("extra_ids", "offset"):
         if not 0 <= options.get(name, 0) <= _MAX_EXTRA_IDS:

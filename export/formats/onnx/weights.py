@@ -214,9 +214,9 @@ class WeightStore:
         halves = self._halves(
             names, output_first, lambda m: onnx_rounding.in_columns(m, bits, width, rounded and rounded(m))
         )
-        kind = TensorProto.INT8 if bits == 8 else TensorProto.INT4
+        data_type = TensorProto.INT8 if bits == 8 else TensorProto.INT4
         scales = (rows,) if block is None else (-(-columns // block), rows)
-        return self._quantized(matrix, kind, (columns, rows), scales, halves)
+        return self._quantized(matrix, data_type, (columns, rows), scales, halves)
 
     def _halves(
         self, names: Sequence[str], output_first: bool, quantize: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -224,11 +224,11 @@ class WeightStore:
         return _Halves(lambda: quantize(self._rows(names, output_first)))
 
     def _quantized(
-        self, matrix: Quantized, kind: int, shape: tuple[int, ...], scales: tuple[int, ...], halves: _Halves
+        self, matrix: Quantized, data_type: int, shape: tuple[int, ...], scales: tuple[int, ...], halves: _Halves
     ) -> Quantized:
         matrix = replace(matrix, scale=f"{matrix.data}.scale")
         if matrix.data not in self.stored:
-            self.stored[matrix.data] = StoredWeight(matrix.data, shape, kind, halves.data)
+            self.stored[matrix.data] = StoredWeight(matrix.data, shape, data_type, halves.data)
             self.stored[matrix.scale] = StoredWeight(matrix.scale, scales, TensorProto.FLOAT, halves.scales)
         return matrix
 
@@ -250,8 +250,8 @@ class WeightStore:
                 )
             return value.astype(dtype, copy=False)
 
-        kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
-        self.stored.setdefault(name, StoredWeight(name, tuple(shape), kind, narrowed))
+        data_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        self.stored.setdefault(name, StoredWeight(name, tuple(shape), data_type, narrowed))
 
 
 class _Halves:

@@ -85,11 +85,11 @@ def graph_tokenizer(tokenizer: Tokenizer | None, names: Sequence[str]) -> GraphT
     require("tensorflow_text", "tftext")
     content = json.loads(tokenizer.backend.to_str())
     builders = {"WordPiece": _wordpiece, "Unigram": _sentencepiece}
-    kind = content["model"]["type"]
-    if kind not in builders:
+    model_type = content["model"]["type"]
+    if model_type not in builders:
         raise ExportError(
-            f"TF Text supports only {' and '.join(builders)} tokenizers. Received: a {kind} tokenizer. Export without "
-            "tokenizer='in-graph': the bundle then has tokenizer.json"
+            f"TF Text supports only {' and '.join(builders)} tokenizers. Received: a {model_type} tokenizer. "
+            "Export without tokenizer='in-graph': the bundle then has tokenizer.json"
         )
     added = [token["content"] for token in content["added_tokens"] if not token["special"]]
     if added:
@@ -101,7 +101,7 @@ def graph_tokenizer(tokenizer: Tokenizer | None, names: Sequence[str]) -> GraphT
         )
     before, after = _special_ids(tokenizer)
     pad_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-    return GraphTokenizer(builders[kind](tokenizer, content), before, after, pad_id or 0, tuple(names))
+    return GraphTokenizer(builders[model_type](tokenizer, content), before, after, pad_id or 0, tuple(names))
 
 
 def _special_ids(tokenizer: Tokenizer) -> tuple[tuple[int, ...], tuple[int, ...]]:

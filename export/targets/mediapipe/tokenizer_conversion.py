@@ -51,10 +51,10 @@ def check(tokenizer: Tokenizer | None) -> int:
             "model.tokenizer = kerasformer.Tokenizer.load(folder)"
         )
     content = json.loads(tokenizer.backend.to_str())
-    kind = content["model"]["type"]
-    if kind not in _KINDS:
-        raise _refusal(f"MediaPipe supports only {' and '.join(_KINDS)}; the tokenizer is of the kind {kind}")
-    unit, differences = _KINDS[kind]
+    model_type = content["model"]["type"]
+    if model_type not in _KINDS:
+        raise _refusal(f"MediaPipe supports only {' and '.join(_KINDS)}; the tokenizer is of the kind {model_type}")
+    unit, differences = _KINDS[model_type]
     for reason, differs in {
         **_common_differences(tokenizer, content),
         **differences(content, tokenizer.backend.normalizer),
