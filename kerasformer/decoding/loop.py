@@ -228,7 +228,8 @@ class Steps:
     def _unfinished(self, history: History, outputs: np.ndarray, tokens: np.ndarray) -> list[int]:
         """Returns the rows that continue and stores the finish reasons of the others; `tokens` `(R,)` are the last."""
         plan, interruption = self._plan, self._plan.interruption()
-        unfinished = []
+        unfinished: list[int] = []
+        reason: str | None
         for row, token in enumerate(tokens.tolist()):
             if token in plan.config.eos_token_id:
                 reason = "eos"
