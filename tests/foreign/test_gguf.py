@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import kerasformer as kf
+from kerasformer.export import export
 from tests.foreign.environments import need
 from tests.foreign.test_litert_lm import conversations
 
@@ -15,14 +16,17 @@ QUESTION, ANSWER = "What is the capital of France?", "Paris"
 
 @pytest.mark.grid
 @pytest.mark.slow
-def test_answers(tmp_path: Path) -> None:
-    """The bundle is compared with Keras on the question alone; on 20 conversations, this takes minutes."""
-    model = kf.zoo.load(need("gguf"))
-    pipe, messages = kf.pipeline(model), [{"role": "user", "content": QUESTION}]
-    answer = pipe(messages, do_sample=False, return_full_text=False, max_new_tokens=24)
-    assert answer[0]["generated_text"] == f"The capital of France is {ANSWER}."
+def test_answer_in_litert_lm(tmp_path: Path) -> None:
+    file = need("gguf")
     need("litert-lm")
-    sizes = {"capacity": 128, "prefill_lengths": [64]}
-    kf.export.export(model, tmp_path / "out", target="litert-lm", quantize="int8", texts=[QUESTION], **sizes)
-    ((turn,),) = conversations(tmp_path / "out", None, [[QUESTION]])
+    bundle = export(file, tmp_path / "out", target="litert-lm", quantize="int8", capacity=128)
+    ((turn,),) = conversations(bundle.path, None, [[QUESTION]])
     assert ANSWER in turn[1]
+
+
+@pytest.mark.grid
+@pytest.mark.slow
+def test_answer_of_keras() -> None:
+    pipe = kf.pipeline(need("gguf"), "text-generation")
+    answer = pipe([{"role": "user", "content": QUESTION}], do_sample=False, return_full_text=False, max_new_tokens=24)
+    assert answer[0]["generated_text"] == f"The capital of France is {ANSWER}."
