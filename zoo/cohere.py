@@ -36,6 +36,8 @@ class CohereConfig(GatedDecoderConfig):
     interleaved = True
     default_base = 500000.0
     same_as = {"num_key_value_heads": "num_heads"}
+    # Settings of tensor parallelism and of the tokenizer.
+    ignored = frozenset({"pretraining_tp", "model_max_length"})
 
     vocab_size: Size = hf("vocab_size", 256000)
     max_length: Size = hf("max_position_embeddings", 8192)
