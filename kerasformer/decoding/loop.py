@@ -228,8 +228,9 @@ class Steps:
     def _unfinished(self, history: History, outputs: np.ndarray, tokens: np.ndarray) -> list[int]:
         """Returns the rows that continue and stores the finish reasons of the others; `tokens` `(R,)` are the last."""
         plan, interruption = self._plan, self._plan.interruption()
-        unfinished = []
+        unfinished: list[int] = []
         for row, token in enumerate(tokens.tolist()):
+            reason: str | None
             if token in plan.config.eos_token_id:
                 reason = "eos"
             elif plan.has_stops:
