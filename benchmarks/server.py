@@ -29,6 +29,7 @@ import uvicorn
 
 import kerasformer as kf
 from kerasformer.decoding.protocols import JointStep
+from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.server.application import application
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
@@ -36,13 +37,11 @@ from kerasformer.server.running import listen, settings
 from kerasformer.server.served_model import ServedModel, ServedModels
 
 
-class Separate:
+class Separate(WrappedStep):
     """An engine whose texts take turns, although they could share steps."""
 
     def __init__(self, engine: Any) -> None:
-        self._engine = engine
-        for name in ("is_encoder_decoder", "capacity", "vocab_size", "step_lengths"):
-            setattr(self, name, getattr(engine, name))
+        super().__init__(engine)
         for name in ("start", "step", "reorder", "rewind", "fork", "resume", "save", "restore", "version", "identity"):
             setattr(self, name, getattr(engine, name))
 
@@ -140,12 +139,12 @@ def without_server(model: ServedModel, requests: int, prompt: int, new_tokens: i
     """Returns the new tokens per second of the pipeline in this thread, on the engine itself."""
     pipe, shared = model.pipe, model.pipe.model
     prompts = np.random.default_rng(0).integers(100, 1900, (requests, prompt)).tolist()
-    pipe.model = shared._engine
+    pipe.model = shared.engine
     start, count = time.perf_counter(), 0
     try:
         for each in prompts:
-            with pipe.prompt(each, max_new_tokens=new_tokens, do_sample=False).run(reuse=False) as run:
-                count += sum(len(tokens) for tokens, _ in run)
+            steps = pipe.prompt(each, max_new_tokens=new_tokens, do_sample=False).steps(reuse=False)
+            count += sum(map(len, steps))
     finally:
         pipe.model = shared
     return count / (time.perf_counter() - start)
@@ -155,7 +154,7 @@ def throughput(bundle: Path, arguments: argparse.Namespace) -> None:
     """Prints the rows of one bundle."""
     limits = Limits(max_running=max(arguments.clients))
     with running(bundle, limits, arguments.threads) as (url, model, measurements):
-        shared, engine = model.pipe.model, model.pipe.model._engine
+        shared, engine = model.pipe.model, model.pipe.model.engine
         ways = {"one after another": Separate(engine)}
         if isinstance(engine, JointStep):
             ways["shared steps"] = engine
@@ -165,7 +164,7 @@ def throughput(bundle: Path, arguments: argparse.Namespace) -> None:
             for _ in range(arguments.rounds):
                 alone.append(without_server(model, arguments.requests, arguments.prompt, arguments.new_tokens))
                 for way, step in ways.items():
-                    shared._engine = step
+                    shared.engine = step
                     sizes = arguments.requests, arguments.prompt, arguments.new_tokens, engine.vocab_size
                     before = Figures.now(measurements)
                     asyncio.run(round_of(url, count, *sizes))

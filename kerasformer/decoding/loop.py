@@ -229,8 +229,8 @@ class Steps:
         """Returns the rows that continue and stores the finish reasons of the others; `tokens` `(R,)` are the last."""
         plan, interruption = self._plan, self._plan.interruption()
         unfinished: list[int] = []
-        reason: str | None
         for row, token in enumerate(tokens.tolist()):
+            reason: str | None
             if token in plan.config.eos_token_id:
                 reason = "eos"
             elif plan.has_stops:
