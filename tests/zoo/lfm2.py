@@ -43,13 +43,9 @@ class Lfm2Config(GatedDecoderConfig):
     model_type = "lfm2"
     default_base = 1e6
     required = {"block_use_swiglu": (True,), "use_pos_enc": (True,)}
-    ignored = frozenset(
-        f"{block}_{name}"
-        for block, names in {
-            "block": ("dim", "mlp_init_scale", "norm_eps", "out_init_scale", "use_xavier_init"),
-            "conv": ("dim", "dim_out", "use_xavier_init"),
-        }.items()
-        for name in names
+    ignored = frozenset(  # initialization, and sizes that are those of other keys
+        "block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_xavier_init "
+        "conv_dim conv_dim_out conv_use_xavier_init".split()
     )
 
     vocab_size: Size = hf("vocab_size", 65536)
