@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kerasformer.errors import BundleError
+from kerasformer.files.reading import JsonMapping, JsonObject
 
 _SAMPLE_FACTOR = 2.0
 """A mean divergence of about a hundred answers is within this factor of that of all answers."""
@@ -37,7 +38,7 @@ class Limits(NamedTuple):
     max_divergence_p99: float | None = None
 
     @classmethod
-    def of(cls, recipe: Mapping[str, Any], embeds: bool, generates: bool) -> Limits:
+    def of(cls, recipe: JsonMapping, embeds: bool, generates: bool) -> Limits:
         """Returns the limits that a recipe sets for a model.
 
         Args:
@@ -92,7 +93,7 @@ class Rounding:
     divergence: float | None = None
 
     @classmethod
-    def of(cls, figures: Mapping[str, Any]) -> Rounding | None:
+    def of(cls, figures: JsonMapping) -> Rounding | None:
         """Returns the rounding recorded in the fidelity of a manifest; `None` if it was not measured.
 
         Raises:
@@ -167,7 +168,7 @@ class Fidelity:
     rounding: Rounding | None = None
     cosine: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Returns the fields as a dict, for the manifest."""
         return asdict(self)
 
@@ -217,7 +218,7 @@ class Fidelity:
         return "" if self.cosine is None else f", mean cosine similarity {self.cosine:.5f}"
 
 
-def compared_answers(figures: Mapping[str, Any]) -> str:
+def compared_answers(figures: JsonMapping) -> str:
     """Returns what the `agreement` of figures is a share of.
 
     A model that generates is compared along the tokens that Keras chose, so that an early difference does not affect
@@ -226,7 +227,7 @@ def compared_answers(figures: Mapping[str, Any]) -> str:
     return "answers" if figures.get("generated") is None else "next tokens of given texts"
 
 
-def fidelity_line(figures: Mapping[str, Any]) -> str:
+def fidelity_line(figures: JsonMapping) -> str:
     """Returns the most important figures of a comparison in one line."""
     text = f"Against Keras: {agreement_text(figures)}; largest error {figures['max_error']:.2g} of the scale"
     if figures.get("divergence") is not None:
@@ -238,7 +239,7 @@ def fidelity_line(figures: Mapping[str, Any]) -> str:
     return text
 
 
-def agreement_text(figures: Mapping[str, Any]) -> str:
+def agreement_text(figures: JsonMapping) -> str:
     """Returns the share of equal answers and, for a model that generates, of freely generated tokens."""
     generated, ties, rest = figures.get("generated"), figures.get("near_ties"), ""
     free = "" if generated is None else f", {generated:.1%} of freely generated tokens"
@@ -249,14 +250,14 @@ def agreement_text(figures: Mapping[str, Any]) -> str:
     return f"{figures['agreement']:.2%} of {figures['answers']:,} {compared_answers(figures)} are the same{rest}{free}"
 
 
-def agreement_in_short(figures: Mapping[str, Any]) -> str:
+def agreement_in_short(figures: JsonMapping) -> str:
     """Returns the shares of `agreement_text` without numbers of answers."""
     generated = figures.get("generated")
     free = "" if generated is None else f" and {generated:.2%} of freely generated tokens"
     return f"{figures['agreement']:.2%} of {compared_answers(figures)}{free} as in Keras"
 
 
-def figure_rows(figures: Mapping[str, Any]) -> list[list[str]]:
+def figure_rows(figures: JsonMapping) -> list[list[str]]:
     """Returns the fields of a `Fidelity` for display, as rows of a name and a value."""
     scale, unit = figures.get("scale") or 1.0, "" if figures.get("scale") else " of the scale"
     answers, total, ties = compared_answers(figures), figures["answers"], figures.get("near_ties")

@@ -14,13 +14,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Dimension, Tensor
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 """Function from query, key, value and bias to `(context, weights)`, as `primitives.attention`."""
@@ -55,7 +55,7 @@ class CacheSpec:
         """Whether the tensors are keys and values, which queries find by slots; others are read in their order."""
         return self.tensors == KEY_AND_VALUE
 
-    def shape(self, batch: Any, length: Any, margin: int | None = None) -> tuple[Any, ...]:
+    def shape(self, batch: Dimension, length: Dimension, margin: int | None = None) -> tuple[Dimension, ...]:
         """Returns the shape of each tensor.
 
         Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -10,6 +10,7 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.layers.cache import CacheSpec, LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, arguments_of, build_once, packed
+from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Tensor
 from kerasformer.layers.visibility import Visibility, visibility_of
 
@@ -55,8 +56,8 @@ class ShortConvolution(Composite):
         hidden_dim: int,
         kernel_size: int,
         use_bias: bool = False,
-        kernel_initializer: Any = "glorot_uniform",
-        **kwargs: Any,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
         if kernel_size < 2:
@@ -65,8 +66,8 @@ class ShortConvolution(Composite):
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.input_dense = self._dense(3 * hidden_dim, "input")
         self.output_dense = self._dense(hidden_dim, "output")
-        self.kernel: Any = None
-        self.bias: Any = None
+        self.kernel: Tensor = None
+        self.bias: Tensor = None
 
     def _dense(self, units: int, name: str) -> Dense:
         initializer = keras.initializers.get(keras.initializers.serialize(self.kernel_initializer))
@@ -95,7 +96,7 @@ class ShortConvolution(Composite):
         training: bool = False,
         return_attention: bool = False,
         return_cache: bool = False,
-    ) -> Any:
+    ) -> Tensor | Outputs:
         """Applies the layer."""
         length = ops.shape(x)[1]
         visibility = visibility_of(visibility, attention_mask, None, x, None if cache is not None else x.shape[1])
@@ -123,7 +124,7 @@ class ShortConvolution(Composite):
         """Maps `(B, T, E)` to itself."""
         return (*input_shape[:-1], self.hidden_dim)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         names = "hidden_dim", "kernel_size", "use_bias", "kernel_initializer"
         return {**super().get_config(), **arguments_of(self, *names)}

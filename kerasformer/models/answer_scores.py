@@ -11,14 +11,14 @@ Reranking Through Foundation Models", arXiv:2506.05176.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
+from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.tensors import TensorFile
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.sentence_settings import CROSS_ENCODER, check_keys, file_content, json_object, module_names
@@ -44,7 +44,7 @@ class AnswerScore:
     true_token: int
     false_token: int | None = None
     prompt: str | None = None
-    variables: Mapping[str, Any] = field(default_factory=dict)
+    variables: JsonMapping = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
@@ -79,7 +79,7 @@ class AnswerScore:
         return cls(first, second, prompt, variables)
 
     @classmethod
-    def of_words(cls, content: Mapping[str, Any], tokenizer: Tokenizer | None) -> Self | None:
+    def of_words(cls, content: JsonMapping, tokenizer: Tokenizer | None) -> Self | None:
         """Returns the score by the tokens `yes` and `no` of a language model, `None` for another model or tokenizer.
 
         Args:
@@ -92,7 +92,7 @@ class AnswerScore:
         first, second = tokenizer.token_to_id("yes"), tokenizer.token_to_id("no")
         return None if first is None or second is None else cls(first, second)
 
-    def content(self, content: Mapping[str, Any]) -> dict[str, Any]:
+    def content(self, content: JsonMapping) -> JsonObject:
         """Returns the content of `config.json` of a classifier with one class."""
         rest = {name: value for name, value in content.items() if name not in ("num_labels", "label2id")}
         return {**rest, "id2label": {"0": "LABEL_0"}}

@@ -24,7 +24,7 @@ from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import CacheSpec, LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
 from kerasformer.layers.layer_types import LayerArguments, Outputs
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Dimension, Tensor
 from kerasformer.models.config import Config
 from kerasformer.models.pretrained import Inputs, PretrainedModel
 from kerasformer.models.weight_table import Row
@@ -172,7 +172,9 @@ class _GenerativeModel(PretrainedModel):
         specs: list[CacheSpec] = self.backbone.cache_specs()
         return specs
 
-    def cache_shapes(self, batch: Any, length: Any, margin: int | None = None) -> list[tuple[Any, ...]]:
+    def cache_shapes(
+        self, batch: Dimension, length: Dimension, margin: int | None = None
+    ) -> list[tuple[Dimension, ...]]:
         """Returns the shape `(B, H, S, D)` of the tensors of each layer's cache; see `CacheSpec.shape`."""
         return [spec.shape(batch, length, margin) for spec in self.cache_specs()]
 

@@ -88,8 +88,8 @@ def _joined(layers: Iterable[Infos]) -> Infos:
     return {name: info for layer in layers for name, info in layer.items()}
 
 
-def _grown(specs: Sequence[CacheSpec], caches: Sequence[Any], cross: bool | None = None) -> dict[str, Any]:
-    named: dict[str, Any] = {}
+def _grown(specs: Sequence[CacheSpec], caches: Sequence[Any], cross: bool | None = None) -> dict[str, Tensor]:
+    named: dict[str, Tensor] = {}
     for i, (spec, cache) in enumerate(zip(specs, caches, strict=True)):
         named |= zip(growing_caches(i, cross, True, spec.tensors), cache.tensors, strict=True)
     return named
@@ -97,7 +97,7 @@ def _grown(specs: Sequence[CacheSpec], caches: Sequence[Any], cross: bool | None
 
 def _past(
     specs: Sequence[CacheSpec],
-    inputs: dict[str, Any],
+    inputs: dict[str, Tensor],
     causal: bool,
     cross: bool | None = None,
     scales: Sequence[CacheScales | None] | None = None,

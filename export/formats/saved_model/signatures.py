@@ -98,14 +98,14 @@ def _caches(job: ExportJob, length: str, cross: bool = False) -> Infos:
     return {name: info for names, info in zip(_names(job, cross), infos, strict=True) for name in names}
 
 
-def _layer_caches(job: ExportJob, inputs: dict[str, Any], cross: bool = False) -> list[tuple[Any, ...]]:
+def _layer_caches(job: ExportJob, inputs: dict[str, Tensor], cross: bool = False) -> list[tuple[Tensor, ...]]:
     """Collects the tensors of each layer's cache from named tensors."""
     return [tuple(inputs[name] for name in names) for names in _names(job, cross)]
 
 
-def _named_caches(job: ExportJob, caches: Sequence[Any], cross: bool = False) -> dict[str, Any]:
+def _named_caches(job: ExportJob, caches: Sequence[Any], cross: bool = False) -> dict[str, Tensor]:
     """Returns the tensors of all layers' caches by name."""
-    named: dict[str, Any] = {}
+    named: dict[str, Tensor] = {}
     for names, cache in zip(_names(job, cross), caches, strict=True):
         named |= zip(names, cache.tensors, strict=True)
     return named
@@ -157,7 +157,7 @@ def _encode(job: ExportJob) -> Function:
 def _step_with_memory(job: ExportJob) -> Function:
     """Returns the function by which a decoder that attends to encoded texts reads tokens."""
 
-    def call(tokens: Any, encoder_mask: Any, **past: Any) -> dict[str, Any]:
+    def call(tokens: Tensor, encoder_mask: Tensor, **past: Tensor) -> dict[str, Tensor]:
         caches = [GrowingCache(tensors) for tensors in _layer_caches(job, past)]
         cross = [FixedCache(tensors) for tensors in _layer_caches(job, past, cross=True)]
         count, before = ops.shape(tokens)[1], ops.shape(caches[0].key)[2]

@@ -271,7 +271,7 @@ class _Caches:
             for names in _names(layer, rows, self.cross, tensors)
         }
 
-    def opened(self, inputs: dict[str, Any], rows: int, make: Callable[..., LayerCache]) -> list[Any]:
+    def opened(self, inputs: dict[str, Tensor], rows: int, make: Callable[..., LayerCache]) -> list[LayerCache]:
         """Collects the caches from named tensors; `make` takes the indices of a row and of the layer, and tensors."""
         layers = []
         for layer, tensors in enumerate(self.tensors):
@@ -280,9 +280,9 @@ class _Caches:
             layers.append(RowCaches(caches) if rows > 1 else caches[0])
         return layers
 
-    def named(self, caches: Sequence[Any]) -> dict[str, Any]:
+    def named(self, caches: Sequence[Any]) -> dict[str, Tensor]:
         """Returns the tensors of caches by name."""
-        named: dict[str, Any] = {}
+        named: dict[str, Tensor] = {}
         for layer, (cache, tensors) in enumerate(zip(caches, self.tensors, strict=True)):
             rows: Sequence[Any] = cache.rows if isinstance(cache, RowCaches) else (cache,)
             for names, row in zip(_names(layer, len(rows), self.cross, tensors), rows, strict=True):
@@ -315,8 +315,8 @@ def _static_step(model: CausalLM, step: _Step, own: _Caches) -> Function:
     """Returns the function that reads the next token of each row at its own position, or the next tokens of one row."""
     reach = step.cache_length or own.capacity
 
-    def call(tokens: Any, input_pos: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, layer: int, tensors: tuple[Any, ...]) -> LayerCache:
+    def call(tokens: Tensor, input_pos: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        def cache(row: int, layer: int, tensors: tuple[Tensor, ...]) -> LayerCache:
             return cache_of_slots(tensors, input_pos[row], own.capacity, step.cache_length, own.scales[layer])
 
         caches = own.opened(inputs, step.rows, cache)
@@ -362,12 +362,12 @@ def _static_step_with_memory(model: Seq2SeqLM, step: _Step, own: _Caches, cross:
     """
     reach, other = (min(step.cache_length or size, size) for size in (own.capacity, cross.capacity))
 
-    def call(tokens: Any, input_pos: Any, encoder_mask: Any, **inputs: Any) -> dict[str, Any]:
-        def cache(row: int, layer: int, tensors: tuple[Any, ...]) -> LayerCache:
+    def call(tokens: Tensor, input_pos: Tensor, encoder_mask: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
+        def cache(row: int, layer: int, tensors: tuple[Tensor, ...]) -> LayerCache:
             visible = reach if reach < own.capacity else None
             return cache_of_slots(tensors, input_pos[0], own.capacity, visible, own.scales[layer])
 
-        def memory(row: int, layer: int, tensors: tuple[Any, ...]) -> FixedCache:
+        def memory(row: int, layer: int, tensors: tuple[Tensor, ...]) -> FixedCache:
             return FixedCache(tuple(tensor[:, :, :other] for tensor in tensors))
 
         caches, memories = own.opened(inputs, step.rows, cache), cross.opened(inputs, step.rows, memory)
