@@ -15,7 +15,7 @@ from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Fidelity, Roun
 from kerasformer.decoding import Forward, Step
 from kerasformer.decoding.arrays import token_array
 from kerasformer.decoding.likelihood import losses
-from kerasformer.errors import BundleError, KerasformerError
+from kerasformer.errors import BundleError, InputError, KerasformerError
 from kerasformer.fidelity.references import (
     ENDS_OF_SPANS,
     KEYS,
@@ -172,10 +172,22 @@ def _compare_step(
     return replace(figures, generated=generated, perplexity=perplexity, keras_perplexity=keras_perplexity)
 
 
+def _checked_tokens(engine: Step, tokens: np.ndarray) -> np.ndarray:
+    """Returns recorded tokens as int32.
+
+    Raises:
+        ValueError: they are not tokens of the model.
+    """
+    try:
+        return token_array("tokens", tokens, engine.vocab_size)
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
 def _follow_in_steps(engine: Step, references: Arrays, count: int) -> dict[str, np.ndarray]:
     """Returns answers along the recorded tokens, in steps of `count` tokens, and of one token for the remainder."""
     tokens = np.concatenate([references["input.first"], references["tokens"][:, :-1]], axis=1)
-    tokens = token_array("tokens", tokens, engine.vocab_size)
+    tokens = _checked_tokens(engine, tokens)
     indices = references["output.logits.indices"]
     state = engine.start(references["input.input_ids"], references["input.attention_mask"])
     answers, position = [], 0
@@ -196,7 +208,7 @@ def _follow(engine: Step, references: Arrays) -> tuple[dict[str, np.ndarray], np
     Returns:
         The answers `(N, T, …)` in the form of `received_entries`, and the freely generated tokens `(N, T)`.
     """
-    tokens = token_array("tokens", references["tokens"], engine.vocab_size)
+    tokens = _checked_tokens(engine, references["tokens"])
     indices = references["output.logits.indices"]
     state = engine.start(references["input.input_ids"], references["input.attention_mask"])
     count, inputs, generated, answers = len(tokens), references["input.first"], tokens.copy(), []
