@@ -44,7 +44,8 @@ class Option:
         formats: For an option of an export: the formats that have it; all of them if empty.
         in_shell: Whether the command line can set it.
         environment: Environment variable from which the command line takes it.
-        help: What it does: one or more sentences, from the docstring of the class that declares it.
+        help: What it does: one or more sentences, from the docstring of the class that declares it; empty in a Python
+            without docstrings (`-OO`).
     """
 
     kind: Kind = ANYTHING
@@ -69,7 +70,7 @@ def declared(options: type) -> dict[str, tuple[Any, Option]]:
     result = {}
     for name, hint in get_type_hints(options, include_extras=True).items():
         plain, option = get_args(hint)[:2] if get_origin(hint) is Annotated else (hint, Option())
-        result[name] = plain, replace(option, help=texts[name], **defaults.get(name, {}))
+        result[name] = plain, replace(option, help=texts.get(name, ""), **defaults.get(name, {}))
     return result
 
 
