@@ -67,6 +67,11 @@ def test_imports_without_keras_or_any_framework(tmp_path):
     run(BLOCKED, "kerasformer", *(f"kerasformer.{room}" for room in rooms.split()), cwd=tmp_path)
 
 
+def test_a_python_without_docstrings():
+    """The help of options is read from docstrings."""
+    subprocess.run([sys.executable, "-OO", "-c", "import kerasformer.cli, kerasformer.pipelines"], check=True)
+
+
 @pytest.mark.parametrize(
     ("name", "extra", "missing"),
     [
