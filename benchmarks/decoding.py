@@ -25,8 +25,8 @@ import numpy as np
 from benchmarks.export import export_in_subprocess
 from benchmarks.shapes import SHAPES, write_checkpoint
 from kerasformer import bundle
-from kerasformer import engines as runtime
 from kerasformer.decoding import GenerationConfig, State, Step, generate
+from kerasformer.engines import open_engine
 
 VOCAB = 50_257
 PROMPT = 32
@@ -259,7 +259,7 @@ def main() -> None:
     folders = [*arguments.bundles, *(make(arguments.make) if arguments.make else [])]
     engines: dict[str, Step] = {}
     for folder in folders:
-        engine = runtime.open_engine(folder, bundle.read(folder), arguments.threads)
+        engine = open_engine(folder, bundle.read(folder), arguments.threads)
         if not isinstance(engine, Step):
             parser.error(f"{folder} does not generate")
         engines[folder.name] = engine

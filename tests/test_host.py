@@ -21,7 +21,7 @@ atexit.register(lambda: print("last words of Python", file=sys.stderr))
 import absl.logging, keras, numpy as np, onnxruntime, tensorflow as tf, tf2onnx.convert, tf2onnx.optimizer
 from ai_edge_litert import compiled_model, environment, interpreter, options
 import kerasformer as kf
-from kerasformer import engines as runtime
+from kerasformer import engines
 
 
 def loggers():
@@ -94,7 +94,7 @@ kf.export.export(decoder, folder / "decoder", "onnx", capacity=16, progress=Fals
 print("<exported>", file=sys.stderr, flush=True)
 ids = np.ones((1, 4), "int32")
 for path in folder.iterdir():
-    engine = runtime.open_engine(path)
+    engine = engines.open_engine(path)
     engine.step(ids[:, -1:], engine.start(ids, ids)) if path.name == "decoder" else engine.run({"input_ids": ids})
 done.set()
 writer.join()
