@@ -74,7 +74,7 @@ MODELS = {
 }
 _LFM2: dict[str, Any] = {
     "hidden_dim": 48, "num_layers": 3, "num_heads": 6, "num_key_value_heads": 2, "intermediate_dim": 96,
-    "max_length": 64, "layer_types": ["conv", "full_attention", "conv"],
+    "max_length": 96, "layer_types": ["conv", "full_attention", "conv"],
 }  # fmt: skip
 CONVOLUTIONS = Case(Row("lfm2", "text-generation", _LFM2))
 """A model with layers that keep inputs of a convolution instead of keys and values."""
