@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from kerasformer import layers
 from kerasformer.layers.core import unpacked
 
 Arrays = dict[str, np.ndarray]
@@ -100,7 +101,10 @@ def call_layer(layer: Any, inputs: Mapping[str, Any], **more: Any) -> list[Any]:
 
 def functional(layer: keras.layers.Layer, inputs: Arrays) -> keras.Model:
     """Creates a functional model of the layer, whose inputs have the names of its arguments."""
-    free = {n: keras.Input(batch_shape=free_shape(a), dtype=str(a.dtype), name=n) for n, a in inputs.items()}
+    shapes = {name: free_shape(array) for name, array in inputs.items()}
+    if isinstance(layer, layers.HeadNormalization):
+        shapes["x"][-2] = inputs["x"].shape[-2]  # the number of heads, which is that of its scales
+    free = {n: keras.Input(batch_shape=shapes[n], dtype=str(a.dtype), name=n) for n, a in inputs.items()}
     (_, first), *rest = free.items()
     return keras.Model(free, layer(first, **dict(rest)))
 
