@@ -54,12 +54,15 @@ def pytest_runtest_teardown(item: pytest.Function, nextitem: pytest.Item | None)
 def release(module: ModuleType) -> None:
     """Clears the caches that a test file defines, and those of shared models, and returns the memory to the system.
 
+    Architectures that the file has registered are forgotten.
     Models and their graphs are full of cycles, so that they stay in memory until the garbage collector runs.
     """
     for name in {module.__name__, "tests.export.text_models"} & set(sys.modules):
         for value in vars(sys.modules[name]).values():
             if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == name:
                 value.cache_clear()
+    if "kerasformer.models.loading" in sys.modules:
+        sys.modules["kerasformer.models.loading"]._registered.clear()
     gc.collect()
     # What remains, such as the models of session fixtures, stays: without this, each file visits all of it again.
     gc.freeze()

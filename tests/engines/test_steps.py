@@ -41,10 +41,14 @@ KINDS = tuple(SLIDING)
 """Architectures with keys and values in every layer, which all tests of generation run."""
 
 
-@cache
 def model(kind: str) -> Any:
+    zoo.register(lfm2)  # also in a later file, whose models may be those of an earlier one
+    return created(kind)
+
+
+@cache
+def created(kind: str) -> Any:
     model_type, *windows = kind.split("-")
-    zoo.register(lfm2)
     made = onnx_bundles.tiny(model_type, **SETTINGS[model_type])
     if windows:
         for layer, window in zip(made.backbone.decoder.layers, SLIDING[model_type], strict=True):
