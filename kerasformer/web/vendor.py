@@ -64,7 +64,7 @@ _BY_HAND = (
 _REWRITTEN = {"litert/index.js": ('"@litertjs/wasm-utils"', '"./wasm-utils.js"')}
 
 
-def vendor(folder: Path, engines: Iterable[str], runtime_files: Path | None = None) -> list[Path]:
+def vendor(folder: Path, engines: Iterable[str], runtime_files: str | Path | None = None) -> list[Path]:
     """Copies the runtimes of engines, and the tokenizer library, into `folder`.
 
     Args:
@@ -81,7 +81,7 @@ def vendor(folder: Path, engines: Iterable[str], runtime_files: Path | None = No
         MissingExtraError: npm is needed but not installed.
         SourceError: npm failed, or a package is missing or does not have the pinned version.
     """
-    source = _installed() if runtime_files is None else runtime_files.expanduser().absolute()
+    source = _installed() if runtime_files is None else Path(runtime_files).expanduser().absolute()
     packages = source if source.name == "node_modules" else source / "node_modules"
     _check_versions(packages)
     files = {name: path for part in ("tokenizers", *engines) for name, path in FILES[part].items()}
