@@ -17,6 +17,7 @@ from tokenizers import Tokenizer as Backend
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.bundle import Limits, TensorInfo
+from kerasformer.engines import open_engine
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.graph_skeleton import schema
@@ -88,7 +89,7 @@ def test_two_exports_are_the_same_bytes(tmp_path):
 def test_a_second_softmax_is_detected(name, tmp_path):
     _, folder = exported(ROWS[name], tmp_path / "out", lengths=[48])
     references = bundle.read_references(folder)
-    engine = kf.runtime.open_engine(folder, bundle.read(folder))
+    engine = open_engine(folder, bundle.read(folder))
     exact = recipe("none")
     assert compare(engine, references).within(Limits(exact.tolerance, exact.min_agreement))
 
