@@ -73,7 +73,7 @@ def test_a_function_that_fails_ends_the_child():
 
 
 def test_an_invalid_progress_is_refused(tmp_path):
-    with pytest.raises(InputError, match="progress must be a function, True or False, or None"):
+    with pytest.raises(InputError, match="progress must be a function, True or False"):
         export("sentiment-bert", tmp_path / "out", progress="bar")
 
 
