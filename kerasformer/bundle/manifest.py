@@ -230,14 +230,14 @@ def load(folder: str | Path, make: Callable[[Path, Manifest], _Loaded]) -> _Load
     failure: Exception | None = None
     for attempt in (1, 2):
         folder = repair(folder)
-        before = _written(folder)
+        before = _state(folder)
         try:
             loaded = make(folder, read(folder))
-            if _written(folder) == before:
+            if _state(folder) == before:
                 return loaded
         except (KerasformerError, OSError) as error:
             # A folder without a manifest may have been between the two renames of `publish`.
-            if _written(folder) == before and (before is not None or attempt == 2):
+            if _state(folder) == before and (before is not None or attempt == 2):
                 raise
             failure = error
     raise BundleError(
@@ -392,10 +392,12 @@ def _check_files(folder: Path, manifest: Manifest, check: bool) -> None:
             )
 
 
-def _written(folder: Path) -> bytes | None:
-    """Returns the bytes of the manifest, which has the checksums of all files; `None` if it cannot be read."""
-    with suppress(OSError):
-        return (folder / MANIFEST).read_bytes()
+def _state(folder: Path) -> tuple[int, ...] | None:
+    """Returns numbers that change if a bundle is replaced, also by an equal one; `None` if it has no manifest."""
+    with suppress(OSError, ValueError):
+        status = (folder / MANIFEST).stat()
+        # A copy may have the number of a deleted file and the time of the original, but changed later.
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
     return None
 
 
