@@ -61,8 +61,9 @@ def release(module: ModuleType) -> None:
         for value in vars(sys.modules[name]).values():
             if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == name:
                 value.cache_clear()
-    if "kerasformer.models.loading" in sys.modules:
-        sys.modules["kerasformer.models.loading"]._registered.clear()
+    for name, registry in {"models.loading": "_registered", "architectures": "_added"}.items():
+        if known := sys.modules.get(f"kerasformer.{name}"):
+            getattr(known, registry).clear()
     gc.collect()
     # What remains, such as the models of session fixtures, stays: without this, each file visits all of it again.
     gc.freeze()
