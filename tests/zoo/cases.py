@@ -193,6 +193,12 @@ CASES = (
         "electra",
         {**ELECTRA, "embedding_size": 36, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "hidden_act": "gelu"},
     ),
+    Case(
+        "electra-relu",
+        "electra",
+        {**ELECTRA, "embedding_size": 52, "hidden_act": "relu", "type_vocab_size": 1, "pad_token_id": 0},
+        only=("fill-mask", "replaced-token-detection", "text-classification"),
+    ),
     # The settings of google/mobilebert-uncased at small sizes; then all switches the other way.
     Case(
         "mobilebert",
@@ -215,6 +221,17 @@ CASES = (
         "mobilebert",
         {**MOBILEBERT, "use_bottleneck": False, "normalization_type": "layer_norm", "embedding_size": 36},
         only=("feature-extraction", "text-classification"),
+        zero_padding=True,
+    ),
+    Case(
+        "mobilebert-unshared",
+        "mobilebert",
+        {
+            **MOBILEBERT, "key_query_shared_bottleneck": False, "intra_bottleneck_size": 36, "embedding_size": 40,
+            "type_vocab_size": 1,
+        },
+        only=("feature-extraction", "next-sentence-prediction"),
+        std=0.15,
         zero_padding=True,
     ),
     Case(
@@ -255,6 +272,18 @@ CASES = (
         banded=True,
         derived=frozenset({"max_global_tokens"}),
     ),
+    Case(
+        "longformer-one-window",
+        "longformer",
+        {
+            **BERT, "num_hidden_layers": 2, "attention_window": 4, "type_vocab_size": 1, "pad_token_id": 0,
+            "sep_token_id": 5, "hidden_act": "relu",
+        },
+        only=("fill-mask", "question-answering"),
+        std=0.2,
+        separator=5,
+        banded=True,
+    ),
     # The settings of roberta-base at small sizes; then unusual sizes, with padding that has positions of its own.
     Case("roberta", "roberta", ROBERTA),
     Case(
@@ -265,6 +294,13 @@ CASES = (
             "problem_type": "multi_label_classification", "hidden_dropout_prob": 0.11, "classifier_dropout": 0.13,
             "attention_probs_dropout_prob": 0.12, "initializer_range": 0.03,
         },
+    ),
+    # The activation of the head is always GELU.
+    Case(
+        "roberta-relu",
+        "roberta",
+        {**ROBERTA, "hidden_act": "relu", "pad_token_id": 5, "type_vocab_size": 3, "layer_norm_eps": 1e-12},
+        only=("fill-mask", "feature-extraction"),
     ),
     Case(
         "camembert",
@@ -295,6 +331,12 @@ CASES = (
         {**DEBERTA, "pos_att_type": " p2c | p2p", "embedding_size": 36},
         only=("feature-extraction",),
     ),
+    Case(
+        "deberta-absolute",
+        "deberta",
+        {**DEBERTA, "relative_attention": False, "position_biased_input": True},
+        only=("text-classification",),
+    ),
     Case("deberta-v3", "deberta-v2", DEBERTA_V2, derived=DEBERTA_V2_UNDECLARED),
     Case(
         "deberta-v2",
@@ -312,8 +354,23 @@ CASES = (
         {**DEBERTA_V2, "pos_att_type": ["p2c"], "share_att_key": False, "embedding_size": 36},
         only=("feature-extraction",),
     ),
-    # The settings of mpnet-base at small sizes; then long texts.
+    Case(
+        "deberta-v2-absolute",
+        "deberta-v2",
+        {**DEBERTA_V2, "relative_attention": False, "norm_rel_ebd": "none", "position_biased_input": True},
+        only=("text-classification",),
+    ),
+    # The settings of mpnet-base at small sizes; then a table with rows that the reference does not use.
     Case("mpnet", "mpnet", {**MPNET, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}),
+    Case(
+        "mpnet-odd",
+        "mpnet",
+        {
+            **MPNET, "hidden_size": 35, "num_attention_heads": 5, "relative_attention_num_buckets": 37,
+            "layer_norm_eps": 1e-3, "initializer_range": 0.03, "problem_type": "multi_label_classification",
+        },
+        only=("feature-extraction", "token-classification"),
+    ),
     # The activation of the head is always GELU.
     Case(
         "mpnet-relu",
@@ -321,7 +378,7 @@ CASES = (
         {**MPNET, "hidden_act": "relu", "max_position_embeddings": 203},
         only=("fill-mask", "feature-extraction"),
     ),
-    # The settings of ModernBERT-base at small sizes; then every switch the other way.
+    # The settings of ModernBERT-base at small sizes; then every switch the other way; then older files.
     Case("modernbert", "modernbert", MODERNBERT, std=0.2, derived=frozenset({"global_attn_every_n_layers"})),
     Case(
         "modernbert-biased",
@@ -338,6 +395,17 @@ CASES = (
                 "sliding_attention": {"rope_type": "linear", "rope_theta": 50.0, "factor": 2.0},
             },
         },
+        std=0.2,
+    ),
+    Case(
+        "modernbert-odd",
+        "modernbert",
+        {
+            **MODERNBERT, "vocab_size": 89, "hidden_size": 30, "num_attention_heads": 5, "num_hidden_layers": 5,
+            "global_attn_every_n_layers": 2, "global_rope_theta": 500.0, "local_rope_theta": 300.0, "norm_bias": True,
+            "local_attention": 4, "initializer_range": 0.03,
+        },
+        only=("fill-mask", "question-answering"),
         std=0.2,
     ),
     Case("xlm", "xlm", XLM),
@@ -367,8 +435,17 @@ CASES = (
         only=("text-generation",),
         std=0.2,
     ),
-    # The settings of TinyLlama and Llama 3.2 at small sizes; then all settings that neither of them uses.
+    # The settings of TinyLlama, SmolLM2 and Llama 3.2 at small sizes; then all settings that none of them uses.
     Case("llama", "llama", LLAMA, derived=LLAMA_DERIVED, on_jax=True),
+    Case(
+        "llama-smollm2",
+        "llama",
+        {
+            **LLAMA, "num_attention_heads": 9, "num_key_value_heads": 3, "tie_word_embeddings": True,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 100000.0},
+        },
+        only=("text-generation",),
+    ),
     Case(
         "llama-3.2",
         "llama",
@@ -393,13 +470,19 @@ CASES = (
         },
         only=("text-generation",),
     ),
-    # The settings of the model of 270 million parameters at small sizes; then settings that no published one uses.
+    # The settings of the models of 270 million parameters, of 1 billion, and then settings that neither of them uses.
     Case(
         "gemma3",
         "gemma3_text",
         {**GEMMA3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
         derived=frozenset({"sliding_window_pattern"}),
         on_jax=True,
+    ),
+    Case(
+        "gemma3-1b",
+        "gemma3_text",
+        {**GEMMA3, "sliding_window_pattern": 2, "num_attention_heads": 4, "num_key_value_heads": 1, "head_dim": 12},
+        only=("feature-extraction",),
     ),
     Case(
         "gemma3-scaled",
@@ -460,7 +543,17 @@ CASES = (
         },
         only=("text-generation",),
     ),
-    # The settings of Qwen2.5 at small sizes; then windows in the last layers.
+    Case(
+        "mistral-odd",
+        "mistral",
+        {
+            **LLAMA, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 5, "sliding_window": 3,
+            "num_hidden_layers": 2, "rope_parameters": {"rope_type": "linear", "rope_theta": 300.0, "factor": 3.0},
+        },
+        only=("text-generation",),
+        derived=LLAMA_DERIVED,
+    ),
+    # The settings of Qwen2.5 at small sizes; windows in the last layers; then given types of layers.
     Case("qwen2", "qwen2", {**LLAMA, "tie_word_embeddings": True}, derived=QWEN_DERIVED),
     Case(
         "qwen2-windows",
@@ -470,6 +563,17 @@ CASES = (
             "rope_parameters": {
                 "rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0, "original_max_position_embeddings": 16,
             },
+        },
+        only=("text-generation",),
+        derived=QWEN_DERIVED,
+    ),
+    Case(
+        "qwen2-layer-types",
+        "qwen2",
+        {
+            **LLAMA, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 8,
+            "use_sliding_window": True, "sliding_window": 3, "hidden_act": "gelu_new", "attention_dropout": 0.11,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "initializer_range": 0.03,
         },
         only=("text-generation",),
         derived=QWEN_DERIVED,
@@ -490,7 +594,17 @@ CASES = (
         },
         only=("text-generation",),
     ),
-    # The settings of SmolLM3 at small sizes; then windows in the layers without positions.
+    Case(
+        "qwen3-odd",
+        "qwen3",
+        {
+            **LLAMA, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 4,
+            "use_sliding_window": True, "sliding_window": 3, "layer_types": ["sliding_attention"] * 3,
+            "initializer_range": 0.03, "rms_norm_eps": 1e-6,
+        },
+        only=("text-generation",),
+    ),
+    # The settings of SmolLM3 at small sizes; then windows in the layers without positions; then given layers.
     Case(
         "smollm3",
         "smollm3",
@@ -510,10 +624,22 @@ CASES = (
         only=("text-generation",),
         derived=SMOLLM3_DERIVED,
     ),
+    Case(
+        "smollm3-layers",
+        "smollm3",
+        {
+            **LLAMA, "hidden_size": 30, "num_attention_heads": 5, "num_key_value_heads": 1, "head_dim": 8,
+            "use_sliding_window": True, "sliding_window": 3, "no_rope_layers": [0, 1, 1, 0], "hidden_act": "gelu_new",
+            "layer_types": ["full_attention", "sliding_attention", "full_attention"], "attention_dropout": 0.11,
+            "initializer_range": 0.03,
+        },
+        only=("text-generation",),
+    ),
     Case("bloom", "bloom", BLOOM, on_jax=True),
     Case("bloom-untied", "bloom", {**BLOOM, "tie_word_embeddings": False}, only=("text-generation",)),
-    # The settings of opt-125m at small sizes; then every switch the other way.
+    # The settings of opt-125m at small sizes; then those of opt-350m; then every switch the other way.
     Case("opt", "opt", {**OPT, "dropout": 0.11, "attention_dropout": 0.12, "init_std": 0.03}),
+    Case("opt-projected", "opt", {**OPT, "word_embed_proj_dim": 20, "do_layer_norm_before": False}),
     Case(
         "opt-unbiased",
         "opt",
@@ -530,6 +656,7 @@ CASES = (
         {**OPENAI_GPT, "n_embd": 35, "n_head": 5, "afn": "swish", "tie_word_embeddings": False},
         only=("text-generation",),
     ),
+    Case("openai-gpt-relu", "openai-gpt", {**OPENAI_GPT, "n_head": 4, "afn": "relu"}, only=("text-generation",)),
     Case("gpt_bigcode", "gpt_bigcode", GPT_BIGCODE),
     Case(
         "gpt_bigcode-heads",
@@ -539,6 +666,13 @@ CASES = (
             "activation_function": "relu", "attention_softmax_in_fp32": False, "scale_attention_softmax_in_fp32": False,
         },
         only=("text-generation", "text-classification"),
+    ),
+    Case(
+        "gpt_bigcode-unscaled",
+        "gpt_bigcode",
+        {**GPT_BIGCODE, "n_head": 6, "scale_attn_weights": False, "tie_word_embeddings": False},
+        only=("text-generation",),
+        std=0.2,
     ),
     Case("ctrl", "ctrl", CTRL),
     Case(
@@ -558,7 +692,7 @@ CASES = (
     ),
     # The position with the number of the padding token has no vector.
     Case("xglm-padded", "xglm", {**XGLM, "pad_token_id": 4, "num_layers": 2}, only=("feature-extraction",)),
-    # The settings of gpt-neo-125m at small sizes; then odd sizes and a longer list of types.
+    # The settings of gpt-neo-125m at small sizes; then odd sizes and a longer list of types; then all other switches.
     Case("gpt_neo", "gpt_neo", GPT_NEO, std=0.2, derived=frozenset({"attention_layers"}), on_jax=True),
     Case(
         "gpt_neo-odd",
@@ -569,8 +703,27 @@ CASES = (
         },
         std=0.2,
     ),
+    Case(
+        "gpt_neo-global",
+        "gpt_neo",
+        {
+            **GPT_NEO, "attention_types": [[["global"], 4]], "activation_function": "relu", "initializer_range": 0.03,
+            "tie_word_embeddings": False,
+        },
+        only=("text-generation",),
+        std=0.2,
+    ),
     Case("gptj", "gptj", GPTJ),
     Case("gptj-odd", "gptj", {**GPTJ, "n_embd": 35, "n_head": 5, "rotary_dim": 6, "n_inner": 50}),
+    Case(
+        "gptj-tied",
+        "gptj",
+        {
+            **GPTJ, "rotary_dim": 12, "activation_function": "relu", "initializer_range": 0.03,
+            "tie_word_embeddings": True,
+        },
+        only=("text-generation",),
+    ),
     # The settings of Pythia at small sizes; then odd sizes and layers in sequence; then scaling, and a tied output.
     Case("gpt_neox", "gpt_neox", GPT_NEOX),
     Case(
@@ -594,7 +747,7 @@ CASES = (
         },
         only=("text-generation",),
     ),
-    # The settings of phi-2 at small sizes; then grouped heads with norms.
+    # The settings of phi-2 at small sizes; then odd sizes and grouped heads; then whole heads with scaling.
     Case(
         "phi",
         "phi",
@@ -609,6 +762,18 @@ CASES = (
             **PHI, "hidden_size": 48, "num_attention_heads": 6, "num_key_value_heads": 2, "qk_layernorm": True,
             "hidden_act": "silu",
         },
+    ),
+    Case(
+        "phi-scaled",
+        "phi",
+        {
+            **PHI, "initializer_range": 0.03, "tie_word_embeddings": True,
+            "rope_parameters": {
+                "rope_type": "linear", "rope_theta": 300.0, "factor": 4.0, "partial_rotary_factor": 1.0,
+            },
+        },
+        only=("text-generation",),
+        std=0.25,
     ),
     # The settings of Phi-3-mini at small sizes, with a window; then those of Phi-4-mini.
     Case("phi3", "phi3", {**PHI3, "sliding_window": 4}, derived=frozenset({"num_key_value_heads"})),
@@ -647,6 +812,16 @@ CASES = (
         std=0.2,
     ),
     Case("mbart", "mbart", MBART, std=0.15, end_token=2),
+    Case(
+        "mbart-plain",
+        "mbart",
+        {
+            **MBART, "scale_embedding": False, "activation_function": "relu", "tie_word_embeddings": False,
+            "decoder_start_token_id": 4, "forced_eos_token_id": None,
+        },
+        only=("text2text-generation",),
+        std=0.2,
+    ),
     Case("m2m_100", "m2m_100", M2M_100, std=0.15),
     Case(
         "m2m_100-unscaled",
@@ -688,7 +863,23 @@ CASES = (
         derived=T5_DERIVED,
     ),
     Case("mt5", "mt5", T5, std=0.2, derived=T5_DERIVED, end_token=1),
+    Case(
+        "mt5-relu",
+        "mt5",
+        {**T5, "feed_forward_proj": "relu", "d_kv": 16, "num_decoder_layers": 1, "tie_word_embeddings": False},
+        only=("text2text-generation",),
+        std=0.2,
+        derived=T5_DERIVED,
+    ),
     Case("umt5", "umt5", T5, std=0.15, derived=T5_DERIVED, end_token=1),
+    Case(
+        "umt5-relu",
+        "umt5",
+        {**T5, "feed_forward_proj": "relu", "d_kv": 16, "num_layers": 3, "num_decoder_layers": 1},
+        only=("text2text-generation",),
+        std=0.2,
+        derived=T5_DERIVED,
+    ),
     Case(
         "umt5-silu",
         "umt5",
@@ -701,6 +892,23 @@ CASES = (
         derived=T5_DERIVED,
     ),
     Case("pegasus", "pegasus", PEGASUS, std=0.15),
+    Case(
+        "pegasus-plain",
+        "pegasus",
+        {**PEGASUS, "scale_embedding": False, "activation_function": "relu", "tie_word_embeddings": False},
+        only=("text2text-generation",),
+        std=0.15,
+    ),
+    Case(
+        "pegasus-odd",
+        "pegasus",
+        {
+            **PEGASUS, "d_model": 20, "encoder_layers": 3, "decoder_layers": 1, "encoder_attention_heads": 5,
+            "decoder_attention_heads": 2, "decoder_start_token_id": 0, "forced_eos_token_id": None,
+        },
+        only=("text2text-generation",),
+        std=0.15,
+    ),
     Case("bigbird_pegasus", "bigbird_pegasus", BIGBIRD_PEGASUS, std=0.15, end_token=2),
     Case(
         "bigbird_pegasus-odd",
@@ -724,6 +932,17 @@ CASES = (
         "led-wide",
         "led",
         {**LED, "attention_window": 16, "activation_function": "relu", "tie_word_embeddings": False},
+        only=("text2text-generation",),
+        std=0.15,
+        banded=True,
+    ),
+    Case(
+        "led-odd",
+        "led",
+        {
+            **LED, "d_model": 20, "encoder_layers": 3, "decoder_layers": 1, "encoder_attention_heads": 5,
+            "decoder_attention_heads": 2, "attention_window": [4, 8, 4], "activation_function": "gelu",
+        },
         only=("text2text-generation",),
         std=0.15,
         banded=True,
