@@ -17,7 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kerasformer import errors, export, layers, zoo
+    from kerasformer import errors, export, layers, training, zoo
     from kerasformer.evaluation import evaluate
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
@@ -38,10 +38,11 @@ __all__ = [
     "next_token_distribution",
     "pipeline",
     "sequence_logprob",
+    "training",
     "zoo",
 ]
 
-_MODULES = {"errors", "export", "layers", "zoo"}
+_MODULES = {"errors", "export", "layers", "training", "zoo"}
 _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
     "Tokenizer": ("tokenization", "Tokenizer"),

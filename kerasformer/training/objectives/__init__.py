@@ -1,0 +1,1 @@
+"""Pretraining objectives: functions that make inputs and labels of texts, in NumPy."""
