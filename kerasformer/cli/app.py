@@ -33,6 +33,7 @@ from kerasformer.cli.models_command import models
 from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
+from kerasformer.cli.train_command import train
 from kerasformer.cli.web_command import web
 from kerasformer.command_options import BenchOptions
 from kerasformer.errors import BundleError, InputError, require
@@ -159,6 +160,10 @@ command(
     "kerasformer prune ./nllb small --texts pairs.tsv --languages eng_Latn --languages deu_Latn",
     "kerasformer prune sentiment-bert small --texts reviews.txt --min-count 3 --json | jq .parameters_after",
 )(prune)
+command(
+    "kerasformer train sentiment.toml out --data texts",
+    "kerasformer train stories.toml out --data texts --set training.epochs=1 --set data.batch_size=64",
+)(train)
 command(
     "kerasformer export sentiment-bert out --quantize int8",
     "kerasformer export story-gpt2 out --format onnx --quantize int4 --capacity 512 --overwrite",

@@ -416,13 +416,31 @@ def _pair_problem(module: str, found: Mapping[str, np.ndarray], rank: int) -> st
     return None
 
 
-def write_adapter(folder: Path, adapter: Adapter, transposed: bool = False) -> None:
+def base_model(folder: Path) -> str | None:
+    """Returns the model that an adapter with a configuration of its own belongs to; `None` for any other folder.
+
+    Raises:
+        SourceError: the model is a path. Only a preset or a hub id may be loaded because a file names it.
+    """
+    if not (folder / CONFIG).is_file() or not (folder / "config.json").is_file() or (folder / "model.safetensors").exists():
+        return None
+    name = AdapterConfig.from_json(read_json(inside(folder, CONFIG)), str(folder / CONFIG)).base_model
+    if name is None or not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
+        raise SourceError(
+            f"{folder / CONFIG} must name its base model, a preset or a hub id. Received: {name!r}. Load that model, "
+            "and then the adapter with load_adapter"
+        )
+    return name
+
+
+def write_adapter(folder: Path, adapter: Adapter, transposed: bool = False, dtype: str | None = None) -> None:
     """Writes an adapter; PEFT reads it.
 
     Args:
         folder: Existing folder.
         adapter: The adapter.
         transposed: See `AdapterConfig.to_json`.
+        dtype: Data type of the tensors; by default that of the arrays.
 
     Raises:
         OSError: the disk is full, or the folder is not writable.
@@ -432,6 +450,6 @@ def write_adapter(folder: Path, adapter: Adapter, transposed: bool = False) -> N
         names = ("lora_embedding_A", "lora_embedding_B") if pair.embedding else ("lora_A.weight", "lora_B.weight")
         for name, value in zip(names, (pair.a, pair.b), strict=True):
             tensors[f"{_ROOT}{module}.{name}"] = np.ascontiguousarray(value)
-    save_tensors(tensors, folder / WEIGHTS)
+    save_tensors({name: value.astype(dtype or value.dtype) for name, value in tensors.items()}, folder / WEIGHTS)
     content = json.dumps(adapter.config.to_json(transposed), indent=2, ensure_ascii=False)
     (folder / CONFIG).write_text(content + "\n", encoding="utf-8")

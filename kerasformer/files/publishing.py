@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import glob
+import json
 import os
 import shutil
 import tempfile
@@ -93,6 +94,11 @@ def staging(
             f"the {what} could not be written: {error}. Received: {destination}. Nothing was changed there. "
             "Free disk space, or choose another folder"
         ) from error
+
+
+def write_json(path: Path, content: object) -> None:
+    """Writes a file that people can read."""
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def move_files(folder: Path, destination: Path) -> None:

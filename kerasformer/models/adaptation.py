@@ -21,7 +21,7 @@ from keras import ops
 from kerasformer.errors import CheckpointError, InputError
 from kerasformer.files import sources
 from kerasformer.files.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_adapter, write_adapter
-from kerasformer.files.publishing import move_files, staging
+from kerasformer.files.publishing import move_files, staging, write_json
 from kerasformer.files.reading import local_path
 from kerasformer.layers.core import Embedding, LowRank
 from kerasformer.models.layouts import Convolution, Interleaved, SideBySide
@@ -277,11 +277,16 @@ class Adaptable(keras.Model):
         for path, value in values.items():
             variables[path].assign(value)
 
-    def save_adapter(self, folder: str | os.PathLike[str]) -> Path:
+    def save_adapter(
+        self, folder: str | os.PathLike[str], *, dtype: str | None = None, base_model: str | None = None
+    ) -> Path:
         """Saves the adapter of the model; PEFT loads it for the same model of `transformers`.
 
         Args:
             folder: Destination; other files in it are kept.
+            dtype: Data type of the tensors, such as `"float16"`; float32 by default.
+            base_model: Preset or hub id of the model that the adapter belongs to. The folder then also gets the
+                configuration of the adapted model, and `kf.load` loads both.
 
         Returns:
             The destination.
@@ -308,7 +313,10 @@ class Adaptable(keras.Model):
         # PEFT expects to be told of weights (in, out), which only Conv1D has.
         transposed = all(not (module.row.transpose or module.embedding) for module in attached.modules)
         with staging(destination, "adapter", CheckpointError) as aside:
-            write_adapter(aside, Adapter(attached.config, pairs, saved), transposed)
+            config = replace(attached.config, base_model=base_model)
+            write_adapter(aside, Adapter(config, pairs, saved), transposed, dtype)
+            if base_model is not None:
+                write_json(aside / "config.json", {"architectures": [model.architecture], **model.config.to_hf()})
             move_files(aside, destination)
         return destination
 

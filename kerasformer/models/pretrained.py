@@ -22,7 +22,7 @@ from kerasformer.decoding.arrays import as_array, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
 from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError
 from kerasformer.export_options import ExportOptions
-from kerasformer.files.publishing import MANIFEST, move_files, staging
+from kerasformer.files.publishing import MANIFEST, move_files, staging, write_json
 from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.files.tensors import TensorFile, save_tensors
 from kerasformer.layers.attention_spec import AttentionSpec
@@ -397,7 +397,7 @@ class PretrainedModel(Adaptable):
             content["dtype"] = dtype or next(iter(files[""].values())).dtype.name
             for name, entries in {"config.json": content, **self.extra_files()}.items():
                 (aside / name).parent.mkdir(exist_ok=True)
-                _write_json(aside / name, entries)
+                write_json(aside / name, entries)
             if self.generates:
                 self.generation_config.save(aside)
             if self.tokenizer is not None:
@@ -585,10 +585,6 @@ def _policy(dtype: str | keras.DTypePolicy | None) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(previous)
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 class Backbone(Composite):

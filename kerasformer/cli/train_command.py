@@ -1,0 +1,32 @@
+"""`kerasformer train`, which trains a model as a recipe describes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kerasformer.cli.console import say
+from kerasformer.cli.declared_options import setting_of
+from kerasformer.errors import require
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.", show_default=False)],
+    out: Annotated[Path, typer.Argument(help="New folder for the model.", show_default=False)],
+    data: Annotated[Path, typer.Option(help="Folder of the files that the recipe names.")] = Path(),
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Another value, as table.key=value. May be repeated.")
+    ] = None,
+) -> None:
+    """Train a model as a recipe describes, and save it in Hugging Face's format.
+
+    Progress and figures are those of Keras' fit.
+    """
+    require("keras", "train")
+    from kerasformer.training.recipe import Recipe, train
+
+    changes = dict(map(setting_of, set_ or ()))
+    train(Recipe.read(recipe, changes), data, out, verbose=2)
+    say(f"Saved to {out}")
