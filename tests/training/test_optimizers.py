@@ -126,7 +126,7 @@ def test_fit_moves_what_is_trained(name):
     freeze(model, 1)
     before = {variable.path: np.asarray(variable) for variable in model.weights}
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(optimizer(model, 1e-2, steps=8, warmup=0.25, layer_decay=0.5, name=name), loss)
+    model.compile(optimizer(model, 1e-2, steps=8, warmup=0.25, layer_decay=0.5, name=name), loss, run_eagerly=True)
     ids, labels = np.random.default_rng(0).integers(1, 31, (8, 5)), np.arange(8) % 2
     model.fit({"input_ids": ids}, labels, batch_size=2, verbose=0)
     for variable in model.weights:
