@@ -45,8 +45,8 @@ class Resume(keras.callbacks.Callback):
     `keras.utils.PyDataset` whose order, if random, is determined by its attribute `epoch`; `fit` itself shuffles its
     batches with Python's `random`, which is seeded by each epoch's number here. Arrays need `shuffle=False`.
 
-    The folder remains when the training ends: another `fit` with more epochs continues it. Put this callback last in
-    the list, so that it sees what the others add to the logs.
+    The folder remains when the training ends: `fit` with more epochs and the same optimizer continues it. Put this
+    callback last in the list, so that it sees what the others add to the logs.
 
     Args:
         folder: Folder of the checkpoint.
@@ -258,10 +258,10 @@ def _numbers(callback: keras.callbacks.Callback) -> dict[str, Any]:
 
 
 def _leaves(value: Any, name: str = "") -> Iterable[tuple[str, Any]]:
-    """Yields the values of nested dictionaries by their dotted names, without the names that Keras counts."""
-    if not isinstance(value, dict):
+    """Yields the values of nested dictionaries and lists by their dotted names, without the names that Keras counts."""
+    if not isinstance(value, dict | list):
         yield name, value
         return
-    for key, entry in value.items():
+    for key, entry in value.items() if isinstance(value, dict) else enumerate(value):
         if key != "name":
             yield from _leaves(entry, f"{name}.{key}".lstrip("."))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import InputError, MissingExtraError
+from kerasformer.training.resume import Resume
 from kerasformer.training.streaming import StreamedDataset
 
 SIZES = [7, 12, 0, 5, 9]
@@ -69,6 +70,8 @@ def test_all_rows_come_once_in_each_epoch_and_in_another_order(corpus):
     data.epoch = 1
     assert texts(data) == epochs[1]
     assert texts(stream(corpus, shuffle=False)) == ALL
+    file = texts(stream(corpus.replace("*", "part-1")))
+    assert file != ALL[7:19] and set(file[:8]) == set(ALL[7:15])  # shuffled in the buffer
 
 
 def test_a_stream_continues_in_the_middle_and_opens_no_earlier_file(corpus):
@@ -139,6 +142,48 @@ def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"")
     with pytest.raises(MissingExtraError, match=r"kerasformer\[parquet\]"):
         stream(tmp_path / "a.parquet")
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Interrupts the training after the fourth batch of the second epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == (1, 3):
+            raise KeyboardInterrupt
+
+
+def test_a_training_continues_in_a_stream(tmp_path):
+    for shard in range(3):
+        write(tmp_path / f"{shard}.jsonl", [{"text": "", "label": 5 * shard + row} for row in range(5)])
+
+    def train(folder, *callbacks):
+        def encode(columns):
+            read.append(columns["label"])
+            labels = np.array(columns["label"], "float32")
+            return labels[:, None] / 15, labels
+
+        read: list[list[int]] = []
+        keras.utils.set_random_seed(0)
+        data = StreamedDataset(tmp_path / "*.jsonl", encode, columns=["label"], batch_size=3, buffer=3)
+        layers = [keras.layers.Dense(4, name="a"), keras.layers.Dropout(0.3), keras.layers.Dense(1, name="b")]
+        model = keras.Sequential([keras.Input([1]), *layers])
+        model.compile("adam", "mse", run_eagerly=True)
+        resume = Resume(tmp_path / folder, every=3, dataset=data)
+        try:
+            history = model.fit(data, epochs=2, shuffle=False, callbacks=[*callbacks, resume], verbose=0)
+        except KeyboardInterrupt:
+            return None, read
+        return history.history, read
+
+    expected, read = train("whole")
+    assert train("broken", Interrupt())[0] is None
+    history, again = train("broken")
+    assert history == expected
+    assert {tuple(batch) for batch in again[-2:]} == {tuple(batch) for batch in read[-2:]}
+    assert not {tuple(batch) for batch in read[-5:-2]} & {tuple(batch) for batch in again[2:]}  # after the two of Keras
 
 
 def test_fit_reads_a_stream(tmp_path):
