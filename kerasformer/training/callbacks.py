@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import keras
 import numpy as np
@@ -60,7 +60,8 @@ class Evaluate(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self.prefix, self.options = prefix, options
-        self.examples = evaluation.read_data(data, labels, checked(EvaluationOptions, options, "an evaluation"))
+        chosen = cast(EvaluationOptions, checked(EvaluationOptions, options, "an evaluation"))
+        self.examples = evaluation.read_data(data, labels, chosen)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Checks the texts, before time is spent on an epoch."""

@@ -152,7 +152,7 @@ class Adafactor(_RatesByVariable, keras.optimizers.Adafactor):
     """
 
 
-_OPTIMIZERS = {
+_OPTIMIZERS: dict[str, tuple[type[_RatesByVariable], dict[str, Any]]] = {
     "adamw": (AdamW, {"epsilon": 1e-8}),  # the epsilon of PyTorch, with which the published rates were found
     "adafactor": (Adafactor, {"relative_step": False}),  # the schedule determines the rate
 }

@@ -73,9 +73,9 @@ def model_to_train(learning_rate=1e-2, **settings):
     return model
 
 
-def train(folder, kill=None, epochs=(EPOCHS,)):
+def train(folder, kill=None, epochs=(EPOCHS,), model=None):
     """Trains in the folder, in one call of `fit` or several; returns the last history, and the final weights."""
-    model, data = model_to_train(), Batches()
+    model, data = model or model_to_train(), Batches()
     best = SavePretrained(Path(folder) / "best", "loss")
     resume = Resume(Path(folder) / "state", every=2, dataset=data, callbacks=[best])
     callbacks = [best, *([Kill(*kill)] if kill else []), resume]
@@ -97,9 +97,15 @@ def state(tmp_path_factory):
 @pytest.mark.jax
 def test_the_curve_is_that_of_a_training_without_kill(state, tmp_path):
     shutil.copytree(state.parent, tmp_path / "killed")
+    model = model_to_train()
+    model.optimizer.build(model.trainable_variables)
+    variables = [*model.variables, *model.optimizer.variables]
+    initial = [np.asarray(variable) for variable in variables]
     # Then the training ends, goes on for another epoch, and has nothing left to do.
-    history, weights = train(tmp_path / "killed", epochs=(2, 3, 3))
-    expected_history, expected_weights = train(tmp_path / "unbroken")
+    history, weights = train(tmp_path / "killed", epochs=(2, 3, 3), model=model)
+    for variable, value in zip(variables, initial, strict=True):  # the same model begins again: Keras compiled it
+        variable.assign(value)
+    expected_history, expected_weights = train(tmp_path / "unbroken", model=model)
     assert history == expected_history
     assert history["epoch"] == [0, 1, 2]
     for ours, expected in zip(weights, expected_weights, strict=True):
