@@ -85,6 +85,10 @@ class ExportMismatchError(ExportError):
     received: str = ""
 
 
+class TrainingError(KerasformerError, ArithmeticError):
+    """A training whose loss is not a number any more."""
+
+
 class MissingExtraError(KerasformerError, ImportError):
     """An optional dependency that is not installed; the message contains the command that installs it."""
 

@@ -173,8 +173,13 @@ def _safetensors_header(path: Path) -> dict[str, tuple[Path, int, dict[str, Any]
     return {name: (path, 8 + size, entry) for name, entry in header.items() if name != "__metadata__"}
 
 
-def save_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
+def save_tensors(tensors: Mapping[str, np.ndarray], path: Path, metadata: Mapping[str, str] | None = None) -> None:
     """Writes a `.safetensors` file that is readable by all users.
+
+    Args:
+        tensors: Arrays by name.
+        path: The file.
+        metadata: Strings by name in its header; by default those that `transformers` expects.
 
     Raises:
         OSError: the disk is full, or the file cannot be written.
@@ -182,7 +187,7 @@ def save_tensors(tensors: Mapping[str, np.ndarray], path: Path) -> None:
     safetensors_numpy = require("safetensors.numpy", "adapters")
     safetensors = require("safetensors", "adapters")
     try:
-        safetensors_numpy.save_file(dict(tensors), path, metadata={"format": "pt"})
+        safetensors_numpy.save_file(dict(tensors), path, metadata=dict(metadata or {"format": "pt"}))
     except safetensors.SafetensorError as error:  # not an `OSError`, and without an error number
         raise OSError(errno.EIO, f"{path.name} could not be written: {error}") from error
     path.chmod(0o644)  # safetensors creates files that only their owner can read

@@ -1,4 +1,4 @@
-"""Figures of how tokens are selected, and of the architectures, drawn with matplotlib (the extra `viz`)."""
+"""Figures of how tokens are selected, of architectures and of trainings, drawn with matplotlib (the extra `viz`)."""
 
 from __future__ import annotations
 
@@ -7,5 +7,13 @@ from kerasformer.viz.canvas import check_picture
 from kerasformer.viz.distribution import draw_distribution
 from kerasformer.viz.explanation import draw_explanation
 from kerasformer.viz.family_tree import draw_family_tree
+from kerasformer.viz.training_curve import draw_training_curve
 
-__all__ = ["check_picture", "draw_beam_tree", "draw_distribution", "draw_explanation", "draw_family_tree"]
+__all__ = [
+    "check_picture",
+    "draw_beam_tree",
+    "draw_distribution",
+    "draw_explanation",
+    "draw_family_tree",
+    "draw_training_curve",
+]

@@ -1,0 +1,301 @@
+"""Corpora that are larger than the memory, streamed from shards of JSON lines or Parquet."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import itertools
+import os
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, check, integer, optional, sequence
+from kerasformer.errors import InputError, SourceError, require
+from kerasformer.files.reading import local_path, parse_json
+
+Columns = dict[str, list[Any]]
+"""Values of a batch by the name of their column."""
+
+
+class StreamedDataset(keras.utils.PyDataset):
+    """Batches of the rows of many files, of which only a part is in memory.
+
+    In each epoch, the files come in another random order. Their rows are read one after another into a buffer, and
+    shuffled there. The order depends on the seed and the number of the epoch alone, so that `Resume` continues in the
+    middle of an epoch and opens only the files from there on.
+
+        data = StreamedDataset("corpus/*.jsonl.gz", encode, batch_size=64)
+        model.fit(data, epochs=3, shuffle=False, callbacks=[Resume("state", every=1000, dataset=data)])
+
+    Pass `shuffle=False` to `fit`, which would ask for the batches in random order.
+
+    Args:
+        files: Files that end in `.jsonl`, `.ndjson` or `.json`, also compressed as `.gz`, with an object in each line;
+            or in `.parquet`. A list of paths, or a pattern such as `"corpus/*.parquet"`.
+        encode: Function that makes a batch for `fit` of its rows: from a dictionary that has a list of `B` values for
+            each column to a pair of inputs and targets.
+        columns: Names of the columns that each row must have.
+        batch_size: Number of rows of a batch.
+        shuffle: Whether the order is random; otherwise, it is that of the files and of their rows.
+        buffer: Number of rows in memory, rounded up to whole batches.
+        seed: Seed of the order.
+        skip_bad: Whether rows that cannot be read are replaced by others of the buffer and noted in `bad_rows`;
+            otherwise they raise an error.
+        counts: Number of rows of each file, as in the attribute of a data set of the same files; by default they are
+            counted, for which JSON lines are read once.
+        kwargs: Arguments of `keras.utils.PyDataset`. Threads are supported, processes are not.
+
+    Attributes:
+        epoch: Number of the epoch, from 0, which `fit` counts and `Resume` sets.
+        start: Number of the first batch that is needed; earlier ones are not read, and are replaced by this one.
+        bad_rows: Reasons why rows were skipped, by file and number of the row, from 1.
+        counts: Number of rows of each file, lines of JSON without blank ones.
+
+    Raises:
+        InputError: there are no files or no rows, a file has another suffix or cannot be read, or a row is bad: the
+            message names the file, the line and the reason.
+        MissingExtraError: pyarrow, which reads Parquet, is not installed.
+    """
+
+    def __init__(
+        self,
+        files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        encode: Callable[[Columns], Any],
+        *,
+        columns: Sequence[str] = ("text",),
+        batch_size: int = 32,
+        shuffle: bool = True,
+        buffer: int = 10_000,
+        seed: int = 0,
+        skip_bad: bool = False,
+        counts: Sequence[int] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.encode = check("encode", encode, FUNCTION)
+        self.columns = check("columns", columns, sequence(STRING, 1))
+        self.batch_size, self.seed = check("batch_size", batch_size, integer(1)), check("seed", seed, integer(0))
+        self.shuffle, self.skip_bad = check("shuffle", shuffle, BOOLEAN), check("skip_bad", skip_bad, BOOLEAN)
+        self.buffer = -(-check("buffer", buffer, integer(1)) // self.batch_size) * self.batch_size
+        paths = _paths(files)
+        self.files = [path.name for path in paths]
+        self._shards = [_shard(path, self.columns) for path in paths]
+        known = check("counts", counts, optional(sequence(integer(0))))
+        if known is not None and len(known) != len(paths):
+            raise InputError(f"counts must have a number for each of {len(paths)} files. Received: {len(known)}")
+        self.counts = list(known) if known is not None else [shard.count() for shard in self._shards]
+        if not sum(self.counts):
+            raise InputError(f"At least one row was expected. Received: {len(paths)} empty files, such as {paths[0]}")
+        self.bad_rows: dict[tuple[str, int], str] = {}
+        self._lock = threading.Lock()
+        self.start = self.epoch = 0
+
+    @property
+    def epoch(self) -> int:
+        """Number of the epoch, which determines the order."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, number: int) -> None:
+        self._epoch = number
+        order = np.arange(len(self._shards))
+        self._order = self._random().permutation(order) if self.shuffle else order
+        self._blocks: dict[int, list[Mapping[str, Any]]] = {}
+        self._reader: Iterator[tuple[_Shard, int, Any]] = iter(())
+        self._next = -1
+
+    def __len__(self) -> int:
+        return -(-sum(self.counts) // self.batch_size)
+
+    def __getitem__(self, index: int) -> Any:
+        row = max(index, self.start) * self.batch_size
+        with self._lock:
+            block = self._block(row // self.buffer)
+        rows = block[row % self.buffer :][: self.batch_size]
+        return self.encode({name: [each[name] for each in rows] for name in self.columns})
+
+    def on_epoch_end(self) -> None:
+        """Goes on to the order of the next epoch."""
+        self.start, self.epoch = 0, self.epoch + 1
+
+    def _random(self, *numbers: int) -> np.random.Generator:
+        return np.random.default_rng((self.seed, self.epoch, *numbers))
+
+    def _block(self, number: int) -> list[Mapping[str, Any]]:
+        """Returns the rows of a filling of the buffer, in their order; the last two fillings are kept."""
+        if number not in self._blocks:
+            first = self.start * self.batch_size // self.buffer
+            if number not in (self._next, 0, first):
+                raise InputError(
+                    f"Batches of a stream are read one after another. Expected: filling {max(self._next, 0)} of the "
+                    f"buffer. Received: a batch of {number}. Pass shuffle=False to fit"
+                )
+            if number != self._next:
+                self._reader = self._rows(number * self.buffer)
+            self._blocks = {kept: self._blocks[kept] for kept in list(self._blocks)[-1:]}
+            self._blocks[number] = self._filling(number)
+            self._next = number + 1
+        return self._blocks[number]
+
+    def _filling(self, number: int) -> list[Mapping[str, Any]]:
+        """Reads and shuffles the next rows."""
+        good = []
+        size = min(self.buffer, sum(self.counts) - number * self.buffer)
+        rows = list(itertools.islice(self._reader, size))
+        if len(rows) < size:
+            raise InputError(f"The files have fewer rows than counted. Expected: {sum(self.counts)}. Count them again")
+        for shard, line, raw in rows:
+            try:
+                good.append(shard.row(raw, line))
+            except InputError as error:
+                if not self.skip_bad:
+                    raise
+                self.bad_rows[str(shard.path), line] = str(error)
+        if not good:
+            last = list(self.bad_rows.values())[-1]
+            raise InputError(f"None of {size} rows that follow each other can be read. The last reason: {last}")
+        order = np.resize(np.arange(len(good)), size)  # batches keep their size, for which Keras compiles its steps
+        return [good[index] for index in (self._random(number).permutation(order) if self.shuffle else order)]
+
+    def _rows(self, position: int) -> Iterator[tuple[_Shard, int, Any]]:
+        """Yields the rows of an epoch from a position on, with their shards and their numbers; opens no other shard."""
+        for index in self._order:
+            if position < self.counts[index]:
+                shard = self._shards[index]
+                count = self.counts[index] - position
+                for line, raw in itertools.islice(shard.read(position), count):
+                    yield shard, line, raw
+            position = max(0, position - self.counts[index])
+
+
+class _Shard(ABC):
+    """A file of rows.
+
+    Args:
+        path: The file.
+        columns: Names of the columns that each row must have.
+    """
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        self.path, self.columns = path, columns
+
+    @abstractmethod
+    def count(self) -> int:
+        """Returns the number of rows, without parsing them."""
+
+    @abstractmethod
+    def read(self, start: int) -> Iterator[tuple[int, Any]]:
+        """Yields rows as the file has them, from one on, with their numbers from 1."""
+
+    def row(self, raw: Any, line: int) -> Mapping[str, Any]:
+        """Parses a row.
+
+        Raises:
+            InputError: it is no object, or lacks a column.
+        """
+        row = self.parse(raw, line)
+        missing = [name for name in self.columns if row.get(name) is None]
+        if missing:
+            raise InputError(
+                f"Each row needs {', '.join(self.columns)}. Received: none or null for {', '.join(missing)} in "
+                f"{self.path}, line {line}"
+            )
+        return row
+
+    @abstractmethod
+    def parse(self, raw: Any, line: int) -> Mapping[str, Any]:
+        """Converts a row of the file to a dictionary."""
+
+
+class _JsonLines(_Shard):
+    """A file with an object in each line that is not blank."""
+
+    def count(self) -> int:
+        return sum(1 for _ in self._lines())
+
+    def read(self, start: int) -> Iterator[tuple[int, bytes]]:
+        return itertools.islice(self._lines(), start, None)
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        number = 0
+        try:
+            with gzip.open(self.path) if self.path.suffix == ".gz" else self.path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if line.strip():
+                        yield number, line
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(f"The file cannot be read after line {number}: {error}. Received: {self.path}") from error
+
+    def parse(self, raw: bytes, line: int) -> Mapping[str, Any]:
+        try:
+            row = parse_json(raw, f"{self.path}, line {line},")
+        except SourceError as error:
+            raise InputError(f"Each line must be a JSON object: {error}") from error
+        if not isinstance(row, dict):
+            raise InputError(f"Each line must be a JSON object. Received: {raw[:80]!r} in {self.path}, line {line}")
+        return row
+
+
+class _Parquet(_Shard):
+    """A file of Parquet, of which a group of rows is in memory."""
+
+    def __init__(self, path: Path, columns: Sequence[str]) -> None:
+        super().__init__(path, columns)
+        self._parquet = require("pyarrow.parquet", "parquet")
+
+    def _open(self) -> Any:
+        arrow = require("pyarrow", "parquet")
+        try:
+            return self._parquet.ParquetFile(self.path)
+        except (OSError, arrow.ArrowException) as error:
+            raise InputError(f"A file of Parquet was expected: {error}. Received: {self.path}") from error
+
+    def count(self) -> int:
+        with self._open() as file:
+            return int(file.metadata.num_rows)
+
+    def read(self, start: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        with self._open() as file:
+            names = [name for name in self.columns if name in file.schema_arrow.names]
+            before = 0
+            for group in range(file.num_row_groups):
+                size = file.metadata.row_group(group).num_rows
+                if before + size > start:
+                    rows = file.read_row_group(group, columns=names).to_pylist()
+                    for index in range(max(0, start - before), size):
+                        yield before + index + 1, rows[index]
+                before += size
+
+    def parse(self, raw: Mapping[str, Any], line: int) -> Mapping[str, Any]:
+        return raw
+
+
+def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
+    """Returns the files of a list or a pattern."""
+    if isinstance(files, str | os.PathLike):
+        found = glob.glob(str(local_path(files, InputError)))
+        if not found:
+            raise InputError(f"Files, or a pattern such as 'corpus/*.jsonl', were expected. Received: {files}")
+        return [Path(path) for path in sorted(found)]
+    paths = [local_path(path, InputError) for path in files]
+    if not paths:
+        raise InputError("At least one file was expected. Received: none")
+    return paths
+
+
+def _shard(path: Path, columns: Sequence[str]) -> _Shard:
+    if not path.is_file():
+        raise InputError(f"A file was expected. Received: {path}")
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if suffix in (".jsonl", ".ndjson", ".json"):
+        return _JsonLines(path, columns)
+    if path.suffix == ".parquet":
+        return _Parquet(path, columns)
+    raise InputError(f"A file must end in .jsonl, .jsonl.gz or .parquet. Received: {path}")
