@@ -1,1 +1,67 @@
 """Training of models of the zoo with `fit`: data, losses, optimizers and callbacks."""
+
+from kerasformer.training.objectives.batches import teacher_forcing
+from kerasformer.training.objectives.boundary import SpanBoundary
+from kerasformer.training.objectives.dataset import ObjectiveDataset
+from kerasformer.training.objectives.denoising import (
+    delete_tokens,
+    denoising,
+    deshuffling,
+    document_rotation,
+    gap_sentences,
+    infill,
+    permute_sentences,
+    rotate,
+    sentence_permutation,
+    span_corruption,
+    text_infilling,
+    token_deletion,
+)
+from kerasformer.training.objectives.language_models import causal, prefix_lm, translation
+from kerasformer.training.objectives.masked_tokens import (
+    Masking,
+    masked,
+    replaced_tokens,
+    span_boundary,
+    translation_lm,
+)
+from kerasformer.training.objectives.packing import PackedModel, pack
+from kerasformer.training.objectives.replaced import MaskedBinaryCrossentropy, ReplacedTokens
+from kerasformer.training.objectives.sampling import InverseSigmoidDecay, ScheduledSampling
+from kerasformer.training.objectives.sentence_pairs import next_sentence, sentence_order
+from kerasformer.training.objectives.vocabulary import Vocabulary
+
+__all__ = [
+    "InverseSigmoidDecay",
+    "MaskedBinaryCrossentropy",
+    "Masking",
+    "ObjectiveDataset",
+    "PackedModel",
+    "ReplacedTokens",
+    "ScheduledSampling",
+    "SpanBoundary",
+    "Vocabulary",
+    "causal",
+    "delete_tokens",
+    "denoising",
+    "deshuffling",
+    "document_rotation",
+    "gap_sentences",
+    "infill",
+    "masked",
+    "next_sentence",
+    "pack",
+    "permute_sentences",
+    "prefix_lm",
+    "replaced_tokens",
+    "rotate",
+    "sentence_order",
+    "sentence_permutation",
+    "span_boundary",
+    "span_corruption",
+    "teacher_forcing",
+    "text_infilling",
+    "token_deletion",
+    "translation",
+    "translation_lm",
+]
