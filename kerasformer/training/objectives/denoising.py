@@ -269,7 +269,8 @@ def gap_sentences(
     """
     check("rate", rate, number(0, 1))
     check("select", select, one_of("independent", "sequential", "lead", "random"))
-    mask = np.array([vocabulary.required("sentence_mask_id", "Replacing a sentence")], "int32")
+    name = "mask_id" if vocabulary.sentence_mask_id is None else "sentence_mask_id"
+    mask = np.array([vocabulary.required(name, "Replacing a sentence")], "int32")
     sources, targets = [], []
     for sentences in as_documents(documents, vocabulary):
         if len(sentences) < 2:

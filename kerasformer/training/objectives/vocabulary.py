@@ -79,11 +79,12 @@ class Vocabulary:
         sentinels = sorted(
             (int(found[1]), index) for token, index in tokens.items() if (found := _SENTINEL.fullmatch(token))
         )
-        pad, segments, start = tokenizer.pad_token_id, "token_type_ids" in tokenizer("a"), None
+        pad, segments, start = tokenizer.pad_token_id, "token_type_ids" in tokenizer("a"), -1
         if model is not None:
             segments = "token_type_ids" in model.input_names
         if model is not None and model.is_encoder_decoder:
-            start = model.config.generation_settings()["decoder_start_token_id"]
+            probe = np.array([[-2, -1]], "int32")  # no ids: the model shows whether it starts with the last token
+            start = int(model.backbone.shift_right(probe, np.ones_like(probe))[0, 0])
         return cls(
             size=max(tokens.values()) + 1,
             pad_id=0 if pad is None else pad,
@@ -95,7 +96,7 @@ class Vocabulary:
             single=_frame(tokenizer),
             pair=_pair_frame(tokenizer),
             target=_frame(tokenizer.writer),
-            start_id=start,
+            start_id=None if start == -1 else start,
             segments=segments,
             encoder_decoder=model is not None and model.is_encoder_decoder,
             word_starts=_word_starts(tokens),
