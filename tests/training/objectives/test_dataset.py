@@ -46,6 +46,8 @@ def test_epochs(shuffle, by_length):
     epochs = [_epoch(first)]
     assert _equal(epochs[0], _epoch(first)) and _equal(epochs[0], _epoch(second))
     first.on_epoch_end()
+    assert _equal(epochs[0], _epoch(first))
+    first.on_epoch_end()
     epochs.append(_epoch(first))
     every = sorted(tuple(text.tolist()) for text in TEXTS)
     assert all(sorted(_texts(epoch)) == every for epoch in epochs)
@@ -54,6 +56,12 @@ def test_epochs(shuffle, by_length):
         assert not _equal(*epochs)
     resumed = ObjectiveDataset(TEXTS, training.masked, VOCABULARY, **settings, epoch=1)
     assert _equal(epochs[1], _epoch(resumed))
+    fixed = ObjectiveDataset(TEXTS, training.masked, VOCABULARY, **settings, fresh=False)
+    assert (
+        _equal(epochs[0], _epoch(fixed))
+        and all(fixed.on_epoch_end() is None for _ in range(3))
+        and _equal(epochs[0], _epoch(fixed))
+    )
     other = ObjectiveDataset(TEXTS, training.masked, VOCABULARY, **{**settings, "seed": 4})
     assert not shuffle or _texts(_epoch(other)) != _texts(epochs[0])
     padding = [1 - batch["attention_mask"].mean() for batch in epochs[0]]
@@ -74,14 +82,15 @@ def test_documents_and_pairs_have_lengths():
 
 def test_tf_data_has_the_same_batches():
     tf = pytest.importorskip("tensorflow")
-    settings = {"batch_size": 16, "seed": 2}
-    dataset, expected = (ObjectiveDataset(TEXTS, training.masked, VOCABULARY, **settings) for _ in range(2))
-    data = dataset.as_tf_dataset()
-    assert isinstance(data, tf.data.Dataset) and int(data.cardinality()) == len(expected) == 5
-    for _ in range(2):
-        received = [{**inputs, "labels": labels} for inputs, labels in data.as_numpy_iterator()]
-        assert _equal(received, _epoch(expected))
-        expected.on_epoch_end()
+    dataset = ObjectiveDataset(TEXTS, training.masked, VOCABULARY, batch_size=16, seed=2, epoch=4)
+    data, endless = dataset.as_tf_dataset(epochs=2), dataset.as_tf_dataset()
+    assert isinstance(data, tf.data.Dataset) and int(data.cardinality()) == 2 * len(dataset) == 10
+    assert int(endless.cardinality()) == tf.data.INFINITE_CARDINALITY
+    expected = [dataset.batch(index, epoch) for epoch in (4, 5) for index in range(5)]
+    expected = [{**inputs, "labels": labels} for inputs, labels in expected]
+    for source in (data, data, endless.take(10)):  # an iteration has no effect on the next one
+        received = [{**inputs, "labels": labels} for inputs, labels in source.as_numpy_iterator()]
+        assert _equal(received, expected) and len(received) == 10
 
 
 def test_fit_gets_fresh_batches(monkeypatch):
@@ -89,13 +98,17 @@ def test_fit_gets_fresh_batches(monkeypatch):
     model = zoo.build("bert", task="fill-mask", max_length=50, **sizes)
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(True, ignore_class=-100), run_eagerly=True)
     dataset = ObjectiveDataset(TEXTS, training.masked, VOCABULARY, batch_size=35)
-    seen = []
-    random = ObjectiveDataset._random
+    read = []
+    compute = model.compute_loss
     monkeypatch.setattr(
-        ObjectiveDataset, "_random", lambda self, *key: seen.append((self.epoch, *key)) or random(self, *key)
+        model,
+        "compute_loss",
+        lambda x, y, *given, **named: read.append(np.asarray(x["input_ids"])) or compute(x, y, *given, **named),
     )
-    model.fit(dataset, epochs=3, verbose=0)
-    assert {(epoch, index) for epoch in range(3) for index in (1, 2)} <= set(seen)
+    model.fit(dataset, epochs=3, verbose=0, shuffle=False)
+    expected = [dataset.batch(index, epoch)[0]["input_ids"] for epoch in range(3) for index in range(2)]
+    assert len(read) == 6 and all(map(np.array_equal, read, expected))
+    assert dataset.epoch == 3
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,15 @@ def _reopened(model: keras.Model, inputs: dict, path: Path, name: str | None = N
 
 
 def test_electra_trains_both_models(tmp_path):
+    keras.utils.set_random_seed(0)
     sizes = {**ENCODER, "embedding_dim": 8}
     generator = zoo.build("electra", task="fill-mask", **sizes)
     discriminator = zoo.build("electra", task="replaced-token-detection", **{**sizes, "hidden_dim": 24})
     electra = training.ReplacedTokens(generator, discriminator, seed=1)
-    electra.compile(keras.optimizers.Adam(0.003), jit_compile=False)
+    electra.compile(keras.optimizers.Adam(0.01), jit_compile=False)
     texts = [np.resize([7, 8, 9, 10], 20) for _ in range(32)]
     dataset = training.ObjectiveDataset(texts, training.replaced_tokens, VOCABULARY, batch_size=16)
-    history = electra.fit(dataset, epochs=12, verbose=0).history
+    history = electra.fit(dataset, epochs=8, verbose=0).history
     assert history["generator_loss"][-1] < history["generator_loss"][0] - 0.5
     assert history["discriminator_loss"][-1] < history["discriminator_loss"][0]
     total = history["generator_loss"][-1] + 50 * history["discriminator_loss"][-1]
@@ -60,7 +61,7 @@ def test_the_generator_draws_from_its_distribution():
     sizes = {**ENCODER, "embedding_dim": 8}
     models = [zoo.build("electra", task=task, **sizes) for task in ("fill-mask", "replaced-token-detection")]
     for weight in models[0].trainable_weights:
-        weight.assign(keras.ops.zeros_like(weight))
+        weight.assign(np.zeros(weight.shape))
     bias = np.full(97, -100, "float32")
     bias[[7, 8]] = np.log([0.25, 0.75])
     models[0].head.bias.assign(bias)
