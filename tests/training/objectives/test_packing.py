@@ -175,7 +175,7 @@ def test_fit_and_file(tmp_path):
     vocabulary, packed = Vocabulary(97, end_id=2), PackedModel(model)
     texts = [np.resize([7, 8, 9], length) for length in (5, 6, 7, 8) * 4]
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)
-    packed.compile(keras.optimizers.Adam(0.02), loss, jit_compile=False)
+    packed.compile(keras.optimizers.Adam(0.02), loss, run_eagerly=True)
     dataset = training.ObjectiveDataset(
         texts, lambda texts, v, rng: training.pack(training.causal(texts, v, rng), v, 16), vocabulary, batch_size=16
     )

@@ -39,7 +39,7 @@ def test_electra_trains_both_models(tmp_path):
     generator = zoo.build("electra", task="fill-mask", **sizes)
     discriminator = zoo.build("electra", task="replaced-token-detection", **{**sizes, "hidden_dim": 24})
     electra = training.ReplacedTokens(generator, discriminator, seed=1)
-    electra.compile(keras.optimizers.Adam(0.01), jit_compile=False)
+    electra.compile(keras.optimizers.Adam(0.01), run_eagerly=True)
     texts = [np.resize([7, 8, 9, 10], 20) for _ in range(32)]
     dataset = training.ObjectiveDataset(texts, training.replaced_tokens, VOCABULARY, batch_size=16)
     history = electra.fit(dataset, epochs=8, verbose=0).history
@@ -166,7 +166,7 @@ def test_inverse_sigmoid_decay():
 
 def test_scheduled_sampling_trains_and_is_saved(tmp_path):
     sampled = ScheduledSampling(_decoder(), InverseSigmoidDecay(5.0), seed=0)
-    sampled.compile(keras.optimizers.Adam(0.01), CROSSENTROPY, jit_compile=False)
+    sampled.compile(keras.optimizers.Adam(0.01), CROSSENTROPY, run_eagerly=True)
     texts = [np.resize([7, 8, 9, 10], 12) for _ in range(16)]
     dataset = training.ObjectiveDataset(texts, training.causal, Vocabulary(97, end_id=2), batch_size=8)
     losses = sampled.fit(dataset, epochs=5, verbose=0).history["loss"]
