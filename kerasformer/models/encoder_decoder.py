@@ -237,7 +237,7 @@ class EncoderDecoder(Backbone):
         self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool
     ) -> Tensor | Outputs:
         """Applies the encoder."""
-        return self.encode(ids, attention_mask=attention_mask, training=training, **flags)
+        return self.encode(ids, attention_mask=attention_mask, training=training, visibility=None, **flags)
 
     def encode(
         self,

@@ -63,7 +63,7 @@ class BoundaryHead(Composite):
     def build(self, input_shape: Shape) -> None:
         """Creates the weights for states `(B, T, E)`."""
         self.positions.build((None, None))
-        sizes = (2 * input_shape[-1] + self.position_dim, self.hidden_dim)
+        sizes = (2 * int(input_shape[-1] or 0) + self.position_dim, self.hidden_dim)
         for size, dense, norm in zip(sizes, self.dense, self.norms, strict=True):
             dense.build((None, None, size))
             norm.build((None, None, self.hidden_dim))

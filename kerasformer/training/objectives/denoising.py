@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -160,7 +161,7 @@ def text_infilling(
 
     Arguments are those of both, and the result is that of `denoising`.
     """
-    return denoising(documents, vocabulary, rng, [lambda *given: infill(*given, rate, mean_length)])
+    return denoising(documents, vocabulary, rng, [partial(infill, rate=rate, mean_length=mean_length)])
 
 
 def sentence_permutation(documents: Documents, vocabulary: Vocabulary, rng: np.random.Generator) -> Batch:
@@ -170,7 +171,7 @@ def sentence_permutation(documents: Documents, vocabulary: Vocabulary, rng: np.r
 
 def token_deletion(documents: Documents, vocabulary: Vocabulary, rng: np.random.Generator, rate: float = 0.15) -> Batch:
     """Token deletion: random tokens are missing, and the model finds out where. See `denoising` and `delete_tokens`."""
-    return denoising(documents, vocabulary, rng, [lambda *given: delete_tokens(*given, rate)])
+    return denoising(documents, vocabulary, rng, [partial(delete_tokens, rate=rate)])
 
 
 def document_rotation(documents: Documents, vocabulary: Vocabulary, rng: np.random.Generator) -> Batch:

@@ -179,8 +179,8 @@ def replaced_tokens(
     Reference: Clark et al. 2020, arXiv:2003.10555, section 2.
     """
     batch = masked(texts, vocabulary, rng, masking)
-    original = np.where(batch["labels"] == IGNORED, batch["input_ids"], batch["labels"])
-    return {**batch, "original_ids": original.astype("int32")}
+    ids, labels = batch["input_ids"], batch["labels"]
+    return {**batch, "original_ids": np.asarray(np.where(labels == IGNORED, ids, labels), "int32")}
 
 
 def translation_lm(

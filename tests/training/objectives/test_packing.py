@@ -173,14 +173,14 @@ def test_fit_and_file(tmp_path):
     sizes = {"vocab_size": 97, "hidden_dim": 12, "num_heads": 3, "num_layers": 1, "max_length": 32}
     model = zoo.build("gpt2", task="text-generation", **sizes)
     vocabulary, packed = Vocabulary(97, end_id=2), PackedModel(model)
-    texts = [np.resize([7, 8, 9], length) for length in (5, 6, 7, 8) * 4]
+    texts = [np.resize([7, 8, 9], length) for length in (5, 6, 7, 8)]
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)
     packed.compile(keras.optimizers.Adam(0.02), loss, run_eagerly=True)
     dataset = training.ObjectiveDataset(
-        texts, lambda texts, v, rng: training.pack(training.causal(texts, v, rng), v, 16), vocabulary, batch_size=16
+        texts, lambda texts, v, rng: training.pack(training.causal(texts, v, rng), v, 16), vocabulary, batch_size=4
     )
-    losses = packed.fit(dataset, epochs=8, verbose=0).history["loss"]
-    assert losses[-1] < losses[0] / 2
+    losses = packed.fit(dataset, epochs=4, verbose=0).history["loss"]
+    assert losses[-1] < losses[0] - 0.5
     inputs, _ = dataset[0]
     packed.save(tmp_path / "packed.keras")
     again = keras.models.load_model(tmp_path / "packed.keras")
