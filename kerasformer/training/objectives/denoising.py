@@ -211,8 +211,9 @@ def infill(
     hidden = round(rate * len(text))
     lengths: list[int] = []
     while sum(lengths) < hidden:
-        lengths.append(min(int(rng.poisson(mean_length)), hidden - sum(lengths)))
-    # Spans lie in different gaps between the tokens that stay, so that no two of them touch.
+        lengths.append(int(rng.poisson(mean_length)))
+    # Spans lie in different gaps between the tokens that stay, so that no two of them touch. The longest one makes the
+    # number of tokens exact.
     kept = len(text) - hidden
     lengths = sorted(lengths, reverse=True)[: kept + 1]
     lengths[:1] = [lengths[0] + hidden - sum(lengths)] if lengths else []
