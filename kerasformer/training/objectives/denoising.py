@@ -209,9 +209,10 @@ def infill(
     check("rate", rate, number(0, 1))
     check("mean_length", mean_length, number(above=0))
     hidden = round(rate * len(text))
-    lengths: list[int] = []
-    while sum(lengths) < hidden:
+    lengths, total = list[int](), 0
+    while total < hidden:
         lengths.append(int(rng.poisson(mean_length)))
+        total += lengths[-1]
     # Spans lie in different gaps between the tokens that stay, so that no two of them touch. The longest one makes the
     # number of tokens exact.
     kept = len(text) - hidden
