@@ -17,9 +17,9 @@ from kerasformer.layers.attention import GlobalMultiHeadAttention
 from kerasformer.layers.core import unpacked
 from kerasformer.layers.disentangled import ConvolutionEncoderLayer
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.contracts import CausalModel, TextModel
+from kerasformer.models.contracts import CausalModel
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.task_models import EncoderDecoderModel
+from kerasformer.models.task_models import EncoderDecoderModel, EncoderOnly
 from kerasformer.training.objectives.batches import IGNORED, Batch, padded
 from kerasformer.training.objectives.vocabulary import Vocabulary
 from kerasformer.training.objectives.wrapped import WrappedModel
@@ -191,7 +191,10 @@ class PackedModel(WrappedModel):
             visibility: Visibility = self.model.backbone.make_visibility(arrays["input_ids"], mask)
             return visibility.narrowed(same)
         visibility = Visibility.of_text(
-            ops.shape(text_ids)[1], mask, causal=prefix is None, positions=arrays.get("position_ids")
+            ops.shape(text_ids)[1],
+            mask,
+            causal=self.model.backbone.causal and prefix is None,
+            positions=arrays.get("position_ids"),
         )
         if prefix is not None:
             slots = visibility.key_slots
@@ -238,6 +241,8 @@ def _obstacle(model: PretrainedModel) -> str:
     """Returns why a model cannot read packed texts; empty if it can."""
     if model.task not in _TASKS or isinstance(model, EncoderDecoderModel) or getattr(model, "sentence", None):
         return "has an output for whole texts"
+    if isinstance(model, EncoderOnly):
+        return "is the encoder of an encoder-decoder"
     if getattr(getattr(model.backbone, "embeddings", None), "neighbors", 0):
         return "embeds each token with its neighbours"
     layers = list(model._flatten_layers())
@@ -247,6 +252,4 @@ def _obstacle(model: PretrainedModel) -> str:
         return "attends to global tokens"
     if any(spec.blocks is not None for spec in model.attention_specs().values()):
         return "attends to blocks of tokens"
-    if not isinstance(model, TextModel) and not model.is_encoder_decoder:
-        return "reads other inputs than texts"
     return ""

@@ -89,11 +89,19 @@ def test_models_whose_tokens_meet_elsewhere_are_refused(model_type):
         PackedModel(_model(model_type))
 
 
-@pytest.mark.parametrize("task", ["text-classification", "pretraining"])
-def test_outputs_for_whole_texts_are_refused(task):
+@pytest.mark.parametrize(
+    ("model_type", "task", "reason"),
+    [
+        ("bert", "text-classification", "has an output for whole texts"),
+        ("bert", "pretraining", "has an output for whole texts"),
+        ("bart", "feature-extraction", "has an output for whole texts"),
+        ("t5", "token-classification", "is the encoder of an encoder-decoder"),
+    ],
+)
+def test_other_outputs_are_refused(model_type, task, reason):
     sizes = {"vocab_size": 9, "hidden_dim": 4, "num_heads": 1, "num_layers": 1, "intermediate_dim": 4}
-    with pytest.raises(InputError, match="output for whole texts"):
-        PackedModel(zoo.build("bert", task=task, **sizes))
+    with pytest.raises(InputError, match=reason):
+        PackedModel(zoo.build(model_type, task=task, **sizes))
 
 
 def test_arrays_of_a_row():

@@ -61,7 +61,7 @@ def test_the_generator_draws_from_its_distribution():
     for weight in models[0].trainable_weights:
         weight.assign(np.zeros(weight.shape))
     bias = np.full(97, -100, "float32")
-    bias[[7, 8]] = np.log([0.25, 0.75])
+    bias[8], bias[20:40] = np.log(0.75), np.log(0.25 / 20)
     models[0].head.bias.assign(bias)
     electra = training.ReplacedTokens(*models, seed=0)
     ids = np.full((40, 40), 4)
