@@ -95,7 +95,7 @@ class M2m100(bart.Bart):
         """Returns the rows of the sinusoids, see `EncoderDecoder.position_rows`."""
         pad = self.config.pad_token_id
         real = ops.cast(ids != pad, "int32")
-        if stack == "decoder":
+        if stack == "decoder" or visibility.positions is not None:
             return (visibility.query_positions(ops.shape(ids)[1]) + 1) * real + pad
         if visibility.key_mask is not None:
             real = real * ops.cast(visibility.key_mask > 0, "int32")

@@ -237,13 +237,19 @@ class EncoderDecoder(Backbone):
         self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool
     ) -> Tensor | Outputs:
         """Applies the encoder."""
-        return self.encode(ids, attention_mask=attention_mask, training=training, **flags)
+        return self.encode(ids, attention_mask=attention_mask, training=training, visibility=None, **flags)
 
     def encode(
-        self, ids: Tensor, attention_mask: Tensor | None = None, training: bool = False, **flags: bool
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        training: bool = False,
+        visibility: Visibility | None = None,
+        **flags: bool,
     ) -> Tensor | Outputs:
-        """Applies the encoder; arguments and result are those of the call."""
-        visibility = self.encoder_visibility(ids, attention_mask)
+        """Applies the encoder; arguments and result are those of the call, with a `visibility` instead of the mask."""
+        if visibility is None:
+            visibility = self.encoder_visibility(ids, attention_mask)
         return self._run("encoder", self.tokens, ids, visibility, training, flags)
 
     def encoder_visibility(self, ids: Tensor, attention_mask: Tensor | None) -> Visibility:

@@ -5,6 +5,36 @@ from kerasformer.training.class_weights import WeightedBinaryCrossentropy, Weigh
 from kerasformer.training.datasets import Dataset, dataset
 from kerasformer.training.distribution import distribute
 from kerasformer.training.losses import SpanCrossentropy
+from kerasformer.training.objectives.batches import teacher_forcing
+from kerasformer.training.objectives.boundary import SpanBoundary
+from kerasformer.training.objectives.dataset import ObjectiveDataset
+from kerasformer.training.objectives.denoising import (
+    delete_tokens,
+    denoising,
+    deshuffling,
+    document_rotation,
+    gap_sentences,
+    infill,
+    permute_sentences,
+    rotate,
+    sentence_permutation,
+    span_corruption,
+    text_infilling,
+    token_deletion,
+)
+from kerasformer.training.objectives.language_models import causal, prefix_lm, translation
+from kerasformer.training.objectives.masked_tokens import (
+    Masking,
+    masked,
+    replaced_tokens,
+    span_boundary,
+    translation_lm,
+)
+from kerasformer.training.objectives.packing import PackedModel, pack
+from kerasformer.training.objectives.replaced import MaskedBinaryCrossentropy, ReplacedTokens
+from kerasformer.training.objectives.sampling import InverseSigmoidDecay, ScheduledSampling
+from kerasformer.training.objectives.sentence_pairs import next_sentence, sentence_order
+from kerasformer.training.objectives.vocabulary import Vocabulary
 from kerasformer.training.optimizers import WarmupSchedule, freeze, optimizer
 from kerasformer.training.resume import Resume
 from kerasformer.training.streaming import StreamedDataset
@@ -13,17 +43,49 @@ __all__ = [
     "Curve",
     "Dataset",
     "Evaluate",
+    "InverseSigmoidDecay",
+    "MaskedBinaryCrossentropy",
+    "Masking",
+    "ObjectiveDataset",
+    "PackedModel",
+    "ReplacedTokens",
     "Resume",
     "SavePretrained",
+    "ScheduledSampling",
+    "SpanBoundary",
     "SpanCrossentropy",
     "StopOnNaN",
     "StreamedDataset",
+    "Vocabulary",
     "WarmupSchedule",
     "WeightedBinaryCrossentropy",
     "WeightedCrossentropy",
+    "causal",
     "class_weights",
     "dataset",
+    "delete_tokens",
+    "denoising",
+    "deshuffling",
     "distribute",
+    "document_rotation",
     "freeze",
+    "gap_sentences",
+    "infill",
+    "masked",
+    "next_sentence",
     "optimizer",
+    "pack",
+    "permute_sentences",
+    "prefix_lm",
+    "replaced_tokens",
+    "rotate",
+    "sentence_order",
+    "sentence_permutation",
+    "span_boundary",
+    "span_corruption",
+    "teacher_forcing",
+    "text_infilling",
+    "token_deletion",
+    "translation",
+    "translation_lm",
 ]

@@ -1,0 +1,27 @@
+"""Base of models that train other models."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import keras
+
+from kerasformer.layers.layer_types import LayerConfig
+
+
+class WrappedModel(keras.Model):
+    """A Keras model around models of the zoo, for `fit`; they keep their weights and stay usable by themselves."""
+
+    parts: tuple[str, ...] = ("model",)
+    """Names of the arguments that are models."""
+
+    def get_config(self) -> LayerConfig:
+        """Arguments of the constructor."""
+        models = {name: keras.saving.serialize_keras_object(getattr(self, name)) for name in self.parts}
+        return {"name": self.name, **models}
+
+    @classmethod
+    def from_config(cls, config: LayerConfig, custom_objects: Any = None) -> Self:
+        """Creates a model from the result of `get_config`."""
+        models = {name: keras.saving.deserialize_keras_object(config[name], custom_objects) for name in cls.parts}
+        return cls(**{**config, **models})
