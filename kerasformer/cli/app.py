@@ -246,7 +246,8 @@ command(
     "kerasformer eval out --data articles.jsonl --task summarization",
     "kerasformer eval t5-folder out-int8 --data test.tsv --task translation --set num_beams=4",
     "kerasformer eval out --data test.en --references test.de --task translation --outputs texts.jsonl",
-    "kerasformer eval summarizer-t5 --tldr story-gpt2 --data articles.jsonl --json",
+    "kerasformer eval sentiment-bert --glue sst2 --data dev.tsv --errors 10 --picture confusion.png",
+    "kerasformer eval summarizer-t5 --baseline story-gpt2 --data articles.jsonl --json",
 )(eval)
 
 
