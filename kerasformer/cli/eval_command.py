@@ -82,7 +82,7 @@ def eval(
     from kerasformer.evaluation import TEXT_TASKS, Examples, TaskEvaluation, TextEvaluation, read_data, refuse_ignored
 
     chosen, train, settings = _split(options)
-    threads, task = chosen.get("num_threads"), chosen.get("task")
+    threads, task = chosen.get("num_threads"), chosen.pop("task", None)
     sources, baseline = sources or [], baseline or []
     if not (sources or task or baseline):
         raise InputError("A source, or --task … for the baselines alone, was expected. Received: none")

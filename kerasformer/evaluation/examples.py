@@ -214,8 +214,8 @@ def _check_utf8(text: str, path: Path, number: int) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        shown = text[:40].encode("utf-8", "backslashreplace").decode()
-        raise InputError(f"Expected UTF-8. Received: {shown!r} in {path}, line {number}") from error
+        shown = text[:40].strip().encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        raise InputError(f"Expected UTF-8. Received: '{shown}' in {path}, line {number}") from error
 
 
 def _object(line: str, path: Path, number: int) -> dict[str, Any]:
