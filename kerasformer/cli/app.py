@@ -16,6 +16,7 @@ import typer
 from kerasformer import __version__, process
 from kerasformer.cli.chat_command import chat
 from kerasformer.cli.command import Command, examples
+from kerasformer.cli.compare_command import compare
 from kerasformer.cli.console import (
     Json,
     Stages,
@@ -304,6 +305,13 @@ def bench(
     for engine, reason in report.not_measured.items():
         say(f"{engine} was not measured: {reason}")
     say(note(report))
+
+
+command(
+    "kerasformer compare sentiment-bert out-int8 --data reviews.tsv --picture compared.png",
+    "kerasformer compare gpt2/config.json gpt2-xl/config.json",
+    "kerasformer compare story-gpt2 out --no-speed --json",
+)(compare)
 
 
 @command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")

@@ -14,12 +14,12 @@ from pathlib import Path
 import keras
 from keras import ops
 
-from kerasformer.errors import SourceError
 from kerasformer.files import sources
 from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.gguf import checkpoint_files
 from kerasformer.layers import primitives
 from kerasformer.layers.core import Embedding
+from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.primitives import Primitives
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.loading import architecture, configured_task, model_class, model_type_of
@@ -81,11 +81,11 @@ def costs(source: str | Path | PretrainedModel, task: str | None = None) -> Cost
 
     Args:
         source: Model, checkpoint folder, GGUF file, preset or hub id; or a file `config.json`, or a folder that has it
-            alone.
+            alone. Of a bundle, the numbers are those of the model that was exported.
         task: Task, for a head that `config.json` does not name.
 
     Raises:
-        SourceError: the source does not exist, or is a bundle.
+        SourceError: the source does not exist.
         UnsupportedConfigError: the architecture or a value of its configuration is unsupported.
         InputError: the architecture does not support the task.
     """
@@ -110,14 +110,19 @@ def read_config(source: str | Path) -> JsonObject:
     """
     path = Path(source)
     if path.is_file() and path.suffix == ".json":
-        return read_json(local_path(path))
+        return _read(local_path(path))
     if path.is_dir() and (path / "config.json").is_file():
-        return read_json(sources.inside(path, "config.json"))
+        return _read(sources.inside(path, "config.json"))
     folder = sources.resolve(source)
-    if sources.kind(folder) == "bundle":
-        raise SourceError(f"A checkpoint or a config.json was expected. Received a bundle: {folder}")
     with checkpoint_files(folder) as files:
-        return read_json(sources.inside(files, "config.json"))
+        return _read(sources.inside(files, "config.json"))
+
+
+def _read(path: Path) -> JsonObject:
+    """Returns a configuration without what an export adds for transformers.js."""
+    content = read_json(path)
+    content.pop("transformers.js_config", None)
+    return content
 
 
 def _size_of(content: JsonObject) -> int:
@@ -168,6 +173,21 @@ class _Counting(Primitives):
 
     def __init__(self) -> None:
         self.linear_macs = self.attention_macs = 0
+        self._layers: dict[tuple[object, ...], tuple[int, int, Tensor | Outputs]] = {}
+
+    def layer(self, layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:
+        """See `Primitives.layer`; of equal layers, one is traced."""
+        shapes = tuple(tuple(variable.shape) for variable in layer.variables)
+        equal = (type(layer), shapes, tuple(x.shape), *sorted(arguments))
+        if equal not in self._layers:
+            linear, attention = self.linear_macs, self.attention_macs
+            output = layer(x, **arguments)
+            self._layers[equal] = self.linear_macs - linear, self.attention_macs - attention, output
+            return output
+        linear, attention, output = self._layers[equal]
+        self.linear_macs += linear
+        self.attention_macs += attention
+        return output
 
     def linear(self, x: Tensor, kernel: Tensor, bias: Tensor | None = None, *, transposed: bool = False) -> Tensor:
         """See `Primitives.linear`."""

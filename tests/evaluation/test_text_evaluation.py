@@ -203,7 +203,7 @@ def test_parallel_files_and_baselines_alone(tmp_path: Path) -> None:
         (("CLASSIFIER", "--data", "DATA", "--glue", "colla"), "glue must be one of cola, .*Did you mean cola"),
         (("DECODER", "--data", "DATA", "--set", "stride=4", "--set", "last_word=true"), "Only one of stride"),
         (("DECODER", "--data", "DATA", "--picture", "out.png"), "confusion matrices of classifiers"),
-        (("--data", "DATA", "--task", "text-classification", "--baseline", "DECODER"), "for text-generation. Received: task='feature-"),
+        (("--data", "DATA", "--task", "text-classification", "--baseline", "DECODER"), "Received: task='feature-"),
         (("WRITER", "--data", "DATA", "--text-column", "title"), "named title.*article, summary.*text_column=…"),
         (("WRITER", "--data", "/nowhere.jsonl"), "A file of texts was expected"),
         (("WRITER", "--data", "DATA", "--set", "num_beam=2"), "Did you mean num_beams"),
