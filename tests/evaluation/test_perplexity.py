@@ -15,6 +15,7 @@ from kerasformer.errors import CapacityError, InputError
 from kerasformer.evaluation import examples, outcome
 from kerasformer.evaluation.perplexity import windows
 from tests import tiny_text
+from tests.code_blocks import blocks
 from tests.export.text_models import shared_bundle, shared_model
 from tests.keras_pipelines import keras_pipeline
 
@@ -225,6 +226,12 @@ def test_invalid_prompts_raise(examples: Any, options: dict[str, Any], message: 
 def test_a_prompt_lacks_a_field() -> None:
     with pytest.raises(InputError, match="The template needs question"):
         kf.prompt([], 0, template="{text} {question} {label}")("Rain.")
+
+
+def test_the_example_of_the_page() -> None:
+    page = Path(__file__).parents[2] / "docs" / "pipelines.md"
+    (block,) = [block for block in blocks(page, "python") if "kf.choose" in block]
+    exec(compile(block, str(page), "exec"), {})
 
 
 def test_few_shot_evaluation(pair: Any, tmp_path: Path) -> None:
