@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -19,7 +20,7 @@ from kerasformer.options import checked, declared
 from kerasformer.tasks import of_prefix
 
 if TYPE_CHECKING:
-    from kerasformer.evaluation import ClassScores, ConfusionMatrix, Evaluation, System
+    from kerasformer.evaluation import ClassScores, ConfusionMatrix, Evaluation, Example, System
 
 _VECTORS = ("sentence-similarity", "feature-extraction")
 _MOST_CLASSES = 20
@@ -79,10 +80,10 @@ def eval(
     frequent class, that of summarization the first three sentences of each text (lead-3), that of translation the
     source.
     """
-    from kerasformer.evaluation import TEXT_TASKS, Examples, TaskEvaluation, TextEvaluation, read_data, refuse_ignored
+    from kerasformer.evaluation import Examples, read_data
 
     chosen, train, settings = _split(options)
-    threads, task = chosen.get("num_threads"), chosen.pop("task", None)
+    task = chosen.get("task")
     sources, baseline = sources or [], baseline or []
     if not (sources or task or baseline):
         raise InputError("A source, or --task … for the baselines alone, was expected. Received: none")
@@ -98,35 +99,8 @@ def eval(
     all_rows = cast(EvaluationOptions, {name: value for name, value in chosen.items() if name != "limit"})
     of_train = Examples() if train is None else read_data(train, None, all_rows)
     with Stages(quiet=as_json) as stages:
-        first = open_pipeline(sources[0], task, num_threads=threads) if sources else None
-        if task is None and baseline and (first is None or first.task == "text2text-generation"):
-            task = "summarization"
-            first = open_pipeline(sources[0], task, num_threads=threads) if sources else None
-        task = task or first.task
-        refuse_ignored(task, {**chosen, "settings": settings})
-        evaluation = (
-            TextEvaluation(task, examples, chosen.get("bleu_tokenizer"))
-            if of_prefix(task) in TEXT_TASKS
-            else TaskEvaluation(task, examples, **chosen)
-        )
-        more: dict[str, Any] = {"batch_size": chosen["batch_size"]}
-        for source in sources:
-            stages("load", 0, 0)
-            pipe, first = first or open_pipeline(source, task, num_threads=threads), None
-            given = {"settings": settings} if settings else {}
-            evaluation.add_model(source, pipe, **more, **given, progress=partial(stages, source))
-            del pipe  # before the next one is loaded
-        if isinstance(evaluation, TextEvaluation):
-            evaluation.add_baselines()
-        else:
-            evaluation.add_baselines(of_train)
-        for source in baseline:
-            stages("load", 0, 0)
-            more["progress"] = partial(stages, source)
-            if isinstance(evaluation, TextEvaluation):
-                evaluation.add_tldr(source, open_pipeline(source, "text-generation", num_threads=threads), **more)
-            else:
-                evaluation.add_probes(source, _open_vectors(source, threads), of_train, **more)
+        evaluation = _evaluated(sources, examples, chosen, settings, bool(baseline), stages)
+        _add_baselines(evaluation, baseline, of_train, chosen, stages)
     if not evaluation.systems:
         raise InputError(f"{task} has no baselines without a model. Expected: a source. Received: --task {task}")
     if outputs is not None:
@@ -155,6 +129,73 @@ def _split(options: dict[str, Any]) -> tuple[EvaluationOptions, str | Path | Non
     of_baselines = {name: settings.pop(name) for name in declared(BaselineOptions) if name in settings}
     chosen = cast(EvaluationOptions, checked(EvaluationOptions, values, "an evaluation"))
     return chosen, checked(BaselineOptions, of_baselines, "baselines").get("train"), settings
+
+
+def _evaluated(
+    sources: Sequence[str],
+    examples: Sequence[Example],
+    options: EvaluationOptions,
+    settings: dict[str, Any],
+    with_baselines: bool,
+    stages: Stages,
+) -> Evaluation:
+    """Returns the evaluation of all models.
+
+    Args:
+        sources: Models.
+        examples: Texts.
+        options: Options of the evaluation.
+        settings: Arguments of the pipelines.
+        with_baselines: Whether models of baselines follow, which of the tasks from text to text only summarization has.
+        stages: Progress line.
+    """
+    from kerasformer.evaluation import TEXT_TASKS, TaskEvaluation, TextEvaluation, refuse_ignored
+
+    threads, task = options.get("num_threads"), options.get("task")
+    first = open_pipeline(sources[0], task, num_threads=threads) if sources else None
+    if task is None and with_baselines and (first is None or first.task == "text2text-generation"):
+        task = "summarization"
+        first = open_pipeline(sources[0], task, num_threads=threads) if sources else None
+    task = task or str(first.task if first else "")
+    refuse_ignored(task, {**options, "settings": settings})
+    evaluation = (
+        TextEvaluation(task, examples, options.get("bleu_tokenizer"))
+        if of_prefix(task) in TEXT_TASKS
+        else TaskEvaluation(task, examples, options)
+    )
+    for source in sources:
+        stages("load", 0, 0)
+        pipe, first = first or open_pipeline(source, task, num_threads=threads), None
+        given: dict[str, Any] = {"batch_size": options["batch_size"], "progress": partial(stages, source)}
+        if settings:
+            given["settings"] = settings
+        evaluation.add_model(source, pipe, **given)
+        del pipe  # before the next one is loaded
+    return evaluation
+
+
+def _add_baselines(
+    evaluation: Evaluation,
+    sources: Sequence[str],
+    train: Sequence[Example],
+    options: EvaluationOptions,
+    stages: Stages,
+) -> None:
+    """Adds the baselines without a model, and those of the models in `sources`."""
+    from kerasformer.evaluation import TaskEvaluation, TextEvaluation
+
+    threads = options.get("num_threads")
+    if isinstance(evaluation, TextEvaluation):
+        evaluation.add_baselines()
+    elif isinstance(evaluation, TaskEvaluation):
+        evaluation.add_baselines(train)
+    for source in sources:
+        stages("load", 0, 0)
+        given: dict[str, Any] = {"batch_size": options["batch_size"], "progress": partial(stages, source)}
+        if isinstance(evaluation, TextEvaluation):
+            evaluation.add_tldr(source, open_pipeline(source, "text-generation", num_threads=threads), **given)
+        elif isinstance(evaluation, TaskEvaluation):
+            evaluation.add_probes(source, _open_vectors(source, threads), train, **given)
 
 
 def _open_vectors(source: str, threads: int | None) -> Any:

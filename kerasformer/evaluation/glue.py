@@ -34,8 +34,8 @@ _ENTAILMENT = ("entailment", "not_entailment")
 
 
 def _of(text: str, pair: str, label: str, classes: str = "") -> Columns:
-    names = (tuple(each.split("|")) for each in (text, label, pair))
-    return Columns(*names, needs_label=True, classes=tuple(classes.split()))
+    texts, labels, pairs = (tuple(each.split("|")) for each in (text, label, pair))
+    return Columns(texts, labels, pairs, needs_label=True, classes=tuple(classes.split()))
 
 
 GLUE = {

@@ -55,7 +55,7 @@ def entities(tags: Sequence[str]) -> set[Entity]:
     return spans
 
 
-def pearson(received: Sequence[float], expected: Sequence[float]) -> float:
+def pearson(received: Sequence[float] | np.ndarray, expected: Sequence[float] | np.ndarray) -> float:
     """Returns the linear correlation of two lists of numbers, from -1 to 1; 0 if one of them is constant."""
     a, b = (np.asarray(values, np.float64) - np.mean(values, dtype=np.float64) for values in (received, expected))
     lengths = np.sqrt((a @ a) * (b @ b))

@@ -95,16 +95,22 @@ def outcome(
 class TaskEvaluation(Evaluation):
     """Scores of models of one task on the same labelled texts."""
 
-    def __init__(self, task: str, examples: Sequence[Example], **options: Unpack[EvaluationOptions]) -> None:
-        """Checks the task and the examples; see `check`."""
+    def __init__(self, task: str, examples: Sequence[Example], options: EvaluationOptions | None = None) -> None:
+        """Checks the task and the examples; see `check`.
+
+        Args:
+            task: Task of the models.
+            examples: Texts with labels.
+            options: Options of all evaluations, such as `{"glue": "cola"}`.
+        """
         super().__init__(task, examples)
-        self._options = options
-        check(self.task, self.examples, options)
+        self._options = options or EvaluationOptions()
+        check(self.task, self.examples, self._options)
 
     def add_model(self, name: str, pipe: Pipeline, **options: Unpack[EvaluationOptions]) -> System:
         """Runs a model on the texts; see `evaluate`."""
         self.check_task(pipe)
-        found = outcome(pipe, self.examples, **{**self._options, **options})
+        found = outcome(pipe, self.examples, **cast(EvaluationOptions, {**self._options, **options}))
         return self._add(System.of(name, found, engine=pipe.engine))
 
     def add_baselines(self, train: Sequence[Example] = ()) -> None:

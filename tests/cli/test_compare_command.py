@@ -44,22 +44,23 @@ def test_configurations_and_bundles_are_counted(config: Path) -> None:
     assert exported["cache_bytes_per_token"] == found.cache_bytes
 
 
-def test_speed_quality_and_a_picture(tmp_path: Path) -> None:
-    bundles = [shared_bundle(CLASSIFIER, format) for format in ("onnx", "tflite")]
+def test_speed_quality_and_a_picture(config: Path, tmp_path: Path) -> None:
+    bundle = shared_bundle(CLASSIFIER, "onnx")
     (tmp_path / "dev.tsv").write_text("text\tlabel\nIt rains.\t1\nShe left.\t2\n")
     picture = tmp_path / "compared.png"
-    done = run("compare", *bundles, "--data", tmp_path / "dev.tsv", "--picture", picture)
+    done = run("compare", bundle, config, "--data", tmp_path / "dev.tsv", "--picture", picture)
     assert done.exit_code == 0, done.output
     title, heads, *rows, note = [line.split("\t") for line in done.stdout.splitlines()]
     assert title == ["Comparison"] and note[0].startswith("Speed:")
     assert heads == [
-        "model", "engine", "parameters (M)", "weights (MB)", "multiply-adds (M/token)", "speed (tokens/s)",
-        "memory (MB)", "accuracy", "f1", "matthews",
+        "model", "engine", "parameters (M)", "weights (MB)", "multiply-adds (M/token)", "cache (KB/token)",
+        "speed (tokens/s)", "memory (MB)", "accuracy", "f1", "matthews",
     ]  # fmt: skip
-    assert [row[1] for row in rows] == ["onnx", "litert"]
-    assert all(float(row[5].replace(",", "")) > 0 for row in rows)
-    expected = kf.evaluate(bundles[0], tmp_path / "dev.tsv")
-    assert rows[0][7:] == rows[1][7:] == [f"{value:.2%}" for value in expected.values()]
+    measured, alone = rows
+    assert measured[1] == "onnx" and float(measured[6].replace(",", "")) > 0 and float(measured[7]) > 0
+    assert measured[8:] == [f"{value:.2%}" for value in kf.evaluate(bundle, tmp_path / "dev.tsv").values()]
+    assert alone[0] == "gpt2-xl/config.json" or alone[0] == "config.json"
+    assert alone[2] == "1,557.61" and alone[6:] == ["–"] * 5
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

@@ -60,7 +60,7 @@ def reference(model: Any, ids: list[int], stride: int) -> tuple[float, int]:
     return total, count
 
 
-@pytest.mark.parametrize("stride", [None, 1, 10, LENGTH])
+@pytest.mark.parametrize("stride", [None, 10, LENGTH])
 def test_perplexity_with_a_stride_equals_transformers(pair: Any, stride: int | None) -> None:
     pipe, model = pair
     sums = [reference(model, ids, stride or LENGTH) for ids in map(pipe.tokenizer.encode, TEXTS)]
