@@ -209,8 +209,9 @@ def _metrics(rows: Sequence[Compared]) -> list[str]:
 
 def _names(rows: Sequence[Compared], short: Callable[[Sequence[str]], list[str]]) -> list[str]:
     """Returns short names, for presets and hub ids the names themselves."""
-    names = short([row.name for row in rows])
-    return [name if Path(row.name).exists() else row.name for name, row in zip(names, rows, strict=True)]
+    paths = [Path(row.name) for row in rows]
+    names = short([str(path.parent if path.name == "config.json" else path) for path in paths])
+    return [name if path.exists() else row.name for name, path, row in zip(names, paths, rows, strict=True)]
 
 
 def _draw(rows: Sequence[Compared], path: Path) -> None:
