@@ -69,6 +69,8 @@ SECONDS = {
     "engines/test_saved_states.py": 30,
     "examples/test_decoding.py": 30,
     "test_training_page.py": 30,
+    "test_claims.py": 30,
+    "evaluation/test_perplexity.py": 30,
 }
 
 

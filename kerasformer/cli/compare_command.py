@@ -60,7 +60,17 @@ _FIGURES: list[tuple[str, str, str, Callable[[Compared], float | None]]] = [
 """Name, unit and format of each figure but those of quality."""
 
 
-@with_options([EvaluationOptions], "task", "references", "text_column", "label_column", "glue", "skip_bad", "limit")
+@with_options(
+    [EvaluationOptions],
+    "task",
+    "references",
+    "text_column",
+    "label_column",
+    "glue",
+    "skip_bad",
+    "limit",
+    "num_threads",
+)
 def compare(
     sources: Annotated[
         list[str],
@@ -71,7 +81,6 @@ def compare(
     ],
     data: Annotated[Path | None, typer.Option(help="File of texts on which quality is measured, as for eval.")] = None,
     speed: Annotated[bool, typer.Option(help="Whether to measure speed and memory.")] = True,
-    num_threads: Annotated[int | None, typer.Option(min=1, help="Number of CPU threads of all measurements.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw a bar chart to this file, .png or .svg.")] = None,
     as_json: Json = False,
     **options: Any,
@@ -89,6 +98,7 @@ def compare(
     chosen = cast(EvaluationOptions, checked(EvaluationOptions, passed(options), "an evaluation"))
     if len(set(sources)) < len(sources):
         raise InputError(f"Each source may be given only once. Received: {', '.join(sources)}")
+    threads = chosen.get("num_threads")
     with Stages(quiet=as_json) as stages:
         rows = []
         for source in sources:
@@ -98,11 +108,11 @@ def compare(
         if data is not None and not complete:
             raise InputError("--data needs a model with weights. Received: configurations alone")
         if speed and complete:
-            report = bench(complete, num_threads=num_threads, progress=stages)
+            report = bench(complete, num_threads=threads, progress=stages)
             for figures in report.subjects:
                 _measured(rows[sources.index(figures.name)], figures)
         if data is not None:
-            _evaluate([row for row in rows if row.name in complete], data, chosen, num_threads, stages)
+            _evaluate([row for row in rows if row.name in complete], data, chosen, stages)
     if picture is not None:
         _draw(rows, picture)
     if as_json:
@@ -160,9 +170,7 @@ def _measured(row: Compared, figures: SubjectFigures) -> None:
     row.tokens_per_s = figures.works[-1].best_tokens_s
 
 
-def _evaluate(
-    rows: Sequence[Compared], data: Path, options: EvaluationOptions, threads: int | None, stages: Stages
-) -> None:
+def _evaluate(rows: Sequence[Compared], data: Path, options: EvaluationOptions, stages: Stages) -> None:
     """Adds the quality of each model.
 
     Raises:
@@ -173,7 +181,7 @@ def _evaluate(
     examples, first = read_data(data, None, options), None
     for row in rows:
         stages("load", 0, 0)
-        pipe = open_pipeline(row.name, options.get("task"), num_threads=threads)
+        pipe = open_pipeline(row.name, options.get("task"), num_threads=options.get("num_threads"))
         first = first or of_prefix(pipe.task)
         if of_prefix(pipe.task) != first:
             raise InputError(f"Models of one task were expected. Received: {first} and {pipe.task} ({row.name})")

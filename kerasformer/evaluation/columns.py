@@ -14,6 +14,7 @@ TEXT_COLUMNS = (
     "article",
     "dialogue",
     "context",
+    "ctx",
     "source",
     "words",
     "tokens",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,12 @@ def test_errors_are_one_line(arguments: tuple[str, ...], message: str, config: P
     done = run("compare", *(paths.get(argument, argument) for argument in arguments))
     assert done.exit_code == 1
     assert message in done.stderr and done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+
+
+def test_a_bundle_without_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are measured; what Keras counts is unknown."""
+    bundle = shared_bundle(CLASSIFIER, "onnx")
+    monkeypatch.setitem(sys.modules, "keras", None)
+    done = run("compare", bundle, "--no-speed", "--json")
+    (row,) = json.loads(done.stdout)
+    assert row["parameters"] is None and row["bytes"] == round(1e6 * own_models.size_mb(bundle))

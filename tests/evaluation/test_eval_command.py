@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +156,14 @@ def test_labels_that_the_model_lacks_are_no_broken_rows(tmp_path: Path) -> None:
     done = run("eval", shared_bundle(CLASSIFIER, "onnx"), "--data", data, "--skip-bad")
     assert done.exit_code == 1
     assert "A label must be one of LABEL_0" in done.stderr and "dev.jsonl, line 2" in done.stderr
+
+
+def test_bundles_are_evaluated_without_keras(data: Path) -> None:
+    source = str(shared_bundle(CLASSIFIER, "onnx"))
+    program = (
+        "import sys; from kerasformer.cli import app; app(sys.argv[1:], standalone_mode=False); "
+        "print([name for name in ('keras', 'tensorflow', 'torch', 'sklearn') if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", program, "eval", source, "--data", str(data), "--errors", "1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

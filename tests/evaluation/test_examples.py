@@ -153,3 +153,18 @@ def test_invalid_files_raise(tmp_path: Path, name, content, columns, message):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_examples(tmp_path / name, *columns)
+
+
+def test_choices(tmp_path: Path):
+    """The forms of HellaSwag and of ARC."""
+    rows = [
+        {"ctx": "She", "endings": ["left.", "is rain."], "label": "0"},
+        {"ctx": "Who?", "choices": {"text": ["Ada", "Tom"], "label": ["A", "B"]}, "label": "B"},
+    ]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert read_examples(tmp_path / "data.jsonl") == [
+        Example("She", "0", choices=("left.", "is rain.")),
+        Example("Who?", 1, choices=("Ada", "Tom")),
+    ]
+    with pytest.raises(InputError, match="A list of texts to choose from was expected. Received: 'a'"):
+        examples([{"text": "Who?", "choices": "a", "label": 0}])
