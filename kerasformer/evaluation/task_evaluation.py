@@ -214,9 +214,12 @@ def _measure(task: str, examples: Sequence[Example], options: EvaluationOptions)
     """Returns what measures a task: for decoders, it depends on the texts and the options."""
     name = of_prefix(task)
     if name == "text-generation":
-        if options.get("last_word"):
-            return last_words
-        return choices if options.get("choices") or any(example.choices for example in examples) else perplexity
+        chooses = options.get("choices") or any(example.choices for example in examples)
+        measure = last_words if options.get("last_word") else choices if chooses else perplexity
+        for option, owner, needs in (("stride", perplexity, "texts"), ("template", choices, "choices")):
+            if options.get(option) and measure is not owner:
+                raise InputError(f"{option} is for {needs} alone. Received: {option}={options.get(option)!r}")
+        return measure
     if name not in _MEASURES:
         raise InputError(f"There is no metric for {name}. Expected one of {', '.join([*_MEASURES, 'text-generation'])}")
     return _MEASURES[name]
@@ -245,8 +248,11 @@ def _text_classification(pipe: Any, examples: Sequence[Example], options: Evalua
         expected = _numbers(examples)
         values = [row[0]["score"] for row in _answers(answer, examples, options)]
         return correlation(values, expected, [(a - b) ** 2 for a, b in zip(values, expected, strict=True)])
-    glue = options.get("glue")
-    known = Classes(pipe.info.labels, glue_task(glue) if glue else None)
+    name = options.get("glue")
+    glue = glue_task(name) if name else None
+    if glue is not None and not glue.classes:
+        raise InputError(f"{name} has scores. Expected: a regression model. Received: a classifier")
+    known = Classes(pipe.info.labels, glue)
     ranked = _answers(answer, examples, options)
     scores = [{known.find(one["label"]): one["score"] for one in row} for row in ranked]
     if pipe.info.problem_type == "multi_label_classification":

@@ -191,6 +191,21 @@ def test_models_that_cannot_choose(pair: Any) -> None:
 SHOTS = [("Warm.", 1), ("Slow.", 0), ("Loud.", 0), ("Funny.", 1)]
 
 
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (TEXTS, {"template": "{text}:{label}"}, "template is for choices alone"),
+        ([{"text": "It was", "choices": CHOICES, "label": 0}], {"stride": 4}, "stride is for texts alone"),
+        (TEXTS, {"stride": 4, "last_word": True}, "Only one of stride, last_word and choices"),
+        (TEXTS, {"stride": LENGTH + 1}, "stride must be an integer from 1 to 24"),
+        (TEXTS, {"choices": CHOICES}, "needs a label for each text. Received: text 1 of 3"),
+    ],
+)
+def test_options_that_would_be_ignored_raise(pair: Any, data: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        outcome(pair[0], data, **options)
+
+
 def test_prompts() -> None:
     names = ["bad", "good"]
     prompt = kf.prompt(SHOTS, 2, template="Review: {text}\nVerdict: {label}", classes=names, seed=1)

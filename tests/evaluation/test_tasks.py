@@ -150,6 +150,14 @@ def test_glue(tmp_path, name, labels, figures):
     assert evaluate(pipe, tmp_path / "dev.tsv", glue=name) == pytest.approx(figures)
 
 
+def test_glue_of_another_kind_of_model():
+    rows = [{"text": text, "pair": "slow", "label": 3.5} for text in TEXTS]
+    with pytest.raises(InputError, match="STS-B has scores. Expected: a regression model"):
+        evaluate(classifier([0, 1, 0, 2]), examples(rows), glue="STS-B")
+    with pytest.raises(InputError, match="glue: only for text-classification.*task fill-mask"):
+        evaluate(pipeline_of(Knowing({}), info("fill-mask"), TOKENIZER), examples(rows), glue="stsb")
+
+
 TAGS = ("O", "B-PER", "I-PER")
 
 
