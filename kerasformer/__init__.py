@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kerasformer import errors, export, layers, training, zoo
-    from kerasformer.evaluation import evaluate
+    from kerasformer.evaluation import evaluate, prompt
     from kerasformer.pipelines import pipeline
+    from kerasformer.pipelines.choosing import choose
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
     from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
     from kerasformer.tokenization import Tokenizer
@@ -30,6 +31,7 @@ __all__ = [
     "EmbeddingIndex",
     "Tokenizer",
     "__version__",
+    "choose",
     "errors",
     "evaluate",
     "export",
@@ -37,6 +39,7 @@ __all__ = [
     "load",
     "next_token_distribution",
     "pipeline",
+    "prompt",
     "sequence_logprob",
     "training",
     "zoo",
@@ -46,10 +49,12 @@ _MODULES = {"errors", "export", "layers", "training", "zoo"}
 _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
     "Tokenizer": ("tokenization", "Tokenizer"),
+    "choose": ("pipelines.choosing", "choose"),
     "evaluate": ("evaluation", "evaluate"),
     "load": ("zoo", "load"),
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),
+    "prompt": ("evaluation", "prompt"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),
 }
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, TypedDict
+from typing import Annotated, Any, TypedDict
 
-from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, instance, integer, number, sequence
+from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, Kind, instance, integer, number, sequence
 from kerasformer.options import Option
 from kerasformer.progress import CountProgress, StageProgress
 
 _PATH = instance("a path", str, Path)
+_TEMPLATE = Kind("a template or a function", lambda value: value if callable(value) else STRING.convert(value))
 
 
 class BenchOptions(TypedDict, total=False):
@@ -53,9 +54,18 @@ class EvaluationOptions(TypedDict, total=False):
         references: Files with the reference of each line of the data, if the data is a file of plain lines.
         text_column: Column of the texts in a file: a name, or a number starting at 1; a common name by default.
         label_column: Column of the labels or references, likewise.
+        glue: Task of GLUE, such as `cola`, whose columns, classes and metrics are used.
+        skip_bad: Skip rows of a file that cannot be read or lack a label, and count them.
         limit: Number of texts to use, from the first; all by default.
         batch_size: Number of texts in one batch.
         num_threads: Number of CPU threads of a bundle; the runtime's default otherwise.
+        stride: For perplexity, the number of tokens by which the window moves over a text that is longer than the
+            cache; by default the whole cache, so that parts of a text do not see each other.
+        last_word: For text-generation, whether the model predicts the last word of each text, as for LAMBADA.
+        choices: For text-generation, texts of which the most likely one is the model's answer; a row of the data may
+            have its own, in a column `choices`.
+        template: Form of a prompt with `{text}`, and `{label}` at its end, for `choices`; in Python, also a prompt of
+            `kerasformer.prompt`.
         bleu_tokenizer: Tokenizer of BLEU, such as `zh` or `ja-mecab`; by default one that suits the script.
         settings: Arguments of the pipeline for generated texts, such as `{"num_beams": 4}`.
         progress: Called with the number of completed texts.
@@ -65,12 +75,29 @@ class EvaluationOptions(TypedDict, total=False):
     references: Annotated[Sequence[str | Path] | None, Option(sequence(_PATH))]
     text_column: Annotated[str | None, Option(STRING)]
     label_column: Annotated[str | None, Option(STRING)]
+    glue: Annotated[str | None, Option(STRING)]
+    skip_bad: Annotated[bool, Option(BOOLEAN, False)]
     limit: Annotated[int | None, Option(integer(1))]
     batch_size: Annotated[int, Option(integer(1), 8)]
     num_threads: Annotated[int | None, Option(integer(1))]
+    stride: Annotated[int | None, Option(integer(1))]
+    last_word: Annotated[bool, Option(BOOLEAN, False)]
+    choices: Annotated[Sequence[str] | None, Option(sequence(STRING, 2))]
+    template: Annotated[str | Callable[[Any], str] | None, Option(_TEMPLATE)]
     bleu_tokenizer: Annotated[str | None, Option(STRING)]
     settings: Annotated[Mapping[str, object] | None, Option(instance("a dictionary", dict), in_shell=False)]
     progress: Annotated[CountProgress | None, Option(FUNCTION, in_shell=False)]
+
+
+class BaselineOptions(TypedDict, total=False):
+    """Options of the baselines of `kerasformer eval`.
+
+    Attributes:
+        train: File of training texts for the baselines of a classification, read like the data: their most frequent
+            class, and what the model of `--baseline` makes of them.
+    """
+
+    train: Annotated[str | Path | None, Option(_PATH)]
 
 
 class PruningOptions(TypedDict, total=False):

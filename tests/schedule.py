@@ -71,6 +71,8 @@ SECONDS = {
     "training/test_distribution.py": 40,
     "training/test_resume.py": 30,
     "test_training_page.py": 30,
+    "test_claims.py": 30,
+    "evaluation/test_perplexity.py": 30,
 }
 
 

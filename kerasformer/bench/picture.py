@@ -122,6 +122,6 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
     axis.invert_yaxis()
     axis.set_title(panel.title, loc="left", fontsize=11)
     axis.set_xlabel(panel.unit, fontsize=9)
-    axis.set_xlim(0, 1.22 * max(values))  # room for the numbers
+    axis.set_xlim(0, 1.22 * (max(values) or 1))  # room for the numbers
     axis.tick_params(axis="y", length=0)
     axis.spines[["top", "right", "left"]].set_visible(False)

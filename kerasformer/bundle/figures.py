@@ -296,4 +296,4 @@ def figure_rows(figures: JsonMapping) -> list[list[str]]:
 
 def quality_text(name: str, value: float) -> str:
     """Formats a figure on labelled texts."""
-    return f"{value:.5g}" if name == "perplexity" else f"{value:.2%}"
+    return f"{value:.5g}" if name in ("perplexity", "bits_per_byte") else f"{value:.2%}"

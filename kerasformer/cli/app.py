@@ -16,6 +16,7 @@ import typer
 from kerasformer import __version__, process
 from kerasformer.cli.chat_command import chat
 from kerasformer.cli.command import Command, examples
+from kerasformer.cli.compare_command import compare
 from kerasformer.cli.console import (
     Json,
     Stages,
@@ -251,7 +252,8 @@ command(
     "kerasformer eval out --data articles.jsonl --task summarization",
     "kerasformer eval t5-folder out-int8 --data test.tsv --task translation --set num_beams=4",
     "kerasformer eval out --data test.en --references test.de --task translation --outputs texts.jsonl",
-    "kerasformer eval summarizer-t5 --tldr story-gpt2 --data articles.jsonl --json",
+    "kerasformer eval sentiment-bert --glue sst2 --data dev.tsv --errors 10 --picture confusion.png",
+    "kerasformer eval summarizer-t5 --baseline story-gpt2 --data articles.jsonl --json",
 )(eval)
 
 
@@ -308,6 +310,13 @@ def bench(
     for engine, reason in report.not_measured.items():
         say(f"{engine} was not measured: {reason}")
     say(note(report))
+
+
+command(
+    "kerasformer compare sentiment-bert out-int8 --data reviews.tsv --picture compared.png",
+    "kerasformer compare gpt2/config.json gpt2-xl/config.json",
+    "kerasformer compare story-gpt2 out --no-speed --json",
+)(compare)
 
 
 @command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")

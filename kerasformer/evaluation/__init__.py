@@ -1,14 +1,25 @@
 """Evaluation of a pipeline on labelled texts, on any engine, with the metrics of its task."""
 
 from kerasformer.evaluation.baselines import BASELINES, lead, tldr
-from kerasformer.evaluation.examples import Example, examples, read_data, read_examples, read_parallel
-from kerasformer.evaluation.task_evaluation import TaskEvaluation, check, evaluate, refuse_ignored
+from kerasformer.evaluation.classes import ClassScores, ConfusionMatrix
+from kerasformer.evaluation.examples import Example, Examples, examples, read_data, read_examples, read_parallel
+from kerasformer.evaluation.glue import GLUE
+from kerasformer.evaluation.outcome import Outcome
+from kerasformer.evaluation.probes import probes
+from kerasformer.evaluation.prompts import FewShotPrompt, prompt
+from kerasformer.evaluation.task_evaluation import TaskEvaluation, check, evaluate, outcome, refuse_ignored
 from kerasformer.evaluation.text_evaluation import TEXT_TASKS, Evaluation, System, TextEvaluation
 
 __all__ = [
     "BASELINES",
+    "ClassScores",
+    "ConfusionMatrix",
     "Evaluation",
     "Example",
+    "Examples",
+    "FewShotPrompt",
+    "GLUE",
+    "Outcome",
     "TEXT_TASKS",
     "System",
     "TaskEvaluation",
@@ -17,6 +28,9 @@ __all__ = [
     "evaluate",
     "examples",
     "lead",
+    "outcome",
+    "probes",
+    "prompt",
     "read_data",
     "read_examples",
     "read_parallel",

@@ -1,13 +1,18 @@
-"""Baselines of summaries and translations, which a model should exceed."""
+"""Baselines, which a model should exceed: the first sentences, the source, the most frequent class."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from kerasformer.arguments import check, integer
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.evaluation.batches import in_batches
+from kerasformer.evaluation.classes import Classes
+from kerasformer.evaluation.examples import Example
+from kerasformer.evaluation.glue import GlueTask
+from kerasformer.evaluation.outcome import Outcome, of_classes
 from kerasformer.evaluation.sentences import sentences
 from kerasformer.progress import CountProgress
 from kerasformer.tokenization import Tokenizer
@@ -39,6 +44,25 @@ BASELINES: dict[str, dict[str, Callable[[str], str]]] = {
     "translation": {"source": source},
 }
 """Baselines without a model, by task and name."""
+
+
+def majority(examples: Sequence[Example], train: Sequence[Example], glue: GlueTask | None = None) -> Outcome:
+    """Returns what a classifier scores that always answers the most frequent class.
+
+    Args:
+        examples: Evaluated texts with one class each.
+        train: Texts whose most frequent class it is.
+        glue: Task of GLUE that has the classes and metrics.
+    """
+    known = class_names([*train, *examples], glue)
+    (best, _), *_ = Counter(known.find(example.label) for example in train).most_common(1)
+    return of_classes(known, [best] * len(examples), [known.find(example.label) for example in examples])
+
+
+def class_names(examples: Sequence[Example], glue: GlueTask | None = None) -> Classes:
+    """Returns the classes of labelled texts: those of a task of GLUE, or all labels in alphabetical order."""
+    names = {str(example.label).strip().lower() for example in examples}
+    return Classes(glue.classes if glue is not None and glue.classes else sorted(names), glue)
 
 
 def tldr(pipe: Any, texts: Sequence[str], *, batch_size: int = 8, progress: CountProgress | None = None) -> list[str]:

@@ -5,30 +5,16 @@ from __future__ import annotations
 import csv
 import gzip
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from kerasformer.command_options import EvaluationOptions
 from kerasformer.errors import InputError, SourceError
+from kerasformer.evaluation.columns import CHOICE_COLUMNS, QUESTION_COLUMNS, TEXT_COLUMNS, Columns
+from kerasformer.evaluation.glue import glue_task
 from kerasformer.files.reading import local_path, parse_json
-
-TEXT_COLUMNS = (
-    "text",
-    "sentence",
-    "sentence1",
-    "document",
-    "article",
-    "dialogue",
-    "context",
-    "source",
-    "words",
-    "tokens",
-)
-LABEL_COLUMNS = ("label", "labels", "tags", "ner_tags", "summary", "highlights", "target", "answers", "answer")
-PAIR_COLUMNS = ("pair", "sentence2")
-QUESTION_COLUMNS = ("question",)
 
 
 @dataclass(frozen=True)
@@ -42,6 +28,8 @@ class Example:
         question: Question about the text.
         pair: Second text, for classifiers of pairs.
         words: Words of the text, if each of them has a label.
+        choices: Texts of which one follows the text; the label is this one, or its index.
+        location: File and line that it was read from, for error messages.
     """
 
     text: str
@@ -49,29 +37,47 @@ class Example:
     question: str | None = None
     pair: str | None = None
     words: tuple[str, ...] = ()
+    choices: tuple[str, ...] = ()
+    location: str = field(default="", compare=False)
 
     def to_dict(self) -> dict[str, object]:
         """Returns a row that `examples` accepts."""
         row = {"text": list(self.words) or self.text, "label": self.label}
+        row |= {"choices": list(self.choices)} if self.choices else {}
         return row | {key: value for key in ("question", "pair") if (value := getattr(self, key)) is not None}
+
+
+class Examples(list[Example]):
+    """Examples of a file.
+
+    Attributes:
+        skipped: What was wrong with each row that was skipped, with the file and the line.
+    """
+
+    skipped: tuple[str, ...] = ()
 
 
 def read_data(
     data: str | os.PathLike[str] | Sequence[Any], labels: Sequence[Any] | None, options: EvaluationOptions
-) -> list[Example]:
+) -> Examples:
     """Returns the examples of a file, or of a list of texts; arguments as for `evaluate`."""
-    columns, references = (options.get("text_column"), options.get("label_column")), options.get("references")
+    names = {name: options[name] for name in ("text_column", "label_column") if name in options}  # type: ignore[literal-required]
+    references, glue = options.get("references"), options.get("glue")
     if not isinstance(data, str | os.PathLike):
-        read = examples(data, labels)
-    elif not references:
-        read = read_examples(Path(data), *columns)
-    elif columns == (None, None):
-        read = read_parallel(Path(data), references)
+        read = Examples(examples(data, labels))
+    elif references:
+        if names or glue:
+            raise InputError(
+                "Files of references are plain lines, without columns. "
+                f"Received: {', '.join([*names, *(['glue'] if glue else [])])}. Leave it out"
+            )
+        read = Examples(read_parallel(Path(data), references))
     else:
-        raise InputError(
-            "Files of references are plain lines, without columns. Received: text_column or label_column. Leave it out"
-        )
-    return read[: options.get("limit")]
+        columns = glue_task(glue).columns if glue else Columns()
+        read = read_examples(Path(data), **names, columns=columns, skip_bad=options.get("skip_bad", False))
+    kept = Examples(read[: options.get("limit")])
+    kept.skipped = read.skipped
+    return kept
 
 
 def examples(texts: Sequence[Any], labels: Sequence[Any] | None = None) -> list[Example]:
@@ -92,10 +98,17 @@ def examples(texts: Sequence[Any], labels: Sequence[Any] | None = None) -> list[
     rows = [text if isinstance(text, Mapping) else {"text": text} for text in texts]
     if labels is not None:
         rows = [{**row, "label": label} for row, label in zip(rows, labels, strict=True)]
-    return [_example(row, None, None, f"text {number}") for number, row in enumerate(rows, 1)]
+    return [_example(row, Columns(), f"text {number}") for number, row in enumerate(rows, 1)]
 
 
-def read_examples(path: str | Path, text_column: str | None = None, label_column: str | None = None) -> list[Example]:
+def read_examples(
+    path: str | Path,
+    text_column: str | None = None,
+    label_column: str | None = None,
+    *,
+    columns: Columns | None = None,
+    skip_bad: bool = False,
+) -> Examples:
     """Reads a file of texts, optionally with labels.
 
     Args:
@@ -104,21 +117,58 @@ def read_examples(path: str | Path, text_column: str | None = None, label_column
             without one, texts in the first column and labels in the second. Any other file has a text per line.
         text_column: Name of the column of texts, or its number starting at 1; a common name by default.
         label_column: Name or number of the column of labels; a common name by default.
+        columns: Names of all columns, in place of the common ones.
+        skip_bad: Skip rows that cannot be read, and rows without a label in a file where others have one.
     Raises:
-        InputError: the file or a column does not exist, a line cannot be read, or there are no texts.
+        InputError: the file or a column does not exist, a line cannot be read, or there are no texts. The message has
+            the line and the reason.
     """
     path = local_path(path, InputError)
+    columns = columns or Columns()
+    if text_column is not None:
+        columns = replace(columns, text=(text_column,))
+    if label_column is not None:
+        columns = replace(columns, label=(label_column,), needs_label=True)
+    read, skipped = Examples(), []
+    for number, row in _rows(path, columns):
+        try:
+            if isinstance(row, InputError):
+                raise row
+            read.append(_example(row, columns, f"{path}, line {number}"))
+        except InputError as error:
+            if not skip_bad:
+                raise
+            skipped.append(str(error))
+    if skip_bad and any(_has_label(example) for example in read):
+        skipped += [f"No label ({example.location})" for example in read if not _has_label(example)]
+        read = Examples(filter(_has_label, read))
+    if not read:
+        why = f". All rows were skipped, the first because of: {skipped[0]}" if skipped else ""
+        raise InputError(f"A file with at least one text was expected. Received: {path}{why}")
+    read.skipped = tuple(skipped)
+    return read
+
+
+def _has_label(example: Example) -> bool:
+    return example.label not in (None, "")
+
+
+def _rows(path: Path, columns: Columns) -> list[tuple[int, dict[str, Any] | InputError]]:
+    """Returns the number of each line with its row, or with the reason why it cannot be read."""
     suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     lines = _lines(path)
-    if suffix in (".jsonl", ".json", ".ndjson"):
-        rows = [(number, _object(line, path, number)) for number, line in enumerate(lines, 1) if line.strip()]
-    elif suffix in (".tsv", ".csv"):
-        rows = _cells(lines, suffix, path, (text_column, label_column))
-    else:
-        rows = [(number, {"text": line.strip()}) for number, line in enumerate(lines, 1) if line.strip()]
-    if not rows:
-        raise InputError(f"A file with at least one text was expected. Received: {path}")
-    return [_example(row, text_column, label_column, f"{path}, line {number}") for number, row in rows]
+    if suffix in (".tsv", ".csv"):
+        return _cells(lines, suffix, path, columns)
+    is_json = suffix in (".jsonl", ".json", ".ndjson")
+    rows: list[tuple[int, dict[str, Any] | InputError]] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                _check_utf8(line, path, number)
+                rows.append((number, _object(line, path, number) if is_json else {"text": line.strip()}))
+            except InputError as error:
+                rows.append((number, error))
+    return rows
 
 
 def read_parallel(path: str | Path, references: Sequence[str | Path]) -> list[Example]:
@@ -133,6 +183,9 @@ def read_parallel(path: str | Path, references: Sequence[str | Path]) -> list[Ex
     """
     paths = [local_path(each, InputError) for each in (path, *references)]
     columns = [[line.strip() for line in _lines(each)] for each in paths]
+    for each, lines in zip(paths, columns, strict=True):
+        for number, line in enumerate(lines, 1):
+            _check_utf8(line, each, number)
     if len({len(lines) for lines in columns}) > 1 or not columns[0]:
         counts = ", ".join(f"{len(lines):,} in {each}" for each, lines in zip(paths, columns, strict=True))
         raise InputError(f"Files with the same number of lines, at least one, were expected. Received: {counts}")
@@ -146,17 +199,23 @@ def read_parallel(path: str | Path, references: Sequence[str | Path]) -> list[Ex
 
 
 def _lines(path: Path) -> list[str]:
+    """Returns the lines of a file; bytes that are not UTF-8 are surrogates, see `_check_utf8`."""
     if not path.is_file():
         raise InputError(f"A file of texts was expected. Received: {path}")
     try:
-        with (
-            gzip.open(path, "rt", encoding="utf-8-sig")
-            if path.suffix == ".gz"
-            else path.open(encoding="utf-8-sig") as file
-        ):
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8-sig", errors="surrogateescape") as file:
             return list(file)
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise InputError(f"The file of texts cannot be read: {error}. Expected UTF-8. Received: {path}") from error
+    except (OSError, EOFError) as error:
+        raise InputError(f"The file of texts cannot be read: {error}. Received: {path}") from error
+
+
+def _check_utf8(text: str, path: Path, number: int) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        shown = text[:40].strip().encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        raise InputError(f"Expected UTF-8. Received: '{shown}' in {path}, line {number}") from error
 
 
 def _object(line: str, path: Path, number: int) -> dict[str, Any]:
@@ -172,57 +231,79 @@ def _object(line: str, path: Path, number: int) -> dict[str, Any]:
 
 
 def _cells(
-    lines: list[str], suffix: str, path: Path, columns: tuple[str | None, ...]
-) -> list[tuple[int, dict[str, Any]]]:
+    lines: list[str], suffix: str, path: Path, columns: Columns
+) -> list[tuple[int, dict[str, Any] | InputError]]:
     """Returns the line numbers and rows of a table; rows have their cells by column name and by column number."""
     if suffix == ".tsv":  # quotation marks have no special meaning
         reader = csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
     else:
         reader = csv.reader(lines, strict=True)
-    try:
-        table = [(reader.line_num, row) for row in reader if row]
-    except csv.Error as error:
-        raise InputError(f"The table cannot be read: {error}. Received: {path}, line {reader.line_num}") from error
-    if not table:
-        return []
+    table = list(_read_cells(reader, path))
+    header, first = next(((n, row) for n, (_, row) in enumerate(table) if not isinstance(row, InputError)), (0, []))
     # Not LABEL_COLUMNS: in a file without header, one of them may be the label of the first text.
-    known = {*TEXT_COLUMNS, *(name for name in columns if name is not None and not name.isdigit())}
-    names = [cell.strip() for cell in table[0][1]]
+    given = columns.label if columns.needs_label else ()
+    known = {name for name in (*TEXT_COLUMNS, *columns.text, *given) if not name.isdigit()}
+    names = [cell.strip() for cell in first]
     if len(names) > 1 and known.intersection(names):
-        table = table[1:]
+        del table[header]
     else:
         names = ["text", "label"][: len(names)]
-    rows = []
+    rows: list[tuple[int, dict[str, Any] | InputError]] = []
     for number, cells in table:
-        if len(cells) < len(names):
-            raise InputError(f"Expected {len(names)} columns. Received: {len(cells)} in {path}, line {number}")
-        row = dict(zip(names, cells, strict=False)) | {str(n): cell for n, cell in enumerate(cells, 1)}
-        rows.append((number, row))
+        if isinstance(cells, InputError):
+            rows.append((number, cells))
+        elif len(cells) < len(names):
+            expected = f"Expected {len(names)} columns. Received: {len(cells)} in {path}, line {number}"
+            rows.append((number, InputError(expected)))
+        else:
+            by_number = {str(n): cell for n, cell in enumerate(cells, 1)}
+            rows.append((number, dict(zip(names, cells, strict=False)) | by_number))
     return rows
 
 
-def _example(row: Mapping[str, Any], text_column: str | None, label_column: str | None, location: str) -> Example:
-    text = _cell(row, text_column, TEXT_COLUMNS, "text", location)
+def _read_cells(reader: Any, path: Path) -> Iterator[tuple[int, list[str] | InputError]]:
+    """Yields the cells of each row that is not empty with the number of its line, or why it cannot be read."""
+    while True:
+        try:
+            row = next(reader)
+            _check_utf8("\t".join(row), path, reader.line_num)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            problem = f"The table cannot be read: {error}. Received: {path}, line {reader.line_num}"
+            yield reader.line_num, InputError(problem)
+        except InputError as error:
+            yield reader.line_num, error
+        else:
+            if row:
+                yield reader.line_num, row
+
+
+def _example(row: Mapping[str, Any], columns: Columns, location: str) -> Example:
+    text = _cell(row, columns.text, "text", location)
     words: tuple[str, ...] = ()
     if isinstance(text, Sequence) and not isinstance(text, str) and all(isinstance(word, str) for word in text):
         words, text = tuple(text), " ".join(text)
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"A text was expected. Received: {text!r:.80} ({location})")
-    label = _cell(row, label_column, LABEL_COLUMNS, "label", location, needed=label_column is not None)
+    label = _cell(row, columns.label, "label", location, needed=columns.needs_label)
     if isinstance(label, Mapping) and "text" in label:  # the format of SQuAD: texts and offsets of answers
         label = list(label["text"])
     if hasattr(label, "tolist"):
         label = label.tolist()
-    question = _cell(row, None, QUESTION_COLUMNS, "question", location, needed=False)
-    pair = _cell(row, None, PAIR_COLUMNS, "pair", location, needed=False)
-    return Example(text, label, question, pair, words)
+    label = columns.class_of(label, location)
+    question = _cell(row, QUESTION_COLUMNS, "question", location, needed=False)
+    pair = _cell(row, columns.pair, "pair", location, needed=False)
+    choices = _cell(row, CHOICE_COLUMNS, "choice", location, needed=False)
+    if isinstance(choices, Mapping):  # the format of ARC: texts and their letters
+        letters, choices = list(choices.get("label", ())), choices.get("text")
+        label = letters.index(label) if label in letters else label
+    if choices is not None and not (isinstance(choices, list | tuple) and all(isinstance(one, str) for one in choices)):
+        raise InputError(f"A list of texts to choose from was expected. Received: {choices!r:.80} ({location})")
+    return Example(text, label, question, pair, words, tuple(choices or ()), location)
 
 
-def _cell(
-    row: Mapping[str, Any], column: str | None, names: Sequence[str], what: str, location: str, needed: bool = True
-) -> Any:
-    if column is not None:
-        names = (column,)
+def _cell(row: Mapping[str, Any], names: Sequence[str], what: str, location: str, needed: bool = True) -> Any:
     cell = next((row[name] for name in names if name in row), None)
     if cell is None and needed:
         columns = ", ".join(name for name in row if not name.isdigit())

@@ -1,4 +1,4 @@
-"""Metrics of classification, entities, answers, summaries and translations, all between 0 and 1."""
+"""Metrics of classification, entities, answers, summaries and translations, all between 0 and 1, and correlations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
+
+import numpy as np
 
 from kerasformer.arguments import check, one_of, optional
 from kerasformer.errors import InputError, require
@@ -19,18 +21,6 @@ Entity = tuple[str, int, int]
 def accuracy(received: Sequence[Hashable], expected: Sequence[Hashable]) -> float:
     """Returns the share of equal items."""
     return sum(a == b for a, b in zip(received, expected, strict=True)) / len(expected)
-
-
-def macro_f1(received: Sequence[Hashable], expected: Sequence[Hashable]) -> float:
-    """Returns the unweighted mean of the F1 scores of all classes that occur."""
-    pairs = list(zip(received, expected, strict=True))
-    classes = {*received, *expected}
-    return sum(_class_f1(pairs, one) for one in classes) / len(classes)
-
-
-def _class_f1(pairs: Sequence[tuple[Hashable, Hashable]], one: Hashable) -> float:
-    right = sum(a == b == one for a, b in pairs)
-    return 2 * right / sum((a == one) + (b == one) for a, b in pairs)
 
 
 def labels_f1(received: Sequence[set[int]], expected: Sequence[set[int]]) -> float:
@@ -50,17 +40,38 @@ def f1(received: Sequence[set], expected: Sequence[set]) -> float:
 def entities(tags: Sequence[str]) -> set[Entity]:
     """Returns the entities described by the tags of words, such as `B-PER`, `I-PER`, `O`.
 
-    As in the CoNLL evaluation, an `I-` tag that does not continue an entity of its type starts a new one.
+    As in the CoNLL evaluation and the package seqeval, an `I-` tag that does not continue an entity of its type starts
+    a new one. `E-` ends an entity, and `S-` is one of a single word.
     """
-    spans, start, current = set(), 0, ""
+    spans, start, current, before = set(), 0, "", ""
     for index, tag in enumerate([*tags, "O"]):
         prefix, _, kind = tag.partition("-") if "-" in tag else ("", "", "" if tag == "O" else tag)
-        if current and (prefix == "B" or kind != current):
+        if current and (prefix in ("B", "S") or before in ("E", "S") or kind != current):
             spans.add((current, start, index - 1))
             current = ""
+        before = prefix
         if kind and not current:
             start, current = index, kind
     return spans
+
+
+def pearson(received: Sequence[float] | np.ndarray, expected: Sequence[float] | np.ndarray) -> float:
+    """Returns the linear correlation of two lists of numbers, from -1 to 1; 0 if one of them is constant."""
+    a, b = (np.asarray(values, np.float64) - np.mean(values, dtype=np.float64) for values in (received, expected))
+    lengths = np.sqrt((a @ a) * (b @ b))
+    return float(a @ b / lengths) if lengths > 0 else 0.0
+
+
+def spearman(received: Sequence[float], expected: Sequence[float]) -> float:
+    """Returns the correlation of the ranks of two lists of numbers; equal numbers share the mean of their ranks."""
+    return pearson(ranks(received), ranks(expected))
+
+
+def ranks(values: Sequence[float]) -> np.ndarray:
+    """Returns the rank of each number from 1, float64 `(N,)`; equal numbers share the mean of their ranks."""
+    _, groups, counts = np.unique(np.asarray(values, np.float64), return_inverse=True, return_counts=True)
+    last: np.ndarray = np.cumsum(counts)
+    return (last - (counts - 1) / 2)[groups]
 
 
 def answer_scores(received: str, expected: Sequence[str]) -> tuple[float, float]:
@@ -179,6 +190,19 @@ def bleu_and_chrf(
         raise InputError(" ".join(str(error).split())) from error
     figures = {name: metric.corpus_score(list(received), references).score / 100 for name, metric in metrics.items()}
     return TextScores(figures, {name: str(metric.get_signature()) for name, metric in metrics.items()})
+
+
+def rouge_l_each(received: Sequence[str], expected: Sequence[Sequence[str]]) -> list[float]:
+    """Returns ROUGE-L of each text, as in `rouge`."""
+    scorer = require("rouge_score.rouge_scorer", _EXTRA).RougeScorer(["rougeL"], use_stemmer=True)
+    rows = zip(received, expected, strict=True)
+    return [scorer.score_multi(list(right), text)["rougeL"].fmeasure for text, right in rows]
+
+
+def chrf_each(received: Sequence[str], expected: Sequence[Sequence[str]]) -> list[float]:
+    """Returns chrF2 of each text, as in `bleu_and_chrf`."""
+    chrf = require("sacrebleu.metrics", _EXTRA).CHRF()
+    return [chrf.sentence_score(text, list(right)).score / 100 for text, right in zip(received, expected, strict=True)]
 
 
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeVar, Unpack, cast
 
 import numpy as np
 
 from kerasformer.command_options import EvaluationOptions
-from kerasformer.decoding.likelihood import losses
 from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
+from kerasformer.evaluation.baselines import majority
+from kerasformer.evaluation.classes import Classes, ClassScores, entity_scores
 from kerasformer.evaluation.examples import Example, read_data
+from kerasformer.evaluation.glue import GlueTask, glue_task
+from kerasformer.evaluation.outcome import Outcome, correlation, of_classes
+from kerasformer.evaluation.perplexity import choices, last_words, perplexity
+from kerasformer.evaluation.probes import probes
 from kerasformer.evaluation.text_evaluation import (
     PACKAGES,
     TEXT_TASKS,
@@ -25,6 +29,8 @@ from kerasformer.evaluation.text_evaluation import (
 )
 from kerasformer.options import checked, documented
 from kerasformer.pipelines import Pipeline, pipeline
+from kerasformer.pipelines.vectors import similarity
+from kerasformer.progress import CountProgress
 from kerasformer.tasks import of_prefix
 
 Text = TypeVar("Text")
@@ -51,70 +57,172 @@ def evaluate(
         options: See `EvaluationOptions`.
 
     Returns:
-        Figures by name. text-classification: `accuracy` and `f1`, the mean over all classes. token-classification:
-        `accuracy` of words and, for tags such as `B-PER`, `f1` of entities. question-answering: `exact_match` and `f1`
-        of words. fill-mask: `accuracy`. summarization: `rouge1`, `rouge2`, `rougeL`, `rougeLsum`. translation: `bleu`,
-        `chrf`. text2text-generation: those of summarization and translation. text-generation: `perplexity` of all
-        tokens except the first of each text. All figures except perplexity are between 0 and 1.
+        Figures by name. text-classification: `accuracy`, `f1`, the mean over all classes, and `matthews`, the
+        correlation of classes; for regression, `pearson` and `spearman`. sentence-similarity: `pearson` and `spearman`
+        of the similarities of pairs. token-classification: `accuracy` of words and, for tags such as `B-PER`, `f1` of
+        entities as in seqeval. question-answering: `exact_match` and `f1` of words. fill-mask: `accuracy`.
+        summarization: `rouge1`, `rouge2`, `rougeL`, `rougeLsum`. translation: `bleu`, `chrf`. text2text-generation:
+        those of summarization and translation. text-generation: `perplexity` of all tokens except the first of each
+        text, and `bits_per_byte`; with `last_word`, `accuracy` and `perplexity` of last words; with choices,
+        `accuracy` and `accuracy_normalized`. All figures are between 0 and 1, except perplexities, bits, and
+        correlations, which can be negative.
 
     Raises:
         InputError: the task has no metric, labels are missing or unknown to the model, or an option is unknown or would
             be ignored for the task.
         MissingExtraError: `rouge-score` or `sacrebleu` is needed and not installed.
     """
+    return outcome(source, data, labels, **options).figures
+
+
+def outcome(
+    source: Any,
+    data: str | os.PathLike[str] | Sequence[Any],
+    labels: Sequence[Any] | None = None,
+    **options: Unpack[EvaluationOptions],
+) -> Outcome:
+    """Returns the figures of `evaluate` with the answer to each text and how wrong it is; arguments as there."""
     chosen = cast(EvaluationOptions, checked(EvaluationOptions, options, "an evaluation"))
     pipe = source
     if not isinstance(source, Pipeline):
         pipe = pipeline(source, chosen.get("task"), num_threads=chosen.get("num_threads"))
     read = read_data(data, labels, chosen)
     refuse_ignored(pipe.task, chosen)
-    check(pipe.task, read)
-    answers = _MEASURES[of_prefix(pipe.task)](pipe, read, chosen)
-    return {name: float(value) for name, value in answers.items()}
+    check(pipe.task, read, chosen)
+    return _measure(pipe.task, read, chosen)(pipe, read, chosen)
 
 
 class TaskEvaluation(Evaluation):
     """Scores of models of one task on the same labelled texts."""
 
-    def __init__(self, task: str, examples: Sequence[Example]) -> None:
-        """Checks the task and the examples; see `check`."""
+    def __init__(self, task: str, examples: Sequence[Example], options: EvaluationOptions | None = None) -> None:
+        """Checks the task and the examples; see `check`.
+
+        Args:
+            task: Task of the models.
+            examples: Texts with labels.
+            options: Options of all evaluations, such as `{"glue": "cola"}`.
+        """
         super().__init__(task, examples)
-        check(self.task, self.examples)
+        self._options = options or EvaluationOptions()
+        check(self.task, self.examples, self._options)
 
     def add_model(self, name: str, pipe: Pipeline, **options: Unpack[EvaluationOptions]) -> System:
         """Runs a model on the texts; see `evaluate`."""
         self.check_task(pipe)
-        self.systems.append(System(name, False, evaluate(pipe, self.examples, **options), engine=pipe.engine))
-        return self.systems[-1]
+        found = outcome(pipe, self.examples, **cast(EvaluationOptions, {**self._options, **options}))
+        return self._add(System.of(name, found, engine=pipe.engine))
+
+    def add_baselines(self, train: Sequence[Example] = ()) -> None:
+        """Adds the baseline that needs no model: for classes, the most frequent one.
+
+        Args:
+            train: Training texts, whose most frequent class it is; by default that of the evaluated texts.
+        """
+        if self.task == "text-classification" and not self._is_scored():
+            self._add(System.of("majority", majority(self.examples, train or self.examples, self._glue()), True))
+
+    def add_probes(
+        self,
+        name: str,
+        pipe: Any,
+        train: Sequence[Example],
+        *,
+        batch_size: int = 8,
+        progress: CountProgress | None = None,
+    ) -> None:
+        """Adds two baselines that are trained on the vectors of a frozen model; see `probes`.
+
+        Args:
+            name: Name of the model.
+            pipe: Pipeline for sentence-similarity or feature-extraction, on any engine.
+            train: Training texts with their classes.
+            batch_size: Number of texts in one batch.
+            progress: Called with the number of completed texts.
+
+        Raises:
+            InputError: the task does not predict a class, or there are no training texts.
+            MissingExtraError: scikit-learn is not installed.
+        """
+        if self.task != "text-classification" or self._is_scored():
+            raise InputError(f"Vectors classify texts: a baseline of text-classification. Received: {self.task}")
+        found = probes(pipe, train, self.examples, self._glue(), batch_size=batch_size, progress=progress)
+        for kind, result in found.items():
+            self._add(System.of(f"{kind}: {name}", result, True, pipe.engine))
+
+    def _glue(self) -> GlueTask | None:
+        name = self._options.get("glue")
+        return glue_task(name) if name else None
+
+    def _is_scored(self) -> bool:
+        """Returns whether labels are no single classes: numbers, or lists of classes."""
+        glue = self._glue()
+        if glue is not None:
+            return not glue.classes
+        by_model = any(one.confusion is None and not one.is_baseline for one in self.systems)
+        return by_model or any(isinstance(example.label, list | tuple) for example in self.examples)
+
+
+_ONLY_FOR = {
+    **dict.fromkeys(("settings", "references", "bleu_tokenizer"), TEXT_TASKS),
+    **dict.fromkeys(("stride", "last_word", "choices", "template"), ("text-generation",)),
+}
+"""Tasks of the options that only some tasks have."""
+_GLUE_TASKS = ("text-classification", "sentence-similarity", "text-generation")
 
 
 def refuse_ignored(task: str, options: Mapping[str, object]) -> None:
-    """Refuses options of generated texts for other tasks.
+    """Refuses options of other tasks.
 
     Raises:
         InputError: an option would be ignored.
     """
-    ignored = [name for name in ("settings", "references", "bleu_tokenizer") if options.get(name)]
-    if ignored and of_prefix(task) not in TEXT_TASKS:
-        raise InputError(f"{', '.join(ignored)}: only for summarization and translation. Received: the task {task}")
+    name = of_prefix(task)
+    for option, tasks in _ONLY_FOR.items():
+        if options.get(option) and name not in tasks:
+            only = "summarization and translation" if tasks == TEXT_TASKS else " and ".join(tasks)
+            raise InputError(f"{option}: only for {only}. Received: the task {task}")
+    if options.get("glue") and name not in _GLUE_TASKS:
+        raise InputError(f"glue: only for {', '.join(_GLUE_TASKS)}. Received: the task {task}")
+    measures = [each for each in ("stride", "last_word", "choices") if options.get(each)]
+    if len(measures) > 1:
+        raise InputError(f"Only one of stride, last_word and choices is used. Received: {', '.join(measures)}")
 
 
-def check(task: str, examples: Sequence[Example]) -> None:
+def check(task: str, examples: Sequence[Example], options: EvaluationOptions | None = None) -> None:
     """Checks that a task can be evaluated on these examples.
 
     Raises:
         InputError: the task has no metric, or a label is missing.
         MissingExtraError: the package of its metric is not installed.
     """
-    task = of_prefix(task)
-    if task not in _MEASURES:
-        raise InputError(f"There is no metric for {task}. Expected one of {', '.join(_MEASURES)}")
+    name = of_prefix(task)
+    measure = _measure(name, examples, options or {})
     missing = [number for number, example in enumerate(examples, 1) if example.label is None]
-    if missing and task != "text-generation":
-        raise InputError(f"{task} needs a label for each text. Received: text {missing[0]} of {len(examples)} has none")
-    metrics.check_packages(*PACKAGES.get(task, ()))
-    if task in PACKAGES:
+    if missing and measure not in (perplexity, last_words):
+        where = examples[missing[0] - 1].location
+        raise InputError(
+            f"{name} needs a label for each text. Received: text {missing[0]} of {len(examples)} has none"
+            + (f" ({where})" if where else "")
+        )
+    metrics.check_packages(*PACKAGES.get(name, ()))
+    if name in PACKAGES:
         references(examples)
+
+
+def _measure(task: str, examples: Sequence[Example], options: EvaluationOptions) -> Measure:
+    """Returns what measures a task: for decoders, it depends on the texts and the options."""
+    name = of_prefix(task)
+    if name == "text-generation":
+        chooses = options.get("choices") or any(example.choices for example in examples)
+        measure = last_words if options.get("last_word") else choices if chooses else perplexity
+        for option, owner, needs in (("stride", perplexity, "texts"), ("template", choices, "choices")):
+            if options.get(option) and measure is not owner:
+                raise InputError(f"{option} is for {needs} alone. Received: {option}={options.get(option)!r}")
+        return measure
+    if name not in _MEASURES:
+        raise InputError(f"There is no metric for {name}. Expected one of {', '.join([*_MEASURES, 'text-generation'])}")
+    return _MEASURES[name]
 
 
 def _answers(
@@ -130,56 +238,89 @@ def _answers(
     return answers
 
 
-def _text_classification(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
-    if pipe.info.problem_type == "regression":
-        raise InputError("There is no metric for regression. Expected: a classification model")
-    known = _Classes(pipe.info.labels)
-
+def _text_classification(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:
     def answer(part: Sequence[Example]) -> Sequence[Any]:
         pairs = [(example.text, example.pair) for example in part]
         answers: Sequence[Any] = pipe(pairs, top_k=None, truncation=True)
         return answers
 
+    if pipe.info.problem_type == "regression":
+        expected = _numbers(examples)
+        values = [row[0]["score"] for row in _answers(answer, examples, options)]
+        return correlation(values, expected, [(a - b) ** 2 for a, b in zip(values, expected, strict=True)])
+    name = options.get("glue")
+    glue = glue_task(name) if name else None
+    if glue is not None and not glue.classes:
+        raise InputError(f"{name} has scores. Expected: a regression model. Received: a classifier")
+    known = Classes(pipe.info.labels, glue)
     ranked = _answers(answer, examples, options)
+    scores = [{known.find(one["label"]): one["score"] for one in row} for row in ranked]
     if pipe.info.problem_type == "multi_label_classification":
-        received = [{known.find(one["label"]) for one in row if one["score"] > 0.5} for row in ranked]
-        expected = [{known.find(label) for label in _listed(example.label)} for example in examples]
-        same = np.mean([a == b for a, b in zip(received, expected, strict=True)])
-        return {"accuracy": float(same), "f1": metrics.labels_f1(received, expected)}
+        return _independent_classes(known, scores, examples)
     best = [known.find(row[0]["label"]) for row in ranked]
-    right = [known.find(example.label) for example in examples]
-    return {"accuracy": metrics.accuracy(best, right), "f1": metrics.macro_f1(best, right)}
+    right = [known.find(example.label, example) for example in examples]
+    likelihood = [row[index] for row, index in zip(scores, right, strict=True)]
+    return of_classes(known, best, right, [-float(np.log(max(one, _TINY))) for one in likelihood])
 
 
-class _Classes:
-    """Classes of a model, found by name or id."""
+_TINY = float(np.finfo(np.float32).tiny)
 
-    def __init__(self, labels: Sequence[str]) -> None:
-        self._labels = labels
-        self._ids = {label.lower(): index for index, label in enumerate(labels)}
 
-    def find(self, label: object) -> int:
-        """Returns the id of a class.
+def _independent_classes(known: Classes, scores: Sequence[Mapping[int, float]], examples: Sequence[Example]) -> Outcome:
+    received = [{index for index, score in row.items() if score > 0.5} for row in scores]
+    expected = [{known.find(label, example) for label in _listed(example.label)} for example in examples]
+    same = np.mean([a == b for a, b in zip(received, expected, strict=True)])
+    losses = [
+        -sum(np.log(max(score if index in right else 1 - score, _TINY)) for index, score in row.items())
+        for row, right in zip(scores, expected, strict=True)
+    ]
+    return Outcome(
+        {"accuracy": float(same), "f1": metrics.labels_f1(received, expected)},
+        tuple(", ".join(known.labels[index] for index in sorted(row)) for row in received),
+        tuple(map(float, losses)),
+        tuple(", ".join(known.labels[index] for index in sorted(row)) for row in expected),
+    )
 
-        Raises:
-            InputError: the model has no such class.
-        """
-        index = self._ids.get(str(label).strip().lower())
-        if index is None and str(label).strip().isdigit():
-            index = int(str(label))
-        if index is None or index >= len(self._labels):
+
+def _numbers(examples: Sequence[Example]) -> list[float]:
+    """Returns the labels as numbers.
+
+    Raises:
+        InputError: a label is not a number.
+    """
+    numbers = []
+    for number, example in enumerate(examples, 1):
+        try:
+            numbers.append(float(example.label))
+        except (TypeError, ValueError) as error:
             raise InputError(
-                f"A label must be one of {', '.join(self._labels)}, or its id. Received: {label!r:.80}. If that is a "
-                "text, specify the columns of texts and labels"
-            )
-        return index
+                f"A number was expected as the label of each text. Received: {example.label!r:.80} "
+                f"({example.location or f'text {number}'})"
+            ) from error
+    return numbers
 
 
-def _token_classification(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
-    known, labels = _Classes(pipe.info.labels), pipe.info.labels
+def _sentence_similarity(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:
+    if any(example.pair is None for example in examples):
+        raise InputError("sentence-similarity needs pairs of texts with a score. Received: a text without a second one")
+    expected = _numbers(examples)
+
+    def answer(part: Sequence[Example]) -> Sequence[float]:
+        texts = [example.text for example in part], [str(example.pair) for example in part]
+        first, second = (pipe.encode(each, truncation=True, batch_size=len(part)) for each in texts)
+        kind = pipe.embedding.similarity
+        return [float(similarity(a[None], b[None], kind)[0, 0]) for a, b in zip(first, second, strict=True)]
+
+    values = _answers(answer, examples, options)
+    ranks = [metrics.ranks(each) / len(expected) for each in (values, expected)]
+    return correlation(values, expected, ((ranks[0] - ranks[1]) ** 2).tolist())
+
+
+def _token_classification(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:
+    known, labels = Classes(pipe.info.labels), pipe.info.labels
     expected = []
     for number, example in enumerate(examples, 1):
-        tags = [labels[known.find(tag)] for tag in _listed(example.label)]
+        tags = [labels[known.find(tag, example)] for tag in _listed(example.label)]
         if len(tags) != len(example.words):
             raise InputError(
                 "token-classification needs lists of words with a label for each word. "
@@ -195,9 +336,18 @@ def _token_classification(pipe: Any, examples: Sequence[Example], options: Evalu
     received = [_word_tags(example.words, row) for example, row in zip(examples, tokens, strict=True)]
     words = [[tag for row in rows for tag in row] for rows in (received, expected)]
     figures = {"accuracy": metrics.accuracy(words[0], words[1])}
+    classes: tuple[ClassScores, ...] = ()
     if any(label.startswith(("B-", "I-")) for label in labels):
-        figures["f1"] = metrics.f1(*([metrics.entities(row) for row in rows] for rows in (received, expected)))
-    return figures
+        spans = [[metrics.entities(row) for row in rows] for rows in (received, expected)]
+        figures["f1"] = metrics.f1(*spans)
+        classes = entity_scores(*spans)
+    return Outcome(
+        figures,
+        tuple(map(" ".join, received)),
+        tuple(1 - metrics.accuracy(*rows) for rows in zip(received, expected, strict=True)),
+        tuple(map(" ".join, expected)),
+        classes=classes,
+    )
 
 
 def _word_tags(words: Sequence[str], tokens: Sequence[dict[str, Any]]) -> list[str]:
@@ -211,7 +361,7 @@ def _word_tags(words: Sequence[str], tokens: Sequence[dict[str, Any]]) -> list[s
     return tags
 
 
-def _question_answering(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
+def _question_answering(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:
     if any(example.question is None for example in examples):
         raise InputError("question-answering needs a question for each text. Received: a text without question")
     expected = [[right for right in _listed(example.label) if right] for example in examples]
@@ -224,10 +374,15 @@ def _question_answering(pipe: Any, examples: Sequence[Example], options: Evaluat
     received = _answers(answer, examples, options)
     scores = [metrics.answer_scores(*pair) for pair in zip(received, expected, strict=True)]
     exact, overlap = np.mean(scores, axis=0)
-    return {"exact_match": exact, "f1": overlap}
+    return Outcome(
+        {"exact_match": float(exact), "f1": float(overlap)},
+        tuple(received),
+        tuple(1 - score for _, score in scores),
+        tuple(" | ".join(map(str, row)) for row in expected),
+    )
 
 
-def _fill_mask(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
+def _fill_mask(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:
     mask = pipe.tokenizer.mask_token or ""
     if any(example.text.count(mask) != 1 for example in examples):
         raise InputError(f"fill-mask needs texts with exactly one {mask}, whose label is the masked word")
@@ -235,11 +390,12 @@ def _fill_mask(pipe: Any, examples: Sequence[Example], options: EvaluationOption
     def answer(part: Sequence[Example]) -> Sequence[Any]:
         return [row[0]["token_str"].strip() for row in pipe([example.text for example in part], top_k=1)]
 
-    received = _answers(answer, examples, options)
-    return {"accuracy": metrics.accuracy(received, [str(example.label).strip() for example in examples])}
+    received, expected = _answers(answer, examples, options), [str(example.label).strip() for example in examples]
+    wrong = tuple(float(a != b) for a, b in zip(received, expected, strict=True))
+    return Outcome({"accuracy": 1 - float(np.mean(wrong))}, tuple(received), wrong, tuple(expected))
 
 
-def _text_to_text(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
+def _text_to_text(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:
     expected = references(examples)
     received = generated(
         pipe,
@@ -248,35 +404,22 @@ def _text_to_text(pipe: Any, examples: Sequence[Example], options: EvaluationOpt
         options["batch_size"],
         options.get("progress"),
     )
-    return score(of_prefix(pipe.task), received, expected, options.get("bleu_tokenizer")).figures
-
-
-def _perplexity(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> dict[str, float]:
-    step = pipe.model
-    rows = []
-    for example in examples:
-        ids = pipe.tokenizer.encode(example.text)
-        # A text that exceeds the cache is split into independent chunks.
-        chunks = [ids[start : start + step.capacity] for start in range(0, len(ids), step.capacity)]
-        rows += [chunk for chunk in chunks if len(chunk) > 1]
-    if not rows:
-        raise InputError("Perplexity needs texts of at least two tokens. Received: none")
-    rows.sort(key=len)
-    text_losses = _answers(partial(losses, step), rows, options)
-    return {"perplexity": float(np.exp(np.concatenate(text_losses).astype("float64").mean()))}
+    figures = score(of_prefix(pipe.task), received, expected, options.get("bleu_tokenizer")).figures
+    return Outcome(figures, tuple(received))
 
 
 def _listed(label: object) -> list[Any]:
     return list(label) if isinstance(label, list | tuple) else [label]
 
 
-_MEASURES: dict[str, Callable[[Any, Sequence[Example], EvaluationOptions], dict[str, float]]] = {
+Measure = Callable[[Any, Sequence[Example], EvaluationOptions], Outcome]
+_MEASURES: dict[str, Measure] = {
     "text-classification": _text_classification,
     "token-classification": _token_classification,
+    "sentence-similarity": _sentence_similarity,
     "question-answering": _question_answering,
     "fill-mask": _fill_mask,
     "summarization": _text_to_text,
     "translation": _text_to_text,
     "text2text-generation": _text_to_text,
-    "text-generation": _perplexity,
 }

@@ -1,4 +1,4 @@
-"""Evaluation of generated texts: summaries and translations of several models, beside their baselines."""
+"""Evaluation of several models on the same texts, beside their baselines; that of generated texts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
 from kerasformer.evaluation.baselines import BASELINES, tldr
 from kerasformer.evaluation.batches import in_batches
+from kerasformer.evaluation.classes import ClassScores, ConfusionMatrix
 from kerasformer.evaluation.examples import Example
 from kerasformer.evaluation.metrics import TextScores
+from kerasformer.evaluation.outcome import Outcome
 from kerasformer.evaluation.sentences import sentences
 from kerasformer.progress import CountProgress
 from kerasformer.tasks import of_prefix
@@ -35,9 +37,13 @@ class System:
         name: Name of the model or of the baseline.
         is_baseline: Whether this is a baseline.
         figures: Scores by metric, between 0 and 1.
-        texts: Text generated for each example; none for other tasks.
+        texts: Answer to each example, as a text.
         settings: Settings that the model was called with.
         engine: Engine of the model; empty for a baseline without one.
+        losses: How wrong each answer is, see `Outcome`; none for baselines.
+        expected: What is expected of each answer, unless it is a reference.
+        confusion: Counts of the classes, for classifiers with one class for each text.
+        classes: Scores of each class or type of entity.
     """
 
     name: str
@@ -46,6 +52,25 @@ class System:
     texts: tuple[str, ...] = ()
     settings: dict[str, object] = field(default_factory=dict)
     engine: str = ""
+    losses: tuple[float, ...] = ()
+    expected: tuple[str, ...] = ()
+    confusion: ConfusionMatrix | None = None
+    classes: tuple[ClassScores, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, found: Outcome, is_baseline: bool = False, engine: str = "") -> System:
+        """Returns a model or a baseline with its outcome."""
+        return cls(
+            name,
+            is_baseline,
+            found.figures,
+            found.answers,
+            engine=engine,
+            losses=found.losses,
+            expected=found.expected,
+            confusion=found.confusion,
+            classes=found.classes,
+        )
 
 
 class Evaluation:
@@ -78,6 +103,8 @@ class Evaluation:
             {"name": each.name, "baseline": each.is_baseline, "engine": each.engine or None}
             | ({} if each.is_baseline else {"settings": each.settings})
             | each.figures
+            | ({"classes": [vars(one) for one in each.classes]} if each.classes else {})
+            | ({"confusion": each.confusion.counts.tolist()} if each.confusion is not None else {})
             for each in self.systems
         ]
         return {
@@ -86,6 +113,55 @@ class Evaluation:
             "systems": systems,
             "signatures": self.signatures,
         }
+
+    def expected(self) -> list[list[str]]:
+        """Returns what is expected for each text: one or more texts, or none."""
+        known = next((system.expected for system in self.systems if system.expected), ())
+        if known:
+            return [[text] for text in known]
+        return [[] if example.label is None else [str(example.label)] for example in self.examples]
+
+    def rows(self) -> list[dict[str, object]]:
+        """Returns each text with what is expected and the answer of each system, for JSON."""
+        return [
+            {
+                "text": example.text,
+                "references": expected,
+                "generated": {system.name: system.texts[index] for system in self.systems},
+            }
+            for index, (example, expected) in enumerate(zip(self.examples, self.expected(), strict=True))
+        ]
+
+    def losses(self, system: System) -> list[float]:
+        """Returns how wrong each answer is; see `Outcome.losses`."""
+        return list(system.losses)
+
+    def errors(self, system: System, count: int) -> list[dict[str, object]]:
+        """Returns the texts that a model answered worst, those of the highest loss first; see `losses`.
+
+        Args:
+            system: One of `systems`.
+            count: Maximum number of texts. Those with a loss of 0 are left out.
+
+        Returns:
+            `{"text", "expected", "received", "loss"}` of each.
+        """
+        expected, losses = self.expected(), self.losses(system)
+        worst = sorted(range(len(losses)), key=lambda index: -losses[index])[:count]
+        return [
+            {
+                "text": self.examples[index].text,
+                "expected": " | ".join(expected[index]),
+                "received": system.texts[index],
+                "loss": losses[index],
+            }
+            for index in worst
+            if losses[index] > 0
+        ]
+
+    def _add(self, system: System) -> System:
+        self.systems.append(system)
+        return system
 
 
 class TextEvaluation(Evaluation):
@@ -170,22 +246,19 @@ class TextEvaluation(Evaluation):
         texts = tldr(pipe, sources, batch_size=batch_size, progress=progress)
         return self._add(System(f"TL;DR: {name}", True, {}, tuple(texts), {}, pipe.engine))
 
-    def rows(self) -> list[dict[str, object]]:
-        """Returns each text with its references and the generated text of each system, for JSON."""
-        return [
-            {
-                "text": example.text,
-                "references": expected,
-                "generated": {system.name: system.texts[index] for system in self.systems},
-            }
-            for index, (example, expected) in enumerate(zip(self.examples, self._expected, strict=True))
-        ]
+    def expected(self) -> list[list[str]]:
+        """Returns the references of each text."""
+        return self._expected
+
+    def losses(self, system: System) -> list[float]:
+        """Returns how far each text is from its references: 1 minus ROUGE-L of a summary, or chrF of another text."""
+        each = metrics.rouge_l_each if self.task == _SUMMARIZATION else metrics.chrf_each
+        return [1 - one for one in each(system.texts, self._expected)]
 
     def _add(self, system: System) -> System:
         scores = score(self.task, system.texts, self._expected, self._bleu_tokenizer)
         self.signatures = scores.signatures
-        self.systems.append(replace(system, figures=scores.figures))
-        return self.systems[-1]
+        return super()._add(replace(system, figures=scores.figures))
 
 
 def references(examples: Sequence[Example]) -> list[list[str]]:

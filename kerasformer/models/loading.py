@@ -305,7 +305,7 @@ def load(
 
             return load_preset(folder, task, request=request, dtype=dtype)
         file = checkpoint_tensors(path)
-        model_type = model_type or _model_type(content)
+        model_type = model_type or model_type_of(content)
         classes_by_task = architecture(model_type).MODELS
         task = task or _sentence_task(folder) or _saved_task(classes_by_task, content, file)
         task_class = model_class(classes_by_task, model_type, task)
@@ -379,7 +379,7 @@ def start_head(model: PretrainedModel, fresh: Sequence[str], request: HeadReques
         logger.warning("These variables are new and untrained, as requested: %s", ", ".join(fresh))
 
 
-def _model_type(content: JsonMapping) -> str:
+def model_type_of(content: JsonMapping) -> str:
     """Returns the architecture that `config.json` names, by `model_type` or by the class in `architectures`."""
     model_type = content.get("model_type")
     if model_type is not None:
@@ -432,6 +432,15 @@ def model_class(
 def _default_task(classes_by_task: Mapping[str, type[PretrainedModel]]) -> str:
     preferred = ("text-generation", "text2text-generation", "fill-mask")
     return next((task for task in preferred if task in classes_by_task), next(iter(classes_by_task)))
+
+
+def configured_task(classes_by_task: Mapping[str, type[PretrainedModel]], content: JsonMapping) -> str:
+    """Returns the task that `config.json` names, by the class in `architectures`; otherwise the usual one."""
+    saved = _saved_classes(content)
+    for task, task_class in classes_by_task.items():
+        if task_class.architecture in saved or task_class.former_architecture in saved:
+            return task
+    return _default_task(classes_by_task)
 
 
 def _saved_task(classes_by_task: Mapping[str, type[PretrainedModel]], content: JsonMapping, file: TensorFile) -> str:

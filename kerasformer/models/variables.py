@@ -6,7 +6,7 @@ This is the only file that uses private attributes of Keras for the values of va
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import keras
 from keras.src.backend.common import global_state
@@ -53,6 +53,18 @@ def deferred_variables() -> Iterator[None]:
     except BaseException:
         discard()
         raise
+
+
+@contextmanager
+def abstract_variables() -> Iterator[None]:
+    """Context in which new variables have shapes and no values; they must not be used after it."""
+
+    class Done(Exception):
+        """Ends the context of deferred variables, which forgets them."""
+
+    with suppress(Done), deferred_variables():
+        yield
+        raise Done
 
 
 def initialize_with(variable: keras.Variable, source: Source, dtype: str | None = None) -> None:

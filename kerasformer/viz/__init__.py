@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kerasformer.viz.beam_tree import draw_beam_tree
 from kerasformer.viz.canvas import check_picture
+from kerasformer.viz.confusion import draw_confusion
 from kerasformer.viz.distribution import draw_distribution
 from kerasformer.viz.explanation import draw_explanation
 from kerasformer.viz.family_tree import draw_family_tree
@@ -12,6 +13,7 @@ from kerasformer.viz.training_curve import draw_training_curve
 __all__ = [
     "check_picture",
     "draw_beam_tree",
+    "draw_confusion",
     "draw_distribution",
     "draw_explanation",
     "draw_family_tree",

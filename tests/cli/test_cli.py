@@ -487,8 +487,9 @@ def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path,
     data.write_text("".join(f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True)))
     assert main("eval", str(checkpoint), str(bundle), "--data", str(data), "--json") == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["texts"] == 3 and [each["name"] for each in report["systems"]] == [str(checkpoint), str(bundle)]
-    assert [each["accuracy"] for each in report["systems"]] == [pytest.approx(2 / 3)] * 2
+    names = [str(checkpoint), str(bundle), "majority"]
+    assert report["texts"] == 3 and [each["name"] for each in report["systems"]] == names
+    assert [each["accuracy"] for each in report["systems"][:2]] == [pytest.approx(2 / 3)] * 2
     assert report["systems"][0]["f1"] == report["systems"][1]["f1"]
 
 

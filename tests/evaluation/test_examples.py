@@ -141,7 +141,7 @@ def test_invalid_lists_raise(texts, labels, message):
         ("bad.jsonl", b'{"text": "a"}\n{"text"', (), "JSON object: .*bad.jsonl, line 2"),
         ("list.jsonl", b"[1]", (), "JSON object. Received: .*line 1"),
         ("short.tsv", b"a\t1\nb\n", (), "Expected 2 columns. Received: 1 .*line 2"),
-        ("bytes.txt", b"\xff\xfe\x00", (), "cannot be read.*UTF-8"),
+        ("bytes.txt", b"a\nsp\xe4t", (), r"Expected UTF-8. Received: 'sp.*xe4t' in .*bytes.txt, line 2"),
         ("fake.tsv.gz", b"no archive", (), "cannot be read"),
         ("data.tsv", b"how\twhat\n1\tx\n", ("who", "how"), "named who. Received: how, what.*text_column"),
         ("data.tsv", b"a\t1\n", ("1", "3"), "column of labels was expected, named 3.*label_column"),
@@ -153,3 +153,18 @@ def test_invalid_files_raise(tmp_path: Path, name, content, columns, message):
         (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_examples(tmp_path / name, *columns)
+
+
+def test_choices(tmp_path: Path):
+    """The forms of HellaSwag and of ARC."""
+    rows = [
+        {"ctx": "She", "endings": ["left.", "is rain."], "label": "0"},
+        {"ctx": "Who?", "choices": {"text": ["Ada", "Tom"], "label": ["A", "B"]}, "label": "B"},
+    ]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert read_examples(tmp_path / "data.jsonl") == [
+        Example("She", "0", choices=("left.", "is rain.")),
+        Example("Who?", 1, choices=("Ada", "Tom")),
+    ]
+    with pytest.raises(InputError, match="A list of texts to choose from was expected. Received: 'a'"):
+        examples([{"text": "Who?", "choices": "a", "label": 0}])

@@ -8,16 +8,44 @@ import numpy as np
 import pytest
 import sacrebleu
 from rouge_score import rouge_scorer
+from scipy import stats
+from sklearn import metrics as sklearn_metrics
 
 from kerasformer.errors import InputError
-from kerasformer.evaluation import metrics
+from kerasformer.evaluation import ConfusionMatrix, metrics
+from kerasformer.evaluation.classes import entity_scores
 
 
-def test_accuracy_and_macro_f1():
-    expected, received = [0, 0, 0, 1, 1, 2], [0, 0, 1, 1, 1, 0]
-    assert metrics.accuracy(received, expected) == 4 / 6
-    # class 0: 2 right of 3 received and 3 expected; class 1: 2 of 3 and 2; class 2: never
-    assert metrics.macro_f1(received, expected) == pytest.approx((2 * 2 / 6 + 2 * 2 / 5 + 0) / 3)
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_classes_equal_scikit_learn(count):
+    """Of many texts, of a class that never occurs, and of answers that are all the same."""
+    numbers = np.random.default_rng(count)
+    expected = numbers.integers(0, count, 60)
+    for received in (numbers.integers(0, count, 60), np.where(numbers.random(60) < 0.7, expected, 0), 0 * expected):
+        labels = [f"class {index}" for index in range(count + 1)]
+        matrix = ConfusionMatrix.of(labels, received, expected)
+        np.testing.assert_array_equal(
+            matrix.counts, sklearn_metrics.confusion_matrix(expected, received, labels=range(count + 1))
+        )
+        rows = sklearn_metrics.precision_recall_fscore_support(
+            expected, received, labels=range(count + 1), zero_division=0
+        )
+        ours = [(one.precision, one.recall, one.f1, one.support) for one in matrix.classes()]
+        np.testing.assert_allclose(ours, np.transpose(rows))
+        assert matrix.accuracy() == metrics.accuracy(received.tolist(), expected.tolist())
+        assert matrix.macro_f1() == pytest.approx(sklearn_metrics.f1_score(expected, received, average="macro"))
+        assert matrix.matthews() == pytest.approx(sklearn_metrics.matthews_corrcoef(expected, received))
+
+
+def test_correlations_equal_scipy():
+    """With equal numbers, and without any; a constant has no correlation, which counts as 0."""
+    numbers = np.random.default_rng(0)
+    for received in (numbers.normal(size=40), numbers.integers(0, 5, 40), np.arange(40)):
+        expected = numbers.integers(0, 6, 40) / 5
+        assert metrics.pearson(received, expected) == pytest.approx(stats.pearsonr(received, expected).statistic)
+        assert metrics.spearman(received, expected) == pytest.approx(stats.spearmanr(received, expected).statistic)
+        np.testing.assert_array_equal(metrics.ranks(received), stats.rankdata(received))
+    assert metrics.pearson([1, 1], [1, 2]) == metrics.spearman([1, 1], [1, 2]) == 0
 
 
 def test_f1_of_independent_labels():
@@ -37,6 +65,7 @@ def test_f1_of_independent_labels():
         (["O", "I-PER", "O", "I-PER"], {("PER", 1, 1), ("PER", 3, 3)}),
         (["PER", "PER", "O"], {("PER", 0, 1)}),
         (["B-PER-X", "I-PER-X"], {("PER-X", 0, 1)}),
+        (["S-PER", "S-PER", "B-LOC", "E-LOC", "I-LOC"], {("PER", 0, 0), ("PER", 1, 1), ("LOC", 2, 3), ("LOC", 4, 4)}),
         (["O", "O"], set()),
         ([], set()),
     ],
@@ -51,6 +80,16 @@ def test_f1_of_entities():
     assert metrics.f1(received, expected) == 2 * 1 / (2 + 3)
     assert metrics.f1([set()], [set()]) == 1
     assert metrics.f1([{("PER", 0, 0)}], [set()]) == 0
+
+
+def test_entities_equal_the_report_of_seqeval():
+    """The example of the README of seqeval 1.2.2: F1 is 0.50, of MISC 0.00 and of PER 1.00."""
+    expected = [["O", "O", "O", "B-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
+    received = [["O", "O", "B-MISC", "I-MISC", "I-MISC", "I-MISC", "O"], ["B-PER", "I-PER", "O"]]
+    spans = [[metrics.entities(row) for row in rows] for rows in (received, expected)]
+    assert metrics.f1(*spans) == 0.5
+    report = [(one.label, one.precision, one.recall, one.f1, one.support) for one in entity_scores(*spans)]
+    assert report == [("MISC", 0, 0, 0, 1), ("PER", 1, 1, 1, 1)]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.bundle import ModelInfo
+from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
 from kerasformer.errors import BundleError, InputError, MissingExtraError
-from kerasformer.evaluation import evaluate, examples
+from kerasformer.evaluation import TaskEvaluation, evaluate, examples, outcome
 from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of, record_quality
 from tests import tiny_text
 from tests.decoding.engines import Toy
@@ -74,9 +74,88 @@ def test_an_unknown_or_missing_label_raises(label):
         evaluate(classifier([0, 1, 0, 2]), examples(TEXTS, [0, label, 1, 1]))
 
 
-def test_regression_has_no_metric():
-    with pytest.raises(InputError, match="regression"):
-        evaluate(classifier([0, 1, 0, 2], "regression"), examples(TEXTS, [0, 1, 1, 2]))
+def test_regression():
+    """The outputs for the four texts are 1, 3, 2 and 9."""
+    logits = {text: [value] for text, value in zip(TEXTS, [1, 3, 2, 9], strict=True)}
+    pipe = pipeline_of(
+        Knowing(logits), info("text-classification", labels=("score",), problem_type="regression"), TOKENIZER
+    )
+    found = outcome(pipe, examples(TEXTS, [1, "2", 3.5, 4]))
+    assert found.figures == pytest.approx({"pearson": np.corrcoef([1, 3, 2, 9], [1, 2, 3.5, 4])[0, 1], "spearman": 0.8})
+    assert found.losses == pytest.approx([0, 1, 2.25, 25])
+    with pytest.raises(InputError, match="A number was expected.*'good'.*text 2"):
+        evaluate(pipe, examples(TEXTS, [1, "good", 3.5, 4]))
+
+
+def test_similarity_of_pairs():
+    """Three pairs with the angles 0, 60 and 90 degrees; the scores of the last two are in the wrong order."""
+    vectors = {"rain": [1, 0], "sun": [0.5, 3**0.5 / 2], "snow": [0, 1]}
+    engine = Knowing(vectors, SENTENCE_EMBEDDING)
+    pipe = pipeline_of(engine, info("sentence-similarity", embedding=EmbeddingInfo(2)), TOKENIZER)
+    rows = [{"text": "rain", "pair": pair} for pair in ("rain", "sun", "snow")]
+    figures = evaluate(pipe, examples(rows, [5, 1, 2.5]))
+    assert figures["pearson"] == pytest.approx(np.corrcoef([1, 0.5, 0], [5, 1, 2.5])[0, 1])
+    assert figures["spearman"] == pytest.approx(0.5)
+    with pytest.raises(InputError, match="pairs of texts with a score"):
+        evaluate(pipe, examples(["rain"], [1]))
+
+
+def test_losses_and_classes():
+    """The loss of a text is the negative log-likelihood of its class."""
+    found = outcome(classifier([0, 1, 0, 2]), examples(TEXTS, [0, 1, 1, 2]))
+    likelihood = np.exp(3) / (np.exp(3) + 2 * np.exp(-1))
+    wrong = np.exp(-1) / (np.exp(3) + 2 * np.exp(-1))
+    assert found.losses == pytest.approx(-np.log([likelihood, likelihood, wrong, likelihood]), rel=1e-5)
+    assert found.answers == ("bad", "good", "bad", "odd") and found.expected == ("bad", "good", "good", "odd")
+    assert found.confusion is not None
+    assert found.confusion.counts.tolist() == [[1, 0, 0], [1, 1, 0], [0, 0, 1]]
+    evaluation = TaskEvaluation("text-classification", examples(TEXTS, [0, 1, 1, 2]))
+    system = evaluation.add_model("one", classifier([0, 1, 0, 2]))
+    assert [row["text"] for row in evaluation.errors(system, 1)] == ["It made me laugh."]
+    assert evaluation.errors(system, 1)[0]["expected"] == "good"
+    evaluation.add_baselines()
+    evaluation.add_baselines(examples(TEXTS[:3], [2, 2, 0]))
+    assert [each.figures["accuracy"] for each in evaluation.systems] == [0.75, 0.5, 0.25]
+    assert evaluation.systems[1].figures["matthews"] == 0
+    assert evaluation.rows()[2] == {
+        "text": "It made me laugh.",
+        "references": ["good"],
+        "generated": {"one": "bad", "majority": "2"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "figures"),
+    [
+        ("cola", ["0", "1", "1", "0"], {"matthews": 0}),
+        ("sst2", ["0", "1", "1", "1"], {"accuracy": 0.75}),
+        ("mrpc", ["0", "1", "1", "1"], {"accuracy": 0.75, "f1": 0.8}),
+    ],
+)
+def test_glue(tmp_path, name, labels, figures):
+    """Classes of the model without their names; of MRPC, F1 is that of the second class."""
+    logits = {text: np.eye(2)[index] for text, index in zip(TEXTS, [0, 1, 0, 1], strict=True)}
+    header = {"cola": None, "sst2": "sentence\tlabel", "mrpc": "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"}[name]
+    forms = {"cola": "gj04\t{0}\t\t{1}", "sst2": "{1}\t{0}", "mrpc": "{0}\t1\t2\t{1}\tslow"}
+    rows = [forms[name].format(*row) for row in zip(labels, TEXTS, strict=True)]
+    (tmp_path / "dev.tsv").write_text("\n".join([*([header] if header else []), *rows]))
+
+    class First(Knowing):
+        def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            ends = [int(np.flatnonzero(ids == TOKENIZER.sep_token_id)[0]) + 1 for ids in inputs["input_ids"]]
+            rows = [self.answers[tuple(ids[:end].tolist())] for ids, end in zip(inputs["input_ids"], ends, strict=True)]
+            return {"logits": np.stack(rows)}
+
+    pipe = pipeline_of(First(logits), info("text-classification", labels=("LABEL_0", "LABEL_1")), TOKENIZER)
+    assert evaluate(pipe, tmp_path / "dev.tsv", glue=name) == pytest.approx(figures)
+
+
+def test_glue_of_another_kind_of_model():
+    rows = [{"text": text, "pair": "slow", "label": 3.5} for text in TEXTS]
+    with pytest.raises(InputError, match="STS-B has scores. Expected: a regression model"):
+        evaluate(classifier([0, 1, 0, 2]), examples(rows), glue="STS-B")
+    with pytest.raises(InputError, match="glue: only for text-classification.*task fill-mask"):
+        evaluate(pipeline_of(Knowing({}), info("fill-mask"), TOKENIZER), examples(rows), glue="stsb")
 
 
 TAGS = ("O", "B-PER", "I-PER")

@@ -147,7 +147,7 @@ def test_the_command_prints_baselines_beside_the_models(data: Path, tmp_path: Pa
     decoder = str(shared_bundle(DECODER, "onnx"))
     settings = [f"--set={name}={value}" for name, value in SHORT.items()]
     written = tmp_path / "texts.jsonl"
-    options = ["--tldr", decoder, "--data", str(data), "--limit", "4", "--outputs", str(written), *settings]
+    options = ["--baseline", decoder, "--data", str(data), "--limit", "4", "--outputs", str(written), *settings]
     done = run("eval", *writers, *options, "--json")
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
@@ -184,7 +184,7 @@ def test_parallel_files_and_baselines_alone(tmp_path: Path) -> None:
     assert "nrefs:1|" in report["signatures"]["bleu"]
     several = run("eval", "--task", "translation", *files, "--references", str(tmp_path / "other.de"), "--json")
     assert "nrefs:var|" in json.loads(several.stdout)["signatures"]["bleu"]
-    tokenized = run("eval", "--task", "translation", *files, "--bleu-tokenizer", "intl").stdout
+    tokenized = run("eval", "--task", "translation", *files, "--set", "bleu_tokenizer=intl").stdout
     assert "tok:intl|" in tokenized
 
 
@@ -194,11 +194,16 @@ def test_parallel_files_and_baselines_alone(tmp_path: Path) -> None:
         (("WRITER",), "Pass --data …"),
         (("--data", "DATA"), "A source, or --task … for the baselines alone"),
         (("CLASSIFIER", "--data", "DATA", "--set", "num_beams=2"), "settings: only for summ.*task text-classification"),
-        (("DECODER", "--data", "DATA", "--bleu-tokenizer", "zh"), "bleu_tokenizer: only for .*the task text-gen"),
-        (("--data", "DATA", "--task", "text-classification"), "no baselines without a model"),
+        (("DECODER", "--data", "DATA", "--set", "bleu_tokenizer=zh"), "bleu_tokenizer: only for .*the task text-gen"),
+        (("--data", "DATA", "--task", "text-generation"), "no baselines without a model"),
         (("WRITER", "--data", "DATA", "--task", "text-generation"), "Received: task='text-generation'"),
-        (("--data", "DATA", "--task", "translation", "--tldr", "DECODER"), "--tldr is a baseline of summarization"),
-        (("--data", "DATA", "--tldr", "WRITER"), "for text2text-generation"),
+        (("--data", "DATA", "--task", "translation", "--baseline", "DECODER"), "TL;DR: is a baseline of summarization"),
+        (("--data", "DATA", "--baseline", "WRITER"), "for text2text-generation"),
+        (("CLASSIFIER", "--data", "DATA", "--set", "stride=4"), "stride: only for text-generation"),
+        (("CLASSIFIER", "--data", "DATA", "--glue", "colla"), "glue must be one of cola, .*Did you mean cola"),
+        (("DECODER", "--data", "DATA", "--set", "stride=4", "--set", "last_word=true"), "Only one of stride"),
+        (("DECODER", "--data", "DATA", "--picture", "out.png"), "confusion matrices of classifiers"),
+        (("--data", "DATA", "--task", "text-classification", "--baseline", "DECODER"), "Received: task='feature-"),
         (("WRITER", "--data", "DATA", "--text-column", "title"), "named title.*article, summary.*text_column=…"),
         (("WRITER", "--data", "/nowhere.jsonl"), "A file of texts was expected"),
         (("WRITER", "--data", "DATA", "--set", "num_beam=2"), "Did you mean num_beams"),

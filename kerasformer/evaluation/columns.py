@@ -1,0 +1,59 @@
+"""Names of the columns of files of labelled texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kerasformer.errors import InputError
+
+TEXT_COLUMNS = (
+    "text",
+    "sentence",
+    "sentence1",
+    "document",
+    "article",
+    "dialogue",
+    "context",
+    "ctx",
+    "source",
+    "words",
+    "tokens",
+)
+LABEL_COLUMNS = ("label", "labels", "tags", "ner_tags", "summary", "highlights", "target", "answers", "answer", "score")
+PAIR_COLUMNS = ("pair", "sentence2")
+QUESTION_COLUMNS = ("question",)
+CHOICE_COLUMNS = ("choices", "endings")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns of a file; the first of each that a row has is used.
+
+    Attributes:
+        text: Columns of the texts. A number counts the columns from 1, for tables without a header.
+        label: Columns of the labels.
+        pair: Columns of second texts.
+        needs_label: Whether a row without a label is an error.
+        classes: Names of the classes; ids of classes become names. None for labels that are not classes.
+    """
+
+    text: tuple[str, ...] = TEXT_COLUMNS
+    label: tuple[str, ...] = LABEL_COLUMNS
+    pair: tuple[str, ...] = PAIR_COLUMNS
+    needs_label: bool = False
+    classes: tuple[str, ...] = ()
+
+    def class_of(self, label: object, location: str) -> object:
+        """Returns the name of a class for its id; a label is unchanged if the classes are unknown.
+
+        Raises:
+            InputError: it is none of the classes.
+        """
+        name = str(label).strip()
+        if name.isdigit() and int(name) < len(self.classes):
+            return self.classes[int(name)]
+        if self.classes and name not in self.classes:
+            raise InputError(
+                f"A label must be one of {', '.join(self.classes)}, or its id. Received: {label!r:.80} ({location})"
+            )
+        return label

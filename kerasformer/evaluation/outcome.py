@@ -1,0 +1,61 @@
+"""What a model answered to the texts of an evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kerasformer.evaluation.classes import Classes, ClassScores, ConfusionMatrix
+from kerasformer.evaluation.metrics import pearson, spearman
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Figures of a model, with its answer to each text.
+
+    Attributes:
+        figures: Scores by metric.
+        answers: Answer to each text, as a text.
+        losses: How wrong each answer is. Classification, choices and last words: negative log-likelihood of what is
+            expected, in nats; perplexity: its mean over the tokens; regression and similarity: the squared error, for
+            similarities that of the ranks, scaled to the range from 0 to 1; words, answers and masked words: 1 minus
+            the score of the text. None for baselines and generated texts.
+        expected: What is expected for each text, as a text; empty if it is a reference.
+        confusion: Counts of the classes, for classifiers with one class for each text.
+        classes: Scores of each class or type of entity.
+    """
+
+    figures: dict[str, float]
+    answers: tuple[str, ...]
+    losses: tuple[float, ...] = ()
+    expected: tuple[str, ...] = ()
+    confusion: ConfusionMatrix | None = None
+    classes: tuple[ClassScores, ...] = ()
+
+
+def of_classes(
+    known: Classes, received: Sequence[int], expected: Sequence[int], losses: Sequence[float] = ()
+) -> Outcome:
+    """Returns the outcome of a classifier with one class for each text.
+
+    Args:
+        known: Classes of the model; a task of GLUE has its own metrics.
+        received: Ids of the classes that the model chose.
+        expected: Ids of the right classes.
+        losses: Loss of each text; none for a baseline.
+    """
+    matrix = ConfusionMatrix.of(known.labels, received, expected)
+    classes = matrix.classes()
+    figures = {"accuracy": matrix.accuracy(), "f1": matrix.macro_f1(), "matthews": matrix.matthews()}
+    if known.glue is not None:
+        figures["f1"] = classes[known.find(known.glue.classes[1])].f1
+        figures = {name: figures[name] for name in known.glue.metrics}
+    answers, right = (tuple(known.labels[index] for index in row) for row in (received, expected))
+    return Outcome(figures, answers, tuple(losses), right, matrix, tuple(classes))
+
+
+def correlation(received: Sequence[float], expected: Sequence[float], losses: Sequence[float]) -> Outcome:
+    """Returns the outcome of a model that predicts numbers."""
+    figures = {"pearson": pearson(received, expected), "spearman": spearman(received, expected)}
+    answers, right = (tuple(f"{value:.4g}" for value in row) for row in (received, expected))
+    return Outcome(figures, answers, tuple(map(float, losses)), right)

@@ -1,0 +1,194 @@
+"""Classification by likelihood: which of several texts a language model finds most probable after a prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from kerasformer.arguments import STRING, check, integer, one_of, sequence
+from kerasformer.decoding import Step
+from kerasformer.decoding.likelihood import next_distributions
+from kerasformer.errors import CapacityError, InputError, TokenizerError
+from kerasformer.pipelines.answers import Label
+from kerasformer.pipelines.base import softmax
+from kerasformer.pipelines.inputs import read_inputs, read_text
+from kerasformer.pipelines.opening import open_step
+from kerasformer.progress import CountProgress
+from kerasformer.tokenization import Tokenizer
+
+Normalization = Literal["bytes", "tokens"]
+NORMALIZATIONS = ("bytes", "tokens")
+Row = tuple[Sequence[int], Sequence[int]]
+"""Ids of at least one token that is read, and of the tokens after it whose probabilities are computed."""
+
+
+@dataclass(frozen=True)
+class Continuation:
+    """What a model thinks of given tokens.
+
+    Attributes:
+        logprobs: Log-probability of each token given all tokens before it, natural logarithms, float32 `(N,)`.
+        greedy: Whether each of them is the most probable token, so that a greedy search would write them.
+    """
+
+    logprobs: np.ndarray
+    greedy: bool
+
+
+def choose(
+    model: object,
+    inputs: str | Sequence[str],
+    choices: Sequence[str],
+    *,
+    normalization: Normalization | None = None,
+    batch_size: int = 8,
+) -> list[Label] | list[list[Label]]:
+    """Ranks texts by their likelihood after a prompt, which makes any language model a classifier.
+
+        pipe = kf.pipeline("story-gpt2")
+        kf.choose(pipe, "The soup was cold and the waiter rude. It was ", ["good", "bad"])
+
+    White space at the end of a prompt is counted to the choices, since most vocabularies join it to the next word.
+
+    Args:
+        model: Pipeline for text-generation on any engine, Keras model, or source of `kerasformer.pipeline`.
+        inputs: A prompt or several, such as those of `kerasformer.prompt`.
+        choices: Texts that may follow each prompt.
+        normalization: Divide the log-likelihood of a choice by its number of `"bytes"` (as the normalized accuracy of
+            HellaSwag and ARC) or of `"tokens"` (as GPT-3), so that long choices are not at a disadvantage. None by
+            default.
+        batch_size: Number of pairs of a prompt and a choice in one batch.
+
+    Returns:
+        For a prompt, `{"label", "score"}` of each choice, the best first; scores are the softmax of the likelihoods,
+        and add up to 1. For several prompts, a list of such lists.
+
+    Raises:
+        InputError: there are less than two choices, or one is empty or repeated; the model is no decoder.
+        CapacityError: a prompt with a choice exceeds the capacity of the model.
+
+    Reference: Brown et al. 2020, arXiv:2005.14165, section 2.4.
+    """
+    step, tokenizer = open_decoder(model)
+    prompts = read_inputs(inputs, read_text, "prompt")
+    texts = check("choices", choices, sequence(STRING))
+    if len(set(texts)) < max(len(texts), 2) or not all(text.strip() for text in texts):
+        raise InputError(f"choices must be at least two different texts. Received: choices={choices!r:.80}")
+    check("normalization", normalization, one_of(*NORMALIZATIONS, None))
+    rows = [split_tokens(tokenizer, prompt, text) for prompt in prompts.items for text in texts]
+    found = continuations(step, rows, batch_size)
+    answers = []
+    for start in range(0, len(found), len(texts)):
+        scores = softmax(likelihoods(texts, found[start : start + len(texts)], normalization))
+        order = np.argsort(-scores, kind="stable")
+        answers.append([Label(label=texts[index], score=float(scores[index])) for index in order])
+    return answers[0] if prompts.form == "one" else answers
+
+
+def open_decoder(model: Any) -> tuple[Step, Tokenizer]:
+    """Returns the engine and the tokenizer of a decoder-only model.
+
+    Raises:
+        InputError: the model does not generate, or has an encoder.
+        TokenizerError: there is no tokenizer.
+    """
+    step, tokenizer = open_step(model)
+    if step.is_encoder_decoder:
+        raise InputError("A decoder-only model for text-generation was expected. Received: an encoder-decoder")
+    if tokenizer is None:
+        raise TokenizerError("A pipeline or a source was expected, whose tokenizer reads texts. Received: an engine")
+    return step, tokenizer
+
+
+def split_tokens(tokenizer: Tokenizer, prompt: str, text: str) -> Row:
+    """Returns the tokens of a prompt, and those of a text after it.
+
+    Both are tokenized as one text, as they would be in a corpus. White space at the end of the prompt belongs to the
+    text; so does a token that begins in the prompt and ends in the text.
+
+    Raises:
+        InputError: the prompt has no tokens.
+    """
+    start = prompt.rstrip()
+    before, whole = tokenizer.encode(start), tokenizer.encode(prompt + text)
+    common = next((i for i, pair in enumerate(zip(before, whole, strict=False)) if pair[0] != pair[1]), len(before))
+    written = whole[common:]
+    while written and written[-1] in tokenizer.all_special_ids:  # such as the end token of a whole text
+        written = written[:-1]
+    if not whole[:common] or not written:
+        raise InputError(
+            "A text, and a prompt of at least one token before it, were expected. "
+            f"Received: prompt={prompt!r:.40}, text={text!r:.40}. Begin the prompt with other words or the start token"
+        )
+    return whole[:common], written
+
+
+def likelihoods(
+    choices: Sequence[str], continuations: Sequence[Continuation], normalization: Normalization | None = None
+) -> np.ndarray:
+    """Returns the log-likelihood of each choice, float64 `(N,)`, divided by its length if requested."""
+    sums = np.array([one.logprobs.sum(dtype=np.float64) for one in continuations])
+    if normalization == "tokens":
+        return sums / [len(one.logprobs) for one in continuations]
+    return sums / [len(choice.encode()) for choice in choices] if normalization == "bytes" else sums
+
+
+def continuations(
+    step: Step, rows: Sequence[Row], batch_size: int = 8, progress: CountProgress | None = None
+) -> list[Continuation]:
+    """Computes the probabilities of given tokens after others, in batches of similar length.
+
+    Args:
+        step: Engine of a decoder-only model.
+        rows: Tokens that are read, and tokens whose probabilities are computed.
+        batch_size: Number of rows in one batch.
+        progress: Called with the number of completed rows.
+
+    Returns:
+        A result for each row, in their order.
+
+    Raises:
+        CapacityError: a row exceeds the capacity.
+        GenerationError: logits are not finite.
+    """
+    results: dict[int, Continuation] = {}
+    for part in _batches(rows, check("batch_size", batch_size, integer(1)), step.capacity):
+        read, written = ([rows[index][side] for index in part] for side in (0, 1))
+        width, count = max(map(len, read)), max(map(len, written))
+        ids = np.stack([np.pad(row, (width - len(row), 0)) for row in read]).astype(np.int32)
+        mask = np.stack([np.arange(width) >= width - len(row) for row in read]).astype(np.int32)
+        # Padding on the right does not affect the tokens before it.
+        targets = np.stack([np.pad(row, (0, count - len(row))) for row in written]).astype(np.int32)
+        logs, best = np.zeros(targets.shape, np.float32), np.zeros(targets.shape, bool)
+        for columns, distributions in next_distributions(step, step.start(ids, mask), ids[:, -1], targets):
+            logs[:, columns] = np.take_along_axis(distributions, targets[:, columns, None], axis=2)[..., 0]
+            best[:, columns] = distributions.argmax(axis=2) == targets[:, columns]
+        for row, index in enumerate(part):
+            length = len(rows[index][1])
+            results[index] = Continuation(logs[row, :length], bool(best[row, :length].all()))
+        if progress is not None:
+            progress(len(results), len(rows))
+    return [results[index] for index in range(len(rows))]
+
+
+def _batches(rows: Sequence[Row], size: int, capacity: int) -> Iterator[list[int]]:
+    """Yields the indices of rows that fit into the cache together: the longest prompt and the longest text of them."""
+    part: list[int] = []
+    width = count = 0
+    for index in sorted(range(len(rows)), key=lambda index: tuple(map(len, rows[index]))):
+        read, written = map(len, rows[index])
+        if read + written > capacity:
+            raise CapacityError(
+                f"A prompt and a text after it exceed the cache. Expected at most {capacity} tokens. Received: "
+                f"{read} + {written}. Shorten the prompt, or load or export the model with a larger capacity"
+            )
+        if part and (len(part) == size or max(width, read) + max(count, written) > capacity):
+            yield part
+            part, width, count = [], 0, 0
+        part.append(index)
+        width, count = max(width, read), max(count, written)
+    if part:
+        yield part
