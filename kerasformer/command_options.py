@@ -87,6 +87,26 @@ class PruningOptions(TypedDict, total=False):
     coverage: Annotated[float, Option(number(0, 1), 1.0)]
 
 
+class CutOptions(TypedDict, total=False):
+    """Options of `kerasformer.training.prune`.
+
+    Attributes:
+        layers: Layers to keep, as indices such as `0,2,4`, or as a number of evenly spaced ones; of an encoder-decoder
+            those of the encoder.
+        decoder_layers: Layers of the decoder of an encoder-decoder to keep, likewise.
+        heads: Number of attention heads of each layer. Configurations without a size of the heads (BERT, GPT-2) need a
+            width of this many times that size.
+        neurons: Number of neurons of each feed-forward network.
+        width: Size of the hidden states; with it, such configurations have as many heads as it holds.
+    """
+
+    layers: Annotated[str | int | Sequence[int] | None, Option()]
+    decoder_layers: Annotated[str | int | Sequence[int] | None, Option()]
+    heads: Annotated[int | None, Option(integer(1))]
+    neurons: Annotated[int | None, Option(integer(1))]
+    width: Annotated[int | None, Option(integer(1))]
+
+
 class SiteOptions(TypedDict, total=False):
     """Options of `kerasformer.web.site.build`.
 
