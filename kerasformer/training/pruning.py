@@ -378,7 +378,7 @@ class _Gradients(keras.optimizers.Optimizer):
     """
 
     def __init__(self, groups: Sequence[_Group]) -> None:
-        super().__init__(learning_rate=0.0)
+        super().__init__(learning_rate=0.0, name="importance")
         self.groups = groups
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -421,7 +421,9 @@ class _Choice:
         self._main = kept.get("num_layers")
         self._decoder = kept.get("num_decoder_layers")
         self._has_two = model.is_encoder_decoder or "num_decoder_layers" in vars(model.config)
-        self._groups = {(part.path, part.axis): group for group in groups if group.name != WIDTH for part in group.parts}
+        self._groups = {
+            (part.path, part.axis): group for group in groups if group.name != WIDTH for part in group.parts
+        }
         self._best: dict[tuple[str, int], np.ndarray] = {}
 
     def original_path(self, path: str) -> str:
