@@ -1,8 +1,8 @@
 """Smaller models that keep a part of the layers, attention heads, neurons or channels of a trained one.
 
 The sizes of a model are those of its configuration, so that what remains is a model of the same class, which can be
-trained, saved and exported as any other, and which `transformers` loads. Which entries of a variable belong to a head, a
-neuron or a channel follows from the layers of the model; no architecture is named here.
+trained, saved and exported as any other, and which `transformers` loads. Which entries of a variable belong to a head,
+a neuron or a channel follows from the layers of the model; no architecture is named here.
 
     small = kf.training.prune(model, layers=6, neurons=1024)
 
@@ -34,7 +34,7 @@ from kerasformer.models.variables import deferred_variables, initialize_with, va
 from kerasformer.options import checked, documented
 
 Importance = Mapping[str, np.ndarray]
-"""Importance of each unit, by the name of its group: `backbone/encoder/layer_0/attention`, `…/feed_forward`, `width`."""
+"""Importance of each unit by the name of its group: `backbone/encoder/layer_0/attention`, `…/feed_forward`, `width`."""
 
 WIDTH = "width"
 """Name of the group of the channels of the hidden states."""
@@ -152,9 +152,9 @@ def unit_importance(
     """Returns the importance of the heads, neurons and channels of a model.
 
     Without data it is the magnitude of their weights: the product of the norms of the matrices of a head or neuron, and
-    the norm of all weights of a channel. With data it is the first-order estimate of what the loss loses without the
-    unit: the mean over the batches of `|sum(w * dL/dw)|` over the weights that read the unit, which is the gradient of a
-    factor of the unit's output.
+    the norm of all weights of a channel. With data it is the first-order estimate of how the loss changes without the
+    unit: the mean over the batches of `|sum(w * dL/dw)|` over the weights that read the unit, which is the gradient of
+    a factor of the unit's output.
 
     Args:
         model: A model.
