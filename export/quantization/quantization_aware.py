@@ -184,7 +184,10 @@ class _Rounded:
         scales = ops.convert_to_tensor(self.scales)
         scales = scales if ids is None else ops.take(scales, ids, axis=0)
         scales = scales if scales.shape[-1] == 1 else ops.repeat(scales, levels.block, axis=-1)[..., :width]
-        rounded = ops.clip(ops.round(ops.cast(rows, "float32") / scales), levels.low, levels.high)
+        rows = ops.cast(rows, "float32")
+        # XLA would multiply by the inverses of broadcast divisors, which rounds differently from a division.
+        divisors = scales + 0.0 * rows
+        rounded = ops.clip(ops.round(rows / divisors), levels.low, levels.high)
         return (rounded if levels.pairs is None else _with_reduced_pairs(rounded, levels.pairs)) * scales
 
 

@@ -9,6 +9,7 @@ from kerasformer.training.distillation import (
     SoftTargets,
 )
 from kerasformer.training.pruning import chosen_layers, prune, unit_importance
+from kerasformer.training.quantization import quantization_aware
 
 __all__ = [
     "AttentionRelations",
@@ -19,5 +20,6 @@ __all__ = [
     "SoftTargets",
     "chosen_layers",
     "prune",
+    "quantization_aware",
     "unit_importance",
 ]

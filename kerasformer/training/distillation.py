@@ -24,6 +24,7 @@ from keras import ops
 
 from kerasformer.arguments import check, number, one_of
 from kerasformer.errors import InputError
+from kerasformer.export.quantization.quantization_aware import QuantizationAware, with_callback
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import PACKAGE, unpacked
@@ -292,7 +293,7 @@ class Distiller(keras.Model):
 
     Args:
         teacher: The teacher; it computes without dropout.
-        student: The student, with the same inputs and tokens.
+        student: The student, with the same inputs and tokens; also one of `quantization_aware`.
         losses: The distillation losses.
         hard_weight: Factor of the loss of `compile`.
         kwargs: `keras.Model` arguments.
@@ -307,7 +308,7 @@ class Distiller(keras.Model):
     def __init__(
         self,
         teacher: PretrainedModel,
-        student: PretrainedModel,
+        student: PretrainedModel | QuantizationAware,
         losses: DistillationLoss | Sequence[DistillationLoss],
         *,
         hard_weight: float = 0.0,
@@ -337,6 +338,12 @@ class Distiller(keras.Model):
             )
         super().compile(optimizer, loss if self.hard_weight else None, **kwargs)
 
+    def fit(self, *args: Any, callbacks: Any = None, **kwargs: Any) -> keras.callbacks.History:
+        """As in Keras; the scales of a `QuantizationAware` student follow its weights."""
+        if isinstance(self.student, QuantizationAware):
+            callbacks = with_callback(callbacks, self.student.update)
+        return super().fit(*args, callbacks=callbacks, **kwargs)
+
     def call(self, inputs: Any, training: bool = False) -> Tensor:
         """Applies the student."""
         self._student_answers = self._answers(self.student, inputs, training)
@@ -363,7 +370,7 @@ class Distiller(keras.Model):
             total = total + self.hard_weight * super().compute_loss(x, y, y_pred, sample_weight, training)
         return total
 
-    def _answers(self, model: PretrainedModel, inputs: Any, training: bool) -> Answers:
+    def _answers(self, model: keras.Model, inputs: Any, training: bool) -> Answers:
         """Applies a model and returns what the losses need."""
         needs_states = any(each.hidden_states for each in self.losses_of_answers)
         recorder = _Recorder() if any(each.attentions for each in self.losses_of_answers) else None
