@@ -384,6 +384,7 @@ class _Gradients(keras.optimizers.Optimizer):
     def build(self, variables: list[keras.Variable]) -> None:
         """Creates a sum for each group."""
         super().build(variables)
+        self._paths = [variable.path.split("/", 1)[1] for variable in variables]
         self._sums, self._parts = {}, {}
         for group in self.groups:
             self._sums[group.name] = self.add_variable(shape=(group.count,), initializer="zeros")
@@ -393,7 +394,7 @@ class _Gradients(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Adds the importance of the units that a variable reads."""
-        path = variable.path.split("/", 1)[1]
+        path = self._paths[self._get_variable_index(variable)]
         for group, part in self._parts.get(path, ()):
             product = ops.convert_to_tensor(gradient) * ops.convert_to_tensor(variable)
             self.assign_add(self._sums[group.name], ops.abs(_by_unit(product, part, group.count)))
