@@ -13,7 +13,8 @@ References: Bengio et al. 2013, arXiv:1308.3432; Jacob et al. 2018, arXiv:1712.0
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +129,19 @@ class QuantizationAware(keras.Model):
             for path, each in self._rounded.items()
         }
 
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Context in which the weights of the model itself are the rounded ones, for evaluations and pipelines."""
+        originals = {path: ops.convert_to_numpy(each.matrix.variable) for path, each in self._rounded.items()}
+        for path, rows in self.stored_weights().items():
+            matrix = self._rounded[path].matrix
+            matrix.variable.assign(matrix.in_keras(rows))
+        try:
+            yield
+        finally:
+            for path, value in originals.items():
+                self._rounded[path].matrix.variable.assign(value)
+
     @property
     def update(self) -> keras.callbacks.Callback:
         """The callback that computes the scales during `fit`, which `fit` adds."""
@@ -145,13 +159,12 @@ class QuantizationAware(keras.Model):
             options: See `kerasformer.export.ExportOptions`.
         """
         profile = {} if self._profile is None else {"profile": self._profile}
-        compiled = "_compiled_functions"
-        vars(self.model).pop(compiled, None)
+        vars(self.model).pop("_compiled_functions", None)  # they have other weights
         try:
             with lowering(_RoundedWeights(self._rounded)):
                 return self.model.export(folder, self.format, self.recipe, **profile, **options)
         finally:
-            vars(self.model).pop(compiled, None)
+            vars(self.model).pop("_compiled_functions", None)
 
     def get_config(self) -> LayerConfig:
         """Raises an error: the model is saved, and not what trains it."""

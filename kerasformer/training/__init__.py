@@ -6,10 +6,12 @@ from kerasformer.training.distillation import (
     EmbeddingDistance,
     EmbeddingTargets,
     HiddenCosine,
+    LogitDistance,
     SoftTargets,
 )
 from kerasformer.training.pruning import chosen_layers, prune, unit_importance
 from kerasformer.training.quantization import quantization_aware
+from kerasformer.training.shrinking import Step, shrink
 
 __all__ = [
     "AttentionRelations",
@@ -17,9 +19,12 @@ __all__ = [
     "EmbeddingDistance",
     "EmbeddingTargets",
     "HiddenCosine",
+    "LogitDistance",
     "SoftTargets",
+    "Step",
     "chosen_layers",
     "prune",
     "quantization_aware",
+    "shrink",
     "unit_importance",
 ]

@@ -137,6 +137,27 @@ class SoftTargets(DistillationLoss):
 
 
 @dataclass(frozen=True)
+class LogitDistance(DistillationLoss):
+    """Mean squared difference of the logits, for outputs that are not one distribution for each text or token.
+
+    These are regression, several labels for each text, and the scores of answers in question answering.
+
+    Attributes:
+        weight: Factor of the loss.
+
+    Reference: Ba and Caruana 2014, arXiv:1312.6184.
+    """
+
+    weight: float = 1.0
+    name: ClassVar[str] = "logit_distance"
+
+    def __call__(self, teacher: Answers, student: Answers, masks: Masks) -> Tensor:
+        """See `DistillationLoss`."""
+        _check_same("logits", teacher.output, student.output, "Distil from a teacher with the same classes or tokens")
+        return _mean(ops.mean(ops.square(_float(teacher.output) - _float(student.output)), axis=-1), masks.outputs)
+
+
+@dataclass(frozen=True)
 class HiddenCosine(DistillationLoss):
     """One minus the cosine of the student's and the teacher's last hidden states, averaged over the real tokens.
 
