@@ -158,13 +158,14 @@ class QuantizationAware(keras.Model):
             folder: Folder of the bundle.
             options: See `kerasformer.export.ExportOptions`.
         """
-        profile = {} if self._profile is None else {"profile": self._profile}
-        vars(self.model).pop("_compiled_functions", None)  # they have other weights
+        if self._profile is not None:
+            options["profile"] = self._profile
+        self.model.__dict__.pop("_compiled_functions", None)  # they have other weights
         try:
             with lowering(_RoundedWeights(self._rounded)):
-                return self.model.export(folder, self.format, self.recipe, **profile, **options)
+                return self.model.export(folder, self.format, self.recipe, **options)
         finally:
-            vars(self.model).pop("_compiled_functions", None)
+            self.model.__dict__.pop("_compiled_functions", None)
 
     def get_config(self) -> LayerConfig:
         """Raises an error: the model is saved, and not what trains it."""

@@ -14,10 +14,10 @@ Shape letters: `B` batch, `T` tokens, `E` hidden, `H` heads, `R` relation heads,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import keras
 from keras import ops
@@ -88,6 +88,13 @@ class DistillationLoss:
     hidden_states: ClassVar[bool] = False
     attentions: ClassVar[bool] = False
 
+    def check(self, teacher: PretrainedModel, student: PretrainedModel) -> None:
+        """Checks that the answers of two models can be compared.
+
+        Raises:
+            InputError: they cannot; the message says which sizes differ.
+        """
+
     def __call__(self, teacher: Answers, student: Answers, masks: Masks) -> Tensor:
         """Returns the loss, a scalar, of the student's answers to a batch."""
         raise NotImplementedError
@@ -127,9 +134,12 @@ class SoftTargets(DistillationLoss):
     def __post_init__(self) -> None:
         check("temperature", self.temperature, number(above=0))
 
+    def check(self, teacher: PretrainedModel, student: PretrainedModel) -> None:
+        """See `DistillationLoss`."""
+        _check_classes(teacher, student)
+
     def __call__(self, teacher: Answers, student: Answers, masks: Masks) -> Tensor:
         """See `DistillationLoss`."""
-        _check_same("logits", teacher.output, student.output, "Distil from a teacher with the same classes or tokens")
         expected = ops.log_softmax(_float(teacher.output) / self.temperature)
         received = ops.log_softmax(_float(student.output) / self.temperature)
         divergence = ops.sum(ops.exp(expected) * (expected - received), axis=-1) * self.temperature**2
@@ -151,9 +161,12 @@ class LogitDistance(DistillationLoss):
     weight: float = 1.0
     name: ClassVar[str] = "logit_distance"
 
+    def check(self, teacher: PretrainedModel, student: PretrainedModel) -> None:
+        """See `DistillationLoss`."""
+        _check_classes(teacher, student)
+
     def __call__(self, teacher: Answers, student: Answers, masks: Masks) -> Tensor:
         """See `DistillationLoss`."""
-        _check_same("logits", teacher.output, student.output, "Distil from a teacher with the same classes or tokens")
         return _mean(ops.mean(ops.square(_float(teacher.output) - _float(student.output)), axis=-1), masks.outputs)
 
 
@@ -171,12 +184,16 @@ class HiddenCosine(DistillationLoss):
     name: ClassVar[str] = "hidden_cosine"
     hidden_states: ClassVar[bool] = True
 
+    def check(self, teacher: PretrainedModel, student: PretrainedModel) -> None:
+        """See `DistillationLoss`."""
+        sizes = (model.config.output_dim for model in (teacher, student))
+        _check_same("hidden states", sizes, "Use AttentionRelations, which compares other widths")
+
     def __call__(self, teacher: Answers, student: Answers, masks: Masks) -> Tensor:
         """See `DistillationLoss`."""
         losses = []
         for stack, states in student.hidden_states.items():
             expected, received = _float(teacher.hidden_states[stack][-1]), _float(states[-1])
-            _check_same("hidden states", expected, received, "Use AttentionRelations, which compares other widths")
             cosine = ops.sum(_normalized(expected) * _normalized(received), axis=-1)
             losses.append(_mean(1.0 - cosine, masks.outputs if stack == "decoder" else masks.inputs))
         return sum(losses[1:], losses[0]) / len(losses)
@@ -215,6 +232,19 @@ class AttentionRelations(DistillationLoss):
         for relation in self.relations:
             check("relations", relation, one_of("query-key", "query-query", "key-key", "value-value"))
 
+    def check(self, teacher: PretrainedModel, student: PretrainedModel) -> None:
+        """See `DistillationLoss`."""
+        specs = [spec for model in (teacher, student) for spec in model.attention_specs().values()]
+        if self.heads is None:
+            _check_same("heads", (specs[0].num_heads, specs[-1].num_heads), "Or use AttentionRelations(heads=…)")
+            return
+        sizes = {count * spec.head_dim for spec in specs for count in (spec.num_heads, spec.num_key_value_heads)}
+        if any(size % self.heads for size in sizes):
+            raise InputError(
+                "heads must divide the sizes of queries, keys and values of teacher and student. Expected: a divisor "
+                f"of {', '.join(map(str, sorted(sizes)))}. Received: heads={self.heads}"
+            )
+
     def __call__(self, teacher: Answers, student: Answers, masks: Masks) -> Tensor:
         """See `DistillationLoss`."""
         losses = []
@@ -222,11 +252,6 @@ class AttentionRelations(DistillationLoss):
             expected, received = teacher.attentions[stack][self.teacher_layer], layers[self.student_layer]
             for relation in self.relations:
                 pair = self._relation(expected, relation), self._relation(received, relation)
-                if pair[0].shape[1] != pair[1].shape[1]:
-                    raise InputError(
-                        "Relations are compared head by head. Expected: as many heads as the teacher has, "
-                        f"{pair[0].shape[1]}, or AttentionRelations(heads=…). Received: {pair[1].shape[1]}"
-                    )
                 divergence = ops.sum(ops.exp(pair[0]) * (pair[0] - pair[1]), axis=-1)
                 losses.append(_mean(ops.mean(divergence, axis=1), received.visibility.key_mask))
         if not losses:
@@ -254,12 +279,7 @@ class AttentionRelations(DistillationLoss):
     def _heads(self, states: AttentionStates, name: str) -> Tensor:
         """Splits queries, keys or values into relation heads: `(B, R, T, D)`."""
         x = _float(getattr(states, name))
-        size = states.spec.head_dim if self.heads is None else x.shape[-1] // self.heads
-        if x.shape[-1] % size or (self.heads is not None and self.heads * size != x.shape[-1]):
-            raise InputError(
-                f"heads must divide the size of queries, keys and values. Received: heads={self.heads}, {x.shape[-1]}"
-            )
-        return split_heads(x, size)
+        return split_heads(x, states.spec.head_dim if self.heads is None else x.shape[-1] // self.heads)
 
 
 @dataclass(frozen=True)
@@ -281,7 +301,8 @@ class EmbeddingTargets(DistillationLoss):
     def __call__(self, teacher: Answers, student: Answers, masks: Masks) -> Tensor:
         """See `DistillationLoss`."""
         expected, received = (_pooled(_float(each.output), masks.inputs) for each in (teacher, student))
-        _check_same("embeddings", expected, received, "Keep the width of the teacher, or the size of its last layer")
+        sizes = expected.shape[-1], received.shape[-1]
+        _check_same("embeddings", sizes, "Keep the width of the teacher, or the size of its last layer")
         return ops.mean(EmbeddingDistance(reduction=None)(expected, received))
 
 
@@ -323,7 +344,7 @@ class Distiller(keras.Model):
         inputs: As for the models. The result is the output of the student.
 
     Raises:
-        InputError: no loss, or a negative weight; in `fit`, sizes that a loss cannot compare.
+        InputError: no loss, a negative weight, or sizes that a loss cannot compare.
     """
 
     def __init__(
@@ -341,6 +362,7 @@ class Distiller(keras.Model):
             raise InputError("A distillation loss was expected, such as SoftTargets(). Received: none")
         for each in self.losses_of_answers:
             check("weight", each.weight, number(0))
+            each.check(teacher, student.model if isinstance(student, QuantizationAware) else student)
         self.hard_weight = check("hard_weight", hard_weight, number(0))
         self.teacher, self.student = teacher, student
         self.teacher.trainable = False
@@ -379,7 +401,8 @@ class Distiller(keras.Model):
         training: bool = True,
     ) -> Tensor:
         """Returns the sum of the losses."""
-        student, self._student_answers = self._student_answers, None
+        student = cast(Answers, self._student_answers)
+        self._student_answers = None
         teacher = self._answers(self.teacher, x, training=False)
         masks = self._masks(x, y, y_pred)
         total = 0.0
@@ -478,9 +501,15 @@ def _pooled(x: Tensor, mask: Tensor | None) -> Tensor:
     return ops.sum(x * counts[..., None], axis=1) / ops.maximum(ops.sum(counts, axis=1, keepdims=True), 1.0)
 
 
-def _check_same(what: str, teacher: Tensor, student: Tensor, advice: str) -> None:
-    if teacher.shape[-1] != student.shape[-1]:
+def _check_same(what: str, sizes: Iterable[int], advice: str) -> None:
+    expected, received = sizes
+    if expected != received:
         raise InputError(
-            f"The {what} of teacher and student must have the same size. Expected: {teacher.shape[-1]}. "
-            f"Received: {student.shape[-1]}. {advice}"
+            f"The {what} of teacher and student must be the same in number or size. Expected: {expected}. "
+            f"Received: {received}. {advice}"
         )
+
+
+def _check_classes(teacher: PretrainedModel, student: PretrainedModel) -> None:
+    sizes = (model.config.num_labels if model.has_labels else model.config.vocab_size for model in (teacher, student))
+    _check_same("classes or tokens", sizes, "Distil from a teacher that chooses among the same")

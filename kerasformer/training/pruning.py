@@ -28,7 +28,6 @@ from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.layers import FeedForward, MultiHeadAttention, RelativePositionBias
 from kerasformer.layers.core import Dense, Embedding, merged_lora
 from kerasformer.layers.tensor import Shape, Tensor
-from kerasformer.models.config import Config
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
 from kerasformer.options import checked, documented
@@ -184,7 +183,7 @@ def unit_importance(
 
 def _changes(model: PretrainedModel, options: CutOptions, kept: Mapping[str, list[int]]) -> Arguments:
     """Returns the fields of the configuration that differ."""
-    config: Config = model.config
+    config = model.config
     changes: Arguments = {}
 
     def change(name: str, value: int, *alternatives: str) -> None:
@@ -210,7 +209,7 @@ def _changes(model: PretrainedModel, options: CutOptions, kept: Mapping[str, lis
         _check_size("width", width, config.hidden_dim)
         change("hidden_dim", width)
         if "inner_dim" in vars(config) and neurons is None:
-            changes["inner_dim"] = config.inner_dim or getattr(config, "intermediate_dim")  # noqa: B009
+            changes["inner_dim"] = config.inner_dim or config.intermediate_dim
     if heads is not None:
         group = spec.group_size
         _check_size("heads", heads, spec.num_heads)
@@ -260,7 +259,7 @@ def _kept_layers(model: PretrainedModel, options: CutOptions) -> dict[str, list[
     return kept
 
 
-def _listed(config: Config, kept: Mapping[str, list[int]]) -> Arguments:
+def _listed(config: Any, kept: Mapping[str, list[int]]) -> Arguments:
     """Returns the fields that list a value for each layer, such as `layer_types`, for the remaining layers."""
     if "num_layers" not in kept:
         return {}
@@ -385,7 +384,8 @@ class _Gradients(keras.optimizers.Optimizer):
         """Creates a sum for each group."""
         super().build(variables)
         self._paths = [variable.path.split("/", 1)[1] for variable in variables]
-        self._sums, self._parts = {}, {}
+        self._sums: dict[str, keras.Variable] = {}
+        self._parts: dict[str, list[tuple[_Group, _Part]]] = {}
         for group in self.groups:
             self._sums[group.name] = self.add_variable(shape=(group.count,), initializer="zeros")
             for part in group.parts:
@@ -497,8 +497,7 @@ def _check_attention(model: PretrainedModel, small: PretrainedModel, chosen: _Ch
     for path, spec in small.attention_specs().items():
         path = path.split("/", 1)[-1]
         original = before[chosen.original_path(path)]
-        heads = {"num_heads": spec.num_heads, "num_key_value_heads": spec.num_key_value_heads}
-        if replace(original, **heads) != spec:
+        if replace(original, num_heads=spec.num_heads, num_key_value_heads=spec.num_key_value_heads) != spec:
             raise _differs(path, str(original), str(spec))
 
 

@@ -152,7 +152,7 @@ class _Run:
                 "Importance on data needs a model that chooses classes or tokens. Expected: importance='weights'. "
                 f"Received: importance='data' for {self.model.task}"
             )
-        self.settings = [
+        self.settings: list[Any] = [
             _digest(folder),
             _digest(data),
             options.get("task"),

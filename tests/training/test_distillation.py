@@ -187,10 +187,15 @@ def test_only_the_student_is_trained() -> None:
 def test_errors() -> None:
     teacher = built("bert", "feature-extraction")
     narrow = prune(teacher, width=8, heads=2)
-    with pytest.raises(InputError, match="heads=…"):
-        measured(Distiller(teacher, narrow, AttentionRelations()))
-    with pytest.raises(InputError, match="Expected: 12. Received: 8"):
-        measured(Distiller(teacher, narrow, HiddenCosine()))
+    for loss, message in {
+        AttentionRelations(): "heads=…",
+        AttentionRelations(heads=5): "heads=5",
+        HiddenCosine(): "Expected: 12. Received: 8",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            Distiller(teacher, narrow, loss)
+    with pytest.raises(InputError, match="Expected: 40. Received: 30"):
+        Distiller(built("gpt2", "text-generation"), built("gpt2", "text-generation", vocab_size=30), SoftTargets())
     with pytest.raises(InputError, match="hard_weight=0"):
         Distiller(teacher, narrow, SoftTargets(), hard_weight=1.0).compile("sgd")
     with pytest.raises(InputError, match="weight"):
