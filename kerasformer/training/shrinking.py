@@ -12,7 +12,7 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -159,7 +159,8 @@ class _Run:
             options["held_out"],
             options["max_length"],
         ]
-        self.references = _outputs(self.model, self._batches(self.held, shuffled=False))
+        self.reference = self.model
+        self.reference_batches = self._batches(self.held, shuffled=False)
 
     def steps(self) -> list[Step]:
         """Runs all steps that are not in the work folder."""
@@ -170,7 +171,7 @@ class _Run:
             if name == "vocab":
                 self.teacher = self.model
                 if not _compares_texts(self.model):
-                    self.references = _outputs(self.teacher, self._batches(self.held, shuffled=False))
+                    self.reference, self.reference_batches = self.model, self._batches(self.held, shuffled=False)
         return steps
 
     def _plan(self) -> dict[str, JsonObject]:
@@ -275,16 +276,16 @@ class _Run:
         """Measures a model."""
         self.report(f"{name}: measure", 0, 0)
         model, batches = self.model, self._batches(self.held, shuffled=False)
-        outputs = _outputs(model, batches)
-        start = time.perf_counter()
-        _outputs(model, batches)
-        milliseconds = 1000 * (time.perf_counter() - start) / len(self.held)
-        comparable = name != "original" and (name != "vocab" or _compares_texts(model))
-        figures = {**(_compared(self.references, outputs, model) if comparable else {}), **self._evaluated()}
+        figures = {}
+        if name != "original" and (name != "vocab" or _compares_texts(model)):
+            expected = _outputs(self.reference, self.reference_batches)
+            figures = _compared(expected, _outputs(model, batches), _is_distribution(model))
+        figures |= self._evaluated()
+        seconds = min(_seconds(model, batches) for _ in range(2))  # the first time, functions are traced
         layout = find_format("tflite").layout(None, None)
         size = num_bytes(model, matrices(model), RECIPES["int8"], layout)
         parameters = sum(math.prod(variable.shape) for variable in model.trainable_weights)
-        return Step(name, parameters, size, milliseconds, figures)
+        return Step(name, parameters, size, 1000 * seconds / len(self.held), figures)
 
     def _evaluated(self) -> dict[str, float]:
         """Returns the figures of the model on labelled texts."""
@@ -439,59 +440,74 @@ def _compares_texts(model: PretrainedModel) -> bool:
     return model.task in (of_model("text-classification"), SENTENCE_SIMILARITY)
 
 
-def _outputs(model: PretrainedModel, batches: _Batches) -> list[tuple[np.ndarray, np.ndarray | None]]:
-    """Returns the outputs for each batch, with which of their positions count, if not all do."""
-    return [_output(model, batches[index][0]) for index in range(len(batches))]
+def _seconds(model: PretrainedModel, batches: _Batches) -> float:
+    """Returns the time in which a model answers all batches."""
+    start = time.perf_counter()
+    for _ in _outputs(model, batches):
+        pass
+    return time.perf_counter() - start
 
 
-def _output(model: PretrainedModel, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray | None]:
-    output = np.asarray(model.predict_on_batch(dict(inputs)), "float32")
-    mask = inputs.get("decoder_attention_mask", inputs.get("attention_mask"))
-    return output, mask if output.ndim == 3 else None
+def _outputs(model: PretrainedModel, batches: _Batches) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Yields the output for each batch, with which of its positions count, if not all do."""
+    for index in range(len(batches)):
+        inputs = batches[index][0]
+        mask = inputs.get("decoder_attention_mask", inputs.get("attention_mask"))
+        output = np.asarray(model.predict_on_batch(dict(inputs)), "float32")
+        yield output, mask if output.ndim == 3 else None
 
 
-def _compared(
-    references: Sequence[tuple[np.ndarray, np.ndarray | None]],
-    outputs: Sequence[tuple[np.ndarray, np.ndarray | None]],
-    model: PretrainedModel,
-) -> dict[str, float]:
-    """Compares outputs with those of the original."""
-    expected, received = (
-        np.concatenate([rows[mask == 1] if mask is not None else rows for rows, mask in each])
-        for each in (references, outputs)
-    )
-    if not _is_distribution(model):
-        if expected.shape != received.shape:
-            return {}
-        products = (expected * received).sum(-1)
-        return {
-            "cosine": float(np.mean(products / np.linalg.norm(expected, axis=-1) / np.linalg.norm(received, axis=-1)))
-        }
+def _compared(expected: Iterable[Any], received: Iterable[Any], distribution: bool) -> dict[str, float]:
+    """Compares outputs with those of the original, batch by batch, since logits of tokens are large.
+
+    Args:
+        expected: Outputs of the original, see `_outputs`.
+        received: Outputs of another model.
+        distribution: Whether they are logits of classes or tokens.
+    """
+    measured: list[np.ndarray] = []
+    for (before, mask), (after, _) in zip(expected, received, strict=True):
+        rows = [x if mask is None else x[mask == 1] for x in (before, after)]
+        if rows[0].shape != rows[1].shape:
+            return {}  # embeddings of another width
+        measured.append(_divergences(*rows) if distribution else _cosines(*rows))
+    names = ("agreement", "divergence") if distribution else ("cosine",)
+    return dict(zip(names, map(float, np.concatenate(measured).mean(0)), strict=True))
+
+
+def _divergences(expected: np.ndarray, received: np.ndarray) -> np.ndarray:
+    """Returns for logits `(N, V)` whether the choices are the same, and the divergences: `(N, 2)`."""
     logs = [rows - np.logaddexp.reduce(rows, axis=-1, keepdims=True) for rows in (expected, received)]
-    divergence = float((np.exp(logs[0]) * (logs[0] - logs[1])).sum(-1).mean())
-    return {"agreement": float((expected.argmax(-1) == received.argmax(-1)).mean()), "divergence": divergence}
+    divergence = (np.exp(logs[0]) * (logs[0] - logs[1])).sum(-1)
+    return np.stack([expected.argmax(-1) == received.argmax(-1), divergence], axis=-1)
+
+
+def _cosines(expected: np.ndarray, received: np.ndarray) -> np.ndarray:
+    """Returns the cosines of vectors `(N, E)`, `(N, 1)`."""
+    lengths = np.linalg.norm(expected, axis=-1) * np.linalg.norm(received, axis=-1)
+    return ((expected * received).sum(-1) / np.maximum(lengths, 1e-12))[:, None]
 
 
 class _WithAnswers(keras.utils.PyDataset):
-    """Batches with the most probable classes or tokens of a teacher as labels, and with weights of 0 for padding.
+    """Batches with the most probable classes or tokens of a model as labels, and with weights of 0 for padding.
 
     Args:
         batches: The batches.
-        teacher: The teacher.
+        model: The model. It answers now, since on JAX its weights are not in its variables during `fit`.
     """
 
-    def __init__(self, batches: _Batches, teacher: PretrainedModel) -> None:
+    def __init__(self, batches: _Batches, model: PretrainedModel) -> None:
         super().__init__()
-        self.batches, self.teacher = batches, teacher
+        self.batches = batches
+        self.answers = [(output.argmax(-1), mask) for output, mask in _outputs(model, batches)]
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __getitem__(self, index: int) -> Any:
-        (inputs,) = self.batches[index]
-        output, mask = _output(self.teacher, inputs)
-        weights = np.ones(output.shape[:-1]) if mask is None else mask
-        return inputs, output.argmax(-1), weights.astype("float32")
+        labels, mask = self.answers[index]
+        weights = np.ones(labels.shape) if mask is None else mask
+        return self.batches[index][0], labels, weights.astype("float32")
 
 
 def _digest(path: Path) -> str:

@@ -104,7 +104,7 @@ def test_command(prepared: Any, tmp_path: Path) -> None:
     steps = json.loads(result.stdout)["steps"]
     assert [step["name"] for step in steps] == ["original", "neurons"]
     assert steps[1]["figures"].keys() == {"agreement", "divergence", "accuracy", "f1"}
-    assert steps[1]["parameters"] == steps[0]["parameters"] - 2 * 24 * 49
+    assert steps[1]["parameters"] == steps[0]["parameters"] - 24 * 49
     assert steps[1]["int8_bytes"] < steps[0]["int8_bytes"] and steps[1]["milliseconds"] > 0
     (tmp_path / "small" / "config.json").rename(tmp_path / "config.json")
     assert json.loads((tmp_path / "config.json").read_text())["intermediate_size"] == 24
