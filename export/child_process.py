@@ -19,7 +19,7 @@ from kerasformer.evaluation import Example, read_examples
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.progress_report import read_line, write_line
 from kerasformer.export.quantization.auto import NAME as AUTO
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
+from kerasformer.export.quantization.recipes import RECIPES, TRAINED, Recipe
 from kerasformer.export.quantization.search import Auto
 from kerasformer.export_options import ExportOptions
 from kerasformer.files.reading import local_path, read_json
@@ -45,17 +45,17 @@ def export_in_child(
         model: As for `export`.
         destination: As for `export`.
         format: Name of the format.
-        recipe: One of `RECIPES`, or the limits of a search.
+        recipe: One of `RECIPES` or `TRAINED`, or the limits of a search.
         options: The caller's options, checked.
         texts: The texts among them, by the name of the option; `None` for the default ones.
         report: Called with each stage that the child process reports.
 
     Raises:
-        ExportError: The recipe is not one of `RECIPES`, or the model could not be passed to the child process.
+        ExportError: The recipe is none of these, or the model could not be passed to the child process.
         KerasformerError: The child process failed; its error is raised here with the same type and message.
     """
     require("tensorflow", "export")
-    if isinstance(recipe, Recipe) and RECIPES.get(recipe.name) != recipe:
+    if isinstance(recipe, Recipe) and {**RECIPES, **TRAINED}.get(recipe.name) != recipe:
         raise ExportError(
             "With a custom recipe, Keras must run on its TensorFlow backend (KERAS_BACKEND=tensorflow). "
             f"Received: {recipe}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
-from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, Kind, instance, integer, number, sequence
+from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, Kind, instance, integer, number, one_of, sequence
 from kerasformer.options import Option
 from kerasformer.progress import CountProgress, StageProgress
 
@@ -112,6 +112,64 @@ class PruningOptions(TypedDict, total=False):
     languages: Annotated[Sequence[str] | None, Option(sequence(STRING))]
     min_count: Annotated[int, Option(integer(1), 1)]
     coverage: Annotated[float, Option(number(0, 1), 1.0)]
+
+
+class CutOptions(TypedDict, total=False):
+    """Options of `kerasformer.training.prune`.
+
+    Attributes:
+        layers: Layers to keep, as indices such as `0,2,4`, or as a number of evenly spaced ones; of an encoder-decoder
+            those of the encoder.
+        decoder_layers: Layers of the decoder of an encoder-decoder to keep, likewise.
+        heads: Number of attention heads of each layer. Configurations without a size of the heads (BERT, GPT-2) need a
+            width of this many times that size.
+        neurons: Number of neurons of each feed-forward network.
+        width: Size of the hidden states; with it, such configurations have as many heads as it holds.
+    """
+
+    layers: Annotated[str | int | Sequence[int] | None, Option()]
+    decoder_layers: Annotated[str | int | Sequence[int] | None, Option()]
+    heads: Annotated[int | None, Option(integer(1))]
+    neurons: Annotated[int | None, Option(integer(1))]
+    width: Annotated[int | None, Option(integer(1))]
+
+
+class ShrinkOptions(CutOptions, total=False):
+    """Options of `kerasformer.training.shrink`.
+
+    Attributes:
+        task: Task of the model, such as `summarization`; the model's own by default.
+        vocab: Share of the tokens of the texts that must remain in the vocabulary, such as 0.999; 1 keeps all tokens
+            that the texts need. By default, the vocabulary stays as it is.
+        quantize: `int8` or `int4`: train the last epochs with the weights rounded as in the bundle of that name.
+        format: Format of that bundle, `litert` or `onnx`.
+        epochs: Number of passes over the texts after each cut.
+        learning_rate: Learning rate of AdamW, which decreases along a cosine.
+        batch_size: Number of texts in one batch.
+        max_length: Number of tokens to which texts are truncated.
+        temperature: Temperature of the soft targets.
+        hard_weight: Weight of the loss on the labels, for a text classifier whose texts all have one.
+        importance: `weights` or `data`: how heads, neurons and channels are chosen, by the magnitude of their weights,
+            or by the gradients of the distillation loss on the texts.
+        held_out: Share of the texts, the last ones, on which quality is measured, and nothing is trained.
+        seed: Seed of the order of the batches.
+        progress: Called with each step and epoch.
+    """
+
+    task: Annotated[str | None, Option(STRING)]
+    vocab: Annotated[float | None, Option(number(above=0, high=1))]
+    quantize: Annotated[str | None, Option(one_of("int8", "int4"))]
+    format: Annotated[str, Option(one_of("litert", "onnx"), "litert")]
+    epochs: Annotated[int, Option(integer(1), 3)]
+    learning_rate: Annotated[float, Option(number(above=0), 3e-4)]
+    batch_size: Annotated[int, Option(integer(1), 32)]
+    max_length: Annotated[int, Option(integer(2), 128)]
+    temperature: Annotated[float, Option(number(above=0), 2.0)]
+    hard_weight: Annotated[float, Option(number(0), 1.0)]
+    importance: Annotated[str, Option(one_of("weights", "data"), "weights")]
+    held_out: Annotated[float, Option(number(0, 0.9), 0.1)]
+    seed: Annotated[int, Option(integer(0), 0)]
+    progress: Annotated[StageProgress | None, Option(FUNCTION, in_shell=False)]
 
 
 class SiteOptions(TypedDict, total=False):

@@ -64,7 +64,8 @@ def declared(options: type) -> dict[str, tuple[Any, Option]]:
         options: A typed dictionary or a dataclass, whose docstring describes its keys or fields.
     """
     texts: dict[str, str] = {}
-    for base in reversed(options.__mro__):
+    # A typed dictionary that is derived from another one is not a subclass of it.
+    for base in reversed((*options.__mro__, *getattr(options, "__orig_bases__", ()))):
         texts |= _entries(inspect.cleandoc(base.__doc__ or ""))
     defaults = {field.name: {"default": field.default} for field in fields(options)} if is_dataclass(options) else {}
     result = {}

@@ -64,6 +64,7 @@ class Bloom(CausalDecoder):
     config_type = BloomConfig
     input_arrays = (INPUT_IDS, ATTENTION_MASK)
     has_embedding_norm = True
+    heads_differ = True
     names = Names("transformer.", tokens="word_embeddings.weight")
 
     def position_bias(self, visibility: Visibility) -> Tensor:

@@ -6,6 +6,7 @@ The formats' own writers compute both, for one matrix at a time and without a gr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Protocol
 
@@ -16,6 +17,28 @@ from kerasformer.export.quantization.compensation import Grid
 from kerasformer.export.quantization.model_matrices import ModelMatrix, matrices
 from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe
 from kerasformer.models.pretrained import PretrainedModel
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """The levels to which a format rounds the values of a matrix `(N, K)`, and what they stand for.
+
+    A value becomes `clip(rint(value / scale), low, high)`, and is read as this level times the scale.
+
+    Attributes:
+        scales: float32 `(N, blocks)`, which may be negative.
+        block: Number of values of a row that share a scale; the last block of a row may be shorter.
+        low: Lowest level.
+        high: Highest level.
+        pairs: Largest sum of the levels of two adjacent values of the same sign, of which the first one is reduced by 1
+            if rounding has exceeded it; `None` for no limit.
+    """
+
+    scales: np.ndarray
+    block: int
+    low: int
+    high: int
+    pairs: int | None = None
 
 
 class Layout(Protocol):
@@ -36,6 +59,10 @@ class Layout(Protocol):
 
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """Returns the values that a kernel is rounded to with calibration texts; `None` for rounding to the nearest."""
+        ...
+
+    def levels(self, matrix: ModelMatrix, recipe: Recipe) -> Levels | None:
+        """Returns how the current values are rounded, each for itself; `None` if they are not stored as integers."""
         ...
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:

@@ -15,7 +15,7 @@ from kerasformer.files.reading import JsonMapping, JsonObject
 
 Storage = Literal["float32", "float16", "int8", "int4"]
 Activations = Literal["float", "dynamic", "fast", "static"]
-Rounding = Literal["nearest", "calibrated"]
+Rounding = Literal["nearest", "calibrated", "trained"]
 
 BITS: dict[Storage, int] = {"float32": 32, "float16": 16, "int8": 8, "int4": 4}
 
@@ -65,7 +65,8 @@ class Recipe:
         rounding: How kernels are rounded to integers. `"nearest"`: each weight for itself. `"calibrated"`: so that the
             errors of weights compensate each other on calibration texts (GPTQ, see `compensation`). Tables that are not
             tied to the output projection are rounded to the nearest value, and so are kernels of eight bits on ONNX
-            Runtime that do not have a scale for each block.
+            Runtime that do not have a scale for each block. `"trained"`: to the nearest value of exactly those weights
+            that the model was trained with (see `quantization_aware`), without scales of inputs and without rotation.
         channelwise: Whether matrices of four bits have one scale for each output channel instead of blocks.
         max_divergence: For models that generate, largest permitted mean Kullback-Leibler divergence of the
             distributions of next tokens from those of the Keras model, in nats, on texts that the model is used with:
@@ -117,7 +118,7 @@ class Recipe:
     @property
     def scales_inputs(self) -> bool:
         """Whether the inputs of some products are scaled by channel; see `calibration.input_scale`."""
-        return self.activations in ("dynamic", "fast") and "int8" in self._kernels
+        return self.activations in ("dynamic", "fast") and "int8" in self._kernels and self.rounding != "trained"
 
     @property
     def compensates(self) -> bool:
@@ -271,6 +272,12 @@ RECIPES = {
 """When to use which: docs/quantization.md."""
 
 
+TRAINED = {
+    f"{name}_trained": replace(RECIPES[name], name=f"{name}_trained", rounding="trained") for name in ("int8", "int4")
+}
+"""Recipes of models that were trained with rounded weights; see `quantization_aware`."""
+
+
 def recipe(name: str | Recipe | None) -> Recipe:
     """Returns the recipe with a name; `None` means `"none"`, and a `Recipe` is returned unchanged.
 
@@ -280,9 +287,9 @@ def recipe(name: str | Recipe | None) -> Recipe:
     if isinstance(name, Recipe):
         return name
     try:
-        return RECIPES[name or "none"]
+        return {**RECIPES, **TRAINED}[name or "none"]
     except (KeyError, TypeError):
-        known = ", ".join((*RECIPES, "auto"))
+        known = ", ".join((*RECIPES, *TRAINED, "auto"))
         raise ExportError(f"Unknown quantization recipe. Expected one of {known}. Received: {shown(name)}") from None
 
 

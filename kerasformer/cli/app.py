@@ -1,4 +1,4 @@
-"""The command line: `kerasformer models | info | prune | export | run | chat | eval | verify | …`."""
+"""The command line: `kerasformer models | info | prune | shrink | export | run | chat | eval | verify | …`."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ from kerasformer.cli.models_command import models
 from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
+from kerasformer.cli.shrink_command import shrink
 from kerasformer.cli.train_command import train
 from kerasformer.cli.web_command import web
 from kerasformer.command_options import BenchOptions
@@ -161,6 +162,11 @@ command(
     "kerasformer prune ./nllb small --texts pairs.tsv --languages eng_Latn --languages deu_Latn",
     "kerasformer prune sentiment-bert small --texts reviews.txt --min-count 3 --json | jq .parameters_after",
 )(prune)
+command(
+    "kerasformer shrink ./bert-base-sentiment small --data reviews.tsv --layers 4 --neurons 1024 --epochs 3",
+    "kerasformer shrink ./gpt2 small --data stories.txt --layers 0,3,6,9 --vocab 0.999 --quantize int4",
+    "kerasformer shrink ./t5-small small --data pairs.tsv --layers 4 --decoder-layers 2 --heads 4 --neurons 1024",
+)(shrink)
 command(
     "kerasformer train sentiment.toml out --data texts",
     "kerasformer train stories.toml out --data texts --set training.epochs=1 --set data.batch_size=64",

@@ -422,7 +422,11 @@ def base_model(folder: Path) -> str | None:
     Raises:
         SourceError: the model is a path. Only a preset or a hub id may be loaded because a file names it.
     """
-    if not (folder / CONFIG).is_file() or not (folder / "config.json").is_file() or (folder / "model.safetensors").exists():
+    if (
+        not (folder / CONFIG).is_file()
+        or not (folder / "config.json").is_file()
+        or (folder / "model.safetensors").exists()
+    ):
         return None
     name = AdapterConfig.from_json(read_json(inside(folder, CONFIG)), str(folder / CONFIG)).base_model
     if name is None or not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):

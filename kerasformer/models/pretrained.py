@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -595,12 +594,15 @@ class Backbone(Composite):
         names: Names of the tensors in checkpoints.
         architecture_prefix: Prefix of the model classes in `transformers`; the name of the backbone's class by default.
         input_arrays: Input arrays of the model, in the order in which bundles declare them.
+        heads_differ: Whether a head computes something that follows from its index and the number of heads, as with
+            ALiBi, so that none can be removed.
     """
 
     config_type: ClassVar[type[Config]]
     names: ClassVar[Names] = Names()
     architecture_prefix: ClassVar[str] = ""
     input_arrays: ClassVar[tuple[TextInput, ...]] = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
+    heads_differ: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Registers the class, so that Keras finds it by name when it opens a `.keras` file."""

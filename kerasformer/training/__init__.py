@@ -3,6 +3,15 @@
 from kerasformer.training.callbacks import Curve, Evaluate, SavePretrained, StopOnNaN
 from kerasformer.training.class_weights import WeightedBinaryCrossentropy, WeightedCrossentropy, class_weights
 from kerasformer.training.datasets import Dataset, dataset
+from kerasformer.training.distillation import (
+    AttentionRelations,
+    Distiller,
+    EmbeddingDistance,
+    EmbeddingTargets,
+    HiddenCosine,
+    LogitDistance,
+    SoftTargets,
+)
 from kerasformer.training.distribution import distribute
 from kerasformer.training.losses import SpanCrossentropy
 from kerasformer.training.objectives.batches import teacher_forcing
@@ -36,14 +45,23 @@ from kerasformer.training.objectives.sampling import InverseSigmoidDecay, Schedu
 from kerasformer.training.objectives.sentence_pairs import next_sentence, sentence_order
 from kerasformer.training.objectives.vocabulary import Vocabulary
 from kerasformer.training.optimizers import WarmupSchedule, freeze, optimizer
+from kerasformer.training.pruning import chosen_layers, prune, unit_importance
+from kerasformer.training.quantization import quantization_aware
 from kerasformer.training.resume import Resume
+from kerasformer.training.shrinking import Step, shrink
 from kerasformer.training.streaming import StreamedDataset
 
 __all__ = [
+    "AttentionRelations",
     "Curve",
     "Dataset",
+    "Distiller",
+    "EmbeddingDistance",
+    "EmbeddingTargets",
     "Evaluate",
+    "HiddenCosine",
     "InverseSigmoidDecay",
+    "LogitDistance",
     "MaskedBinaryCrossentropy",
     "Masking",
     "ObjectiveDataset",
@@ -52,8 +70,10 @@ __all__ = [
     "Resume",
     "SavePretrained",
     "ScheduledSampling",
+    "SoftTargets",
     "SpanBoundary",
     "SpanCrossentropy",
+    "Step",
     "StopOnNaN",
     "StreamedDataset",
     "Vocabulary",
@@ -61,6 +81,7 @@ __all__ = [
     "WeightedBinaryCrossentropy",
     "WeightedCrossentropy",
     "causal",
+    "chosen_layers",
     "class_weights",
     "dataset",
     "delete_tokens",
@@ -77,10 +98,13 @@ __all__ = [
     "pack",
     "permute_sentences",
     "prefix_lm",
+    "prune",
+    "quantization_aware",
     "replaced_tokens",
     "rotate",
     "sentence_order",
     "sentence_permutation",
+    "shrink",
     "span_boundary",
     "span_corruption",
     "teacher_forcing",
@@ -88,4 +112,5 @@ __all__ = [
     "token_deletion",
     "translation",
     "translation_lm",
+    "unit_importance",
 ]

@@ -8,11 +8,12 @@ from onnx import TensorProto
 from kerasformer.export.formats.onnx.convert import OPSET, WRITERS
 from kerasformer.export.formats.onnx.matrix_nodes import MatrixNodes, StoragePlan
 from kerasformer.export.formats.onnx.node_list import NodeList
-from kerasformer.export.formats.onnx.rounding import eight_bit_scales, four_bit_scales
-from kerasformer.export.formats.onnx.weights import SCALED, StoredWeight, WeightStore
-from kerasformer.export.quantization.compensation import Grid
+from kerasformer.export.formats.onnx.rounding import PAIR, eight_bit_scales, four_bit_scales
+from kerasformer.export.formats.onnx.weights import PAIRS, SCALED, StoredWeight, WeightStore
+from kerasformer.export.quantization.compensation import LEVELS, Grid
+from kerasformer.export.quantization.layouts import Levels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
-from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export.quantization.recipes import BITS, Recipe
 
 
 class OnnxLayout:
@@ -32,11 +33,25 @@ class OnnxLayout:
         storage = recipe.storage(matrix.path, matrix.rows, matrix.table)
         if storage in ("float32", "float16"):
             return matrix.value().astype(storage).astype("float32")
-        stored = self._stored(matrix, recipe)
-        name = next(name for name in stored if f"{name}.scale" in stored)
-        values = _widened(matrix, stored[name], stored[f"{name}.scale"], 8 if storage == "int8" else 4)
+        data, scales = self._quantized(matrix, recipe)
+        values = _widened(matrix, data, scales, BITS[storage])
         scale = matrix.input_scale(recipe)
-        return values if scale is None or not name.endswith(SCALED) else values * scale
+        return values if scale is None or not data.name.endswith(SCALED) else values * scale
+
+    def levels(self, matrix: ModelMatrix, recipe: Recipe) -> Levels | None:
+        """See `Layout.levels`."""
+        storage = recipe.storage(matrix.path, matrix.rows, matrix.table)
+        if storage not in ("int8", "int4"):
+            return None
+        data, stored = self._quantized(matrix, recipe)
+        bits, scales = BITS[storage], stored.produce()
+        if scales.ndim == 1:
+            scales, block = scales[:, None], matrix.rows[1]
+        elif data.kind == TensorProto.UINT8:
+            block = data.shape[2] * 8 // bits
+        else:
+            scales, block = scales.T, _block(matrix.rows[1], len(scales))
+        return Levels(scales, block, *LEVELS[bits], PAIR if f".int8{PAIRS}" in data.name else None)
 
     def grid(self, matrix: ModelMatrix, recipe: Recipe) -> Grid | None:
         """See `Layout.grid`."""
@@ -53,6 +68,12 @@ class OnnxLayout:
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""
         return sum(weight.num_bytes for weight in self._stored(matrix, recipe).values())
+
+    def _quantized(self, matrix: ModelMatrix, recipe: Recipe) -> tuple[StoredWeight, StoredWeight]:
+        """Returns the levels and the scales of a matrix that is stored as integers."""
+        stored = self._stored(matrix, recipe)
+        name = next(name for name in stored if f"{name}.scale" in stored)
+        return stored[name], stored[f"{name}.scale"]
 
     def _stored(self, matrix: ModelMatrix, recipe: Recipe) -> dict[str, StoredWeight]:
         """Returns the tensors that are stored for products with the matrix and for lookups in it."""
@@ -85,6 +106,10 @@ def _widened(matrix: ModelMatrix, data: StoredWeight, scale: StoredWeight, bits:
     if data.kind == TensorProto.INT4:  # (K, N), two values in a byte
         levels = np.stack([levels & 0x0F, levels >> 4], axis=-1).ravel()[: rows * columns]
         levels = (levels.astype("int8") ^ 8) - 8
-    block = -(-columns // len(scales))
-    block = 1 << (block - 1).bit_length()
+    block = _block(columns, len(scales))
     return (levels.reshape(columns, rows) * np.repeat(scales, block, axis=0)[:columns]).T
+
+
+def _block(width: int, count: int) -> int:
+    """Returns the size of `count` blocks, a power of two, of a row."""
+    return int(1 << (-(-width // count) - 1).bit_length())

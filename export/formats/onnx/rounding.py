@@ -15,7 +15,7 @@ from kerasformer.export.quantization.compensation import RoundedKernel
 _STEP = 1 << 18  # number of values that are rounded at once, so that they fit into a CPU cache
 _SHARES = np.linspace(0.6, 1.0, 11, dtype=np.float32)
 """Ranges to try with four bits, as shares of a block's largest entry; clipping some entries can reduce the error."""
-_PAIR = 128
+PAIR = 128
 """Largest sum of two adjacent levels with the same sign, since 255 times this sum fits into an int16."""
 
 
@@ -36,7 +36,7 @@ def in_channels(matrix: np.ndarray, pairs: bool) -> tuple[np.ndarray, np.ndarray
     for part, rows in _portions(matrix):
         largest = np.abs(rows).max(axis=1) / 127
         if pairs:
-            largest = np.maximum(largest, _largest_pair(rows) / _PAIR)
+            largest = np.maximum(largest, _largest_pair(rows) / PAIR)
         scales[part] = np.where(largest > 0, largest, 1)
         rounded = np.rint(rows / scales[part, None])
         if pairs:
@@ -55,7 +55,7 @@ def _largest_pair(rows: np.ndarray) -> np.ndarray:
 def _reduce_pairs(levels: np.ndarray) -> None:
     """Reduces pairs that rounding has lifted one above the safe sum."""
     even, odd = levels[:, 0 : levels.shape[1] // 2 * 2 : 2], levels[:, 1::2]
-    over = (even * odd > 0) & (np.abs(even + odd) > _PAIR)
+    over = (even * odd > 0) & (np.abs(even + odd) > PAIR)
     even[over] -= np.sign(even[over])
 
 

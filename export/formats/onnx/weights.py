@@ -18,6 +18,8 @@ from kerasformer.export.formats.onnx import rounding as onnx_rounding
 from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.compensation import RoundedKernel
 
+PAIRS = "_pairs"
+"""Part of the names of matrices whose adjacent levels have limited sums."""
 SCALED = "_scaled"
 """End of the names of matrices that are divided by the scales of their input's channels."""
 
@@ -126,7 +128,7 @@ class WeightStore:
         """
         rows, columns = size = self.size(names, output_first)
         scaled = "" if input_scale is None else SCALED
-        matrix = Quantized(f"{'+'.join(names)}.int8{'_pairs' if pairs else ''}{scaled}", "", size)
+        matrix = Quantized(f"{'+'.join(names)}.int8{PAIRS if pairs else ''}{scaled}", "", size)
 
         halves = self._halves(names, output_first, _in_channels(pairs, input_scale))
         return self._quantized(matrix, TensorProto.INT8, (columns, rows), (rows,), halves)

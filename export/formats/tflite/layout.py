@@ -6,8 +6,9 @@ from functools import cache
 
 import numpy as np
 
-from kerasformer.export.formats.tflite.storage import Form, as_stored, best_scales, form_of
+from kerasformer.export.formats.tflite.storage import LEVELS, Form, as_stored, best_scales, form_of, scales
 from kerasformer.export.quantization.compensation import Grid
+from kerasformer.export.quantization.layouts import Levels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.recipes import BITS, Recipe
 
@@ -39,6 +40,14 @@ class TfliteLayout:
         if not form.integer or not matrix.product or unlike_kernels:
             return None
         return _grid(form)
+
+    def levels(self, matrix: ModelMatrix, recipe: Recipe) -> Levels | None:
+        """See `Layout.levels`."""
+        form = self._form(matrix, recipe)
+        if not form.integer:
+            return None
+        stored = scales(matrix.value(), form).astype("float32").reshape(matrix.rows[0], -1)
+        return Levels(stored, form.block or matrix.rows[1], *LEVELS[form.storage])
 
     def num_bytes(self, matrix: ModelMatrix, recipe: Recipe) -> int:
         """See `Layout.num_bytes`."""

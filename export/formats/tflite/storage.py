@@ -12,7 +12,7 @@ import numpy as np
 
 from kerasformer.export.quantization.recipes import BITS, Recipe, Storage
 
-_LEVELS: dict[Storage, tuple[int, int]] = {"int8": (-127, 127), "int4": (-8, 7)}
+LEVELS: dict[Storage, tuple[int, int]] = {"int8": (-127, 127), "int4": (-8, 7)}
 # Scales to try: what the largest entry of a row becomes, as a multiple of the highest level. With eight bits, clipping
 # is never worthwhile; with four, clipping a few large entries can make the total error smaller. 7/8 uses the level -8.
 _SHARES: dict[Storage, np.ndarray] = {
@@ -43,7 +43,7 @@ class Form:
     @property
     def integer(self) -> bool:
         """Whether values are integers with a scale."""
-        return self.storage in _LEVELS
+        return self.storage in LEVELS
 
     def num_bytes(self, shape: Sequence[int]) -> int:
         """Returns the size of the values in bytes, without scales."""
@@ -100,7 +100,7 @@ def best_scales(rows: np.ndarray, form: Form, costs: np.ndarray | None = None) -
         form: An integer form.
         costs: Costs of the squared errors, float32 `(K,)`; equal by default.
     """
-    low, high = _LEVELS[form.storage]
+    low, high = LEVELS[form.storage]
     largest = np.maximum(rows.max(axis=1), -rows.min(axis=1))
     largest = np.where(largest > 0, largest, np.float32(high))
     shares = _SHARES[form.storage]
@@ -175,7 +175,7 @@ def as_stored(matrix: np.ndarray, form: Form) -> np.ndarray:
 
 def _levels(rows: np.ndarray, form: Form, scale: np.ndarray) -> np.ndarray:
     """Quantizes rows to int8 of the same shape."""
-    low, high = _LEVELS[form.storage]
+    low, high = LEVELS[form.storage]
     return np.clip(np.rint(rows / _spread(scale, rows.shape[1])), low, high).astype(np.int8)
 
 

@@ -1,0 +1,142 @@
+"""`kerasformer shrink` makes models of all kinds small, and continues after it was stopped."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from kerasformer import zoo
+from kerasformer.cli.app import app
+from kerasformer.errors import CheckpointError, InputError
+from kerasformer.models.variables import variables_by_path
+from kerasformer.training import shrink
+from tests import tiny_text
+from tests.grids import grid
+
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+
+TEXTS = tiny_text.CORPUS[:9]
+MODELS: dict[str, tuple[Any, ...]] = {
+    "bert": (
+        "text-classification",
+        tiny_text.wordpiece,
+        {"intermediate_dim": 48, "max_length": 64, "hidden_dropout": 0.0, "attention_dropout": 0.0},
+        {"neurons": 24, "vocab": 1.0},
+    ),
+    "gpt2": (
+        "text-generation",
+        tiny_text.byte_pairs,
+        {"max_length": 64, "residual_dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0},
+        {"layers": "1", "neurons": 24, "importance": "data"},
+    ),
+    "t5": (
+        "text2text-generation",
+        tiny_text.pieces,
+        {"intermediate_dim": 48, "head_dim": 8, "dropout": 0.0},
+        {"decoder_layers": 1, "heads": 1, "quantize": "int4"},
+    ),
+}
+SETTINGS = {"epochs": 3, "batch_size": 4, "max_length": 16, "learning_rate": 1e-2}
+
+
+class Killed(Exception):
+    """What stops a run."""
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Any:
+    """Returns a function that writes a model and a file of texts, and returns the options."""
+
+    def prepare(name: str) -> dict[str, Any]:
+        task, tokenizer, sizes, cuts = MODELS[name]
+        vocabulary = tokenizer()
+        size = {"hidden_dim": 24 if name != "t5" else 64, "num_layers": 1 + (name != "bert"), "num_heads": 2}
+        model = zoo.build(name, task, **size, **sizes, vocab_size=vocabulary.vocab_size)
+        model.tokenizer = vocabulary
+        model.save_pretrained(tmp_path / "model")
+        lines = [f"{text}\t{index % 2}" for index, text in enumerate(TEXTS)] if name == "bert" else TEXTS
+        (tmp_path / "texts.tsv").write_text("\n".join(lines), encoding="utf-8")
+        return cuts
+
+    return prepare
+
+
+@pytest.mark.parametrize("name", grid(MODELS, always=["bert"]))
+def test_a_run_that_was_killed_continues(name: str, prepared: Any, tmp_path: Path) -> None:
+    cuts, last = prepared(name), {"bert": "neurons", "gpt2": "neurons", "t5": "int4"}[name]
+    arguments = tmp_path / "model", tmp_path / "small", tmp_path / "texts.tsv"
+    seen: list[tuple[str, int]] = []
+
+    def kill(stage: str, done: int, total: int) -> None:
+        if (stage, done) == (last, 2):
+            raise Killed
+
+    with pytest.raises(Killed):
+        shrink(*arguments, **SETTINGS, **cuts, progress=kill)
+    assert not (tmp_path / "small").exists()
+    steps = shrink(*arguments, **SETTINGS, **cuts, progress=lambda stage, done, total: seen.append((stage, done)))
+    names = [step.name for step in steps]
+    assert names[0] == "original" and names[-1] == last
+    assert [epoch for stage, epoch in seen if stage == last][1:] == [2]  # the first one announces the step
+    assert all((f"{each}: read", 0) in seen for each in names[1:-1])
+    assert steps[-1].parameters < steps[0].parameters and steps[-1].figures["divergence"] >= 0
+    if name != "bert":
+        return
+    whole = shrink(arguments[0], tmp_path / "whole", arguments[2], **SETTINGS, **cuts)
+    assert [step.figures for step in whole] == [pytest.approx(step.figures, rel=1e-4) for step in steps]
+    continued, uninterrupted = (variables_by_path(zoo.load(tmp_path / each)) for each in ("small", "whole"))
+    for path, variable in uninterrupted.items():
+        np.testing.assert_allclose(np.asarray(continued[path]), np.asarray(variable), atol=1e-6, err_msg=path)
+
+
+@pytest.mark.grid
+def test_command(prepared: Any, tmp_path: Path) -> None:
+    prepared("bert")
+    options = ["--neurons", "24", "--epochs", "1", "--set", "max_length=16", "--batch-size", "8"]
+    command = ["shrink", *map(str, (tmp_path / "model", tmp_path / "small")), "--data", str(tmp_path / "texts.tsv")]
+    result = CliRunner().invoke(app, [*command, *options, "--json"])
+    assert result.exit_code == 0, result.output
+    steps = json.loads(result.stdout)["steps"]
+    assert [step["name"] for step in steps] == ["original", "neurons"]
+    assert steps[1]["figures"].keys() == {"agreement", "divergence", "accuracy", "f1"}
+    assert steps[1]["parameters"] == steps[0]["parameters"] - 24 * 49
+    assert steps[1]["int8_bytes"] < steps[0]["int8_bytes"] and steps[1]["milliseconds"] > 0
+    (tmp_path / "small" / "config.json").rename(tmp_path / "config.json")
+    assert json.loads((tmp_path / "config.json").read_text())["intermediate_size"] == 24
+    for file in (tmp_path / "small").iterdir():
+        file.unlink()
+    table = CliRunner().invoke(app, [*command, *options])
+    header = table.stdout.splitlines()[1].split("\t")
+    assert header == [
+        "step",
+        "parameters",
+        "MB in int8",
+        "ms a text in Keras",
+        "accuracy",
+        "f1",
+        "agreement",
+        "divergence",
+    ]
+
+
+def test_errors(prepared: Any, tmp_path: Path) -> None:
+    prepared("bert")
+    arguments = tmp_path / "model", tmp_path / "small", tmp_path / "texts.tsv"
+    for options, message in [
+        ({}, "none of layers"),
+        ({"layers": 3}, "from 1 to 1"),
+        ({"vocab": 2.0}, "vocab must be"),
+        ({"quantize": "int2"}, "quantize must be"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            shrink(*arguments, **options)
+    with pytest.raises(CheckpointError, match="empty folder"):
+        shrink(tmp_path / "model", tmp_path / "model", tmp_path / "texts.tsv", layers=1)
+    (tmp_path / "texts.tsv").write_text("A warm film.\tgreat\nA cold film.\tgreat\n", encoding="utf-8")
+    with pytest.raises(InputError, match="great"):
+        shrink(*arguments, layers=1)
