@@ -16,17 +16,22 @@ def train(
     recipe: Annotated[Path, typer.Argument(help="Recipe, a TOML file.", show_default=False)],
     out: Annotated[Path, typer.Argument(help="New folder for the model.", show_default=False)],
     data: Annotated[Path, typer.Option(help="Folder of the files that the recipe names.")] = Path(),
+    picture: Annotated[
+        Path | None, typer.Option(help="Picture of the curve, ending in .png or .svg; needs the extra viz.")
+    ] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Another value, as table.key=value. May be repeated.")
     ] = None,
 ) -> None:
     """Train a model as a recipe describes, and save it in Hugging Face's format.
 
-    Progress and figures are those of Keras' fit.
+    The state is kept in a folder beside OUT, with the suffix .training, until the model is saved: after a kill, the
+    same command continues where it was.
     """
     require("keras", "train")
     from kerasformer.training.recipe import Recipe, train
 
     changes = dict(map(setting_of, set_ or ()))
-    train(Recipe.read(recipe, changes), data, out, verbose=2)
+    train(Recipe.read(recipe, changes), data, out, picture=picture, tensorboard=tensorboard, verbose=2)
     say(f"Saved to {out}")

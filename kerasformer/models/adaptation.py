@@ -257,12 +257,15 @@ class Adaptable(keras.Model):
         """
         self.attach_adapter(read_adapter(sources.resolve(source)), trainable=trainable)
 
-    def attach_adapter(self, adapter: Adapter, *, trainable: bool = False) -> None:
+    def attach_adapter(self, adapter: Adapter, *, trainable: bool = False) -> frozenset[str]:
         """Adds an adapter that was read before, as `load_adapter`.
 
         Args:
             adapter: The adapter, from `kerasformer.files.adapters.read_adapter`.
             trainable: As in `load_adapter`.
+
+        Returns:
+            Paths of the variables that the adapter replaces as a whole.
 
         Raises:
             CheckpointError: the adapter belongs to another model. The model is unchanged.
@@ -276,6 +279,7 @@ class Adaptable(keras.Model):
         variables = variables_by_path(self)
         for path, value in values.items():
             variables[path].assign(value)
+        return frozenset(values)
 
     def save_adapter(
         self, folder: str | os.PathLike[str], *, dtype: str | None = None, base_model: str | None = None

@@ -24,6 +24,7 @@ from kerasformer.errors import (
     UnsupportedConfigError,
 )
 from kerasformer.files import sources
+from kerasformer.files.adapters import base_model, read_adapter
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, TensorFile, open_tensors
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
@@ -37,7 +38,7 @@ from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import Backbone, PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.task_models import CausalClassification
-from kerasformer.models.weights import build_within_memory, load_weights
+from kerasformer.models.weights import NewHead, build_within_memory, load_weights
 from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, TEXT_RANKING, of_class, of_model, of_prefix
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.fitting import vocabulary_warning
@@ -261,7 +262,8 @@ def load(
 
     Args:
         source: A preset, a folder in Hugging Face's format, or a hub id; a GGUF file of llama.cpp, with the extra
-            `gguf`; a task or backbone of KerasHub, or the folder of a KerasHub preset.
+            `gguf`; a task or backbone of KerasHub, or the folder of a KerasHub preset. A folder with an adapter and its
+            `config.json` is loaded with the base model that it names, a preset or a hub id, and merged.
         task: Hugging Face's name of a task; by default the task for which the checkpoint was saved, and
             sentence-similarity for a folder of sentence-transformers.
         num_labels: Number of classes. If that of the checkpoint's head differs, a new, untrained head is created.
@@ -304,12 +306,14 @@ def load(
             from kerasformer.interop.keras_hub.conversion import load_preset
 
             return load_preset(folder, task, request=request, dtype=dtype)
-        file = checkpoint_tensors(path)
+        base = base_model(folder)
+        whole = path if base is None else sources.resolve(base, token=token)
+        file = checkpoint_tensors(whole)
         model_type = model_type or model_type_of(content)
         classes_by_task = architecture(model_type).MODELS
         task = task or _sentence_task(folder) or _saved_task(classes_by_task, content, file)
         task_class = model_class(classes_by_task, model_type, task)
-        tokenizer = _tokenizer(path, model_type)
+        tokenizer = _tokenizer(path, model_type) or _tokenizer(whole, model_type)
         score = _answer_score(folder, task_class, task, content, tokenizer)
         if score is not None:
             content, file = score.content(content), score.tensors(file, classes_by_task["text-generation"])
@@ -326,13 +330,18 @@ def load(
         heads |= {row.tensor for row in model.head_rows()}
         names = model.backbone.checkpoint_names()
         try:
-            fresh = load_weights(model, file, names, heads, request.new, keep_dtype=keep_dtype)
+            new = request.new if base is None else NewHead.WHERE_NONE_FITS
+            fresh = load_weights(model, file, names, heads, new, keep_dtype=keep_dtype)
         except MissingHeadError as error:
             if task not in NEEDS:
                 raise
             raise MissingHeadError(
                 f"{task} needs {NEEDS[task]}. Received: {source}, which has no head for {model.task}"
             ) from error
+        if base is not None:
+            saved = model.attach_adapter(read_adapter(path))
+            model.merge_adapter()
+            fresh = [variable for variable in fresh if variable not in saved]
         start_head(model, fresh, request)
         model.generation_config = _generation_config(folder, config, content)
     if score is not None and tokenizer is not None:

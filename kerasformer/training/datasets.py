@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import keras
@@ -16,6 +17,8 @@ from kerasformer.layers import MaskedAccuracy
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.tasks import SENTENCE_SIMILARITY
 from kerasformer.tokenization import Encoding, TruncationWarning
+from kerasformer.training.class_weights import WeightedBinaryCrossentropy, WeightedCrossentropy
+from kerasformer.training.class_weights import class_weights as weights_of
 from kerasformer.training.losses import SpanCrossentropy
 
 IGNORED = -100
@@ -162,6 +165,7 @@ def dataset(
     stride: int = 128,
     prefix: str | None = None,
     pack: bool = False,
+    class_weights: bool = False,
     **options: Any,
 ) -> Dataset:
     """Tokenizes texts with labels once, as the task of a model needs them.
@@ -189,6 +193,8 @@ def dataset(
         stride: Number of tokens that neighbouring windows share.
         prefix: Text put before each text of a text2text-generation; by default that of the model's task, if it has one.
         pack: For text-generation: whether texts are put one after another and cut into rows of `max_length` tokens.
+        class_weights: For classes of texts or words: whether rare classes have a higher weight in the loss, so that all
+            have the same influence, see `kerasformer.training.class_weights`.
         options: Options of `Dataset`, such as `batch_size`.
 
     Raises:
@@ -203,7 +209,22 @@ def dataset(
     rows, format = _TASKS[model.task](_Reader(model, limit, stride, prefix, pack), examples(texts, labels))
     if not rows:
         raise InputError("Texts with at least two tokens were expected. Received: none")
+    if class_weights:
+        format = replace(format, loss=_weighted(model, [row.target for row in rows], format))
     return Dataset(rows, format, **options)
+
+
+def _weighted(model: PretrainedModel, targets: list[np.ndarray], format: Format) -> Callable[[], keras.losses.Loss]:
+    """Returns a loss in which all classes have the same influence.
+
+    Raises:
+        InputError: the targets are no classes.
+    """
+    if model.config.problem_type == "multi_label_classification":
+        return partial(WeightedBinaryCrossentropy, weights_of(np.stack(targets), multi_label=True))
+    if not model.has_labels or targets[0].dtype != np.int32:
+        raise InputError(f"class_weights needs one class for each text or word. Received: a model for {model.task}")
+    return partial(WeightedCrossentropy, weights_of([np.atleast_1d(target) for target in targets]))
 
 
 @dataclass(frozen=True)
@@ -439,8 +460,8 @@ def _text_to_text(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Row],
 def _sentence_similarity(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Row], Format]:
     size = reader.model.info().embedding.dimension
     vectors = [np.asarray(label, "float32") for label in _labelled(texts)]
-    if wrong := next((vector for vector in vectors if vector.shape != (size,)), None):
-        raise InputError(f"Vectors of {size} numbers were expected. Received: an array of the shape {wrong.shape}")
+    if wrong := {vector.shape for vector in vectors} - {(size,)}:
+        raise InputError(f"Vectors of {size} numbers were expected. Received: an array of the shape {wrong.pop()}")
     read = reader.read([example.text for example in texts])
     rows = [Row(text.inputs, vector) for text, vector in zip(read, vectors, strict=True)]
     return rows, reader.format(keras.losses.CosineSimilarity)

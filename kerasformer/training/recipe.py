@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import os
+import shutil
 import tomllib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,16 +17,31 @@ import keras
 import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, instance, integer, number, one_of, sequence
-from kerasformer.errors import InputError
+from kerasformer.errors import CheckpointError, InputError
 from kerasformer.evaluation.examples import Example, read_examples
+from kerasformer.files.publishing import move_files, staging
 from kerasformer.files.reading import local_path
 from kerasformer.files.sources import inside
+from kerasformer.layers import MaskedAccuracy
 from kerasformer.models.loading import architecture, build, load
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.options import Option, checked
-from kerasformer.training.datasets import Dataset, dataset
+from kerasformer.training.callbacks import Curve, Evaluate, SavePretrained, StopOnNaN
+from kerasformer.training.datasets import dataset
+from kerasformer.training.objectives.dataset import Objective, ObjectiveDataset
+from kerasformer.training.objectives.denoising import deshuffling, span_corruption, text_infilling
+from kerasformer.training.objectives.language_models import causal, prefix_lm
+from kerasformer.training.objectives.masked_tokens import masked, span_boundary
+from kerasformer.training.objectives.vocabulary import Vocabulary
 from kerasformer.training.optimizers import SCHEDULES, optimizer
+from kerasformer.training.resume import Resume
 from kerasformer.training.vocabularies import train_tokenizer
+
+OBJECTIVES: Mapping[str, Objective] = {
+    function.__name__: function
+    for function in (causal, deshuffling, masked, prefix_lm, span_boundary, span_corruption, text_infilling)
+}
+"""Objectives that make batches of separate texts, by name."""
 
 _TABLE = instance("a table", dict)
 
@@ -75,6 +93,8 @@ class DataOptions(TypedDict, total=False):
         vectors: NumPy files `(N, D)` with the vector of each text of `train`, for sentence-similarity.
         text_column: Column of the texts.
         label_column: Column of the labels.
+        skip_bad: Whether rows that cannot be read are skipped; their number is printed.
+        class_weights: Whether rare classes have a higher weight in the loss, so that all have the same influence.
         batch_size: Number of texts of a batch.
         max_length: Maximum number of tokens of a text.
         pad_to: Lengths in tokens to which batches are padded.
@@ -87,11 +107,23 @@ class DataOptions(TypedDict, total=False):
     vectors: Annotated[Sequence[str], Option(sequence(STRING))]
     text_column: Annotated[str, Option(STRING)]
     label_column: Annotated[str, Option(STRING)]
+    skip_bad: Annotated[bool, Option(BOOLEAN, False)]
+    class_weights: Annotated[bool, Option(BOOLEAN, False)]
     batch_size: Annotated[int, Option(integer(1), 32)]
     max_length: Annotated[int, Option(integer(1))]
     pad_to: Annotated[Sequence[int], Option(sequence(integer(1)))]
     prefix: Annotated[str, Option(STRING)]
     pack: Annotated[bool, Option(BOOLEAN, False)]
+
+
+class ObjectiveOptions(TypedDict, total=False):
+    """Table `[objective]` of a recipe: the texts have no labels, and the model is pretrained.
+
+    Attributes:
+        name: Name of a function of `kerasformer.training`, which makes other batches of the texts in each epoch.
+    """
+
+    name: Annotated[str, Option(one_of(*OBJECTIVES))]
 
 
 class LoraOptions(TypedDict, total=False):
@@ -120,6 +152,9 @@ class TrainingOptions(TypedDict, total=False):
         weight_decay: Weight decay of matrices; norms and biases have none.
         layer_decay: Factor of the learning rate from each layer to the one below it.
         clip_norm: Largest norm of all gradients.
+        evaluate: Whether the metrics of `kerasformer eval` are computed on the validation data after each epoch.
+        monitor: Figure by which the best epoch is kept, such as `val_f1`; the last epoch by default.
+        save_every: Number of batches after which the state is saved, beside after each epoch.
         seed: Seed of the initial weights, of dropout and of the order of the texts.
     """
 
@@ -131,6 +166,9 @@ class TrainingOptions(TypedDict, total=False):
     weight_decay: Annotated[float, Option(number(0), 0.01)]
     layer_decay: Annotated[float, Option(number(0, 1), 1.0)]
     clip_norm: Annotated[float, Option(number(above=0), 1.0)]
+    evaluate: Annotated[bool, Option(BOOLEAN, False)]
+    monitor: Annotated[str, Option(STRING)]
+    save_every: Annotated[int, Option(integer(1))]
     seed: Annotated[int, Option(integer(0), 0)]
 
 
@@ -138,6 +176,7 @@ _TABLES = {
     "model": ModelOptions,
     "tokenizer": TokenizerOptions,
     "data": DataOptions,
+    "objective": ObjectiveOptions,
     "lora": LoraOptions,
     "training": TrainingOptions,
 }
@@ -150,10 +189,11 @@ class Recipe:
     Attributes:
         name: Name for messages, such as that of its file.
         model: See `ModelOptions`.
-        tokenizer: See `TokenizerOptions`; empty if the model has a tokenizer.
         data: See `DataOptions`.
-        lora: See `LoraOptions`; empty to train all weights.
         training: See `TrainingOptions`.
+        tokenizer: See `TokenizerOptions`; empty if the model has a tokenizer.
+        objective: See `ObjectiveOptions`; empty for texts with labels.
+        lora: See `LoraOptions`; empty to train all weights.
     """
 
     name: str
@@ -161,6 +201,7 @@ class Recipe:
     data: DataOptions
     training: TrainingOptions
     tokenizer: TokenizerOptions = field(default_factory=lambda: TokenizerOptions())
+    objective: ObjectiveOptions = field(default_factory=lambda: ObjectiveOptions())
     lora: LoraOptions = field(default_factory=lambda: LoraOptions())
 
     @classmethod
@@ -204,18 +245,31 @@ class Recipe:
             raise InputError(f"{name}: a model that starts from random weights needs the table [tokenizer]")
         if not tables["data"].get("train"):
             raise InputError(f"{name}: [data] needs train, a list of files of texts. Received: none")
+        if "lora" in tables and tables["training"].get("monitor"):
+            raise InputError(f"{name}: an adapter is saved after the last epoch. Expected: no monitor, or no [lora]")
         return cls(name, **tables)
 
 
 def train(
-    recipe: Recipe, data: str | os.PathLike[str], out: str | os.PathLike[str], *, verbose: int | str = "auto"
+    recipe: Recipe,
+    data: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    picture: str | os.PathLike[str] | None = None,
+    tensorboard: str | os.PathLike[str] | None = None,
+    verbose: int | str = "auto",
 ) -> keras.callbacks.History:
-    """Trains a model and saves it in Hugging Face's format, in float16.
+    """Trains a model and saves it in Hugging Face's format, in float16, with its figures in `training.csv`.
+
+    The state of the training is kept in a folder beside `out`, with the suffix `.training`, until the model is saved:
+    after a kill, the same call continues where it was, with the same curve.
 
     Args:
         recipe: The recipe.
         data: Folder of its files.
-        out: New folder for the model.
+        out: New folder for the model; for an adapter, `kf.load` loads it with its base model.
+        picture: Picture of the curve, ending in `.png` or `.svg`, with the extra `viz`.
+        tensorboard: Folder for TensorBoard.
         verbose: Output of `fit`.
 
     Returns:
@@ -223,37 +277,70 @@ def train(
 
     Raises:
         InputError: a file of the recipe is missing or cannot be read, or the folder exists.
+        CheckpointError: the state beside the folder is that of another recipe; or the disk is full, which leaves the
+            state of the last save.
+        TrainingError: the loss is not a finite number.
     """
     out, folder = local_path(out), local_path(data)
     if out.exists():
         raise InputError(f"A new folder was expected. Received: {out}, which exists")
-    keras.utils.set_random_seed(recipe.training["seed"])
+    aside = out.with_name(f"{out.name}.training")
+    settings: dict[str, Any] = dict(recipe.training)
+    names = "epochs", "learning_rate", "optimizer", "seed", "evaluate"
+    epochs, learning_rate, name, seed, evaluates = (settings.pop(key) for key in names)
+    monitor, every = settings.pop("monitor", None), settings.pop("save_every", None)
+    keras.utils.set_random_seed(seed)
     texts = _read(recipe, folder, recipe.data["train"])
     model = _model(recipe, folder, texts)
-    train_data = _dataset(recipe, model, texts)
+    train_data, loss, metrics = _dataset(recipe, model, texts)
+    model.compile(
+        optimizer(model, learning_rate, steps=epochs * len(train_data), name=name, **settings), loss, metrics=metrics
+    )
+    callbacks: list[keras.callbacks.Callback] = [StopOnNaN()]
     validation = None
     if file := recipe.data.get("validation"):
-        validation = _dataset(recipe, model, _read(recipe, folder, [file], vectors=False), shuffle=False)
-    settings = dict(recipe.training)
-    epochs, learning_rate, name = (settings.pop(key) for key in ("epochs", "learning_rate", "optimizer"))
-    del settings["seed"]
-    model.compile(
-        optimizer(model, learning_rate, steps=epochs * len(train_data), name=name, **settings),
-        train_data.loss,
-        metrics=train_data.metrics,
-    )
-    history = model.fit(train_data, validation_data=validation, epochs=epochs, verbose=verbose)
-    if recipe.lora:
-        model.save_adapter(out)
-    else:
-        model.save_pretrained(out, dtype="float16")
+        held_out = _read(recipe, folder, [file], vectors=False)
+        validation = _dataset(recipe, model, held_out, shuffle=False)[0]
+        callbacks += [Evaluate(held_out)] if evaluates else []
+    kept = [SavePretrained(aside / "best", monitor, dtype="float16")] if monitor else []
+    callbacks += kept
+    callbacks += [Curve(picture, recipe.name)] if picture else []
+    callbacks += [keras.callbacks.TensorBoard(str(tensorboard))] if tensorboard else []
+    identity = {table: getattr(recipe, table) for table in _TABLES}
+    callbacks.append(Resume(aside, every=every, dataset=train_data, callbacks=kept, recipe=identity))
+    history = model.fit(train_data, validation_data=validation, epochs=epochs, callbacks=callbacks, verbose=verbose)
+    with staging(out, "model", CheckpointError) as new:
+        if kept:
+            shutil.copytree(aside / "best", new, dirs_exist_ok=True)
+        elif recipe.lora:
+            model.save_adapter(new, dtype="float16", base_model=recipe.model["source"])
+        else:
+            model.save_pretrained(new, dtype="float16")
+        _write_history(new / "training.csv", history.history)
+        move_files(new, out)
+    shutil.rmtree(aside)
     return history
+
+
+def _write_history(path: Path, history: Mapping[str, Sequence[float]]) -> None:
+    """Writes the figures of each epoch as a table."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["epoch", *history])
+        writer.writerows(enumerate(zip(*history.values(), strict=True), 1))
 
 
 def _read(recipe: Recipe, folder: Path, names: Sequence[str], vectors: bool = True) -> list[Example]:
     """Reads the texts of files, with their vectors as labels if the recipe has some."""
     columns = recipe.data.get("text_column"), recipe.data.get("label_column")
-    texts = [example for name in names for example in read_examples(inside(folder, name), *columns)]
+    texts = []
+    for name in names:
+        read = read_examples(inside(folder, name), *columns, skip_bad=recipe.data["skip_bad"])
+        texts += read
+        if read.skipped:
+            warnings.warn(
+                f"{len(read.skipped)} rows of {name} were skipped. The first: {read.skipped[0]}", stacklevel=3
+            )
     if not vectors or not (files := recipe.data.get("vectors")):
         return texts
     arrays = np.concatenate([np.load(inside(folder, name), allow_pickle=False) for name in files])
@@ -265,26 +352,8 @@ def _read(recipe: Recipe, folder: Path, names: Sequence[str], vectors: bool = Tr
 def _model(recipe: Recipe, folder: Path, texts: Sequence[Example]) -> PretrainedModel:
     """Loads or creates the model of a recipe."""
     chosen: dict[str, Any] = dict(recipe.model)
-    config, generation = chosen.pop("config"), chosen.pop("generation")
-    if source := chosen.pop("source", None):
-        if (folder / source).exists():
-            source = inside(folder, source)
-        if config:
-            raise InputError(f"{recipe.name}: the source has a configuration. Expected: no config. Received: {config}")
-        model = load(source, chosen.pop("task", None), **chosen)
-    else:
-        lines = (text for example in texts for text in (example.text, example.label) if isinstance(text, str))
-        tokenizer = train_tokenizer(lines, **recipe.tokenizer, max_length=recipe.data.get("max_length"))
-        ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        model_class = next(iter(architecture(chosen["architecture"]).MODELS.values()))
-        known = {field.name for field in dataclasses.fields(model_class.backbone_type.config_type)}
-        ids = {name: index for name, index in ids.items() if index is not None and name in known}
-        settings = {**ids, "vocab_size": tokenizer.vocab_size, **config}
-        labels = chosen.pop("labels", None)
-        settings |= {"id2label": dict(enumerate(labels))} if labels else {}
-        del chosen["new_head"]
-        model = build(chosen.pop("architecture"), chosen.pop("task", None), **settings, **chosen)
-        model.set_tokenizer(tokenizer)
+    generation = chosen.pop("generation")
+    model = _loaded(recipe, folder, chosen) if "source" in chosen else _built(recipe, chosen, texts)
     model.generation_config = model.generation_config.replace(**generation)
     if recipe.lora:
         rank = recipe.lora["rank"]
@@ -293,7 +362,51 @@ def _model(recipe: Recipe, folder: Path, texts: Sequence[Example]) -> Pretrained
     return model
 
 
-def _dataset(recipe: Recipe, model: PretrainedModel, texts: Sequence[Example], **options: Any) -> Dataset:
-    names = "batch_size", "max_length", "pad_to", "prefix", "pack"
+def _loaded(recipe: Recipe, folder: Path, chosen: dict[str, Any]) -> PretrainedModel:
+    """Loads the model of a source."""
+    if config := chosen.pop("config"):
+        raise InputError(f"{recipe.name}: the source has a configuration. Expected: no config. Received: {config}")
+    source = chosen.pop("source")
+    if (folder / source).exists():
+        source = inside(folder, source)
+    return load(source, chosen.pop("task", None), **chosen)
+
+
+def _built(recipe: Recipe, chosen: dict[str, Any], texts: Sequence[Example]) -> PretrainedModel:
+    """Creates a model with random weights and a vocabulary of the texts."""
+    lines = (text for example in texts for text in (example.text, example.label) if isinstance(text, str))
+    tokenizer = train_tokenizer(lines, **recipe.tokenizer, max_length=recipe.data.get("max_length"))
+    model_class = next(iter(architecture(chosen["architecture"]).MODELS.values()))
+    known = {field.name for field in dataclasses.fields(model_class.backbone_type.config_type)}
+    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id") if name in known}
+    settings: dict[str, Any] = {"vocab_size": tokenizer.vocab_size}
+    settings |= {name: index for name, index in ids.items() if index is not None}
+    settings |= chosen.pop("config")
+    if labels := chosen.pop("labels", None):
+        settings["id2label"] = dict(enumerate(labels))
+    if problem := chosen.pop("problem_type", None):
+        settings["problem_type"] = problem
+    model = build(chosen["architecture"], chosen.get("task"), dtype=chosen.get("dtype"), **settings)
+    model.set_tokenizer(tokenizer)
+    return model
+
+
+def _dataset(
+    recipe: Recipe, model: PretrainedModel, texts: Sequence[Example], shuffle: bool = True
+) -> tuple[keras.utils.PyDataset, Any, list[Any]]:
+    """Returns the batches of texts, with the loss and the metrics that suit them."""
+    seed = recipe.training["seed"]
+    if recipe.objective:
+        lines = [example.text for example in texts]
+        limit = recipe.data.get("max_length")
+        options = {} if limit is None else {"truncation": True, "max_length": limit}
+        encoding = model.tokenizer(lines, add_special_tokens=False, padding_side="right", **options)
+        ids = [row[real == 1] for row, real in zip(encoding.input_ids, encoding.attention_mask, strict=True)]
+        function, vocabulary = OBJECTIVES[recipe.objective["name"]], Vocabulary.of(model)
+        data = ObjectiveDataset(ids, function, vocabulary, recipe.data["batch_size"], seed=seed, shuffle=shuffle)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)
+        return data, loss, [MaskedAccuracy()]
+    names = "batch_size", "max_length", "pad_to", "prefix", "pack", "class_weights"
     settings = {name: recipe.data[name] for name in names if name in recipe.data}  # type: ignore[literal-required]
-    return dataset(model, texts, seed=recipe.training["seed"], **settings, **options)
+    made = dataset(model, texts, seed=seed, shuffle=shuffle, **settings)
+    return made, made.loss, made.metrics

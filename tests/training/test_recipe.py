@@ -1,0 +1,137 @@
+import json
+
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer.errors import CheckpointError, InputError
+from kerasformer.training import recipe as module
+from kerasformer.training.recipe import Recipe, train
+
+STORIES = {
+    "model": {
+        "architecture": "gpt2",
+        "config": {"num_layers": 2, "hidden_dim": 32, "num_heads": 2, "max_length": 32},
+        "generation": {"max_new_tokens": 5},
+    },
+    "tokenizer": {"algorithm": "bpe", "vocab_size": 300},
+    "data": {"train": ["texts.txt"], "validation": "texts.txt", "batch_size": 4, "max_length": 32, "pack": True},
+    "training": {"epochs": 3, "learning_rate": 1e-3, "seed": 3},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    lines = [f"The {animal} number {index} sleeps all day." for index in range(8) for animal in ("fox", "owl", "bear")]
+    (tmp_path / "texts.txt").write_text("\n".join(lines))
+    rows = [{"text": line, "label": "positive" if "fox" in line else "negative"} for line in lines]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return tmp_path
+
+
+def test_a_killed_training_continues_with_the_same_curve(folder, monkeypatch):
+    stories = Recipe.create("stories", STORIES)
+    whole = train(stories, folder, folder / "whole", verbose=0).history
+    assert whole["loss"][-1] < whole["loss"][0]
+
+    class Killed(module.Resume):
+        def on_epoch_end(self, epoch, logs=None):
+            super().on_epoch_end(epoch, logs)
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "Resume", Killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(stories, folder, folder / "again", verbose=0)
+    assert not (folder / "again").exists()
+    other = Recipe.create("stories", STORIES | {"training": {**STORIES["training"], "learning_rate": 5e-3}})
+    with pytest.raises(CheckpointError, match="learning_rate"):
+        train(other, folder, folder / "again", verbose=0)
+    assert train(stories, folder, folder / "again", verbose=0).history == whole
+    names = {path.name for path in (folder / "again").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "training.csv"} <= names
+    assert not (folder / "again.training").exists()
+    table = (folder / "again" / "training.csv").read_text().splitlines()
+    assert table[0].startswith("epoch,accuracy,loss,val_accuracy") and len(table) == 4
+    model = kf.load(folder / "again")
+    assert model.generation_config.max_new_tokens == 5
+    assert model.generate("The fox", do_sample=False)
+    with pytest.raises(InputError, match="which exists"):
+        train(stories, folder, folder / "again")
+
+
+def test_the_best_epoch_is_kept_by_a_metric_of_the_task(folder):
+    tables = {
+        "model": {"source": "sentiment-bert"},
+        "data": {"train": ["rows.jsonl"], "validation": "rows.jsonl", "max_length": 32, "pad_to": [32]},
+        "training": {"epochs": 1, "evaluate": True, "monitor": "val_f1", "learning_rate": 1e-4},
+    }
+    history = train(Recipe.create("sentiment", tables), folder, folder / "out", verbose=0).history
+    assert history["val_f1"][0] == kf.evaluate(folder / "out", folder / "rows.jsonl")["f1"]
+
+
+def test_an_adapter_is_loaded_with_its_base_model(folder):
+    tables = {
+        "model": {"source": "sentiment-bert", "labels": ["negative", "positive"], "new_head": True},
+        "data": {"train": ["rows.jsonl"], "max_length": 32, "pad_to": [32]},
+        "lora": {"rank": 2},
+        "training": {"epochs": 1, "learning_rate": 1e-3},
+    }
+    train(Recipe.create("sentiment", tables), folder, folder / "out", verbose=0)
+    assert (folder / "out" / "adapter_model.safetensors").stat().st_size < 200_000
+    loaded = kf.load(folder / "out")
+    assert loaded.new_variables == () and loaded.config.labels == ("negative", "positive")
+    base = kf.load("sentiment-bert")
+    base.load_adapter(folder / "out")
+    batch = base.tokenizer(["The fox sleeps.", "An owl"])
+    np.testing.assert_allclose(loaded(batch), base(batch), atol=1e-5)
+    assert np.abs(np.asarray(loaded(batch)) - np.asarray(kf.load("sentiment-bert")(batch))).max() > 1e-2
+
+    settings = json.loads((folder / "out" / "adapter_config.json").read_text())
+    (folder / "out" / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": "../base"}))
+    with pytest.raises(kf.errors.SourceError, match="a preset or a hub id"):
+        kf.load(folder / "out")
+
+
+def test_texts_without_labels_pretrain(folder):
+    tables = {
+        "model": {"architecture": "bert", "config": {"num_layers": 1, "hidden_dim": 16, "num_heads": 2}},
+        "tokenizer": {"algorithm": "wordpiece", "vocab_size": 200},
+        "data": {"train": ["texts.txt"], "max_length": 32},
+        "objective": {"name": "masked"},
+        "training": {"epochs": 1},
+    }
+    train(Recipe.create("words", tables), folder, folder / "out", verbose=0)
+    pipe = kf.pipeline(folder / "out", "fill-mask")
+    assert len(pipe("The [MASK] sleeps all day.")) == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {}}, "either source or architecture"),
+        ({"tokenizer": None}, r"needs the table \[tokenizer\]"),
+        ({"data": {}}, "needs train"),
+        ({"data": {"train": ["texts.txt"], "batchsize": 3}}, "Did you mean batch_size"),
+        ({"optimiser": {}}, "Received: optimiser"),
+        ({"training": {"schedule": "triangle"}}, "linear"),
+        ({"lora": {"rank": 2}, "training": {"monitor": "val_loss"}}, "an adapter is saved after the last epoch"),
+    ],
+)
+def test_recipes_are_checked(changes, message):
+    tables = {name: table for name, table in (STORIES | changes).items() if table is not None}
+    with pytest.raises(InputError, match=message):
+        Recipe.create("stories", tables)
+
+
+def test_files_and_changes_are_read(folder):
+    (folder / "words.toml").write_text('[model]\nsource = "sentiment-bert"\n[data]\ntrain = ["bad.jsonl"]\n')
+    (folder / "bad.jsonl").write_text('{"text": "good", "label": 1}\n{"text": 3}\n')
+    read = Recipe.read(folder / "words.toml", {"training.epochs": 2})
+    assert read.name == "words" and read.training["epochs"] == 2
+    with pytest.raises(InputError, match="line 2"):
+        train(read, folder, folder / "out")
+    (folder / "words.toml").write_text("[model")
+    with pytest.raises(InputError, match="A recipe in TOML"):
+        Recipe.read(folder / "words.toml")
