@@ -26,11 +26,12 @@ TASKS = ("fill-mask", "text-generation", "text2text-generation", "replaced-token
 
 
 def _parameters() -> list:
+    def mark(model_type: str) -> list:
+        jax = [pytest.mark.jax] if model_type in ("gpt2", "bart") else []
+        return jax if model_type in QUICK else [pytest.mark.grid]
+
     cases = [case for case in FIRST if set(case.tasks) & set(TASKS) and case.model_type not in REFUSED]
-    return [
-        pytest.param(case.model_type, id=str(case), marks=() if case.model_type in QUICK else pytest.mark.grid)
-        for case in cases
-    ]
+    return [pytest.param(case.model_type, id=str(case), marks=mark(case.model_type)) for case in cases]
 
 
 @cache

@@ -79,6 +79,7 @@ def test_electra_needs_a_pair():
         training.ReplacedTokens(generator, other)
 
 
+@pytest.mark.jax
 def test_the_boundary_head_of_pytorch(tmp_path):
     """Section 3.2 in `torch.nn`: y = LN(GELU(W2 LN(GELU(W1 [x_left; x_right; p])))), then the token table."""
     model = zoo.build("bert", task="fill-mask", **ENCODER, initializer_range=0.5)
@@ -119,7 +120,7 @@ def _decoder() -> keras.Model:
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bart"])
-@pytest.mark.parametrize("probability", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("probability", [0.0, pytest.param(0.5, marks=pytest.mark.jax), 1.0])
 def test_scheduled_sampling(kind, probability):
     """The second pass reads the best tokens of the first one, shifted by one, where a right token is not kept."""
     sizes = {"embedding_dropout": 0.0, "residual_dropout": 0.0} if kind == "gpt2" else {"dropout": 0.0}
