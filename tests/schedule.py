@@ -44,6 +44,7 @@ SECONDS = {
     "test_saved_models.py": 60,
     "cli/test_demo.py": 60,
     "export/test_long_texts.py": 60,
+    "training/test_shrinking.py": 60,
     "zoo/test_loading.py": 60,
     "export/formats/test_saved_model.py": 60,
     "web/test_choice.py": 50,
@@ -68,7 +69,10 @@ SECONDS = {
     "export/formats/test_gpu_graph.py": 30,
     "engines/test_saved_states.py": 30,
     "examples/test_decoding.py": 30,
+    "export/quantization/test_quantization_aware.py": 30,
     "test_training_page.py": 30,
+    "training/test_distillation.py": 30,
+    "training/test_pruning.py": 30,
 }
 
 
