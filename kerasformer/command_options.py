@@ -172,6 +172,10 @@ class ShrinkOptions(CutOptions, total=False):
     progress: Annotated[StageProgress | None, Option(FUNCTION, in_shell=False)]
 
 
+# Before Python 3.12, a typed dictionary does not remember what it is derived from.
+ShrinkOptions.__orig_bases__ = (CutOptions,)  # type: ignore[attr-defined]
+
+
 class SiteOptions(TypedDict, total=False):
     """Options of `kerasformer.web.site.build`.
 

@@ -44,6 +44,7 @@ SECONDS = {
     "test_saved_models.py": 60,
     "cli/test_demo.py": 60,
     "export/test_long_texts.py": 60,
+    "training/test_shrinking.py": 60,
     "zoo/test_loading.py": 60,
     "export/formats/test_saved_model.py": 60,
     "web/test_choice.py": 50,
@@ -73,6 +74,10 @@ SECONDS = {
     "test_training_page.py": 30,
     "test_claims.py": 30,
     "evaluation/test_perplexity.py": 30,
+    "export/quantization/test_quantization_aware.py": 30,
+    "training/test_distillation.py": 30,
+    "training/test_pruning.py": 30,
+    "training/test_recipe.py": 40,
 }
 
 

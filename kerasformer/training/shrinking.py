@@ -32,6 +32,7 @@ from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.files.sources import resolve
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.pruning import prune_vocabulary
+from kerasformer.models.variables import variables_by_path
 from kerasformer.options import checked, documented
 from kerasformer.pipelines import pipeline
 from kerasformer.progress import StageProgress
@@ -222,6 +223,8 @@ class _Run:
             self.model = prune(self.model, importance=self._importance(), **cut)
             self._train(name, self.model, backup)
         else:
+            if self.model is self.teacher:  # nothing was cut, and the student must be another model
+                self.model = prune(self.model, layers=self.model.config.num_layers)
             aware = quantization_aware(self.model, name, options["format"])
             self._train(name, aware, backup)
         with nullcontext() if aware is None else aware.applied():
@@ -284,7 +287,7 @@ class _Run:
         seconds = min(_seconds(model, batches) for _ in range(2))  # the first time, functions are traced
         layout = find_format("tflite").layout(None, None)
         size = num_bytes(model, matrices(model), RECIPES["int8"], layout)
-        parameters = sum(math.prod(variable.shape) for variable in model.trainable_weights)
+        parameters = sum(math.prod(variable.shape) for variable in variables_by_path(model).values())
         return Step(name, parameters, size, 1000 * seconds / len(self.held), figures)
 
     def _evaluated(self) -> dict[str, float]:

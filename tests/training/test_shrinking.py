@@ -95,6 +95,17 @@ def test_a_run_that_was_killed_continues(name: str, prepared: Any, tmp_path: Pat
 
 
 @pytest.mark.grid
+def test_rounded_weights_alone(prepared: Any, tmp_path: Path) -> None:
+    prepared("t5")
+    arguments = tmp_path / "model", tmp_path / "small", tmp_path / "texts.tsv"
+    steps = shrink(*arguments, **{**SETTINGS, "epochs": 1}, quantize="int4", format="onnx")
+    assert [step.name for step in steps] == ["original", "int4"] and steps[0].parameters == steps[1].parameters
+    before, after = (variables_by_path(zoo.load(folder)) for folder in arguments[:2])
+    assert any(not np.array_equal(np.asarray(before[path]), np.asarray(after[path])) for path in before)
+    assert 0 < steps[1].figures["divergence"] < 1
+
+
+@pytest.mark.grid
 def test_command(prepared: Any, tmp_path: Path) -> None:
     prepared("bert")
     options = ["--neurons", "24", "--epochs", "1", "--set", "max_length=16", "--batch-size", "8"]
