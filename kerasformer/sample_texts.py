@@ -1,7 +1,7 @@
 """Sample texts for each task, for the web page and the demo.
 
 The presets answer these texts well: those of text-classification are selected by
-`zoo/presets/sentiment-bert/choose_examples.py` from sentences outside the training data.
+`examples/presets/choose_examples.py` from sentences outside the training data.
 """
 
 from __future__ import annotations

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import kerasformer as kf
-from kerasformer.files import sources
 from kerasformer.sample_texts import examples
 from kerasformer.web.site import PAGE
 
@@ -17,7 +16,7 @@ SAMPLE = Path(__file__).parent / "data" / "sentence_polarity_sample.tsv"
 
 
 def test_classifier_examples_are_from_held_out_data():
-    script = sources.resolve("sentiment-bert") / "choose_examples.py"
+    script = Path(__file__).parents[1] / "examples" / "presets" / "choose_examples.py"
     spec = importlib.util.spec_from_file_location("choose_examples", script)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

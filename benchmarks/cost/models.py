@@ -19,7 +19,7 @@ from benchmarks.cost.labels import Labels
 from benchmarks.cost.text_to_text import TextToText
 from kerasformer.evaluation import Example, read_parallel
 
-PRESETS = Path(__file__).parents[2] / "zoo" / "presets"
+TRAINERS = Path(__file__).parents[2] / "examples" / "presets"
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _smollm2(reference: Candidate, texts: Texts) -> Measurement:
 
 def _stories(reference: Candidate, texts: Texts) -> Measurement:
     """Measures windows of the parts of all books that were not used in training."""
-    read_books = runpy.run_path(str(PRESETS / "story-gpt2" / "train.py"))["read_books"]
+    read_books = runpy.run_path(str(TRAINERS / "story-gpt2.py"))["read_books"]
     folder = texts.data / "books"
     if not folder.is_dir():
         raise FileNotFoundError(f"there is no {folder}")
@@ -96,7 +96,7 @@ def _stories(reference: Candidate, texts: Texts) -> Measurement:
 
 def _summaries(reference: Candidate, texts: Texts) -> Measurement:
     """Measures descriptions of packages, chosen as in the training of the preset."""
-    read_pairs = runpy.run_path(str(PRESETS / "summarizer-t5" / "train.py"))["read_pairs"]
+    read_pairs = runpy.run_path(str(TRAINERS / "summarizer-t5.py"))["read_pairs"]
     pairs = read_pairs(texts.data / "debian" / "Translation-en")
     np.random.default_rng(1).shuffle(pairs)
     examples = [Example(str(text), [str(summary)]) for text, summary in pairs[: texts.limit or 400]]

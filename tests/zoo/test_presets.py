@@ -11,6 +11,7 @@ import kerasformer as kf
 from kerasformer.files import sources
 from kerasformer.files.tensors import open_tensors
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "presets"
 SAMPLE = Path(__file__).parents[1] / "data" / "sentence_polarity_sample.tsv"
 PRESETS = {"sentiment-bert", "story-gpt2", "summarizer-t5"}
 
@@ -42,7 +43,7 @@ def test_a_preset_is_complete(name):
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert card.startswith("---\nlicense:")
     assert "out of scope" in card.lower()
-    assert (folder / "train.py").is_file()
+    assert (EXAMPLES / f"{name}.py").is_file()
     tensors = open_tensors(folder)
     assert {tensors.read(name).dtype.name for name in tensors.names()} == {"float16"}
     assert kf.zoo.load(name).tokenizer is not None

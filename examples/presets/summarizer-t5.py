@@ -2,7 +2,7 @@
 
     apt-get -o Acquire::Languages=en update
     /usr/lib/apt/apt-helper cat-file /var/lib/apt/lists/*_main_i18n_Translation-en.lz4 > Translation-en
-    python train.py Translation-en OUT
+    python summarizer-t5.py Translation-en OUT
 
 Debian's package descriptions are pairs of a text and its one-line synopsis.
 """

@@ -1,6 +1,6 @@
 """Trains the preset story-gpt2: a small GPT-2 that continues English prose, on public-domain books.
 
-    python train.py DATA OUT
+    python story-gpt2.py DATA OUT
 
 DATA is a folder of books as plain text, optionally compressed by gzip; the model is saved to OUT.
 """

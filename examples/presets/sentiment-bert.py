@@ -1,6 +1,6 @@
 """Trains the preset sentiment-bert: a two-layer BERT that classifies the sentiment of sentences about films.
 
-    python train.py sentence_polarity.zip ENCODER OUT --sst2 dev.tsv.gz
+    python sentiment-bert.py sentence_polarity.zip ENCODER OUT --sst2 dev.tsv.gz
 
 ENCODER is the folder of a BERT with pooler (the preset uses all-MiniLM-L6-v2, Apache-2.0). Its vocabulary is reduced to
 that of the corpus, all its layers are fine-tuned, and a student with its first layers is trained on its scores of the
