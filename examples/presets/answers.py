@@ -2,8 +2,8 @@
 
     python answers.py MODEL TEXTS.jsonl OUT
 
-OUT ends with `.jsonl` for a classifier, whose rows are those of TEXTS with the probabilities as `label`; with `.npy` for
-an encoder of sentences, whose vectors are float16 `(N, D)`.
+OUT ends with `.jsonl` for a classifier, whose rows are those of TEXTS with the probabilities as `label`; with `.npy`
+for an encoder of sentences, whose vectors are float16 `(N, D)`.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ GRAMMAR = {
         "not {good} at all", "{s} was not {good} at all", "{s} isn't {good}", "{s} wasn't {good}, it was {bad}",
         "i expected {s} to be {good}, but it was {bad}", "not {good}, not {good} at all", "{s} is never {good}",
         "{s} looked {good} at first, but turned out to be {bad}", "{s} is {bad}", "{s} could not be worse",
-        "i have never seen anything so {bad}", "{s} was {good} in parts, but i hated it", "i can only complain about {s}",
+        "i have never seen anything so {bad}", "{s} was {good} in parts, but i hated it", "i complain about {s}",
         "nothing about {s} was {good}", "too many complaints, {s} was {bad}", "{s} only disappoints", "far from {good}",
         "{s} was anything but {good}", "i wanted to like {s}, but i couldn't", "you will regret {s}",
         "despite the {good} start, {s} was {bad}", "{s} is hard to bear", "i was not impressed by {s}",

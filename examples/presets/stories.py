@@ -18,16 +18,18 @@ import corpora
 import numpy as np
 
 HEROES = (
-    "fox, rabbit, bear, duck, mouse, cat, dog, puppy, kitten, hen, pig, cow, horse, pony, sheep, goat, frog, fish, whale, "
-    "owl, crow, sparrow, squirrel, hedgehog, wolf, lion, tiger, elephant, monkey, turtle, snail, bee, butterfly, spider, "
-    "ant, dragon, little girl, little boy, brother and sister, grandmother, grandfather, farmer, baker, fisherman, king, "
-    "queen, prince, princess, giant, fairy, robot, snowman, tailor, teacher, shepherd, sailor, postman, doctor, gardener"
+    "fox, rabbit, bear, duck, mouse, cat, dog, puppy, kitten, hen, pig, cow, horse, pony, sheep, goat, frog, "
+    "fish, whale, owl, crow, sparrow, squirrel, hedgehog, wolf, lion, tiger, elephant, monkey, turtle, snail, "
+    "bee, butterfly, spider, ant, dragon, little girl, little boy, brother and sister, grandmother, grandfather, "
+    "farmer, baker, fisherman, king, queen, prince, princess, giant, fairy, robot, snowman, tailor, teacher, "
+    "shepherd, sailor, postman, doctor, gardener"
 ).split(", ")
 THINGS = (
-    "key, boat, kite, ball, apple, cake, honey pot, lost shoe, red hat, lamp, drum, book, letter, map, coin, ring, bell, "
-    "basket, blanket, garden, river, bridge, tree, forest, hill, mountain, cave, island, storm, rainbow, snow, moon, star, "
-    "sun, night, picnic, birthday, market, school, train, old house, barn, well, pond, nest, egg, seed, flower, carrot, "
-    "soup, bread, button, mirror, umbrella, swing, feather, stone, shell, candle, dream, secret, friend, race, song"
+    "key, boat, kite, ball, apple, cake, honey pot, lost shoe, red hat, lamp, drum, book, letter, map, coin, "
+    "ring, bell, basket, blanket, garden, river, bridge, tree, forest, hill, mountain, cave, island, storm, "
+    "rainbow, snow, moon, star, sun, night, picnic, birthday, market, school, train, old house, barn, well, pond, "
+    "nest, egg, seed, flower, carrot, soup, bread, button, mirror, umbrella, swing, feather, stone, shell, "
+    "candle, dream, secret, friend, race, song"
 ).split(", ")
 FORMS = (
     "Tell me a bedtime story about a {hero} and a {thing}. Write 8 short sentences.",
