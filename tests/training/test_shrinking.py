@@ -16,7 +16,6 @@ from kerasformer.errors import CheckpointError, InputError
 from kerasformer.models.variables import variables_by_path
 from kerasformer.training import shrink
 from tests import tiny_text
-from tests.grids import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
@@ -66,8 +65,14 @@ def prepared(tmp_path: Path) -> Any:
     return prepare
 
 
-@pytest.mark.parametrize("name", grid(MODELS, always=["bert"]))
-def test_a_run_that_was_killed_continues(name: str, prepared: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [
+        ("bert", False),
+        *(pytest.param(*case, marks=pytest.mark.grid) for case in (("bert", True), ("gpt2", False), ("t5", False))),
+    ],
+)
+def test_a_run_that_was_killed_continues(name: str, exact: bool, prepared: Any, tmp_path: Path) -> None:
     cuts, last = prepared(name), {"bert": "neurons", "gpt2": "neurons", "t5": "int4"}[name]
     arguments = tmp_path / "model", tmp_path / "small", tmp_path / "texts.tsv"
     seen: list[tuple[str, int]] = []
@@ -85,7 +90,7 @@ def test_a_run_that_was_killed_continues(name: str, prepared: Any, tmp_path: Pat
     assert [epoch for stage, epoch in seen if stage == last][1:] == [2]  # the first one announces the step
     assert all((f"{each}: read", 0) in seen for each in names[1:-1])
     assert steps[-1].parameters < steps[0].parameters and steps[-1].figures["divergence"] >= 0
-    if name != "bert":
+    if not exact:
         return
     whole = shrink(arguments[0], tmp_path / "whole", arguments[2], **SETTINGS, **cuts)
     assert [step.figures for step in whole] == [pytest.approx(step.figures, rel=1e-4) for step in steps]

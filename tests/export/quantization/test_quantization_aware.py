@@ -67,7 +67,12 @@ def assert_same(aware: QuantizationAware, read: Mapping[str, np.ndarray]) -> Non
 
 @pytest.mark.parametrize(
     ("name", "format", "quantize"),
-    [("bert", "litert", "int8"), ("bert", "litert", "int4"), ("gpt2", "onnx", "int8"), ("gpt2", "onnx", "int4")],
+    [
+        pytest.param("bert", "litert", "int8", marks=pytest.mark.grid),
+        ("bert", "litert", "int4"),
+        ("gpt2", "onnx", "int8"),
+        ("gpt2", "onnx", "int4"),
+    ],
 )
 def test_files_have_the_weights_of_training(name: str, format: str, quantize: str, tmp_path: Path) -> None:
     aware = trained(name, quantize, format)
