@@ -1,4 +1,4 @@
-"""Options that a function and a command share, each declared once: of bench, evaluate, prune_vocabulary, shrink and a site."""
+"""Options that a function and a command share, each declared once."""
 
 from __future__ import annotations
 

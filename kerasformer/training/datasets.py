@@ -412,7 +412,7 @@ def _text_generation(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Ro
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     prompts = [text.array("input_ids") for text in reader.read([example.text for example in texts], truncates=False)]
     answers = [str(example.label or "") for example in texts]
-    written = [[]] * len(texts)
+    written: list[Any] = [[]] * len(texts)
     if any(answers):
         whole = reader.read([text or " " for text in answers], truncates=False, add_special_tokens=False)
         written = [text.array("input_ids") if answer else [] for text, answer in zip(whole, answers, strict=True)]
@@ -458,7 +458,7 @@ def _text_to_text(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Row],
 
 
 def _sentence_similarity(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Row], Format]:
-    size = reader.model.info().embedding.dimension
+    size = reader.model.sentence.dimension(reader.model.config.output_dim)
     vectors = [np.asarray(label, "float32") for label in _labelled(texts)]
     if wrong := {vector.shape for vector in vectors} - {(size,)}:
         raise InputError(f"Vectors of {size} numbers were expected. Received: an array of the shape {wrong.pop()}")

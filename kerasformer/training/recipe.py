@@ -333,7 +333,7 @@ def _write_history(path: Path, history: Mapping[str, Sequence[float]]) -> None:
 def _read(recipe: Recipe, folder: Path, names: Sequence[str], vectors: bool = True) -> list[Example]:
     """Reads the texts of files, with their vectors as labels if the recipe has some."""
     columns = recipe.data.get("text_column"), recipe.data.get("label_column")
-    texts = []
+    texts: list[Example] = []
     for name in names:
         read = read_examples(inside(folder, name), *columns, skip_bad=recipe.data["skip_bad"])
         texts += read

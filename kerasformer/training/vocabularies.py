@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -13,12 +13,13 @@ from kerasformer.tokenization import Tokenizer
 
 
 class _Algorithm(NamedTuple):
-    """How a vocabulary is trained: the empty tokenizer, its trainer, and the names of the special tokens."""
+    """How a vocabulary is trained: the empty tokenizer, its trainer, the special tokens and where they stand."""
 
     backend: Callable[[], tokenizers.Tokenizer]
     trainer: Callable[..., trainers.Trainer]
     special: dict[str, str]
-    template: str | None
+    single: str | None = None
+    pair: str | None = None
     inputs: tuple[str, ...] = ("input_ids", "attention_mask")
 
 
@@ -42,11 +43,10 @@ def train_tokenizer(
     backend, special = chosen.backend(), list(dict.fromkeys(chosen.special.values()))
     trainer = chosen.trainer(vocab_size=vocab_size, special_tokens=special, show_progress=False)
     backend.train_from_iterator(texts, trainer)
-    if chosen.template is not None:
+    if chosen.single is not None:
         ids = [(token, backend.token_to_id(token)) for token in special]
-        pair = chosen.template + chosen.template.replace("[CLS] ", " ").replace("$A", "$B:1")
-        pair = pair.replace("$B:1 [SEP]", "$B:1 [SEP]:1") if "[SEP]" in pair else pair.replace("$B:1", " $B")
-        backend.post_processor = processors.TemplateProcessing(single=chosen.template, pair=pair, special_tokens=ids)
+        templates = {"single": chosen.single, "pair": chosen.pair}
+        backend.post_processor = processors.TemplateProcessing(**templates, special_tokens=ids)
     return Tokenizer(backend, special_tokens=chosen.special, model_inputs=chosen.inputs, model_max_length=max_length)
 
 
@@ -58,7 +58,7 @@ def _byte_level_bpe() -> tokenizers.Tokenizer:
     return backend
 
 
-def _bpe_trainer(**options: object) -> trainers.Trainer:
+def _bpe_trainer(**options: Any) -> trainers.Trainer:
     return trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), **options)
 
 
@@ -71,7 +71,7 @@ def _unigram() -> tokenizers.Tokenizer:
     return backend
 
 
-def _unigram_trainer(**options: object) -> trainers.Trainer:
+def _unigram_trainer(**options: Any) -> trainers.Trainer:
     printable = [chr(code) for code in range(33, 127)]
     return trainers.UnigramTrainer(unk_token="<unk>", initial_alphabet=printable, **options)
 
@@ -90,19 +90,20 @@ _ALGORITHMS = {
         _byte_level_bpe,
         _bpe_trainer,
         {name: _END for name in ("bos_token", "eos_token", "unk_token", "pad_token")},
-        None,
     ),
     "unigram": _Algorithm(
         _unigram,
         _unigram_trainer,
         {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"},
         "$A </s>",
+        "$A </s> $B </s>",
     ),
     "wordpiece": _Algorithm(
         _wordpiece,
         trainers.WordPieceTrainer,
         {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")},
         "[CLS] $A [SEP]",
+        "[CLS] $A [SEP] $B:1 [SEP]:1",
         ("input_ids", "token_type_ids", "attention_mask"),
     ),
 }
