@@ -1,4 +1,7 @@
-"""Options that a function and a command share, each declared once: of bench, evaluate, prune_vocabulary, shrink and a site."""
+"""Options that a function and a command share, each declared once.
+
+They are those of bench, evaluate, prune_vocabulary, shrink and a site.
+"""
 
 from __future__ import annotations
 
