@@ -19,7 +19,7 @@ def train(
     picture: Annotated[
         Path | None, typer.Option(help="Picture of the curve, ending in .png or .svg; needs the extra viz.")
     ] = None,
-    tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard.")] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="Folder for TensorBoard; needs the extra train.")] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Another value, as table.key=value. May be repeated.")
     ] = None,

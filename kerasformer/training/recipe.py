@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, instance, integer, number, one_of, sequence
-from kerasformer.errors import CheckpointError, InputError
+from kerasformer.errors import CheckpointError, InputError, require
 from kerasformer.evaluation.examples import Example, read_examples
 from kerasformer.files.publishing import move_files, staging
 from kerasformer.files.reading import local_path
@@ -269,7 +269,7 @@ def train(
         data: Folder of its files.
         out: New folder for the model; for an adapter, `kf.load` loads it with its base model.
         picture: Picture of the curve, ending in `.png` or `.svg`, with the extra `viz`.
-        tensorboard: Folder for TensorBoard.
+        tensorboard: Folder for TensorBoard, with the extra `train`.
         verbose: Output of `fit`.
 
     Returns:
@@ -280,10 +280,13 @@ def train(
         CheckpointError: the state beside the folder is that of another recipe; or the disk is full, which leaves the
             state of the last save.
         TrainingError: the loss is not a finite number.
+        MissingExtraError: matplotlib or TensorBoard is needed and not installed.
     """
     out, folder = local_path(out), local_path(data)
     if out.exists():
         raise InputError(f"A new folder was expected. Received: {out}, which exists")
+    if tensorboard:
+        require("tensorboard", "train")
     aside = out.with_name(f"{out.name}.training")
     settings: dict[str, Any] = dict(recipe.training)
     names = "epochs", "learning_rate", "optimizer", "seed", "evaluate"
@@ -327,7 +330,7 @@ def _write_history(path: Path, history: Mapping[str, Sequence[float]]) -> None:
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["epoch", *history])
-        writer.writerows(enumerate(zip(*history.values(), strict=True), 1))
+        writer.writerows([epoch, *row] for epoch, row in enumerate(zip(*history.values(), strict=True), 1))
 
 
 def _read(recipe: Recipe, folder: Path, names: Sequence[str], vectors: bool = True) -> list[Example]:
