@@ -402,7 +402,7 @@ def _tokens_of(text: _Text, start: int, end: int) -> np.ndarray:
     """Returns the first and the last token of an answer; the first token of the text if it does not contain it."""
     in_context, (first, last) = text.array("sequence_ids") == 1, text.array("offsets").T
     starts, ends = np.flatnonzero(in_context & (first <= start)), np.flatnonzero(in_context & (last >= end))
-    if start == end or not len(starts) or not len(ends) or last[starts[-1]] <= start:
+    if start == end or not len(starts) or not len(ends):
         return np.zeros(2, "int32")
     return np.array([starts[-1], ends[0]], "int32")
 

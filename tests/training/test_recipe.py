@@ -46,8 +46,8 @@ def test_a_killed_training_continues_with_the_same_curve(folder, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             train(stories, folder, folder / "again", verbose=0)
     assert not (folder / "again").exists()
-    other = Recipe.create("stories", STORIES | {"training": {**STORIES["training"], "learning_rate": 5e-3}})
-    with pytest.raises(CheckpointError, match="learning_rate"):
+    other = Recipe.create("stories", STORIES | {"data": {**STORIES["data"], "prefix": "Story: "}})
+    with pytest.raises(CheckpointError, match="prefix"):
         train(other, folder, folder / "again", verbose=0)
     assert train(stories, folder, folder / "again", verbose=0).history == whole
     names = {path.name for path in (folder / "again").iterdir()}
