@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import keras
 import numpy as np
 
 from kerasformer.errors import InputError
+from kerasformer.evaluation.classes import Classes
 from kerasformer.evaluation.examples import Example, examples
 from kerasformer.layers import MaskedAccuracy
 from kerasformer.models.pretrained import PretrainedModel
@@ -179,7 +180,7 @@ def dataset(
     |---|---|---|
     | text-classification | text, or a dictionary with `text` and `pair` | name or id of a class; a list of them for independent classes; a number for regression; the probability of each class, to learn from another model |
     | token-classification | list of words | list of names or ids, one for each word; the first token of a word gets it |
-    | question-answering | dictionary with `question` and `context` | answer, `""` for none; a dictionary with `text` and `answer_start` |
+    | question-answering | dictionary with `question` and `context` | answer, the first one in the context is learnt; `""` for none |
     | text-generation | text | none; or the text that follows, whose tokens alone then count |
     | text2text-generation | text | text |
     | sentence-similarity | text | vector `(D,)`, such as that of another model |
@@ -294,21 +295,10 @@ class _Reader:
             for row, sample in enumerate(np.asarray(encoding.overflow_to_sample)):
                 yield _Text(encoding, row, int(lengths[row]), start + int(sample))
 
-    def class_id(self, label: object) -> int:
-        """Returns the id of a class, from its name or its id.
-
-        Raises:
-            InputError: the model has no such class.
-        """
-        labels = self.model.config.labels
-        if isinstance(label, str) and label in labels:
-            return int(labels.index(label))
-        if isinstance(label, int) and 0 <= label < len(labels):
-            return label
-        raise InputError(
-            f"A class of the model was expected: one of {', '.join(labels)}, or its id. Received: {label!r:.80}. Load "
-            "the model with labels=[…] for other classes"
-        )
+    @cached_property
+    def classes(self) -> Classes:
+        """The classes of the model."""
+        return Classes(self.model.config.labels)
 
 
 def _labelled(texts: Sequence[Example]) -> list[Any]:
@@ -330,14 +320,14 @@ def _text_classification(reader: _Reader, texts: Sequence[Example]) -> tuple[lis
         targets = [np.atleast_1d(np.asarray(label, "float32")) for label in labels]
         format = reader.format(keras.losses.MeanSquaredError)
     elif problem == "multi_label_classification":
-        ids = [[reader.class_id(name) for name in label] for label in labels]
+        ids = [[reader.classes.find(name, text) for name in text.label] for text in texts]
         targets = [np.isin(np.arange(count), row).astype("float32") for row in ids]
         format = reader.format(_with_logits(keras.losses.BinaryCrossentropy), _multi_label_accuracy)
     elif all(isinstance(label, list | tuple) for label in labels):
         targets = [_probabilities(label, count) for label in labels]
         format = reader.format(_with_logits(keras.losses.CategoricalCrossentropy), _soft_accuracy)
     else:
-        targets = [np.array(reader.class_id(label), "int32") for label in labels]
+        targets = [np.array(reader.classes.find(text.label, text), "int32") for text in texts]
         format = reader.format(_with_logits(keras.losses.SparseCategoricalCrossentropy), MaskedAccuracy)
     read = reader.read([example.text for example in texts], [example.pair for example in texts])
     return [Row(text.inputs, target) for text, target in zip(read, targets, strict=True)], format
@@ -367,7 +357,7 @@ def _token_classification(reader: _Reader, texts: Sequence[Example]) -> tuple[li
     for text, example in zip(read, texts, strict=True):
         words = text.array("word_ids")
         first = (words >= 0) & (words != np.concatenate([[-1], words[:-1]]))
-        ids = np.array([reader.class_id(label) for label in example.label], "int32")
+        ids = np.array([reader.classes.find(label, example) for label in example.label], "int32")
         rows.append(Row(text.inputs, np.where(first, ids[words], np.int32(IGNORED))))
     return rows, reader.format(_masked_crossentropy, MaskedAccuracy, labels_of="input_ids")
 
