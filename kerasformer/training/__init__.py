@@ -14,6 +14,7 @@ from kerasformer.training.distillation import (
 )
 from kerasformer.training.distribution import distribute
 from kerasformer.training.losses import SpanCrossentropy
+from kerasformer.training.multiple_choice import MultipleChoice
 from kerasformer.training.objectives.batches import teacher_forcing
 from kerasformer.training.objectives.boundary import SpanBoundary
 from kerasformer.training.objectives.dataset import ObjectiveDataset
@@ -64,6 +65,7 @@ __all__ = [
     "LogitDistance",
     "MaskedBinaryCrossentropy",
     "Masking",
+    "MultipleChoice",
     "ObjectiveDataset",
     "PackedModel",
     "ReplacedTokens",

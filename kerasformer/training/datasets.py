@@ -21,6 +21,7 @@ from kerasformer.tokenization import Encoding, TruncationWarning
 from kerasformer.training.class_weights import WeightedBinaryCrossentropy, WeightedCrossentropy
 from kerasformer.training.class_weights import class_weights as weights_of
 from kerasformer.training.losses import SpanCrossentropy
+from kerasformer.training.multiple_choice import MultipleChoice
 
 IGNORED = -100
 """Label of tokens that do not count."""
@@ -90,7 +91,7 @@ class Dataset(keras.utils.PyDataset):
 
     def __init__(
         self,
-        rows: Sequence[Row],
+        rows: Sequence[Any],
         format: Format,
         *,
         batch_size: int = 32,
@@ -157,8 +158,35 @@ class Dataset(keras.utils.PyDataset):
         return [batches[index] for index in random.permutation(len(batches))]
 
 
+@dataclass(frozen=True)
+class Choices:
+    """A text with each of the texts that may follow it, and the number of the one that does.
+
+    Attributes:
+        rows: The pairs.
+        target: The number, `()`.
+    """
+
+    rows: Sequence[Row]
+    target: np.ndarray
+
+    def __len__(self) -> int:
+        """Number of tokens of the longest pair."""
+        return max(map(len, self.rows))
+
+
+class ChoiceDataset(Dataset):
+    """As `Dataset`, for texts with `C` choices each: inputs `(B, C, T)` and targets `(B,)`."""
+
+    def collate(self, rows: Sequence[Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Returns the inputs `(B, C, T)` and the targets `(B,)` of texts."""
+        flat, _ = super().collate([row for text in rows for row in text.rows])
+        inputs = {name: value.reshape(len(rows), -1, value.shape[1]) for name, value in flat.items()}
+        return inputs, np.stack([text.target for text in rows])
+
+
 def dataset(
-    model: PretrainedModel,
+    model: PretrainedModel | MultipleChoice,
     texts: Sequence[Any],
     labels: Sequence[Any] | None = None,
     *,
@@ -184,6 +212,7 @@ def dataset(
     | text-generation | text | none; or the text that follows, whose tokens alone then count |
     | text2text-generation | text | text |
     | sentence-similarity | text | vector `(D,)`, such as that of another model |
+    | `MultipleChoice` | dictionary with `text` and `choices`, as many for each text | number of the choice, or its text |
 
     Args:
         model: Model with its tokenizer.
@@ -202,12 +231,16 @@ def dataset(
         InputError: the model has no tokenizer or is for a task without training data, or a label does not suit the
             task.
     """  # noqa: E501  # rows of a table
-    if model.tokenizer is None:
+    inner = model.model if isinstance(model, MultipleChoice) else model
+    if inner.tokenizer is None:
         raise InputError("A tokenizer is needed. Received: a model without. Set it with model.set_tokenizer(…)")
+    limit = min(filter(None, (max_length, inner.max_length)), default=None)
+    reader = _Reader(inner, limit, stride, prefix, pack)
+    if isinstance(model, MultipleChoice):
+        return ChoiceDataset(*_multiple_choice(reader, examples(texts, labels)), **options)
     if model.task not in _TASKS:
         raise InputError(f"A model for one of {', '.join(_TASKS)} was expected. Received: a model for {model.task}")
-    limit = min(filter(None, (max_length, model.max_length)), default=None)
-    rows, format = _TASKS[model.task](_Reader(model, limit, stride, prefix, pack), examples(texts, labels))
+    rows, format = _TASKS[model.task](reader, examples(texts, labels))
     if not rows:
         raise InputError("Texts with at least two tokens were expected. Received: none")
     if class_weights:
@@ -445,6 +478,24 @@ def _text_to_text(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Row],
         shifted = np.asarray(model.backbone.shift_right(ids[None], np.ones_like(ids)[None]))[0]
         rows.append(Row({**text.inputs, "decoder_input_ids": shifted}, ids))
     return rows, reader.format(_masked_crossentropy, MaskedAccuracy, labels_of="decoder_input_ids")
+
+
+def _multiple_choice(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Choices], Format]:
+    counts = {len(example.choices) for example in texts}
+    if len(counts) > 1 or min(counts) < 2:
+        raise InputError(f"Texts with the same number of choices were expected, at least two. Received: {counts}")
+    targets = []
+    for example, label in zip(texts, _labelled(texts), strict=True):
+        index = example.choices.index(label) if label in example.choices else label
+        if not isinstance(index, int) or not 0 <= index < len(example.choices):
+            raise InputError(f"A choice or its number from 0 was expected. Received: {label!r:.80}")
+        targets.append(np.array(index, "int32"))
+    first = [example.text for example in texts for _ in example.choices]
+    second = [choice for example in texts for choice in example.choices]
+    pairs = [Row(text.inputs, np.zeros((), "int32")) for text in reader.read(first, second)]
+    count = counts.pop()
+    rows = [Choices(pairs[index * count : (index + 1) * count], target) for index, target in enumerate(targets)]
+    return rows, reader.format(_with_logits(keras.losses.SparseCategoricalCrossentropy), MaskedAccuracy)
 
 
 def _sentence_similarity(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Row], Format]:

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 import torch
+import transformers
 
 import kerasformer as kf
 from kerasformer.errors import InputError
-from kerasformer.training import dataset
+from kerasformer.training import MultipleChoice, dataset
 
 TEXTS = ["A warm and funny film.", "Dull.", "It is neither good nor bad, and far too long.", "Again!"]
 
@@ -151,6 +152,38 @@ def test_rare_classes_have_a_higher_weight(classifier):
     weight = torch.tensor([4 / 6, 4 / 2, 1.0])
     expected = cross_entropy(logits, labels.astype("int64"), weight=weight)
     assert float(data.loss(labels, logits)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_choices_are_scored_as_by_transformers(tmp_path):
+    transformers.set_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=5000, hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=20
+    )
+    reference = transformers.BertForMultipleChoice(config).eval()
+    reference.save_pretrained(tmp_path)
+    model = kf.load(tmp_path, "text-classification", num_labels=1)
+    model.set_tokenizer(kf.load("sentiment-bert").tokenizer)
+    chooser = MultipleChoice(model)
+    texts = [
+        {"text": "She opens the door.", "choices": ["It rains and rains.", "No.", "It eats."]},
+        {"text": "Again!", "choices": ["Dull.", "A warm and funny film.", "Why?"]},
+    ]
+    data = dataset(chooser, texts, [2, "Dull."], batch_size=2, shuffle=False)
+    inputs, labels = data[0]
+    with torch.no_grad():
+        tensors = {name: torch.tensor(value, dtype=torch.long) for name, value in inputs.items()}
+        expected = reference(**tensors, labels=torch.tensor(labels, dtype=torch.long))
+    assert sorted(labels.tolist()) == [0, 2]
+    np.testing.assert_allclose(chooser(inputs), expected.logits, atol=1e-5)
+    assert float(data.loss(labels, chooser(inputs))) == pytest.approx(expected.loss.item(), abs=1e-5)
+    chooser.compile("adamw", data.loss, metrics=data.metrics)
+    chooser.fit(data, verbose=0)
+    with pytest.raises(InputError, match="A choice or its number"):
+        dataset(chooser, texts, [3, 0])
+    with pytest.raises(InputError, match="same number of choices"):
+        dataset(chooser, [texts[0], {"text": "Yes.", "choices": ["No.", "Why?"]}], [0, 0])
+    with pytest.raises(InputError, match="with one class"):
+        MultipleChoice(kf.load("sentiment-bert"))
 
 
 def test_models_without_labels_are_refused():
