@@ -99,4 +99,4 @@ class AlbertFillMask(task_models.FillMask, backbone=Albert):
     head_table = PREDICTIONS
 
 
-MODELS = task_models.heads_like(bert.MODELS, Albert, AlbertFillMask, AlbertPretraining)
+MODELS = task_models.heads_like(bert.SHARED, Albert, AlbertFillMask, AlbertPretraining)

@@ -60,6 +60,12 @@ class BertPretraining(task_models.Pretraining, backbone=Bert):
     )
 
 
+class BertNextSentencePrediction(task_models.NextSentencePrediction, backbone=Bert):
+    """BERT for next sentence prediction."""
+
+    head_table = dense("output", "cls.seq_relationship")
+
+
 class BertPooledFeatures(task_models.PooledFeatures, backbone=Bert):
     """BERT for feature extraction: hidden states of each token."""
 
@@ -70,7 +76,7 @@ class BertFillMask(task_models.FillMask, backbone=Bert):
     head_table = task_models.BERT_PREDICTIONS
 
 
-MODELS = task_models.heads(
+SHARED = task_models.heads(
     Bert,
     BertPooledFeatures,
     BertFillMask,
@@ -79,3 +85,6 @@ MODELS = task_models.heads(
     task_models.TokenClassification,
     task_models.QuestionAnswering,
 )
+"""Heads that ALBERT and BigBird have, too."""
+
+MODELS = {**SHARED, **task_models.heads(Bert, BertNextSentencePrediction)}

@@ -103,4 +103,4 @@ class BigBirdQuestionAnswering(AnswerInContext, backbone=BigBird):
         return FeedForwardHead(2, *sizes, config.hidden_act, config.epsilon, config.hidden_dropout, name="head")
 
 
-MODELS = task_models.heads_like(bert.MODELS, BigBird, task_models.DenseTextClassification, BigBirdQuestionAnswering)
+MODELS = task_models.heads_like(bert.SHARED, BigBird, task_models.DenseTextClassification, BigBirdQuestionAnswering)
