@@ -637,7 +637,12 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         ExportError,
         "tflite, onnx, saved-model, litert, saved_model. Received: 'coreml'",
     ),
-    ("bert-text-classification", {"quantize": "int3"}, ExportError, "int4_mixed, int4_channel, auto. Received: 'int3'"),
+    (
+        "bert-text-classification",
+        {"quantize": "int3"},
+        ExportError,
+        "int4_channel, int8_trained, int4_trained, auto. Received: 'int3'",
+    ),
     ("bert-text-classification", {"task": "fill-mask"}, InputError, "is text-classification. Received: task="),
     ("bert-text-classification", {"lengths": (0, 16)}, InputError, "lengths must be .*from 1"),
     ("bert-text-classification", {"lengths": 16}, InputError, "lengths must be .*Received: lengths=16"),
