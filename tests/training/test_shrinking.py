@@ -119,7 +119,7 @@ def test_command(prepared: Any, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     steps = json.loads(result.stdout)["steps"]
     assert [step["name"] for step in steps] == ["original", "neurons"]
-    assert steps[1]["figures"].keys() == {"agreement", "divergence", "accuracy", "f1"}
+    assert steps[1]["figures"].keys() == {"agreement", "divergence", "accuracy", "f1", "matthews"}
     assert steps[1]["parameters"] == steps[0]["parameters"] - 24 * 49
     assert steps[1]["int8_bytes"] < steps[0]["int8_bytes"] and steps[1]["milliseconds"] > 0
     (tmp_path / "small" / "config.json").rename(tmp_path / "config.json")
@@ -135,6 +135,7 @@ def test_command(prepared: Any, tmp_path: Path) -> None:
         "ms a text in Keras",
         "accuracy",
         "f1",
+        "matthews",
         "agreement",
         "divergence",
     ]
