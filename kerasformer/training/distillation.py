@@ -23,6 +23,7 @@ import keras
 from keras import ops
 
 from kerasformer.arguments import check, number, one_of
+from kerasformer.bundle.interface import ENCODER_STATES
 from kerasformer.errors import InputError
 from kerasformer.export.quantization.quantization_aware import QuantizationAware, with_callback
 from kerasformer.layers.attention_spec import AttentionSpec
@@ -421,7 +422,7 @@ class Distiller(keras.Model):
         with nullcontext() if recorder is None else lowering(recorder):
             flags = {"return_hidden_states": True} if needs_states else {}
             states = unpacked(model(inputs, training=training, **flags))
-        stacks = {"encoder": states.get("encoder_hidden_states"), "decoder": states.get("hidden_states")}
+        stacks = {"encoder": states.get(ENCODER_STATES), "decoder": states.get("hidden_states")}
         if stacks["encoder"] is None and stacks["decoder"] is not None:
             stacks = {"text": stacks["decoder"]}
         hidden = {name: each for name, each in stacks.items() if each is not None}

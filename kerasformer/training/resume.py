@@ -15,7 +15,7 @@ import numpy as np
 from kerasformer.arguments import check, integer, optional, shown
 from kerasformer.errors import CheckpointError, require
 from kerasformer.files.publishing import move_files, staging
-from kerasformer.files.reading import local_path
+from kerasformer.files.reading import local_path, parse_json
 from kerasformer.files.tensors import save_tensors
 from kerasformer.training.callbacks import Logs, non_finite, with_epoch
 
@@ -185,7 +185,7 @@ class _Checkpoint:
         safetensors = require("safetensors", "adapters")
         try:
             with safetensors.safe_open(path, framework="numpy") as file:
-                self.state = json.loads(file.metadata()[_STATE])
+                self.state = parse_json(file.metadata()[_STATE], str(path))
                 self._arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # not iterable
         except (safetensors.SafetensorError, OSError, TypeError, KeyError, ValueError) as error:
             raise CheckpointError(

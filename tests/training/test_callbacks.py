@@ -40,7 +40,7 @@ TAGS = [["B-PER", "I-PER", "O", "O"], ["B-PER", "O", "O"], ["O"] * 4, ["O", "B-P
 QUESTIONS = [{"question": "Which one?", "context": text} for text in TEXTS]
 MASKED = ["The [MASK] is closed.", "What a [MASK]!", "It [MASK] me laugh."]
 _CASES = {
-    "text-classification": (TEXTS, ["O", "B-PER", "O", "I-PER"], {"accuracy", "f1"}),
+    "text-classification": (TEXTS, ["O", "B-PER", "O", "I-PER"], {"accuracy", "f1", "matthews"}),
     "token-classification": (WORDS, TAGS, {"accuracy", "f1"}),
     "question-answering": (QUESTIONS, ["museum", "", "me", "loud"], {"exact_match", "f1"}),
     "fill-mask": (MASKED, ["museum", "waste", "made"], {"accuracy"}),
