@@ -145,7 +145,7 @@ def test_samples_of_a_short_decoder_fit_into_it():
 
 
 def test_recipes_with_invalid_rounding():
-    with pytest.raises(ExportError, match="rounding must be one of nearest, calibrated. Received: 'up'"):
+    with pytest.raises(ExportError, match="rounding must be one of nearest, calibrated, trained. Received: 'up'"):
         replace(RECIPES["int4"], rounding="up")  # type: ignore[arg-type]
     with pytest.raises(ExportError, match="not both. Received: channelwise=True, block=64"):
         replace(RECIPES["int4_channel"], block=64)
