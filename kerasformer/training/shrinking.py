@@ -107,7 +107,8 @@ def shrink(
         options: See `ShrinkOptions`.
 
     Returns:
-        The original and the model after each step; the last one is in the destination.
+        The original and the model after each step; the last one is in the destination, in float16, or in float32 if it
+        was trained with rounded weights.
 
     Raises:
         InputError: there is nothing to cut or there are too few texts, or an option is out of range.
@@ -120,7 +121,8 @@ def shrink(
         raise CheckpointError(f"An empty folder was expected, or none, in which to write. Received: {destination}")
     run = _Run(source, destination, local_path(data, InputError), chosen)
     steps = run.steps()
-    run.model.save_pretrained(destination)
+    # The export of rounded weights must find those of the training, bit for bit.
+    run.model.save_pretrained(destination, dtype=None if "quantize" in chosen else "float16")
     return steps
 
 
