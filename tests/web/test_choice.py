@@ -126,6 +126,19 @@ def test_a_manual_choice_is_kept(chromium, url):
     assert chromium("run", script=LOADED) == ["litert-int8"]
 
 
+def test_a_click_while_the_model_changes_is_answered(chromium, url):
+    chromium.open(url, 1280)
+    chromium.ready()
+    change = """(index) => {
+      document.getElementById("model").value = index;
+      document.getElementById("model").dispatchEvent(new Event("change", { bubbles: true }));
+      document.querySelector("#examples button").click();
+    }"""
+    for index in ("1", "0"):  # the first engine is being compared, and then an engine is open
+        chromium("run", script=f"({change})('{index}')")
+        chromium.answered()
+
+
 def test_an_engine_with_wrong_answers_is_discarded(chromium, url):
     chromium.open(url, 1280, scripts=[SPY])
     chromium.ready()

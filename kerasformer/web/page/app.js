@@ -191,8 +191,12 @@ async function enableOffline() {
   return false;
 }
 
-async function showModel(one) {
-  await closeEngine();
+/** Shows a model, after the current task. */
+function showModel(one) {
+  return switchTo(() => prepareModel(one));
+}
+
+async function prepareModel(one) {
   model = one;
   conversation.reset();
   find("fresh").hidden = true;
@@ -211,7 +215,7 @@ async function showModel(one) {
   ], manual < 0 ? "" : String(manual)));
   clearAnswer();
   placeAnswer(false);
-  await chooseEngine(model.engines[manual] ?? null);
+  await selectEngine(model.engines[manual] ?? null);
 }
 
 /** The most new tokens that the cache of each engine holds, after one of the prompt or the start token; `null` if unknown. */
@@ -221,8 +225,11 @@ function mostTokens({ engines }) {
 }
 
 /** Selects an engine; with `null`, the page chooses one when it is needed. */
-async function chooseEngine(one) {
-  await closeEngine();
+function chooseEngine(one) {
+  return switchTo(() => selectEngine(one));
+}
+
+async function selectEngine(one) {
   selected = one;
   chosen = one ?? model.engines.find((each) => choices.variant(each) === choice.best) ?? (await comparison()).tried[0];
   await showState();
@@ -251,14 +258,20 @@ async function comparison(all = false) {
   return { ...planned, bytes, decided: known && choice.best !== null };
 }
 
-/** Ends the current task and closes the engine, before another model is selected. */
-async function closeEngine() {
+/** Ends the current task, closes the engine, and runs `change`. What the user requests meanwhile runs after it. */
+async function switchTo(change) {
   turn += 1;
   endEngines();
-  await pending;
   offerStop(false);
-  loaded = info = null;
-  offlineProblem = "";
+  const previous = pending;
+  const switched = (async () => {
+    await previous;
+    loaded = info = null;
+    offlineProblem = "";
+    await change();
+  })();
+  pending = switched.catch(() => {}); // a change that fails must not end later tasks
+  await switched;
 }
 
 /** Ends the engine, and those that are being compared. */
