@@ -22,6 +22,7 @@ from kerasformer.training.class_weights import WeightedBinaryCrossentropy, Weigh
 from kerasformer.training.class_weights import class_weights as weights_of
 from kerasformer.training.losses import SpanCrossentropy
 from kerasformer.training.multiple_choice import MultipleChoice
+from kerasformer.training.shapes import with_different_first
 
 IGNORED = -100
 """Label of tokens that do not count."""
@@ -45,9 +46,10 @@ class Row:
     inputs: Mapping[str, np.ndarray]
     target: np.ndarray
 
-    def __len__(self) -> int:
-        """Number of tokens of the text."""
-        return len(self.inputs["input_ids"])
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Number of tokens of the text, and of what the decoder reads."""
+        return tuple(len(self.inputs[name]) for name in ("input_ids", "decoder_input_ids") if name in self.inputs)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,7 @@ class Dataset(keras.utils.PyDataset):
         self.rows, self.format = rows, format
         self.batch_size, self.shuffle, self.seed, self.pad_to = batch_size, shuffle, seed, sorted(pad_to)
         self.loss, self.metrics = format.loss(), format.metrics()
-        self._lengths = np.array([len(row) for row in rows])
+        self._lengths = np.array([row.lengths for row in rows])
         self.epoch = 0
 
     @property
@@ -115,7 +117,9 @@ class Dataset(keras.utils.PyDataset):
     @epoch.setter
     def epoch(self, number: int) -> None:
         self._epoch = number
-        self._batches = self._shuffled() if self.shuffle else self._parts(np.argsort(self._lengths, kind="stable"))
+        batches = self._shuffled() if self.shuffle else self._parts(np.arange(len(self.rows)))
+        longest = np.array([self._lengths[batch].max(axis=0) for batch in batches])
+        self._batches = with_different_first(batches, np.vectorize(self._width)(longest))
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -137,14 +141,18 @@ class Dataset(keras.utils.PyDataset):
         return inputs, np.stack(targets) if self.format.labels_of is None else self._padded(targets, IGNORED)
 
     def _padded(self, values: Sequence[np.ndarray], fill: int) -> np.ndarray:
-        longest = max(map(len, values))
-        width = next((length for length in self.pad_to if length >= longest), -(-longest // 16) * 16)
+        width = self._width(max(map(len, values)))
         padded = np.full((len(values), width, *values[0].shape[1:]), fill, values[0].dtype)
         for row, value in zip(padded, values, strict=True):
             row[: len(value)] = value
         return padded
 
-    def _parts(self, order: np.ndarray) -> list[np.ndarray]:
+    def _width(self, longest: int) -> int:
+        return next((length for length in self.pad_to if length >= longest), -(-longest // 16) * 16)
+
+    def _parts(self, rows: np.ndarray) -> list[np.ndarray]:
+        """Returns batches of some of the texts, sorted by length."""
+        order = rows[np.argsort(self._lengths[rows, 0], kind="stable")]
         return [order[start : start + self.batch_size] for start in range(0, len(order), self.batch_size)]
 
     def _shuffled(self) -> list[np.ndarray]:
@@ -152,9 +160,7 @@ class Dataset(keras.utils.PyDataset):
         random = np.random.default_rng((self.seed, self.epoch))
         order, size = random.permutation(len(self.rows)), _SORTED * self.batch_size
         pools = [order[start : start + size] for start in range(0, len(order), size)]
-        batches = [
-            batch for pool in pools for batch in self._parts(pool[np.argsort(self._lengths[pool], kind="stable")])
-        ]
+        batches = [batch for pool in pools for batch in self._parts(pool)]
         return [batches[index] for index in random.permutation(len(batches))]
 
 
@@ -170,9 +176,10 @@ class Choices:
     rows: Sequence[Row]
     target: np.ndarray
 
-    def __len__(self) -> int:
+    @property
+    def lengths(self) -> tuple[int, ...]:
         """Number of tokens of the longest pair."""
-        return max(map(len, self.rows))
+        return max(row.lengths for row in self.rows)
 
 
 class ChoiceDataset(Dataset):

@@ -49,6 +49,7 @@ from kerasformer.training.distillation import (
 )
 from kerasformer.training.pruning import prune, unit_importance
 from kerasformer.training.quantization import quantization_aware
+from kerasformer.training.shapes import with_different_first
 from kerasformer.zoo import load
 
 STEP_FILE = "step.json"
@@ -339,6 +340,8 @@ class _Batches(keras.utils.PyDataset):
         self.batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         if seed is not None:
             np.random.default_rng(seed).shuffle(self.batches)
+        longest = [max(len(example.text) for example in batch) for batch in self.batches]
+        self.batches = with_different_first(self.batches, np.reshape(longest, (-1, 1)))
         single = model.task == "text-classification" and model.config.problem_type in (
             None,
             "single_label_classification",

@@ -6,6 +6,7 @@ import transformers
 import kerasformer as kf
 from kerasformer.errors import InputError
 from kerasformer.training import MultipleChoice, dataset
+from kerasformer.training.shapes import with_different_first
 
 TEXTS = ["A warm and funny film.", "Dull.", "It is neither good nor bad, and far too long.", "Again!"]
 
@@ -73,6 +74,30 @@ def test_each_epoch_has_every_text_in_an_order_of_its_own(classifier):
         assert all(np.array_equal(a, b) for a, b in zip(epoch, again, strict=True))
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_batches_of_different_lengths_fit(classifier, shuffle):
+    """Also with TensorFlow, where Keras takes the lengths of the first two batches for those of all."""
+    texts = ["good"] * 23 + ["good " * 30] + ["bad " * 17] * 4
+    data = dataset(classifier, texts, [0] * 28, batch_size=4, shuffle=shuffle, pad_to=[8, 32])
+    assert [data[index][0]["input_ids"].shape[1] for index in range(2)] == [8, 32]
+    model = kf.load("sentiment-bert", labels=["bad", "good", "mixed"])
+    model.compile("sgd", data.loss)
+    model.fit(data, epochs=2, verbose=0)
+    model.evaluate(data, verbose=0)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_the_first_two_batches_differ_in_each_length(columns):
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        lengths = rng.integers(1, 4, (rng.integers(1, 6), columns))
+        order = with_different_first(range(len(lengths)), lengths)
+        assert sorted(order) == list(range(len(lengths)))
+        varies = (lengths != lengths[0]).any(axis=0)
+        if varies.any():
+            assert (lengths[order[0]] != lengths[order[1]])[varies].all()
+
+
 def test_classes_of_words_belong_to_their_first_tokens():
     model = kf.load("sentiment-bert", "token-classification", labels=["O", "PER", "LOC"])
     words, labels = [["Anna", "saw", "unforgettables"], ["Tom"]], [["PER", "O", 2], ["PER"]]
@@ -95,7 +120,7 @@ def test_contexts_are_divided_into_windows_with_the_span_of_the_answer():
     texts = [{"question": "Where does Anna live?", "context": context}, {"question": "Who?", "context": "Tom is here."}]
     data = dataset(model, texts, ["Rome", ""], max_length=40, stride=8)
     found = [row for row in data.rows if row.target.any()]
-    assert found and len(data.rows) > 3 and all(len(row) <= 40 for row in data.rows)
+    assert found and len(data.rows) > 3 and all(row.lengths[0] <= 40 for row in data.rows)
     for row in found:
         start, end = row.target
         assert model.tokenizer.decode(row.inputs["input_ids"][start : end + 1]) == "rome"

@@ -13,6 +13,7 @@ from kerasformer.arguments import BOOLEAN, check, integer, optional
 from kerasformer.errors import InputError, require
 from kerasformer.training.objectives.batches import Batch
 from kerasformer.training.objectives.vocabulary import Vocabulary
+from kerasformer.training.shapes import with_different_first
 
 Inputs = tuple[dict[str, np.ndarray], Any]
 """Inputs of a model and labels."""
@@ -115,7 +116,9 @@ class ObjectiveDataset(keras.utils.PyDataset):
         groups = [order[start : start + _GROUP * size] for start in range(0, len(order), _GROUP * size)]
         ordered = np.concatenate([group[np.argsort(self._lengths[group], stable=True)] for group in groups])
         batches = [ordered[start : start + size] for start in range(0, len(ordered), size)]
-        return [batches[index] for index in rng.permutation(len(batches))] if self.shuffle else batches
+        if self.shuffle:
+            batches = [batches[index] for index in rng.permutation(len(batches))]
+        return with_different_first(batches, np.array([self._lengths[batch].max() for batch in batches])[:, None])
 
     def as_tf_dataset(self, epochs: int | None = None) -> Any:
         """Returns the batches of this and the following epochs as a `tf.data.Dataset`.
