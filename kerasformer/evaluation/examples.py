@@ -29,6 +29,7 @@ class Example:
         pair: Second text, for classifiers of pairs.
         words: Words of the text, if each of them has a label.
         choices: Texts of which one follows the text; the label is this one, or its index.
+        starts: Positions in characters of the answers in the text, where they are known.
         location: File and line that it was read from, for error messages.
     """
 
@@ -38,11 +39,13 @@ class Example:
     pair: str | None = None
     words: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
+    starts: tuple[int, ...] = ()
     location: str = field(default="", compare=False)
 
     def to_dict(self) -> dict[str, object]:
         """Returns a row that `examples` accepts."""
-        row = {"text": list(self.words) or self.text, "label": self.label}
+        label = {"text": self.label, "answer_start": list(self.starts)} if self.starts else self.label
+        row = {"text": list(self.words) or self.text, "label": label}
         row |= {"choices": list(self.choices)} if self.choices else {}
         return row | {key: value for key in ("question", "pair") if (value := getattr(self, key)) is not None}
 
@@ -287,8 +290,9 @@ def _example(row: Mapping[str, Any], columns: Columns, location: str) -> Example
     if not isinstance(text, str) or not text.strip():
         raise InputError(f"A text was expected. Received: {text!r:.80} ({location})")
     label = _cell(row, columns.label, "label", location, needed=columns.needs_label)
-    if isinstance(label, Mapping) and "text" in label:  # the format of SQuAD: texts and offsets of answers
-        label = list(label["text"])
+    starts: tuple[int, ...] = ()
+    if isinstance(label, Mapping) and "text" in label:  # the format of SQuAD: texts and positions of answers
+        label, starts = _answers(label, location)
     if hasattr(label, "tolist"):
         label = label.tolist()
     label = columns.class_of(label, location)
@@ -300,7 +304,25 @@ def _example(row: Mapping[str, Any], columns: Columns, location: str) -> Example
         label = letters.index(label) if label in letters else label
     if choices is not None and not (isinstance(choices, list | tuple) and all(isinstance(one, str) for one in choices)):
         raise InputError(f"A list of texts to choose from was expected. Received: {choices!r:.80} ({location})")
-    return Example(text, label, question, pair, words, tuple(choices or ()), location)
+    return Example(text, label, question, pair, words, tuple(choices or ()), starts, location)
+
+
+def _answers(label: Mapping[str, Any], location: str) -> tuple[list[str], tuple[int, ...]]:
+    """Returns answers and their positions, one or several of each.
+
+    Raises:
+        InputError: their numbers differ.
+    """
+    answers, starts = (
+        [value] if isinstance(value, str | int) else list(value)
+        for value in (label["text"], label.get("answer_start", ()))
+    )
+    if starts and len(starts) != len(answers):
+        raise InputError(
+            f"A position for each answer was expected. Received: {len(answers)} answers and {len(starts)} positions "
+            f"({location})"
+        )
+    return answers, tuple(map(int, starts))
 
 
 def _cell(row: Mapping[str, Any], names: Sequence[str], what: str, location: str, needed: bool = True) -> Any:

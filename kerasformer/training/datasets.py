@@ -215,7 +215,7 @@ def dataset(
     |---|---|---|
     | text-classification | text, or a dictionary with `text` and `pair` | name or id of a class; a list of them for independent classes; a number for regression; the probability of each class, to learn from another model |
     | token-classification | list of words | list of names or ids, one for each word; the first token of a word gets it |
-    | question-answering | dictionary with `question` and `context` | answer, the first one in the context is learnt; `""` for none |
+    | question-answering | dictionary with `question` and `context` | answer, `""` for none; its first place in the context is learnt, or the one that SQuAD's `{"text": ["Rome"], "answer_start": [12]}` names |
     | text-generation | text | none; or the text that follows, whose tokens alone then count |
     | text2text-generation | text | text |
     | sentence-similarity | text | vector `(D,)`, such as that of another model |
@@ -403,7 +403,7 @@ def _token_classification(reader: _Reader, texts: Sequence[Example]) -> tuple[li
 
 
 def _question_answering(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Row], Format]:
-    spans = [_answer(example.text, label) for example, label in zip(texts, _labelled(texts), strict=True)]
+    spans = [_answer(example, label) for example, label in zip(texts, _labelled(texts), strict=True)]
     read = reader.read(
         [example.question or "" for example in texts],
         [example.text for example in texts],
@@ -415,15 +415,16 @@ def _question_answering(reader: _Reader, texts: Sequence[Example]) -> tuple[list
     return rows, reader.format(SpanCrossentropy)
 
 
-def _answer(context: str, label: Any) -> tuple[int, int]:
+def _answer(example: Example, label: Any) -> tuple[int, int]:
     """Returns the first and the last position of an answer in characters, 0 and 0 if there is none.
 
     Raises:
-        InputError: the context does not contain the answer.
+        InputError: the context does not contain the answer, or another text at its position.
     """
-    answer = label[0] if isinstance(label, list | tuple) and label else label or ""
-    start = context.find(answer)
-    if start < 0:
+    context, answer = example.text, label[0] if isinstance(label, list | tuple) and label else label or ""
+    start = example.starts[0] if example.starts else context.find(answer)
+    if start < 0 or not context.startswith(answer, start):
+        context = context[max(start, 0) :]
         raise InputError(f"An answer from the context was expected. Received: {answer!r:.80}, context {context!r:.80}")
     return start, start + len(answer)
 

@@ -64,7 +64,7 @@ def test_words_questions_and_pairs(tmp_path):
     read = read_examples(tmp_path / "data.jsonl")
     assert read == [
         Example("Ada left", ["B-PER", "O"], words=("Ada", "left")),
-        Example("Ada left.", ["Ada"], question="Who?"),
+        Example("Ada left.", ["Ada"], question="Who?", starts=(0,)),
         Example("Ada left.", 1, pair="She is gone."),
     ]
     assert examples([each.to_dict() for each in read]) == read

@@ -128,8 +128,14 @@ def test_contexts_are_divided_into_windows_with_the_span_of_the_answer():
     logits = np.asarray(model(inputs))
     expected = np.mean([cross_entropy(logits[..., side], spans[:, side].astype("int64")) for side in (0, 1)])
     assert float(data.loss(spans, logits)) == pytest.approx(expected, abs=1e-5)
-    with pytest.raises(InputError, match="An answer from the context"):
-        dataset(model, texts, ["Paris", ""])
+    for wrong in ("Paris", {"text": ["Rome"], "answer_start": [0]}):
+        with pytest.raises(InputError, match="An answer from the context"):
+            dataset(model, texts, [wrong, ""])
+    twice = {"question": "Where?", "context": "Rome is far from Rome."}
+    second = dataset(model, [twice], [{"text": ["Rome"], "answer_start": [17]}]).rows[0].target
+    assert second.tolist() > dataset(model, [twice], ["Rome"]).rows[0].target.tolist()
+    with pytest.raises(InputError, match="1 answers and 2 positions"):
+        dataset(model, [twice], [{"text": "Rome", "answer_start": [0, 17]}])
 
 
 def test_texts_are_continued_and_packed():
