@@ -23,6 +23,7 @@ LAYERS = (0, 2, 3, 5)
 NEURONS = 640
 TOKENS = 5632
 LENGTH = 128
+SENTENCES = 250_000
 
 
 def sentences(folder: Path) -> list[str]:
@@ -62,6 +63,8 @@ def cut(minilm: Path, texts: list[str]) -> kf.zoo.EncoderModel:
         num_layers=len(LAYERS),
         intermediate_dim=NEURONS,
         max_length=LENGTH,
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
     )
     known = {variable.path.split("/", 1)[1]: np.asarray(variable) for variable in teacher.variables}
     for variable in student.variables:
@@ -92,9 +95,11 @@ def _neurons(known: dict[str, np.ndarray], path: str) -> np.ndarray:
 def main() -> None:
     """Cuts the encoder and writes the sentences."""
     folder, minilm = Path(sys.argv[1]), Path(sys.argv[2])
-    texts = sentences(folder)
-    print(f"{corpora.write(folder / 'sentences.jsonl', ({'text': text} for text in texts)):,} sentences", flush=True)
-    student = cut(minilm, [str(text) for text in np.random.default_rng(0).permutation(texts)[:150_000]])
+    every = sentences(folder)
+    texts = [every[index] for index in np.random.default_rng(0).permutation(len(every))[:SENTENCES]]
+    corpora.write(folder / "sentences.jsonl", ({"text": text} for text in texts))
+    print(f"{len(texts):,} of {len(every):,} sentences", flush=True)
+    student = cut(minilm, texts[:150_000])
     print(f"{student.config.vocab_size} tokens, {student.count_params():,} parameters")
     student.save_pretrained(folder / "encoder-cut", dtype="float16")
 

@@ -1,6 +1,5 @@
 """Data of the preset sentiment-bert.
 
-    python sentiment.py prompts DATA       # for synthesize.py: DATA/review-prompts.jsonl
     python sentiment.py teacher DATA       # DATA/teacher.jsonl, teacher-dev.jsonl: labelled sentences
     python sentiment.py unlabelled DATA    # DATA/unlabelled.jsonl: what the teacher labels, with answers.py
     python sentiment.py student DATA       # DATA/sentiment.jsonl: what the student learns
@@ -12,9 +11,7 @@ the polarity corpus, are removed from all others. So are the everyday sentences 
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
-import re
 import sys
 from pathlib import Path
 
@@ -22,26 +19,6 @@ import corpora
 import numpy as np
 
 LABELS = ("negative", "positive")
-SUFFIX = "\nSentiment:"
-"""What follows a text when a language model classifies it."""
-
-THINGS = (
-    "film, movie, documentary, comedy, thriller, cartoon, series, episode, novel, book, song, album, concert, play, "
-    "game, restaurant, pizza, burger, soup, meal, breakfast, cafe, coffee, hotel, room, flight, train ride, taxi ride, "
-    "holiday, museum, zoo, beach, city, haircut, phone, laptop, tablet, camera, headset, keyboard, printer, app, "
-    "website, update, delivery, customer service, doctor, dentist, teacher, lesson, course, job, meeting, weather, "
-    "day at work, weekend, party, birthday present, dress, jacket, pair of shoes, sofa, bed, vacuum cleaner, car, bike"
-).split(", ")
-FORMS = (
-    "Write one short sentence by a {mood} person about a {thing}.",
-    "Write a one-sentence {tone} review of a {thing}.",
-    "Write a short {tone} message to a friend about a {thing}. One sentence.",
-    "Write a very short {tone} opinion about a {thing}, at most six words.",
-    "Write one {tone} sentence about the best and the worst part of a {thing}.",
-    "Somebody was asked how the {thing} was. Write the {tone} answer.",
-)
-TONES = ({"tone": "negative", "mood": "disappointed"}, {"tone": "positive", "mood": "happy"})
-
 GOOD = (
     "good, great, wonderful, excellent, funny, moving, clever, charming, delicious, comfortable, helpful, friendly, "
     "beautiful, interesting, exciting, enjoyable, brilliant, lovely, fun, fast, reliable, worth it"
@@ -80,16 +57,6 @@ GRAMMAR = {
     ),
 }  # fmt: skip
 """Sentences with negation and contrast, which corpora of reviews have few of, by their label."""
-
-
-def prompts(folder: Path, count: int = 90_000) -> None:
-    """Writes prompts for synthetic opinions."""
-    every = [
-        {"prompt": form.format(thing=thing, **tone), "thing": thing}
-        for form, thing, tone in itertools.product(FORMS, THINGS, TONES)
-    ]
-    order = np.random.default_rng(0).permutation(np.resize(np.arange(len(every)), count))
-    corpora.write(folder / "review-prompts.jsonl", (every[index] for index in order))
 
 
 def evaluation(folder: Path) -> list[str]:
@@ -139,35 +106,18 @@ def teacher(folder: Path) -> None:
     made = grammar()
     train = train + [made[index] for index in np.random.default_rng(4).permutation(len(made))[:1500]]
     for name, pairs in (("teacher", train), ("teacher-dev", held_out)):
-        corpora.write(
-            folder / f"{name}.jsonl", ({"text": text + SUFFIX, "label": LABELS[label]} for text, label in pairs)
-        )
+        corpora.write(folder / f"{name}.jsonl", ({"text": text, "label": LABELS[label]} for text, label in pairs))
 
 
 def unlabelled(folder: Path) -> None:
     """Writes the texts that the teacher labels."""
     reviews = [text for text, _ in labelled(folder)[0]]
     others = corpora.without(
-        [*corpora.opinions(folder), *(t for t, _ in corpora.product_reviews(folder))], evaluation(folder)
+        [*corpora.opinions(folder), *(text for text, _ in corpora.product_reviews(folder))], evaluation(folder)
     )
-    synthetic = corpora.without(
-        list(dict.fromkeys(filter(None, map(_opinion, _lines(folder / "reviews.jsonl"))))), evaluation(folder)
-    )
-    texts = [*reviews, *others, *synthetic, *pieces([*reviews, *others], 60_000)]
+    texts = [*reviews, *others, *pieces([*reviews, *others], 60_000)]
     texts = list(dict.fromkeys(text for text in texts if text.strip()))
-    corpora.write(folder / "unlabelled.jsonl", ({"text": text + SUFFIX} for text in texts))
-    print(f"{len(synthetic)} synthetic texts, {len(texts)} in all")
-
-
-def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def _opinion(line: str) -> str | None:
-    """Returns the first paragraph of a synthetic text, unless it speaks of its prompt."""
-    text = json.loads(line)["text"].split("\n")[0].strip('"* ')
-    about = re.search(r"sentence|negative|positive|review|message|opinion|\[|\bAI\b", text)
-    return text if 1 < len(text.split()) < 40 and not about else None
+    corpora.write(folder / "unlabelled.jsonl", ({"text": text} for text in texts))
 
 
 def student(folder: Path) -> None:
@@ -175,7 +125,7 @@ def student(folder: Path) -> None:
     gold, rows = dict(labelled(folder)[0]), []
     for line in (folder / "unlabelled-answers.jsonl").read_text().splitlines():
         row = json.loads(line)
-        text, scores = row["text"].removesuffix(SUFFIX), np.array(row["label"])
+        text, scores = row["text"], np.array(row["label"])
         if text in gold:
             scores = (scores + np.eye(2)[gold[text]]) / 2
         rows.append((text, scores.tolist()))
@@ -189,4 +139,4 @@ def student(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    {f.__name__: f for f in (prompts, teacher, unlabelled, student)}[sys.argv[1]](Path(sys.argv[2]))
+    {f.__name__: f for f in (teacher, unlabelled, student)}[sys.argv[1]](Path(sys.argv[2]))
