@@ -6,8 +6,8 @@
 
 CHECKPOINTS has the folders `smollm2` (SmolLM2-135M-Instruct or another chat model), `minilm` (all-MiniLM-L6-v2) and
 `translator` (`OUT/model` of `benchmarks.translator train`); the presets ship with the package. DATA has the texts:
-`wikitext2_valid_test/wiki.test.raw.gz`; `books/*.txt.gz`, those of story-gpt2; `mrpc/msr-para-test.tsv.gz`;
-`scitldr_a/dev.jsonl.gz`; `sst2/glue/dev.tsv.gz`; `debian/Translation-en`, see summarizer-t5; and
+`wikitext2_valid_test/wiki.test.raw.gz`; `stories-dev.jsonl` and `summaries-dev.jsonl`, which scripts in
+examples/presets write; `mrpc/msr-para-test.tsv.gz`; `scitldr_a/dev.jsonl.gz`; `sst2/glue/dev.tsv.gz`; and
 `multi30k/test_2016_flickr.{en,de}.gz`. A model without checkpoint or texts is left out, and named.
 
 Bundles are exported to OUT unless they are there, whatever their fidelity is, and run in their runtimes. What was

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import runpy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
-
-import numpy as np
 
 import kerasformer as kf
 from benchmarks.cost import next_tokens
@@ -17,9 +14,8 @@ from benchmarks.cost.bundles import Candidate
 from benchmarks.cost.embeddings import Embeddings
 from benchmarks.cost.labels import Labels
 from benchmarks.cost.text_to_text import TextToText
-from kerasformer.evaluation import Example, read_parallel
-
-TRAINERS = Path(__file__).parents[2] / "examples" / "presets"
+from kerasformer.evaluation import read_parallel
+from kerasformer.evaluation.examples import read_examples
 
 
 @dataclass(frozen=True)
@@ -83,23 +79,16 @@ def _smollm2(reference: Candidate, texts: Texts) -> Measurement:
 
 
 def _stories(reference: Candidate, texts: Texts) -> Measurement:
-    """Measures windows of the parts of all books that were not used in training."""
-    read_books = runpy.run_path(str(TRAINERS / "story-gpt2.py"))["read_books"]
-    folder = texts.data / "books"
-    if not folder.is_dir():
-        raise FileNotFoundError(f"there is no {folder}")
-    _, parts = read_books(folder)
+    """Measures windows of the parts of books that `examples/presets/stories.py` holds out."""
+    parts = read_examples(texts.data / "stories-dev.jsonl")
     tokenizer, each = kf.Tokenizer.load(reference.folder), math.ceil(texts.rows / len(parts))
-    rows = [row for part in parts for row in next_tokens.windows(tokenizer, part, texts.length, each)]
+    rows = [row for part in parts for row in next_tokens.windows(tokenizer, part.text, texts.length, each)]
     return next_tokens.Comparison("text-generation", reference, rows, texts.threads)
 
 
 def _summaries(reference: Candidate, texts: Texts) -> Measurement:
-    """Measures descriptions of packages, chosen as in the training of the preset."""
-    read_pairs = runpy.run_path(str(TRAINERS / "summarizer-t5.py"))["read_pairs"]
-    pairs = read_pairs(texts.data / "debian" / "Translation-en")
-    np.random.default_rng(1).shuffle(pairs)
-    examples = [Example(str(text), [str(summary)]) for text, summary in pairs[: texts.limit or 400]]
+    """Measures descriptions of packages that `examples/presets/summaries.py` holds out."""
+    examples = read_examples(texts.data / "summaries-dev.jsonl")[: texts.limit]
     return TextToText("summarization", "rougeL", reference, examples, texts.threads)
 
 
