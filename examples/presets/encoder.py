@@ -99,7 +99,7 @@ def main() -> None:
     texts = [every[index] for index in np.random.default_rng(0).permutation(len(every))[:SENTENCES]]
     corpora.write(folder / "sentences.jsonl", ({"text": text} for text in texts))
     print(f"{len(texts):,} of {len(every):,} sentences", flush=True)
-    student = cut(minilm, texts)
+    student = cut(minilm, texts[:150_000])
     print(f"{student.config.vocab_size} tokens, {student.count_params():,} parameters")
     student.save_pretrained(folder / "encoder-cut", dtype="float16")
 
