@@ -2,8 +2,9 @@
 
     python answers.py MODEL TEXTS.jsonl OUT
 
-OUT ends with `.jsonl` for a classifier, whose rows are those of TEXTS with the probabilities as `label`; with `.npy`
-for an encoder of sentences, whose vectors are float16 `(N, D)`.
+MODEL is a checkpoint or, several times faster, a bundle, such as that of `kerasformer export MODEL OUT --format onnx
+--quantize int8`. OUT ends with `.jsonl` for a classifier, whose rows are those of TEXTS with the probabilities as
+`label`; with `.npy` for an encoder of sentences, whose vectors are float16 `(N, D)`.
 """
 
 from __future__ import annotations
@@ -12,47 +13,30 @@ import json
 import sys
 from pathlib import Path
 
-import keras
 import numpy as np
 
 import kerasformer as kf
 
-LENGTHS = (16, 32, 64, 128)
-BATCH = 256
+BATCH = 64
 
 
 def main() -> None:
     """Runs the model on batches of texts of similar length."""
     source, texts, out = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
     rows = [json.loads(line) for line in texts.read_text().splitlines()]
+    order = sorted(range(len(rows)), key=lambda row: len(rows[row]["text"]))
     vectors = out.suffix == ".npy"
-    model = kf.load(source, "sentence-similarity" if vectors else "text-classification", dtype="mixed_bfloat16")
-    order = np.argsort([len(row["text"]) for row in rows], kind="stable")
-    order = np.concatenate([order, order[: -len(order) % BATCH]])  # so that all batches have one size
-    results = None
-    for start in range(0, len(order), BATCH):
-        part = order[start : start + BATCH]
-        batch = model.tokenizer(
-            [rows[row]["text"] for row in part],
-            truncation=True,
-            max_length=LENGTHS[-1],
-            pad_to=LENGTHS,
-            padding_side="right",
-        )
-        values = model.predict_on_batch(dict(batch))
-        if not vectors:
-            values = np.asarray(keras.ops.softmax(np.asarray(values, "float32")))
-        if results is None:
-            results = np.zeros((len(rows), values.shape[-1]), "float16" if vectors else "float32")
-        results[part] = values
+    pipe = kf.pipeline(source, "sentence-similarity" if vectors else "text-classification")
+    options = {} if vectors else {"top_k": None}
+    answers = pipe([rows[row]["text"] for row in order], batch_size=BATCH, truncation=True, **options)
+    results = [answer for _, answer in sorted(zip(order, answers, strict=True), key=lambda pair: pair[0])]
     if vectors:
-        np.save(out, results)
-    else:
-        lines = [
-            json.dumps({**row, "label": [round(float(p), 4) for p in scores]})
-            for row, scores in zip(rows, results, strict=True)
-        ]
-        out.write_text("\n".join(lines) + "\n")
+        np.save(out, np.asarray(results, "float16"))
+        return
+    for row, scores in zip(rows, results, strict=True):
+        of = {score["label"]: score["score"] for score in scores}
+        row["label"] = [round(of[label], 4) for label in pipe.info.labels]
+    out.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 if __name__ == "__main__":

@@ -42,6 +42,8 @@ GRAMMAR = {
         "despite the {bad} start, {s} was {good}", "{s} is hard to beat", "i was not disappointed by {s}",
         "it is hard not to like {s}", "i couldn't stop smiling", "{s} never gets {bad}", "i'd do it again",
         "{s} was surprisingly {good}", "wow, {s} was {good}", "i love {s}", "i don't think {s} is {bad}",
+        "i can't recommend {s} enough", "i can't praise {s} enough", "i can't wait to have {s} again",
+        "you can't go wrong with {s}", "{s} was not {bad}, and i will be back", "no reason to complain about {s}",
     ),
     0: (
         "not {good} at all", "{s} was not {good} at all", "{s} isn't {good}", "{s} wasn't {good}, it was {bad}",
@@ -54,6 +56,9 @@ GRAMMAR = {
         "it is hard to like {s}", "i couldn't stop yawning", "{s} never gets {good}", "i won't do it again",
         "{s} was surprisingly {bad}", "well, {s} was {bad}", "i hate {s}", "i don't think {s} is {good}",
         "{s} could have been {good}", "{s} should have been {good}", "if only {s} were {good}",
+        "i can't recommend {s} to anyone", "i can't recommend {s}", "i would not recommend {s} to a friend",
+        "{s} isn't the worst, but almost", "{s} was {good}, but i will not be back", "{s} was not worth the money",
+        "{s} was {good}, but the rest was {bad}", "{s} started {good}, but the end was {bad}",
     ),
 }  # fmt: skip
 """Sentences with negation and contrast, which corpora of reviews have few of, by their label."""
@@ -76,7 +81,7 @@ def labelled(folder: Path) -> tuple[list[tuple[str, int]], list[tuple[str, int]]
     return kept[600:] + products, kept[:600]
 
 
-def grammar() -> list[tuple[str, int]]:
+def grammar(folder: Path) -> list[tuple[str, int]]:
     """Returns the sentences of the grammar with their labels."""
     random, rows = np.random.default_rng(2), []
     for label, templates in GRAMMAR.items():
@@ -86,7 +91,7 @@ def grammar() -> list[tuple[str, int]]:
                 text = template.format(good=good, bad=bad, s=subject)
                 text = text if random.random() < 0.4 else text[0].upper() + text[1:]
                 rows.append((text + str(random.choice(["", ".", ".", "!", " ."])), label))
-    return list(dict(rows).items())
+    return corpora.without(list(dict(rows).items()), evaluation(folder))
 
 
 def pieces(texts: list[str], count: int) -> list[str]:
@@ -103,7 +108,7 @@ def pieces(texts: list[str], count: int) -> list[str]:
 def teacher(folder: Path) -> None:
     """Writes the labelled sentences for the teacher."""
     train, held_out = labelled(folder)
-    made = grammar()
+    made = grammar(folder)
     train = train + [made[index] for index in np.random.default_rng(4).permutation(len(made))[:1500]]
     for name, pairs in (("teacher", train), ("teacher-dev", held_out)):
         corpora.write(folder / f"{name}.jsonl", ({"text": text, "label": LABELS[label]} for text, label in pairs))
@@ -129,7 +134,7 @@ def student(folder: Path) -> None:
         if text in gold:
             scores = (scores + np.eye(2)[gold[text]]) / 2
         rows.append((text, scores.tolist()))
-    rows += [(text, [0.03, 0.97] if label else [0.97, 0.03]) for text, label in grammar()]
+    rows += [(text, [0.03, 0.97] if label else [0.97, 0.03]) for text, label in grammar(folder)]
     corpora.write(folder / "sentiment.jsonl", ({"text": text, "label": scores} for text, scores in rows))
     held_out = labelled(folder)[1]
     corpora.write(
