@@ -17,24 +17,31 @@ FORMATS = {"LiteRT int8": "tflite", "ONNX int8": "onnx"}
 
 @dataclass(frozen=True)
 class DemoWork:
-    """A preset with sample texts and pipeline settings."""
+    """A preset with pipeline settings; the inputs are the examples of its task."""
 
     preset: str
     task: str
-    texts: tuple[str, ...]
+    most: int | None = None
     settings: dict[str, object] = field(default_factory=dict)
 
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """Inputs by argument name."""
+        return list(examples(self.task)["inputs"][: self.most])
 
-def _texts(task: str) -> tuple[str, ...]:
-    return tuple(example["text"] for example in examples(task)["inputs"])
+    def answer(self, pipe: Any, given: dict[str, Any]) -> list[dict[str, Any]]:
+        """Returns what a pipeline answers to an input."""
+        if "query" in given:
+            return list(pipe.rank(given["query"], given["documents"], return_documents=True, **self.settings))
+        return list(pipe(given["text"], **self.settings))
 
 
 WORKS = (
-    DemoWork("sentiment-bert", "text-classification", _texts("text-classification")),
-    DemoWork(
-        "story-gpt2", "text-generation", _texts("text-generation")[:2], {"max_new_tokens": 40, "do_sample": False}
-    ),
-    DemoWork("summarizer-t5", "summarization", _texts("summarization")[:2], {"max_new_tokens": 24, "num_beams": 1}),
+    DemoWork("sentiment-bert", "text-classification"),
+    DemoWork("story-gpt2", "text-generation", 2, {"max_new_tokens": 40, "do_sample": False}),
+    DemoWork("summarizer-t5", "summarization", 2, {"max_new_tokens": 24, "num_beams": 1}),
+    DemoWork("embedder-bert", "sentence-similarity"),
+    DemoWork("entities-bert", "token-classification", None, {"aggregation_strategy": "simple"}),
 )
 
 
@@ -51,8 +58,8 @@ class DemoRow:
             export. `None` for Keras.
         generated: Share of freely generated tokens equal to those of Keras, measured during export. `None` for Keras
             and for a model that does not generate.
-        same_words: Share of words in the demo's answers that equal the word of the Keras answer at the same index. A
-            single different token may change all the text after it. `None` for Keras.
+        same_words: Share of words, entities or ranks in the demo's answers that equal that of the Keras answer at the
+            same index. A single different token may change all the text after it. `None` for Keras.
         seconds: Time for all texts, median of three runs.
     """
 
@@ -132,25 +139,34 @@ def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
         shares = figures.get("agreement"), figures.get("generated"), same_words
         rows.append(DemoRow(work.preset, engine, megabytes, speed, *shares, seconds))
     examples = [
-        DemoExample(work.preset, text, {engine: results[index][0] for engine, results in answers.items()})
-        for index, text in enumerate(work.texts[:2])
+        DemoExample(work.preset, _text(given), {engine: results[index][0] for engine, results in answers.items()})
+        for index, given in enumerate(work.inputs[:2])
     ]
     return DemoReport(folder, rows, examples)
 
 
 def _timed(pipe: Any, work: DemoWork) -> tuple[list[tuple[str, list[str]]], float]:
     """Returns each text's answer, for display and as units to compare, and the median time of three runs."""
-    answers = [_answer(pipe(text, **work.settings)) for text in work.texts]  # compiles and warms up
+    answers = [_answer(work.answer(pipe, given)) for given in work.inputs]  # compiles and warms up
     times = []
     for _ in range(3):
         start = time.perf_counter()
-        for text in work.texts:
-            pipe(text, **work.settings)
+        for given in work.inputs:
+            work.answer(pipe, given)
         times.append(time.perf_counter() - start)
     return answers, sorted(times)[1]
 
 
+def _text(given: dict[str, Any]) -> str:
+    return str(given["query"] if "query" in given else given["text"])
+
+
 def _answer(result: list[dict[str, Any]]) -> tuple[str, list[str]]:
+    if not result or "entity_group" in result[0]:
+        found = [f"{entity['word']} ({entity['entity_group']})" for entity in result]
+        return ", ".join(found) or "none", found
+    if "corpus_id" in result[0]:
+        return f"{result[0]['text']} ({result[0]['score']:.3f})", [str(document["corpus_id"]) for document in result]
     if "label" in result[0]:
         return f"{result[0]['label']} ({result[0]['score']:.3f})", [result[0]["label"]]
     text = next(value for key, value in result[0].items() if key.endswith("_text"))
@@ -163,13 +179,14 @@ def _same_words(expected: list[tuple[str, list[str]]], received: list[tuple[str,
     for (_, reference), (_, units) in zip(expected, received, strict=True):
         total += max(len(reference), len(units))
         same += sum(a == b for a, b in zip(reference, units, strict=False))
-    return same / total
+    return same / total if total else 1.0
 
 
 def _speed(pipe: Any, work: DemoWork, answers: list[tuple[str, list[str]]], seconds: float) -> str:
-    if work.task == "text-classification":
-        return f"{seconds / len(work.texts) * 1e3:.1f} ms/text"
+    if work.task not in ("text-generation", "summarization"):
+        texts = sum(1 + len(given.get("documents", ())) for given in work.inputs)
+        return f"{seconds / texts * 1e3:.1f} ms/text"
     tokens = sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text, _ in answers)
     if work.task == "text-generation":
-        tokens -= sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text in work.texts)
+        tokens -= sum(len(pipe.tokenizer.encode(text, add_special_tokens=False)) for text in map(_text, work.inputs))
     return f"{tokens / seconds:.0f} token/s"
