@@ -15,7 +15,7 @@ QUESTION, ANSWER = "What is the capital of France?", "Paris"
 
 
 @pytest.mark.grid
-@pytest.mark.slow
+@pytest.mark.release  # takes minutes; test_litert_lm.py has the same target with small models
 def test_answer_in_litert_lm(tmp_path: Path) -> None:
     file = need("gguf")
     need("litert-lm")
