@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -329,6 +329,10 @@ class Adapter:
     pairs: Mapping[str, Pair]
     saved: Mapping[str, np.ndarray] = field(default_factory=dict)
     source: str = "the adapter"
+
+    def products(self) -> Adapter:
+        """Returns the adapter without the tensors that it replaces as a whole."""
+        return replace(self, config=replace(self.config, saved=()), saved={})
 
     def mismatch(self, model: str, problems: Sequence[str], available: Iterable[str] = ()) -> CheckpointError:
         """Returns the error for an adapter that does not fit a model.

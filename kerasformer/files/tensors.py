@@ -304,6 +304,38 @@ class JoinedTensors(TensorFile):
         return part.read(own)
 
 
+class ReplacedTensors(TensorFile):
+    """Tensors of a checkpoint, some of which are replaced, or added.
+
+    Args:
+        file: The checkpoint.
+        arrays: The other tensors by name.
+    """
+
+    def __init__(self, file: TensorFile, arrays: Mapping[str, np.ndarray]) -> None:
+        self.file, self.arrays = file, arrays
+        self.paths, self.on_disk = file.paths, file.on_disk
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        return [*(name for name in self.file if name not in self.arrays), *self.arrays]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor without reading it."""
+        return self.arrays[name].shape if name in self.arrays else self.file.shape(name)
+
+    def problem(self, name: str) -> str | None:
+        """Describes why a tensor is unsupported."""
+        return None if name in self.arrays else self.file.problem(name)
+
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor."""
+        return self.arrays[name].dtype.name if name in self.arrays else self.file.dtype(name)
+
+    def _read(self, name: str) -> np.ndarray:
+        return self.arrays[name] if name in self.arrays else self.file.read(name)
+
+
 def open_tensors(folder: Path) -> TensorFile:
     """Opens the tensor files of a checkpoint folder; safetensors take precedence.
 

@@ -26,7 +26,7 @@ from kerasformer.errors import (
 from kerasformer.files import sources
 from kerasformer.files.adapters import base_model, read_adapter
 from kerasformer.files.reading import JsonMapping, read_json
-from kerasformer.files.tensors import JoinedTensors, TensorFile, open_tensors
+from kerasformer.files.tensors import JoinedTensors, ReplacedTensors, TensorFile, open_tensors
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
 from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
 from kerasformer.models.answer_scores import AnswerScore, is_answer_score
@@ -38,7 +38,7 @@ from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import Backbone, PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.task_models import CausalClassification
-from kerasformer.models.weights import NewHead, build_within_memory, load_weights
+from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, TEXT_RANKING, of_class, of_model, of_prefix
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.fitting import vocabulary_warning
@@ -309,6 +309,9 @@ def load(
         base = base_model(folder)
         whole = path if base is None else sources.resolve(base, token=token)
         file = checkpoint_tensors(whole)
+        adapter = None if base is None else read_adapter(path)
+        if adapter is not None:
+            file = ReplacedTensors(file, adapter.saved)
         model_type = model_type or model_type_of(content)
         classes_by_task = architecture(model_type).MODELS
         task = task or _sentence_task(folder) or _saved_task(classes_by_task, content, file)
@@ -330,18 +333,16 @@ def load(
         heads |= {row.tensor for row in model.head_rows()}
         names = model.backbone.checkpoint_names()
         try:
-            new = request.new if base is None else NewHead.WHERE_NONE_FITS
-            fresh = load_weights(model, file, names, heads, new, keep_dtype=keep_dtype)
+            fresh = load_weights(model, file, names, heads, request.new, keep_dtype=keep_dtype)
         except MissingHeadError as error:
             if task not in NEEDS:
                 raise
             raise MissingHeadError(
                 f"{task} needs {NEEDS[task]}. Received: {source}, which has no head for {model.task}"
             ) from error
-        if base is not None:
-            saved = model.attach_adapter(read_adapter(path))
+        if adapter is not None:
+            model.attach_adapter(adapter.products())
             model.merge_adapter()
-            fresh = [variable for variable in fresh if variable not in saved]
         start_head(model, fresh, request)
         model.generation_config = _generation_config(folder, config, content)
     if score is not None and tokenizer is not None:
