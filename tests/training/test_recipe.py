@@ -89,6 +89,9 @@ def test_an_adapter_is_loaded_with_its_base_model(folder):
     np.testing.assert_allclose(loaded(batch), base(batch), atol=1e-5)
     assert np.abs(np.asarray(loaded(batch)) - np.asarray(kf.load("sentiment-bert")(batch))).max() > 1e-2
 
+    other = kf.load(folder / "out", "token-classification", labels=["O", "PER", "LOC"])
+    assert set(other.new_variables) == {"head/output/kernel", "head/output/bias"}
+
     settings = json.loads((folder / "out" / "adapter_config.json").read_text())
     (folder / "out" / "adapter_config.json").write_text(json.dumps({**settings, "base_model_name_or_path": "../base"}))
     with pytest.raises(kf.errors.SourceError, match="a preset or a hub id"):
