@@ -1,7 +1,7 @@
 """Sample texts for each task, for the web page and the demo.
 
-The presets answer these texts well: those of text-classification are selected by
-`examples/presets/choose_examples.py` from sentences outside the training data.
+The presets answer these texts well. Those of text-classification are some of `examples/presets/everyday.jsonl`, which
+are outside of the training data.
 """
 
 from __future__ import annotations

@@ -116,9 +116,11 @@ def teacher(folder: Path) -> None:
 
 def unlabelled(folder: Path) -> None:
     """Writes the texts that the teacher labels."""
-    reviews = [text for text, _ in labelled(folder)[0]]
+    train, held_out = labelled(folder)
+    reviews, others = [text for text, _ in train], [text for text, _ in corpora.product_reviews(folder)]
+    # Some opinions are also in the polarity corpus.
     others = corpora.without(
-        [*corpora.opinions(folder), *(text for text, _ in corpora.product_reviews(folder))], evaluation(folder)
+        [*corpora.opinions(folder), *others], [*evaluation(folder), *(text for text, _ in held_out)]
     )
     texts = [*reviews, *others, *pieces([*reviews, *others], 60_000)]
     texts = list(dict.fromkeys(text for text in texts if text.strip()))
