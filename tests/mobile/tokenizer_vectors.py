@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import unicodedata
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -17,24 +16,14 @@ from kerasformer.errors import InputError
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests.mobile import texts, vocabularies
+from tests.mobile.json_text import dump
 
 _OPENED = {"tokenizer.json", "tokenizer_config.json", "target_tokenizer.json"}
 ALL = {**vocabularies.FULL, **vocabularies.OTHERS, **vocabularies.SPLITS}
 
 
-def dump(value: Any) -> str:
-    """Returns compact JSON, with escapes for characters that are no visible letters or symbols of their own."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return "".join(_escaped(letter) if _hides(letter) else letter for letter in text)
-
-
-def _hides(letter: str) -> bool:
-    return letter == "\ufffd" or (letter not in " \n" and unicodedata.category(letter)[0] in "CZ")
-
-
-def _escaped(letter: str) -> str:
-    units = letter.encode("utf-16-be")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+REFUSED = {"ctrl": "CTRLTokenizer", "bertweet": "BertweetTokenizer", "xlm": "XLMTokenizer", "m2m-100": "M2M100Tokenizer"}
+"""Folders without `tokenizer.json`, because it cannot describe the rules of these classes."""
 
 
 def runs(values: Sequence[int]) -> list[int]:
@@ -145,3 +134,10 @@ def write(folder: Path) -> None:
         write_tokenizer(tokenizer, folder / name)
         lines = [dump(each) for each in rows(tokenizer, name)]
         (folder / name / "rows.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for name, kind in REFUSED.items():
+        (folder / name).mkdir()
+        for file, content in (
+            ("tokenizer_config.json", {"tokenizer_class": kind, "unk_token": "<unk>"}),
+            ("error.json", {"name": "TokenizerError", "contains": f"the rules of {kind} cannot be written as tokenizer.json"}),
+        ):
+            (folder / name / file).write_text(dump(content) + "\n", encoding="utf-8")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from tests.mobile import tokenizer_vectors
+from tests.mobile import decoding_vectors, tokenizer_vectors
 
 FOLDER = Path(__file__).parents[2] / "mobile" / "vectors"
-PARTS = {"tokenizers": tokenizer_vectors.write}
+PARTS = {"tokenizers": tokenizer_vectors.write, "decoding": decoding_vectors.write}
 
 
 def main() -> None:

@@ -338,7 +338,6 @@ OTHERS: dict[str, Callable[[], Tokenizer]] = {
     "pegasus": _of_case("pegasus-lines", lambda: unigram([*_T5, *_control(words=["<n>"])], with_rules=False)),
     "mbart": _of_case("mbart-50", lambda: unigram(_FAIRSEQ, "sentencepiece.bpe.model", False)),
     "nllb": _of_case("nllb", merged_pieces),
-    "xglm": _of_case("xglm", lambda: unigram(_FAIRSEQ, "sentencepiece.bpe.model", False)),
     "marian": marian,
     "openai-gpt": _of_case("openai-gpt-padded", word_bpe),
     "byt5": tiny_text.utf8_bytes,
@@ -348,7 +347,7 @@ OTHERS: dict[str, Callable[[], Tokenizer]] = {
 """Tokenizers for which the short texts are tokenized."""
 
 VARIANTS = (
-    "bert-accents mpnet gpt2-bos roberta-prefix camembert-no-prefix deberta-punctuation mbart nllb xglm big-bird "
+    "bert-accents mpnet gpt2-bos roberta-prefix camembert-no-prefix deberta-punctuation mbart nllb big-bird "
     "pegasus byt5 pruned"
 ).split()
 """Those of `OTHERS` that differ little from another one."""
