@@ -87,7 +87,7 @@ def rows(tokenizer: Tokenizer, name: str) -> Iterator[Any]:
         for text in texts.SPLIT:
             yield row(tokenizer, text)
         return
-    short = texts.SHORT[::2] if name in vocabularies.VARIANTS else texts.SHORT
+    short = texts.SHORT[::3] if name in vocabularies.VARIANTS else texts.SHORT
     others = (*texts.SCRIPTS.values(), *texts.LONG) if name in vocabularies.FULL else texts.LONG[:1]
     for text in (*short, *others):
         yield row(tokenizer, text, streamed=text in texts.STREAMED)
@@ -117,12 +117,17 @@ def _truncated_rows(tokenizer: Tokenizer) -> Iterator[Any]:
     yield truncated(tokenizer, text, pair, "left", True, limit=room, strategy="only_second", stride=3)
 
 
+def compact(source: Path, target: Path) -> None:
+    """Writes a JSON file without spaces and line breaks."""
+    target.write_text(dump(json.loads(source.read_text(encoding="utf-8"))) + "\n", encoding="utf-8")
+
+
 def write_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     """Writes the files of a tokenizer that libraries in other languages read, in compact form."""
     tokenizer.save(folder)
     for path in folder.iterdir():
         if path.name in _OPENED:
-            path.write_text(dump(json.loads(path.read_text(encoding="utf-8"))) + "\n", encoding="utf-8")
+            compact(path, path)
         else:
             path.unlink()
 

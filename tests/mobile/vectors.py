@@ -1,21 +1,22 @@
-"""Writes `mobile/vectors/`: `python -m tests.mobile.vectors`. Its README describes the files."""
+"""Writes `mobile/vectors/`: `python -m tests.mobile.vectors [PART…]`. Its README describes the files."""
 
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
-from tests.mobile import decoding_vectors, tokenizer_vectors
+from tests.mobile import decoding_vectors, task_vectors, tokenizer_vectors
 
 FOLDER = Path(__file__).parents[2] / "mobile" / "vectors"
-PARTS = {"tokenizers": tokenizer_vectors.write, "decoding": decoding_vectors.write}
+PARTS = {"tokenizers": tokenizer_vectors.write, "decoding": decoding_vectors.write, "tasks": task_vectors.write}
 
 
 def main() -> None:
-    """Replaces the folder's parts."""
-    for name, write in PARTS.items():
+    """Replaces parts of the folder, all by default."""
+    for name in sys.argv[1:] or PARTS:
         shutil.rmtree(FOLDER / name, ignore_errors=True)
-        write(FOLDER / name)
+        PARTS[name](FOLDER / name)
 
 
 if __name__ == "__main__":

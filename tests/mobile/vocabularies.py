@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,9 @@ from typing import Any
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers import Tokenizer as Backend
 
-from kerasformer.tokenization import Tokenizer, spiece
+from kerasformer.tokenization import Tokenizer, backends, spiece
+from kerasformer.tokenization.families import BYT5, NLLB
+from kerasformer.tokenization.languages import MultilingualTokenizer
 from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text
 from tests.mobile.texts import ALL, CORPUS, SCRIPTS
@@ -299,6 +302,28 @@ def marian() -> Tokenizer:
         return Tokenizer.load(write(Path(folder), files), model_type="marian")
 
 
+def utf8_bytes() -> Tokenizer:
+    """Returns a tokenizer like that of ByT5: a token for each byte of a text."""
+    special = dict(BYT5.special_tokens)
+    backend = backends.utf8_bytes(Path(), backends.BuildSettings(BYT5, special, {"extra_ids": 3}))
+    return Tokenizer(backend, special_tokens=special, skip_incomplete=True)
+
+
+def nllb() -> Tokenizer:
+    """Returns a tokenizer like that of NLLB, with merges of pieces, for four languages."""
+    content = json.loads(_of_case("nllb", merged_pieces)().backend.to_str())
+    codes = {"eng_Latn", "deu_Latn", "ron_Latn", "zho_Hans"}
+    added = [token for token in content["added_tokens"] if token["content"] in codes or "_" not in token["content"]]
+    content["model"]["vocab"] = {
+        token: index
+        for token, index in content["model"]["vocab"].items()
+        if token in codes or not re.fullmatch("[a-z]{3}_[A-Z][a-z]{3}", token)
+    }
+    special = {name: token for name, token in NLLB.special_tokens.items()}
+    backend = Backend.from_str(json.dumps({**content, "added_tokens": added}))
+    return MultilingualTokenizer(backend, family=NLLB, after=False, special_tokens=special)
+
+
 def pruned() -> Tokenizer:
     """Returns a tokenizer from which the characters of some scripts were removed."""
     original = _of_case("xlm-roberta", lambda: unigram(_FAIRSEQ, "sentencepiece.bpe.model"))()
@@ -335,12 +360,12 @@ OTHERS: dict[str, Callable[[], Tokenizer]] = {
     "deberta": _of_case("deberta", lambda: unigram(_DEBERTA, "spm.model", False)),
     "deberta-punctuation": _of_case("deberta-punctuation", lambda: unigram(_DEBERTA, "spm.model", False)),
     "big-bird": _of_case("big_bird-no-prefix", lambda: unigram(_BIG_BIRD)),
-    "pegasus": _of_case("pegasus-lines", lambda: unigram([*_T5, *_control(words=["<n>"])], with_rules=False)),
+    "pegasus": _of_case("pegasus-lines", lambda: unigram([*_T5, *_control(words=["<n>"])], with_rules=False), offset=8),
     "mbart": _of_case("mbart-50", lambda: unigram(_FAIRSEQ, "sentencepiece.bpe.model", False)),
-    "nllb": _of_case("nllb", merged_pieces),
+    "nllb": nllb,
     "marian": marian,
     "openai-gpt": _of_case("openai-gpt-padded", word_bpe),
-    "byt5": tiny_text.utf8_bytes,
+    "byt5": utf8_bytes,
     "word-level": word_level,
     "pruned": pruned,
 }
