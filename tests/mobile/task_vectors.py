@@ -54,7 +54,7 @@ class Bundle:
         task: The task for the export; that of the model by default.
         calls: The calls.
         info: Changes of the manifest.
-        settings: Of the mock model: `order` and `seed`.
+        capacity: Number of slots of the cache.
     """
 
     row: Row
@@ -62,7 +62,7 @@ class Bundle:
     calls: Calls
     task: str | None = None
     info: Mapping[str, Any] = field(default_factory=dict)
-    settings: tuple[int, int] = (2, 1)
+    capacity: int = CAPACITY
 
 
 _SMALL = {"hidden_dim": 12, "num_layers": 1, "num_heads": 2, "intermediate_dim": 16, "max_length": 64}
@@ -261,7 +261,7 @@ GENERATORS: dict[str, Bundle] = {
     "story": Bundle(_GPT2, "onnx", _STORIES),
     "story-tflite": Bundle(_GPT2, "tflite", _STORIES[::2]),
     "chat": Bundle(
-        replace(_GPT2, tokenizer=_chat_tokenizer),
+        replace(_GPT2, tokenizer=_chat_tokenizer, settings={**_GPT2.settings, "max_length": 300}),
         "onnx",
         [
             ("conversation", [_HELLO], {"max_new_tokens": 12}),
@@ -270,8 +270,9 @@ GENERATORS: dict[str, Bundle] = {
             ("conversation", [_HELLO], {"tools": [_TOOL], "max_new_tokens": 3}),
             ("conversation", [_HELLO], {"chat_template_kwargs": {"default_system": "Sing!"}, "max_new_tokens": 3}),
             ("conversation", [{"role": "poet", "content": "Hi"}], {}),
-            ("conversation", [{"content": "Hi"}], {}),
+            ("conversation", [{"role": "user", "content": "word " * 150}], {}),
         ],
+        capacity=300,
     ),
     "text-to-text": Bundle(
         _T5,
@@ -441,7 +442,7 @@ def _export(given: Bundle, folder: Path, write_calls: Callable[[Path, Path], dic
     with TemporaryDirectory() as scratch:
         exported = Path(scratch) / "bundle"
         model = given.row.model()
-        sizes = size_options(model, given.format, LENGTHS, CAPACITY)
+        sizes = size_options(model, given.format, LENGTHS, given.capacity)
         kf.export.export(model, exported, given.format, "none", task=given.task, **sizes)
         manifest = bundle.read(exported)
         folder.mkdir(parents=True)
@@ -482,8 +483,7 @@ def write(folder: Path) -> None:
 
         def mocked(exported: Path, target: Path, given: Bundle = given) -> dict[str, Any]:
             manifest, tokenizer = bundle.read(exported), Tokenizer.load(target)
-            order, seed = given.settings
-            model = Mock(seed, order, tokenizer.writer.vocab_size, CAPACITY, manifest.encoder_capacity)
+            model = Mock(1, 2, tokenizer.writer.vocab_size, given.capacity, manifest.encoder_capacity)
             calls = [called(target, MockStep(model), *call) for call in given.calls]
             return {"engine": {"mock": model.to_json()}, "calls": calls}
 
