@@ -128,9 +128,9 @@ ENCODERS: dict[str, Bundle] = {
                 (_LONG, {"top_k": None, "combine": "max", "stride": 0}),
                 (_LONG, {"top_k": None, "chunk_length": 24, "stride": 7}),
                 (_LONG, {"truncation": True}),
-                ("x", {"top_k": 0}),
-                ("x", {"combine": "sum"}),
-                ("x", {"chunk_length": 65}),
+                ("A fine film.", {"top_k": 0}),
+                ("A fine film.", {"combine": "sum"}),
+                ("A fine film.", {"chunk_length": 65}),
                 ({"text": "a " * 100, "pair": "b"}, {}),
             )
         ],
@@ -209,7 +209,7 @@ ENCODERS: dict[str, Bundle] = {
             ("feature-extraction", "A fine film.", {"pooling": "mean", "normalize": True}),
             ("feature-extraction", _LONG, {"pooling": "mean", "chunk_length": 40, "stride": 3}),
             ("feature-extraction", "", {"pooling": "mean"}),
-            ("feature-extraction", "x", {"pooling": "max"}),
+            ("feature-extraction", "A fine film.", {"pooling": "max"}),
         ],
     ),
     "embeddings": Bundle(
@@ -223,8 +223,8 @@ ENCODERS: dict[str, Bundle] = {
             ("sentence-similarity", _RANKED, {}),
             ("sentence-similarity", _RANKED, {"top_k": 2, "return_documents": True}),
             ("sentence-similarity", {"some": _DOCUMENTS[:2], "others": _DOCUMENTS[1:]}, {}),
-            ("sentence-similarity", "x", {"prompt_name": "y"}),
-            ("sentence-similarity", "x", {"truncate_dim": 999}),
+            ("sentence-similarity", "A fine film.", {"prompt_name": "y"}),
+            ("sentence-similarity", "A fine film.", {"truncate_dim": 999}),
         ],
     ),
 }

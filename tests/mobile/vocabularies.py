@@ -233,7 +233,7 @@ def neox() -> Tokenizer:
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in (END, "<|padding|>")])
     backend.add_tokens([AddedToken(" " * count) for count in (4, 3, 2)])
     backend.add_special_tokens([AddedToken("[MASK]", lstrip=True, normalized=False)])
-    backend.add_tokens([AddedToken("said", single_word=True), AddedToken("Rain", rstrip=True, normalized=True)])
+    backend.add_tokens([AddedToken("said", single_word=True)])
     backend.post_processor = processors.ByteLevel(trim_offsets=True)
     return Tokenizer(backend, special_tokens={"eos_token": END, "pad_token": "<|padding|>", "mask_token": "[MASK]"})
 
@@ -281,6 +281,7 @@ def llama2() -> Tokenizer:
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in ("<unk>", "<s>", "</s>")])
+    backend.add_tokens([AddedToken("Rain", rstrip=True, normalized=False)])
     backend.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A <s>:1 $B:1", [("<s>", 2)])
     return Tokenizer(backend, special_tokens={"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"})
 

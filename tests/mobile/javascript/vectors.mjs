@@ -155,7 +155,10 @@ async function generated({ model, prompt, stored, settings: given, tokenizer }) 
   const decoder = tokenizer && openTokenizer(`tokenizers/${tokenizer}`);
   const result = await outcome(async () => {
     const run = plan(mockStep(new Mock(model)), prompt, settings.settle(stored, given), (ids) => decoder.decode(ids));
-    if (run.config.num_beams > 1) return await beamSearch(run);
+    if (run.config.num_beams > 1) {
+      const { tokens, reason } = await beamSearch(run);
+      return { tokens, reason };
+    }
     const tokens = [];
     const generator = generate(run);
     let next = await generator.next();
