@@ -203,7 +203,7 @@ def same(received: Any, expected: Any) -> None:
 
 # The page's tokenizer keeps runs of punctuation together, while DeBERTa's `split_by_punct` separates each character.
 # The page refuses such a bundle, because of its `tokenizer_texts.json`.
-@pytest.mark.parametrize("name", [*(name for name in CASES if name != "deberta-punctuation"), *PRESETS, *TINY])
+@pytest.mark.parametrize("name", [*CASES, *PRESETS, *TINY])
 def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -> None:  # noqa: F811
     if name in TINY:
         ours = TINY[name]()

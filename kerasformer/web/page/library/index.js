@@ -1,5 +1,5 @@
 /**
- * Opens a bundle in a browser and runs it with the results of `kf.pipeline`. README.md explains its use.
+ * Opens a bundle and runs it with the results of `kf.pipeline`. README.md explains its use.
  */
 import { PrefixCache } from "./decoding/prefix_cache.js";
 import { ignoredSettings } from "./decoding/settings.js";
@@ -94,7 +94,7 @@ async function openTokenizer(files, manifest, runtimes) {
   if (!("tokenizer.json" in manifest.files) && "tokenizer_config.json" in manifest.files) {
     const { tokenizer_class: kind } = await read("tokenizer_config.json");
     throw new TokenizerError(
-      `the page cannot tokenize texts as this model does: the rules of ${kind} cannot be written as tokenizer.json. Run it in Python`,
+      `this library cannot tokenize texts as this model does: the rules of ${kind} cannot be written as tokenizer.json. Run it in Python`,
     );
   }
   const content = await read("tokenizer.json");
