@@ -43,7 +43,9 @@ class Comparison:
     def __str__(self) -> str:
         parts = [f"{len(self.differences)} of {self.lines:,} lines differ"]
         if self.seconds and self.rust_seconds:
-            parts.append(f"{self.seconds:.2f} s, Rust {self.rust_seconds:.2f} s: {self.seconds / self.rust_seconds:.2f} x")
+            parts.append(
+                f"{self.seconds:.2f} s, Rust {self.rust_seconds:.2f} s: {self.seconds / self.rust_seconds:.2f} x"
+            )
         shown = [
             f"{line!r}\n  expected {expected}\n  received {received}"
             for line, expected, received in self.differences[:_SHOWN]

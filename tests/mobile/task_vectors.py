@@ -109,7 +109,12 @@ _ASKED = {"question": "Who?", "context": "Anna 🙂 lives in Rome. Otto lives in
 _SENTENCE = SentenceSettings(("mean",), (Projection(12), NORMALIZE), prompts={"query": "rain: "})
 _BERT = ROWS["bert-feature-extraction"].settings
 _HELLO = {"role": "user", "content": " Hello there "}
-_TURNS = [{"role": "system", "content": "Answer."}, _HELLO, {"role": "assistant", "content": "Hi"}, {"role": "user", "content": "Go on"}]
+_TURNS = [
+    {"role": "system", "content": "Answer."},
+    _HELLO,
+    {"role": "assistant", "content": "Hi"},
+    {"role": "user", "content": "Go on"},
+]
 _TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 _NO_REPEATS = {"max_new_tokens": 8, "no_repeat_ngram_size": 1}
 
@@ -143,7 +148,11 @@ ENCODERS: dict[str, Bundle] = {
     "several-classes": Bundle(
         ROWS["distilbert-text-classification"],
         "onnx",
-        [("text-classification", text, options) for text in ("Nobody came.", _LONG) for options in ({}, {"top_k": None})],
+        [
+            ("text-classification", text, options)
+            for text in ("Nobody came.", _LONG)
+            for options in ({}, {"top_k": None})
+        ],
     ),
     "ranking": Bundle(
         replace(ROWS["bert-text-classification"], settings={**_BERT, "num_labels": 1}),
@@ -182,7 +191,11 @@ ENCODERS: dict[str, Bundle] = {
         [
             ("question-answering", _ASKED, {}),
             ("question-answering", _ASKED, {"top_k": 3, "max_answer_len": 4}),
-            ("question-answering", {"question": "Who?", "context": "Anna."}, {"top_k": 3, "handle_impossible_answer": True}),
+            (
+                "question-answering",
+                {"question": "Who?", "context": "Anna."},
+                {"top_k": 3, "handle_impossible_answer": True},
+            ),
             ("question-answering", {"question": "Who?", "context": _LONG}, {"top_k": 3}),
             (
                 "question-answering",

@@ -57,7 +57,18 @@ def test_texts_have_many_scripts_and_rows_of_all_kinds() -> None:
         for line in path.read_text(encoding="utf-8").splitlines()
         for key in json.loads(line)
     }
-    assert kinds >= {"pair", "special", "types", "mask", "sequences", "pieces", "truncation", "chunks", "decode", "error"}
+    assert kinds >= {
+        "pair",
+        "special",
+        "types",
+        "mask",
+        "sequences",
+        "pieces",
+        "truncation",
+        "chunks",
+        "decode",
+        "error",
+    }
     assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 1.6e6
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 SCRIPTS = {
     "Latin": "Zażółć gęślą jaźń; Ångström, naïve, œuvre, ĳs, ŁÓDŹ.",
     "Greek": "Ο καιρός είναι καλός, ΣΟΦΟΣ ὅς ᾳ.",

@@ -22,7 +22,12 @@ _OPENED = {"tokenizer.json", "tokenizer_config.json", "target_tokenizer.json"}
 ALL = {**vocabularies.FULL, **vocabularies.OTHERS, **vocabularies.SPLITS}
 
 
-REFUSED = {"ctrl": "CTRLTokenizer", "bertweet": "BertweetTokenizer", "xlm": "XLMTokenizer", "m2m-100": "M2M100Tokenizer"}
+REFUSED = {
+    "ctrl": "CTRLTokenizer",
+    "bertweet": "BertweetTokenizer",
+    "xlm": "XLMTokenizer",
+    "m2m-100": "M2M100Tokenizer",
+}
 """Folders without `tokenizer.json`, because it cannot describe the rules of these classes."""
 
 
@@ -54,7 +59,9 @@ def row(tokenizer: Tokenizer, text: str, pair: str | None = None, special: bool 
         "sequences": encoding.sequence_ids,
     }
     result = {**given, "ids": ids, "offsets": encoding.offsets[0].ravel().tolist()}
-    result |= {name: runs(array[0].tolist()) for name, array in kinds.items() if name not in ("types", "mask") or array.any()}
+    result |= {
+        name: runs(array[0].tolist()) for name, array in kinds.items() if name not in ("types", "mask") or array.any()
+    }
     if pair is None:
         del result["sequences"]
     return {**result, **_decoded(tokenizer, ids, text, streamed)}
@@ -143,6 +150,9 @@ def write(folder: Path) -> None:
         (folder / name).mkdir()
         for file, content in (
             ("tokenizer_config.json", {"tokenizer_class": kind, "unk_token": "<unk>"}),
-            ("error.json", {"name": "TokenizerError", "contains": f"the rules of {kind} cannot be written as tokenizer.json"}),
+            (
+                "error.json",
+                {"name": "TokenizerError", "contains": f"the rules of {kind} cannot be written as tokenizer.json"},
+            ),
         ):
             (folder / name / file).write_text(dump(content) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tiny tokenizers of every family. Their vocabularies are counted here, because trainers give others in each process."""
+"""Tiny tokenizers of every family, with vocabularies that are counted here: trainers give others in each process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def wordpiece(lowercase: bool, special: Sequence[str] = _BERT) -> dict[str, str]
     inner = sorted({letter for word in words for letter in word[1:]})
     parts = Counter[str]()
     for word, count in words.items():
-        parts.update(dict.fromkeys((word, word[:3], *(f"##{word[-size:]}" for size in (2, 3) if len(word) > size)), count))
+        parts.update(
+            dict.fromkeys((word, word[:3], *(f"##{word[-size:]}" for size in (2, 3) if len(word) > size)), count)
+        )
     common = sorted(parts, key=lambda part: (-parts[part], part))
     tokens = dict.fromkeys([*special, *letters, *(f"##{letter}" for letter in inner), *common[:110]])
     return {"vocab.txt": "\n".join(tokens) + "\n"}
@@ -86,7 +88,9 @@ def _byte_words(pattern: str | None = None) -> Words:
     return Counter({tuple(word): count for word, count in _words(splitter).items()})
 
 
-def bpe(special: Sequence[str], pattern: str | None = None, count: int = 90) -> tuple[dict[str, int], list[tuple[str, str]]]:
+def bpe(
+    special: Sequence[str], pattern: str | None = None, count: int = 90
+) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Returns the vocabulary and the merges of byte-level BPE, with the special tokens first."""
     merges = _merges(_byte_words(pattern), count)
     tokens = [*special, *sorted(pre_tokenizers.ByteLevel.alphabet()), *map("".join, merges)]
@@ -189,7 +193,8 @@ def _of_case(name: str, files: Callable[[], dict[str, Any]], **options: Any) -> 
 
 
 LLAMA3_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN2_PATTERN = LLAMA3_PATTERN.replace(r"\p{N}{1,3}", r"\p{N}")
 
@@ -209,7 +214,9 @@ def llama3() -> Tokenizer:
     special = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
     backend = _split_bytes(LLAMA3_PATTERN, special)
     first = ("<|begin_of_text|>", backend.token_to_id("<|begin_of_text|>"))
-    template = processors.TemplateProcessing("<|begin_of_text|> $A", "<|begin_of_text|> $A <|begin_of_text|>:1 $B:1", [first])
+    template = processors.TemplateProcessing(
+        "<|begin_of_text|> $A", "<|begin_of_text|> $A <|begin_of_text|>:1 $B:1", [first]
+    )
     backend.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=True), template])
     return Tokenizer(backend, special_tokens={"bos_token": special[0], "eos_token": special[1]})
 
