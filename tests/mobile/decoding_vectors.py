@@ -15,6 +15,7 @@ from kerasformer.decoding import Controls, GenerationConfig, generate
 from kerasformer.decoding.history import History
 from kerasformer.decoding.rules import apply_rules, rules_of
 from kerasformer.decoding.samplers import sampler_of
+from kerasformer.engines.litert.signatures import prefill_plan
 from kerasformer.errors import CapacityError, GenerationError, InputError
 from kerasformer.tokenization import Tokenizer
 from tests.mobile import vocabularies
@@ -269,7 +270,16 @@ def _random() -> Iterator[Any]:
         yield {"seed": seed, "values": np.random.default_rng(seed).random(6).tolist()}
 
 
+def _prefill() -> Iterator[Any]:
+    for lengths, capacity in (([8, 32], 64), ([16], 80), ([], 40), ([4, 16, 64], 70)):
+        for count, start in ((1, 0), (2, 0), (5, 0), (9, 0), (21, 0), (33, 0), (40, 0), (3, 60), (7, 30)):
+            if start + count <= capacity:
+                sizes = prefill_plan(count, capacity, lengths, start)
+                yield {"count": count, "capacity": capacity, "lengths": lengths, "start": start, "sizes": sizes}
+
+
 FILES = {
+    "prefill": _prefill,
     "mock": _mock,
     "random": _random,
     "samplers": _samplers,

@@ -80,7 +80,7 @@ def test_javascript() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     answer = json.loads(done.stdout)
     assert answer["counts"].keys() == {
-        "tokenizers", "mock", "random", "samplers", "rules", "settings", "generations", "tasks"
+        "tokenizers", "refused", "prefill", "mock", "random", "samplers", "rules", "settings", "generations", "tasks"
     }  # fmt: skip
     assert answer["failures"] == []
 

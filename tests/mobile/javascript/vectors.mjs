@@ -14,7 +14,9 @@ const [{ openBundle }, { Tokenizer }, { TextStream }, { chunks }, { Random }, { 
     "decoding/rules.js", "decoding/samplers.js", "decoding/settings.js",
   ].map(load),
 );
-const [{ plan }, { generate }, { beamSearch }] = await Promise.all(["plan", "loop", "beams"].map((name) => load(`decoding/${name}.js`)));
+const [{ plan }, { generate }, { beamSearch }, { prefillPlan }] = await Promise.all(
+  ["decoding/plan.js", "decoding/loop.js", "decoding/beams.js", "engines/signatures.js"].map(load),
+);
 const [tokenizers, jinja] = await Promise.all(
   ["tokenizers/dist/tokenizers.min.mjs", "jinja/dist/index.js"].map((path) => import(new URL(`@huggingface/${path}`, packages).href)),
 );
@@ -105,11 +107,35 @@ async function checkRow(part, tokenizer, row) {
 async function checkTokenizers() {
   for (const name of names("tokenizers")) {
     const folder = `tokenizers/${name}`;
-    if (existsSync(new URL(`${folder}/error.json`, vectors))) continue; // openBundle refuses them, see below
+    if (existsSync(new URL(`${folder}/error.json`, vectors))) {
+      await checkRefused(name, json(`${folder}/error.json`), read(`${folder}/tokenizer_config.json`));
+      continue;
+    }
     const tokenizer = openTokenizer(folder);
     const rows = read(`${folder}/rows.jsonl`).trimEnd().split("\n").map((line) => JSON.parse(line));
     for (const row of rows) await checkRow(`tokenizers: ${name} ${JSON.stringify(row.text ?? row.decode).slice(0, 40)}`, tokenizer, row);
   }
+}
+
+/** Opens a bundle with the settings of a tokenizer that has no `tokenizer.json`. */
+async function checkRefused(name, error, settings) {
+  const manifest = json("tasks/classes/kerasformer.json");
+  const digest = async (text) => Buffer.from(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text))).toString("hex");
+  delete manifest.files["tokenizer.json"];
+  delete manifest.manifest_sha256;
+  manifest.files["tokenizer_config.json"] = await digest(settings);
+  manifest.manifest_sha256 = await digest(sorted(manifest));
+  const files = { "kerasformer.json": JSON.stringify(manifest), "tokenizer_config.json": settings };
+  const fetch = async (url) => new Response(files[url.pathname.slice(1)]);
+  const { error: received } = await outcome(() => openBundle("http://localhost/", { fetch, runtimes: { tokenizers, jinja } }));
+  check(`refused: ${name}`, [error.name, true], [received?.name, received?.message.includes(error.contains)]);
+}
+
+/** JSON with sorted keys. */
+function sorted(value) {
+  if (Array.isArray(value)) return `[${value.map(sorted)}]`;
+  if (value === null || typeof value !== "object") return JSON.stringify(value);
+  return `{${Object.keys(value).sort().map((key) => `${JSON.stringify(key)}:${sorted(value[key])}`)}}`;
 }
 
 async function checkDecoding() {
@@ -136,12 +162,14 @@ async function checkDecoding() {
     if (error) check(`settings: ${JSON.stringify(given)}`, error.name, settled.error?.name);
     else for (const [name, value] of Object.entries(config)) check(`settings: ${name}`, value, settled[name]);
   }
+  for (const { count, capacity, lengths, start, sizes } of json("decoding/prefill.json")) {
+    check(`prefill: ${count} of ${lengths}`, sizes, prefillPlan(count, capacity, lengths, start));
+  }
   for (const row of json("decoding/generations.json")) check(`generations: ${row.name}`, expectedRun(row), await generated(row));
 }
 
-const shortest = (value) => Number(Math.fround(value).toPrecision(9)) && shortestOf(value);
 /** The number with the fewest digits that gives the same float32. */
-function shortestOf(value) {
+function shortest(value) {
   for (let digits = 1; digits <= 9; digits++) {
     const short = Number(value.toPrecision(digits));
     if (Math.fround(short) === Math.fround(value)) return short;
