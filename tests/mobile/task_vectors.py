@@ -10,6 +10,7 @@ import copy
 import json
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,7 +23,7 @@ from kerasformer import bundle
 from kerasformer.bundle import Manifest
 from kerasformer.decoding import Forward, Step
 from kerasformer.engines import open_engine
-from kerasformer.errors import KerasformerError
+from kerasformer.errors import GenerationError, KerasformerError
 from kerasformer.layers.sentence import NORMALIZE, Projection
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.pipelines import PIPELINES
@@ -431,13 +432,13 @@ def called(folder: Path, model: Forward | Step, task: str, inputs: Any, options:
         except KerasformerError as error:
             return {**row, "error": {"name": type(error).__name__, "message": str(error)}}
         row["result"] = json.loads(json.dumps(_plain(result)))
-        generates = isinstance(model, Step) and options.get("num_beams", 1) == 1
-        if generates and not (task == "translation" and "fr" in options.values()):
-            given = {name: value for name, value in options.items() if name not in ("return_full_text", "truncation")}
-            row["pieces"] = list(pipe.stream(copy.deepcopy(inputs), **given)) if "truncation" not in options else None
+        if isinstance(model, Step):
+            given = {name: value for name, value in options.items() if name != "return_full_text"}
+            with suppress(GenerationError):  # there is no stream of beams, nor of a text that is cut
+                row["pieces"] = list(pipe.stream(copy.deepcopy(inputs), **given))
         if isinstance(model, Step) and task != "conversation":
             row["reason"] = pipe(copy.deepcopy(inputs), **options, return_dict_in_generate=True).finish_reasons[0]
-    return {name: value for name, value in row.items() if value is not None}
+    return row
 
 
 def _plain(result: Any) -> Any:
