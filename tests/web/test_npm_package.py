@@ -91,7 +91,7 @@ def test_the_package_runs_bundles_in_node(name: str, calls: list[Any], project: 
     folder = shared_bundle(name, "onnx")
     (project / "run.js").write_text(PROGRAM)
     command = ["node", "run.js", json.dumps([f"{folder.absolute().as_uri()}/", calls])]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     answers, checked, is_tokenizer = json.loads(done.stdout)
     assert checked and is_tokenizer
