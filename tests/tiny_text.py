@@ -201,6 +201,15 @@ def pieces() -> Tokenizer:
     return Tokenizer(backend, special_tokens={"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"})
 
 
+@cache
+def language_marks() -> Tokenizer:
+    """A tokenizer like those of OPUS-MT with several target languages, whose tokens are at the start of a text."""
+    tokenizer = pieces()
+    backend = Backend.from_str(tokenizer.backend.to_str())
+    backend.add_special_tokens([AddedToken(code, special=True) for code in (">>fra<<", ">>ron<<")])
+    return Tokenizer(backend, special_tokens=tokenizer.special_tokens)
+
+
 def _scored(texts: Sequence[str], count: int) -> list[tuple[str, float]]:
     """Returns pieces of words with their scores: all characters, then the most common ones."""
     spelled = ["▁" + word for text in texts for word in text.split()]

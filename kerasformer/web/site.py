@@ -47,7 +47,9 @@ _REFERENCES = "references.json"
 _MAX_BYTES = 2**31
 _USED_OUTPUTS = frozenset({"logits", "start_logits", "end_logits", "last_hidden_state", SENTENCE_EMBEDDING})
 """Outputs from which the page's library computes results."""
-_NEVER_LISTED = {"service-worker.js", "library/README.md"}
+_NEVER_LISTED = {"service-worker.js"}
+_NOT_OF_PAGE = shutil.ignore_patterns("README.md", "LICENSE", "package.json", "__pycache__")
+"""Files of the npm package that the page's library is, too."""
 
 
 @dataclass(frozen=True)
@@ -264,7 +266,7 @@ def _common(names: Iterable[str]) -> str:
 
 
 def _write_page(folder: Path, title: str) -> list[Path]:
-    shutil.copytree(PAGE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("README.md", "__pycache__"))
+    shutil.copytree(PAGE, folder, dirs_exist_ok=True, ignore=_NOT_OF_PAGE)
     for name in ("index.html", "manifest.webmanifest"):
         text = (folder / name).read_text(encoding="utf-8")
         shown = json.dumps(title)[1:-1] if name.endswith("manifest") else html.escape(title)

@@ -1,5 +1,5 @@
 /**
- * Opens a bundle in a browser and runs it with the results of `kf.pipeline`. README.md explains its use.
+ * Opens a bundle and runs it with the results of `kf.pipeline`. README.md explains its use.
  */
 import { PrefixCache } from "./decoding/prefix_cache.js";
 import { ignoredSettings } from "./decoding/settings.js";
@@ -9,6 +9,7 @@ import { onnxFiles, openOnnx } from "./engines/onnx.js";
 import { BundleError, EngineError, InputError, TokenizerError, throwIfAborted } from "./errors.js";
 import { MANIFEST, readManifest } from "./manifest.js";
 import { checkReferences } from "./reference_check.js";
+import { Runtimes } from "./runtimes.js";
 import { TASKS, checkTask } from "./tasks/index.js";
 import { ChatTemplate } from "./tokenization/chat_template.js";
 import { checkTexts } from "./tokenization/hard_texts.js";
@@ -25,6 +26,9 @@ import { Tokenizer } from "./tokenization/tokenizer.js";
  * @property {AbortSignal} [signal] Cancels the download.
  * @property {typeof fetch} [fetch] Used instead of the browser's `fetch`.
  * @property {string | URL} [vendor] The folder with the files of the engines, by default the one beside this library.
+ * @property {import("./runtimes.js").Modules} [runtimes] Modules instead of these files, for programs with a bundler.
+ * @property {(manifest: Manifest, files: Record<string, Uint8Array>, options: { threads: number }) => Promise<any>} [openModel]
+ *   Opens the model with another engine, which has the methods of `OnnxForward` (engines/onnx.js) or `Step` (decoding/plan.js).
  */
 
 const HARD_TEXTS = "tokenizer_texts.json";
@@ -51,16 +55,17 @@ export async function openBundle(base, options = {}) {
     throw new InputError(`This bundle runs on ${engine}, because its format is ${manifest.format}. Received: ${options.engine}`);
   }
   const task = checkTask(options.task ?? manifest.info.task, manifest.info.task);
-  const vendor = new URL(options.vendor ?? "../vendor/", import.meta.url);
-  const { tokenizer, chat } = await openTokenizer(files, manifest, vendor);
+  const here = import.meta.url; // not as an argument, because bundlers would look for this folder
+  const runtimes = new Runtimes(new URL(options.vendor ?? "../vendor/", here), options.runtimes);
+  const { tokenizer, chat } = await openTokenizer(files, manifest, runtimes);
   /** @type {Record<string, Uint8Array>} */
   const models = {};
   for (const file of modelFiles(manifest)) models[file] = await files.get(file, manifest.files[file]);
   throwIfAborted(signal);
   onProgress({ stage: "compile", file: Object.keys(models)[0], loaded: 0, total: 0 });
   const threads = globalThis.crossOriginIsolated ? Math.max(1, options.threads ?? 1) : 1;
-  const open = engine === "litert" ? openLiteRt : openOnnx;
-  const model = await open(manifest, models, { threads, vendor });
+  const open = options.openModel ?? (engine === "litert" ? openLiteRt : openOnnx);
+  const model = await open(manifest, models, { threads, runtimes });
   const about = { task, engine, threads, bytes: files.bytes, seconds: (performance.now() - started) / 1000 };
   return new Bundle(manifest, tokenizer, model, about, chat);
 }
@@ -75,8 +80,8 @@ function modelFiles(manifest) {
   return [...new Set(models.map(({ file }) => file))];
 }
 
-/** @param {Downloads} files @param {Manifest} manifest @param {URL} vendor */
-async function openTokenizer(files, manifest, vendor) {
+/** @param {Downloads} files @param {Manifest} manifest @param {Runtimes} runtimes */
+async function openTokenizer(files, manifest, runtimes) {
   const read = async (/** @type {string} */ name) => {
     if (!(name in manifest.files)) throw new BundleError(`the bundle has no ${name}. Export it again from a model with a tokenizer`);
     const text = new TextDecoder().decode(await files.get(name, manifest.files[name]));
@@ -89,28 +94,18 @@ async function openTokenizer(files, manifest, vendor) {
   if (!("tokenizer.json" in manifest.files) && "tokenizer_config.json" in manifest.files) {
     const { tokenizer_class: kind } = await read("tokenizer_config.json");
     throw new TokenizerError(
-      `the page cannot tokenize texts as this model does: the rules of ${kind} cannot be written as tokenizer.json. Run it in Python`,
+      `this library cannot tokenize texts as this model does: the rules of ${kind} cannot be written as tokenizer.json. Run it in Python`,
     );
   }
   const content = await read("tokenizer.json");
   const settings = await read("tokenizer_config.json");
-  const library = await imported("tokenizers/tokenizers.min.mjs", vendor);
+  const library = await runtimes.tokenizers();
   const tokenizer = new Tokenizer(library, content, settings);
   if (TARGET in manifest.files) tokenizer.writer = new Tokenizer(library, await read(TARGET), settings);
   if (HARD_TEXTS in manifest.files) checkTexts(tokenizer, await read(HARD_TEXTS));
   const template = settings.chat_template ?? null;
-  const chat = template === null ? null : new ChatTemplate(await imported("jinja/index.js", vendor), template, tokenizer);
+  const chat = template === null ? null : new ChatTemplate(await runtimes.jinja(), template, tokenizer);
   return { tokenizer, chat };
-}
-
-/** @param {string} path @param {URL} vendor @returns {Promise<any>} */
-async function imported(path, vendor) {
-  const module = new URL(path, vendor).href;
-  try {
-    return await import(module);
-  } catch (error) {
-    throw new EngineError(`The tokenizer library cannot be loaded: ${error}. Expected at ${module}`, { cause: error });
-  }
 }
 
 /** A bundle that is ready to answer. */

@@ -21,16 +21,16 @@ let runtime = null;
 /**
  * @param {Manifest} manifest
  * @param {Record<string, Uint8Array>} files
- * @param {{ threads: number, vendor: URL }} options
+ * @param {{ threads: number, runtimes: import("../runtimes.js").Runtimes }} options
  * @returns {Promise<LiteRtForward | LiteRtStep>}
  */
-export async function openLiteRt(manifest, files, { threads, vendor }) {
+export async function openLiteRt(manifest, files, { threads, runtimes }) {
   const [bytes, ...others] = Object.values(files);
   if (others.length) throw new BundleError(`A TFLite bundle has one model file. Received: ${Object.keys(files)}`);
   if (bytes.length >= LARGEST_FILE) {
     throw new EngineError(`LiteRT.js loads models of less than 2 GB. Received: ${bytes.length} bytes`);
   }
-  const { module } = await loadRuntime(threads, vendor);
+  const { module } = await loadRuntime(threads, runtimes);
   let model;
   try {
     model = await module.loadAndCompile(bytes, { accelerator: "wasm", cpuOptions: { numThreads: threads } });
@@ -51,12 +51,11 @@ function memoryHint(bytes, { signatures }) {
   );
 }
 
-/** @param {number} threads @param {URL} vendor */
-async function loadRuntime(threads, vendor) {
+/** @param {number} threads @param {import("../runtimes.js").Runtimes} runtimes */
+async function loadRuntime(threads, runtimes) {
   if (runtime && runtime.threads > 1 === threads > 1) return runtime;
-  const wasm = new URL("litert/wasm/", vendor);
+  const { module, wasm } = await runtimes.litert();
   try {
-    const module = await import(new URL("litert/index.js", vendor).href);
     if (runtime) module.unloadLiteRt();
     runtime = null;
     // Without these paths, Emscripten searches for its files beside the script of the worker.

@@ -4,6 +4,7 @@
  */
 import { BundleError, CapacityError, EngineError } from "../errors.js";
 import { byName, inputsOf, ofRole, outputOf } from "../manifest.js";
+import { load } from "../runtimes.js";
 import { Heap, HeapTensor } from "./onnx_heap.js";
 
 /** @typedef {import("../manifest.js").Manifest} Manifest */
@@ -15,7 +16,7 @@ const MIN_SLOTS = 64;
 /** The loaded runtime; a page or worker has only one. @type {Runtime | null} */
 let runtime = null;
 
-/** @typedef {{ ort: any, loader: URL, threads: number, memories: WebAssembly.Memory[] }} Runtime */
+/** @typedef {{ ort: any, loader: string, threads: number, memories: WebAssembly.Memory[] }} Runtime */
 
 /**
  * The files that a signature needs: the model, and the data files with weights, which several models may share.
@@ -34,7 +35,7 @@ export function onnxFiles(manifest) {
 /**
  * @param {Manifest} manifest
  * @param {Record<string, Uint8Array>} files
- * @param {{ threads: number, vendor: URL }} options
+ * @param {{ threads: number, runtimes: import("../runtimes.js").Runtimes }} options
  * @returns {Promise<OnnxForward | OnnxStep>}
  */
 export async function openOnnx(manifest, files, options) {
@@ -55,22 +56,13 @@ export async function openOnnx(manifest, files, options) {
   }
 }
 
-/** @param {{ threads: number, vendor: URL }} options @returns {Promise<Runtime>} */
-async function loadRuntime({ threads, vendor }) {
+/** @param {{ threads: number, runtimes: import("../runtimes.js").Runtimes }} options @returns {Promise<Runtime>} */
+async function loadRuntime({ threads, runtimes }) {
   if (runtime) return runtime;
-  const folder = new URL("onnxruntime/", vendor);
-  try {
-    const ort = await import(new URL("ort.wasm.min.mjs", folder).href);
-    const loader = new URL("onnx_module.js", import.meta.url);
-    loader.searchParams.set("loader", new URL("ort-wasm-simd-threaded.mjs", folder).href);
-    ort.env.wasm.wasmPaths = { mjs: loader.href, wasm: new URL("ort-wasm-simd-threaded.wasm", folder).href };
-    ort.env.wasm.numThreads = threads;
-    return (runtime = { ort, loader, threads, memories: [] });
-  } catch (error) {
-    throw new EngineError(`ONNX Runtime Web cannot be started: ${error}. Expected its files at ${folder.href}`, {
-      cause: error,
-    });
-  }
+  const { module: ort, loader, wasm } = await runtimes.onnxruntime();
+  ort.env.wasm.wasmPaths = { mjs: loader, wasm: wasm.href };
+  ort.env.wasm.numThreads = threads;
+  return (runtime = { ort, loader, threads, memories: [] });
 }
 
 /**
@@ -123,7 +115,7 @@ class Session {
     } catch (error) {
       throw new EngineError(`ONNX Runtime Web cannot load ${file}: ${error}`, { cause: error });
     }
-    const { module } = await import(loader.href);
+    const { module } = await load(loader);
     return new Session(session, new Heap(module, memories[0]), manifest.signatures[name]);
   }
 

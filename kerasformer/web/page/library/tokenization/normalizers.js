@@ -5,6 +5,7 @@
 import { TokenizerError } from "../errors.js";
 import { Aligned } from "./aligned.js";
 import { Charsmap } from "./charsmap.js";
+import { SPACE, escaped, withSpaces } from "./steps.js";
 
 /** @typedef {(text: Aligned) => Aligned} Normalize */
 
@@ -40,7 +41,7 @@ export function normalizerOf(config, library) {
       return (text) => text.replaced(charsmap.parts(text.text));
     }
     case "Replace": {
-      const pattern = new RegExp(config.pattern.Regex ?? escaped(config.pattern.String), "gu");
+      const pattern = withSpaces(new RegExp(config.pattern.Regex ?? escaped(config.pattern.String), "gu"));
       return (text) => text.replaced(matches(text.text, pattern, config.content));
     }
     case "Strip":
@@ -84,8 +85,8 @@ function* matches(text, pattern, content) {
 /** Removes whitespace at the ends. @param {Aligned} text @param {boolean} left @param {boolean} right */
 function stripped(text, left, right) {
   let [start, end] = [0, text.length];
-  while (left && start < end && /\s/u.test(text.characters[start])) start++;
-  while (right && start < end && /\s/u.test(text.characters[end - 1])) end--;
+  while (left && start < end && SPACE.test(text.characters[start])) start++;
+  while (right && start < end && SPACE.test(text.characters[end - 1])) end--;
   return text.slice(start, end);
 }
 
@@ -96,9 +97,4 @@ function prepended(text, before) {
     [...characters, ...text.characters],
     [...characters.map(() => /** @type {[number, number]} */ ([...text.origins[0]])), ...text.origins],
   );
-}
-
-/** A pattern that matches a text literally. @param {string} text */
-export function escaped(text) {
-  return text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&").replace(/\\-/g, "-");
 }

@@ -8,7 +8,8 @@
 import { InputError, TokenizerError } from "../errors.js";
 import { AddedTokens } from "./added_tokens.js";
 import { Aligned } from "./aligned.js";
-import { escaped, normalizerOf } from "./normalizers.js";
+import { normalizerOf } from "./normalizers.js";
+import { SPACE, decodeAsInRust, decoderOf, splitAsInRust, stepOf } from "./steps.js";
 import { chunks } from "./truncation.js";
 
 /**
@@ -53,9 +54,11 @@ export class Tokenizer {
     this.added = new Set(added.map((token) => token.id));
     this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
     this.settings = settings;
-    splitAsInRust(this.backend.pre_tokenizer);
+    splitAsInRust(this.backend.pre_tokenizer, content.pre_tokenizer);
+    decodeAsInRust(this.backend.decoder);
     this.byteLevel = stepOf(content.pre_tokenizer, "ByteLevel");
-    this.parts = partsOf(content.pre_tokenizer);
+    this.metaspace = stepOf(content.pre_tokenizer, "Metaspace");
+    this.parts = partsOf(this.metaspace);
     this.splitsSpaces = stepOf(content.pre_tokenizer, "WhitespaceSplit");
     this.trims = trimming(content.post_processor);
     // RoBERTa's two texts are one segment; the library assigns two.
@@ -220,8 +223,7 @@ export class Tokenizer {
    * @returns {{ characters: string[], origins: [number, number][] }[]}
    */
   words(section, index) {
-    // Rust also treats U+0085 as a space.
-    const text = this.splitsSpaces ? section.text.replaceAll("\u0085", " ") : section.text;
+    const { text } = section;
     /** @type {string[]} */
     const words = this.backend.pre_tokenizer ? this.backend.pre_tokenizer(text, { section_index: index }) : [text];
     const parts = this.parts === null ? words : words.flatMap((word) => word.split(/** @type {RegExp} */ (this.parts)));
@@ -230,9 +232,9 @@ export class Tokenizer {
     let position = 0;
     return split.map((characters) => {
       const origins = characters.map((character, index) => {
-        const space = character === "▁";
+        const space = this.metaspace !== null && character === "▁";
         const same = (/** @type {string} */ each) => each === character || (space && each === " ");
-        if (space && index === 0 && this.splitsSpaces) while (/[\s\u0085]/u.test(section.characters[position] ?? "")) position++;
+        if (space && index === 0 && this.splitsSpaces) while (SPACE.test(section.characters[position] ?? "")) position++;
         // A space that the pre-tokenizer inserted gets the offsets of the start of the word.
         if (space && !same(section.characters[position])) return section.origins[Math.min(position, section.length - 1)];
         while (position < section.length && !same(section.characters[position])) position++;
@@ -264,11 +266,11 @@ export class Tokenizer {
     const [start, end] = spanOf(origins.slice(first, first + count));
     if (!this.trims) return [start, end];
     // Added tokens may include the spaces around them.
-    const spaces = characters.slice(first, first + count).map((character) => /^[Ġ\s]$/u.test(character));
+    const spaces = characters.slice(first, first + count).map((character) => character === "Ġ" || SPACE.test(character));
     let leading = spaces.indexOf(false) < 0 ? count : spaces.indexOf(false);
     const trailing = count - 1 - spaces.lastIndexOf(false);
-    // The space that was added before the text is not part of the text.
-    if (leading && start === 0 && this.trims.add_prefix_space) leading--;
+    // A space that was added before the text is not part of the text; several were in the text.
+    if (leading === 1 && start === 0 && this.trims.add_prefix_space) leading = 0;
     const from = Math.min(start + leading, end);
     return [from, Math.max(end - trailing, from)];
   }
@@ -323,80 +325,10 @@ function inBytes(section, words) {
   return words.map((characters) => ({ characters, origins: origins.slice(position, (position += characters.length)) }));
 }
 
-/**
- * A decoder with the same text in the JavaScript library as in the Rust library: its `Metaspace` removes the first space even
- * if `prepend_scheme` is `never`.
- * @param {any} config @returns {any}
- */
-function decoderOf(config) {
-  if (config?.decoders) return { ...config, decoders: config.decoders.map(decoderOf) };
-  if (config?.type !== "Metaspace" || config.prepend_scheme !== "never") return config;
-  return { type: "Replace", pattern: { String: config.replacement }, content: " " };
-}
-
-/**
- * Gives each `Split` step of a pre-tokenizer all behaviors of the Rust library; the JavaScript library supports only
- * `Isolated`, and `Removed` for patterns.
- * @param {any} step A step of the JavaScript library.
- */
-function splitAsInRust(step) {
-  (step?.tokenizers ?? []).forEach(splitAsInRust);
-  if (step?.config?.type !== "Split") return;
-  const { behavior, invert, pattern } = step.config;
-  const separator = pattern.String === undefined ? step.pattern : new RegExp(escaped(pattern.String), "gu");
-  step.pre_tokenize_text = (/** @type {string} */ text) => splitText(text, separator, behavior, invert);
-}
-
-/** Splits a text at separators. @param {string} text @param {RegExp} separator @param {string} behavior @param {boolean} invert @returns {string[]} */
-function splitText(text, separator, behavior, invert) {
-  /** @type {{ text: string, separates: boolean }[]} */
-  const parts = [];
-  let end = 0;
-  for (const { 0: match, index } of text.matchAll(separator)) {
-    parts.push({ text: text.slice(end, index), separates: invert }, { text: match, separates: !invert });
-    end = index + match.length;
-  }
-  parts.push({ text: text.slice(end), separates: invert });
-  const nonEmpty = parts.filter((part) => part.text);
-  if (behavior === "Removed") return nonEmpty.filter((part) => !part.separates).map((part) => part.text);
-  /** Whether a part is joined to the one before it. @type {Record<string, (part: number) => boolean>} */
-  const joins = {
-    Contiguous: (part) => nonEmpty[part].separates === nonEmpty[part - 1].separates,
-    MergedWithPrevious: (part) => nonEmpty[part].separates && !nonEmpty[part - 1].separates,
-    MergedWithNext: (part) => !nonEmpty[part].separates && nonEmpty[part - 1].separates,
-  };
-  /** @type {string[]} */
-  const words = [];
-  nonEmpty.forEach((part, index) => {
-    if (index && joins[behavior]?.(index)) words[words.length - 1] += part.text;
-    else words.push(part.text);
-  });
-  return words;
-}
-
-/** The step of a pre-tokenizer with a type, if there is one. @param {any} config @param {string} type @returns {any} */
-function stepOf(config, type) {
-  if (!config) return null;
-  if (config.type === type) return config;
-  return (config.pretokenizers ?? []).map((/** @type {any} */ each) => stepOf(each, type)).find(Boolean) ?? null;
-}
-
-/**
- * A pattern of the positions at which words must be split further than the library does: before SentencePiece's spaces, and
- * around each punctuation character. `null` if there are none.
- * @param {any} config
- */
-function partsOf(config) {
-  const [metaspace, punctuation] = [stepOf(config, "Metaspace"), stepOf(config, "Punctuation")];
-  const patterns = metaspace && metaspace.split !== false ? ["(?=▁)"] : [];
-  if (punctuation && (punctuation.behavior ?? "Isolated") === "Isolated") {
-    patterns.push(`(?=${PUNCTUATION})`, `(?<=${PUNCTUATION})`);
-  }
-  return patterns.length ? new RegExp(patterns.join("|"), "u") : null;
-}
+/** A pattern of the positions at which words must be split further than the library does: before SentencePiece's spaces. @param {any} metaspace */
+const partsOf = (metaspace) => (metaspace && metaspace.split !== false ? /(?=▁)/u : null);
 
 const BYTE = /^<0x[0-9A-F]{2}>$/;
-const PUNCTUATION = "[\\p{P}\\u0021-\\u002F\\u003A-\\u0040\\u005B-\\u0060\\u007B-\\u007E]";
 
 /** The template, if it excludes spaces at the ends of tokens from their offsets. @param {any} config @returns {any} */
 function trimming(config) {

@@ -1,0 +1,112 @@
+"""The vectors are those that Python gives, and the JavaScript library gives them, too."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerasformer import bundle
+from kerasformer.web.site import PAGE
+from tests.foreign.environments import need
+from tests.mobile import decoding_vectors, lines, texts, tokenizer_vectors
+from tests.mobile.mock import Mock, MockStep
+from tests.mobile.task_vectors import RecordedForward, called
+from tests.mobile.vectors import FOLDER
+
+JAVASCRIPT = Path(__file__).parent / "javascript"
+
+
+def files(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in folder.rglob("*.json*")}
+
+
+@pytest.mark.parametrize("part", [tokenizer_vectors, decoding_vectors], ids=["tokenizers", "decoding"])
+def test_the_vectors_are_those_of_this_version(part: Any, tmp_path: Path) -> None:
+    """If they are not, `python -m tests.mobile.vectors` writes them again, and the other languages are to follow."""
+    pytest.importorskip("sentencepiece")
+    part.write(tmp_path / "written")
+    name = "tokenizers" if part is tokenizer_vectors else "decoding"
+    written, kept = files(tmp_path / "written"), files(FOLDER / name)
+    assert written.keys() == kept.keys()
+    assert [name for name in written if written[name] != kept[name]] == []
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (FOLDER / "tasks").iterdir()))
+def test_the_results_of_tasks_are_those_of_this_version(name: str) -> None:
+    folder = FOLDER / "tasks" / name
+    content = json.loads((folder / "calls.json").read_text(encoding="utf-8"))
+    engine = content["engine"]
+    model: Any
+    if "mock" in engine:
+        model = MockStep(Mock(**engine["mock"]))
+    else:
+        model = RecordedForward(bundle.read(folder), engine["recorded"])
+    for row in content["calls"]:
+        same(called(folder, model, row["task"], row["inputs"], row["options"]), row)
+
+
+def same(received: Any, expected: Any) -> None:
+    """Checks equality, with a tolerance for numbers, which depend on the processor."""
+    if isinstance(expected, dict):
+        assert received.keys() == expected.keys()
+        for key in expected:
+            same(received[key], expected[key])
+    elif isinstance(expected, list):
+        assert len(received) == len(expected)
+        for pair in zip(received, expected, strict=True):
+            same(*pair)
+    elif isinstance(expected, float):
+        assert received == pytest.approx(expected, abs=1e-5)
+    else:
+        assert received == expected
+
+
+def test_texts_have_many_scripts_and_rows_of_all_kinds() -> None:
+    assert len(texts.SCRIPTS) >= 30
+    kinds = {
+        key
+        for path in (FOLDER / "tokenizers").glob("*/rows.jsonl")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        for key in json.loads(line)
+    }
+    assert kinds >= {
+        "pair",
+        "special",
+        "types",
+        "mask",
+        "sequences",
+        "pieces",
+        "truncation",
+        "chunks",
+        "decode",
+        "error",
+    }
+    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 1.6e6
+
+
+@pytest.mark.foreign("web")
+def test_javascript() -> None:
+    packages = need("web").parent / "node_modules"
+    command = ["node", str(JAVASCRIPT / "vectors.mjs"), str(PAGE / "library"), str(packages), str(FOLDER)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    answer = json.loads(done.stdout)
+    assert answer["counts"].keys() == {
+        "tokenizers", "refused", "prefill", "mock", "random", "samplers", "rules", "settings", "generations", "tasks"
+    }  # fmt: skip
+    assert answer["failures"] == []
+
+
+@pytest.mark.foreign("web")
+def test_the_comparison_of_lines_finds_differences(tmp_path: Path) -> None:
+    packages, text = need("web").parent / "node_modules", tmp_path / "lines.txt"
+    text.write_bytes("\n".join(["The rain", "", "今日は e\u0301 🙂", "a\rb"]).encode())
+    program = ["node", str(JAVASCRIPT / "tokenize.mjs"), str(PAGE / "library"), str(packages)]
+    result = lines.compare(FOLDER / "tokenizers" / "gpt2", text, program)
+    assert (result.lines, result.differences) == (4, []) and result.seconds and result.rust_seconds
+    other = ["node", "-e", "console.log('{}\\n{}\\n{}\\n{}')"]
+    assert len(lines.compare(FOLDER / "tokenizers" / "gpt2", text, other, measured=False).differences) == 4
