@@ -17,6 +17,16 @@ class Json {
   using Object = std::vector<std::pair<std::string, Json>>;
 
   Json() = default;  // null
+  Json(bool value) : value_(value) {}
+  Json(int value) : value_(Number{std::to_string(value)}) {}
+  Json(int64_t value) : value_(Number{std::to_string(value)}) {}
+  Json(double value);
+  Json(const char* value) : value_(std::string(value)) {}
+  Json(std::string value) : value_(std::move(value)) {}
+  Json(Array value) : value_(std::move(value)) {}
+  Json(Object value) : value_(std::move(value)) {}
+  Json(const std::vector<int>& values) : value_(Array(values.begin(), values.end())) {}
+  Json(const std::vector<std::string>& values) : value_(Array(values.begin(), values.end())) {}
 
   // Parses a whole document; throws `std::invalid_argument` with the position of a mistake.
   static Json Parse(std::string_view text);
@@ -51,6 +61,9 @@ class Json {
   // The strings of this array.
   std::vector<std::string> Strings() const;
 
+  // The value as Python shows it in messages: `None`, `True`, `'text'`.
+  std::string Shown() const;
+
   // Compact text with sorted fields and escaped characters, as `json.dumps(..., sort_keys=True, separators=(",", ":"))`
   // writes it in Python. A field of the top object can be omitted.
   std::string Canonical(std::string_view omitted = {}) const;
@@ -63,6 +76,9 @@ class Json {
 
   std::variant<std::monostate, bool, Number, std::string, Array, Object> value_;
 };
+
+// A text as Python shows it in messages, in single quotation marks.
+std::string Shown(std::string_view text);
 
 // A text in quotation marks, as it is shown in messages.
 std::string Quoted(std::string_view text);

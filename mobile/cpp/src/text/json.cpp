@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
+#include <iomanip>
+#include <locale>
+#include <sstream>
 #include <stdexcept>
 
 #include "text/utf8.hpp"
@@ -170,6 +173,13 @@ class JsonReader {
   size_t at_ = 0;
 };
 
+Json::Json(double value) {
+  std::ostringstream text;
+  text.imbue(std::locale::classic());
+  text << std::setprecision(17) << value;
+  value_ = Number{text.str()};
+}
+
 Json Json::Parse(std::string_view text) { return JsonReader(text).Document(); }
 
 bool Json::IsInteger() const {
@@ -272,6 +282,36 @@ std::string Json::Canonical(std::string_view omitted) const {
     text += text.empty() ? "{}" : "}";
   }
   return text;
+}
+
+std::string Json::Shown() const {
+  if (IsNull()) return "None";
+  if (IsBool()) return AsBool() ? "True" : "False";
+  if (IsString()) return kerasformer::Shown(AsString());
+  if (IsNumber()) return std::get<Number>(value_).text;
+  std::string text;
+  if (IsArray()) {
+    for (const Json& item : AsArray()) text += (text.empty() ? "" : ", ") + item.Shown();
+    return "[" + text + "]";
+  }
+  for (const auto& [name, value] : AsObject()) text += (text.empty() ? "" : ", ") + kerasformer::Shown(name) + ": " + value.Shown();
+  return "{" + text + "}";
+}
+
+std::string Shown(std::string_view text) {
+  const char quote = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos ? '"' : '\'';
+  std::string shown(1, quote);
+  for (const char c : text) {
+    const size_t control = std::string_view("\n\r\t").find(c);
+    if (c == quote || c == '\\') shown += '\\';
+    if (control == std::string_view::npos) {
+      shown += c;
+    } else {
+      shown += '\\';
+      shown += "nrt"[control];
+    }
+  }
+  return shown + quote;
 }
 
 std::string Quoted(std::string_view text) {
