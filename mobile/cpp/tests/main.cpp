@@ -642,7 +642,11 @@ void CompareTask(const std::string& folder) {
     std::string reason;
     const Json received = Answered(model, call, pieces, reason);
     const std::string what = folder + " " + call["task"].AsString() + " " + call["inputs"].Canonical().substr(0, 60) + " " + call["options"].Canonical();
-    const Json& expected = call.Has("error") ? call["error"] : call["result"];
+    Json expected = call.Has("error") ? call["error"] : call["result"];
+    // Python's advice to read a text in sentences is an option that only Python has.
+    const std::string message = expected["message"].IsString() ? expected["message"].AsString() : "";
+    const size_t advice = message.find(" split='sentences'");
+    if (advice != std::string::npos) expected = Json::Object{{"name", expected["name"]}, {"message", message.substr(0, advice)}};
     ++num_cases;
     if (!IsClose(expected, received)) {
       ++num_differences;

@@ -15,7 +15,8 @@ bool HasFile(const Manifest& manifest, const std::string& name) {
 
 // Checks the texts of a bundle that tokenizers may read differently. With other ids, the model would answer a different text.
 void CheckHardTexts(const std::string& folder, const Tokenizer& tokenizer) {
-  for (const Json& each : Json::Parse(ReadFile(folder, "tokenizer_texts.json")).AsArray()) {
+  const Json texts = Json::Parse(ReadFile(folder, "tokenizer_texts.json"));
+  for (const Json& each : texts.AsArray()) {
     const std::vector<int> expected = each["ids"].Ints(), received = tokenizer.Encode(each["text"].AsString()).ids;
     if (received == expected) continue;
     throw TokenizerError("this tokenizer reads a text differently from the model's own, so the model would answer a different text. Text: " +

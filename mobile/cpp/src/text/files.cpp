@@ -2,7 +2,7 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iterator>
 
 #include "kerasformer/errors.hpp"
 
@@ -10,11 +10,11 @@ namespace kerasformer {
 
 std::string ReadFile(const std::string& folder, const std::string& name) {
   std::ifstream file(std::filesystem::path(folder) / name, std::ios::binary);
-  std::ostringstream content;
-  if (!file || !(content << file.rdbuf())) {
+  std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (!file) {
     throw BundleError(name + " cannot be read. Expected: the folder of a bundle, as kerasformer export writes it. Received: " + folder);
   }
-  return content.str();
+  return content;
 }
 
 }  // namespace kerasformer
