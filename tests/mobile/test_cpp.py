@@ -62,7 +62,10 @@ def test_tasks(program, folder):
 
 def library(format: str) -> Path:
     """Returns the shared library of a runtime out of its Python package."""
-    package, pattern = {"onnx": ("onnxruntime", "capi/libonnxruntime.so*"), "tflite": ("ai_edge_litert", "libLiteRt.so")}[format]
+    package, pattern = {
+        "onnx": ("onnxruntime", "capi/libonnxruntime.so*"),
+        "tflite": ("ai_edge_litert", "libLiteRt.so"),
+    }[format]
     spec = importlib.util.find_spec(package)
     found = [] if spec is None or spec.origin is None else sorted(Path(spec.origin).parent.glob(pattern))
     if not found:

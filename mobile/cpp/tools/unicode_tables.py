@@ -57,7 +57,7 @@ def main() -> None:
     numbers = [(category << 12) | (brk << 8) | bits for category, brk, bits in kinds]
     parts = [
         "// Written by tools/unicode_tables.py, which asks the library tokenizers",
-        f"// {tokenizers.__version__} about the characters of Unicode {unicodedata.unidata_version} and later. Do not edit.",
+        f"// {tokenizers.__version__} about the characters of Unicode {unicodedata.unidata_version} and later.",
         _array("uint32_t", "kKinds", numbers),
         _array("uint32_t", "kRanges", (number for pair in ranges for number in pair)),
         _array("uint32_t", "kCombiningClasses", _runs(classes)),
