@@ -1,0 +1,111 @@
+"""The C++ library gives the results of Python, in the vectors and with bundles on the real engines."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kerasformer as kf
+from tests.foreign.cases import tiny
+from tests.foreign.environments import REQUIRED
+
+ROOT = Path(__file__).parents[2] / "mobile"
+VECTORS = ROOT / "vectors"
+
+
+@pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Returns the program of mobile/cpp/tests, built with CMake and without warnings."""
+    if missing := [name for name in ("cmake", "g++") if shutil.which(name) is None]:
+        reason = f"this test needs {' and '.join(missing)}"
+        pytest.fail(reason) if os.environ.get(REQUIRED) else pytest.skip(reason)
+    build = tmp_path_factory.mktemp("cpp")
+    flags = "-Wall -Wextra -Werror"
+    settings = [f"-DCMAKE_CXX_FLAGS={flags}", "-DCMAKE_BUILD_TYPE=Debug", "-DKERASFORMER_TESTS=ON"]
+    for command in (["cmake", "-S", str(ROOT / "cpp"), "-B", str(build), *settings], ["cmake", "--build", str(build)]):
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return build / "kerasformer_tests"
+
+
+def folders(name: str) -> list[Any]:
+    paths = sorted(path for path in (VECTORS / name).glob("*") if path.is_dir())
+    return [pytest.param(path, id=path.name) for path in paths]
+
+
+def compared(program: Path, *arguments: Any) -> None:
+    done = subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("folder", folders("tokenizers"))
+def test_tokenizers(program, folder):
+    compared(program, "tokenizer", folder)
+
+
+def test_decoding(program):
+    compared(program, "decoding", VECTORS / "decoding", VECTORS / "tokenizers")
+
+
+@pytest.mark.parametrize("folder", [each for each in folders("tasks") if each.id != "chat"])
+def test_tasks(program, folder):
+    compared(program, "task", folder)
+
+
+def library(format: str) -> Path:
+    """Returns the shared library of a runtime out of its Python package."""
+    package, pattern = {
+        "onnx": ("onnxruntime", "capi/libonnxruntime.so*"),
+        "tflite": ("ai_edge_litert", "libLiteRt.so"),
+    }[format]
+    spec = importlib.util.find_spec(package)
+    found = [] if spec is None or spec.origin is None else sorted(Path(spec.origin).parent.glob(pattern))
+    if not found:
+        pytest.skip(f"the package {package} has no shared library")
+    return found[0]
+
+
+def answers(program: Path, bundle: Path, format: str, calls: Iterable[dict[str, Any]]) -> list[Any]:
+    lines = "\n".join(json.dumps(call) for call in calls)
+    command = [program, "call", str(bundle), str(library(format))]
+    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads(line)["result"] for line in done.stdout.splitlines()]
+
+
+@pytest.mark.parametrize("format", ["onnx", "tflite"])
+def test_a_classifier(program, format):
+    bundle = tiny("bert", "text-classification").shared(format)
+    texts = ["A fine film.", "", "A bad one " * 4]
+    received = answers(
+        program,
+        bundle,
+        format,
+        [{"task": "text-classification", "inputs": text, "options": {"top_k": None}} for text in texts],
+    )
+    for result, text in zip(received, texts, strict=True):
+        expected = kf.pipeline(bundle)(text, top_k=None)
+        assert [label["label"] for label in result] == [label["label"] for label in expected]
+        assert [label["score"] for label in result] == pytest.approx([label["score"] for label in expected], abs=1e-5)
+
+
+@pytest.mark.parametrize("format", ["onnx", "tflite"])
+@pytest.mark.parametrize(("model", "task"), [("gpt2", "text-generation"), ("t5", "text2text-generation")])
+def test_a_generator(program, format, model, task):
+    bundle = tiny(model, task).shared(format)
+    settings = [
+        {"max_new_tokens": 8},
+        {"max_new_tokens": 8, "do_sample": True, "seed": 3, "top_k": 20},
+        {"max_new_tokens": 6, "num_beams": 3},
+    ]
+    calls = [{"task": task, "inputs": "Once upon a time", "options": each} for each in settings]
+    for result, each in zip(answers(program, bundle, format, calls), settings, strict=True):
+        assert result == kf.pipeline(bundle)("Once upon a time", **each)
