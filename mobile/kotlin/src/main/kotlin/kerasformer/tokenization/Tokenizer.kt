@@ -1,6 +1,7 @@
 package kerasformer.tokenization
 
 import java.io.File
+import kerasformer.Bundle
 import kerasformer.InputError
 import kerasformer.Json
 import kerasformer.JsonObject
@@ -10,6 +11,7 @@ import kerasformer.child
 import kerasformer.flag
 import kerasformer.int
 import kerasformer.objects
+import kerasformer.repr
 import kerasformer.text
 
 /**
@@ -180,6 +182,7 @@ class Tokenizer internal constructor(content: Map<String, Any?>, internal val se
         private val SPECIAL_TOKENS = listOf("bos", "eos", "unk", "sep", "pad", "cls", "mask").map { "${it}_token" }
         private const val BYTE_SPACE = 0x120
         private const val SHOWN = 10
+        private const val HARD_TEXTS = "tokenizer_texts.json"
 
         /**
          * Reads `tokenizer.json` and, if it exists, `tokenizer_config.json` of a folder.
@@ -187,28 +190,41 @@ class Tokenizer internal constructor(content: Map<String, Any?>, internal val se
          * @throws TokenizerError A file is missing or damaged, or has an unsupported rule.
          */
         fun open(folder: File): Tokenizer {
-            val settings = File(folder, "tokenizer_config.json")
-            val config = if (settings.exists()) parsed(read(settings)) else mapOf()
-            val file = File(folder, "tokenizer.json")
-            if (!file.exists() && config.text("tokenizer_class") != null) {
-                throw TokenizerError(
-                    "the rules of ${config["tokenizer_class"]} cannot be written as tokenizer.json, which is missing. Run this " +
-                        "bundle with kerasformer in Python, or train the model with a tokenizer like that of BERT, GPT-2 or T5",
-                )
-            }
-            val tokenizer = Tokenizer(parsed(read(file)), config)
-            val target = File(folder, "target_tokenizer.json")
-            if (target.exists()) tokenizer.writer = Tokenizer(parsed(read(target)), tokenizer.settings)
+            return of { name -> File(folder, name).takeIf { it.exists() }?.readText() }
+        }
+
+        /** Reads the tokenizer of a bundle, and compares its ids of texts that tokenizers may read differently. */
+        internal fun of(bundle: Bundle): Tokenizer {
+            val tokenizer = of { name -> if (name in bundle.files) bundle.read(name) else null }
+            if (HARD_TEXTS in bundle.files) checkTexts(tokenizer, bundle.read(HARD_TEXTS))
             return tokenizer
         }
 
-        internal fun parse(content: String, settings: String): Tokenizer = Tokenizer(parsed(content), parsed(settings))
-
-        private fun read(file: File): String = try {
-            file.readText()
-        } catch (error: java.io.IOException) {
-            throw TokenizerError("${file.name} cannot be read. Expected: a folder with a tokenizer. Received: ${file.parent}", error)
+        private fun of(read: (String) -> String?): Tokenizer {
+            val settings = parsed(read("tokenizer_config.json") ?: "{}")
+            val content = read("tokenizer.json") ?: throw TokenizerError(
+                settings.text("tokenizer_class")?.let { "the rules of $it cannot be written as tokenizer.json, which is missing. Run this bundle in Python" }
+                    ?: "tokenizer.json is missing. Expected: the folder of a tokenizer or a bundle",
+            )
+            val tokenizer = Tokenizer(parsed(content), settings)
+            read("target_tokenizer.json")?.let { tokenizer.writer = Tokenizer(parsed(it), settings) }
+            return tokenizer
         }
+
+        private fun checkTexts(tokenizer: Tokenizer, texts: String) {
+            for (row in (Json.parse(texts) as List<*>).mapNotNull { it.asObject() }) {
+                val expected = (row["ids"] as List<*>).joinToString()
+                val received = tokenizer.encode(row.text("text").orEmpty()).ids.joinToString()
+                if (received == expected) continue
+                throw TokenizerError(
+                    "this tokenizer reads a text differently from the model's own, so the model would answer a different text. Text: " +
+                        "${repr(row["text"])}. Expected ids: $expected. Received: $received. Run this bundle with kerasformer in Python, or " +
+                        "train the model with a tokenizer like that of BERT, GPT-2 or T5",
+                )
+            }
+        }
+
+        internal fun parse(content: String, settings: String): Tokenizer = Tokenizer(parsed(content), parsed(settings))
 
         private fun parsed(text: String): JsonObject = try {
             Json.parse(text).asObject()

@@ -89,14 +89,3 @@ class TokenizerVectors(private val folder: File, private val report: (String) ->
 
     private fun runs(value: Any?): List<Int> = ints(value).toList().chunked(2).flatMap { (item, count) -> List(count) { item } }
 }
-
-object Vectors {
-    @JvmStatic
-    fun main(arguments: Array<String>) {
-        val differences = ArrayList<String>()
-        val folders = File(arguments[0], "tokenizers").listFiles()!!.sorted().filter { arguments.size < 2 || it.name in arguments }
-        val rows = folders.sumOf { TokenizerVectors(it, differences::add).run() }
-        differences.take(30).forEach(::println)
-        println("$rows rows of ${folders.size} tokenizers, ${differences.size} differences")
-    }
-}
