@@ -8,16 +8,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import kerasformer as kf
+from tests.export.text_models import LENGTHS, ROWS, size_options
 from tests.foreign.environments import HOME, need
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "mobile" / "kotlin" / "src" / "main" / "kotlin"
 PROGRAMS = Path(__file__).parent / "kotlin"
 VECTORS = ROOT / "mobile" / "vectors"
-MAX_LINES = 3000
 
 Run = Callable[..., str]
 
@@ -69,7 +72,50 @@ def test_lines(run):
     ]
 
 
-def test_size():
-    """The library has at most 3,000 lines of code, without blank lines and comments."""
-    lines = [line.strip() for path in LIBRARY.rglob("*.kt") for line in path.read_text(encoding="utf-8").splitlines()]
-    assert sum(bool(line) and not line.startswith(("//", "/*", "*")) for line in lines) <= MAX_LINES
+CALLS: dict[str, list[tuple[object, dict[str, object]]]] = {
+    "token-classification": [("Anna lives in Rome.", {"aggregation_strategy": "simple"}), ("word " * 90, {"stride": 9})],
+    "sentence-similarity": [("A fine film.", {}), (["Rain", ""], {})],
+    "text-generation": [
+        ("Once upon a time", {"max_new_tokens": 12}),
+        ("The cat", {"max_new_tokens": 12, "seed": 3, "temperature": 1.5, "repetition_penalty": 1.2}),
+        ("The cat " * 6, {"max_new_tokens": 8, "num_beams": 3}),
+    ],
+    "text2text-generation": [
+        ("The cat sat.", {"max_new_tokens": 8}),
+        ("The cat sat.", {"max_new_tokens": 6, "num_beams": 2}),
+    ],
+}
+BUNDLES = [
+    ("bert", "token-classification", "onnx"),
+    ("bert", "sentence-similarity", "tflite"),
+    ("gpt2", "text-generation", "tflite"),
+    ("gpt2", "text-generation", "onnx"),
+    ("t5", "text2text-generation", "tflite"),
+    ("t5", "text2text-generation", "onnx"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "task", "format_"), BUNDLES)
+def test_bundles(run, tmp_path, model_type, task, format_):
+    """The engines run real bundles; only the classes of the runtimes are replaced, by their Python packages."""
+    row = next(row for row in ROWS.values() if (row.model_type, row.task) == (model_type, task))
+    model = row.model()
+    folder = tmp_path / "bundle"
+    kf.export.export(model, folder, format_, "none", **size_options(model, format_, LENGTHS, 48))
+    pipe = kf.pipeline(folder, task)
+    calls = [
+        {"task": task, "inputs": inputs, "options": options, "result": plain(pipe(inputs, **options))}
+        for inputs, options in CALLS[task]
+    ]
+    (folder / "calls.json").write_text(json.dumps({"engine": {}, "calls": calls}), encoding="utf-8")
+    *differences, last = run("Vectors", folder, "bundle").splitlines()
+    assert last == f"{len(calls)} rows, 0 differences", "\n".join(differences)
+
+
+def plain(value: Any) -> Any:
+    """Returns a result as values of JSON."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value

@@ -35,8 +35,9 @@ private val IMPOSSIBLE = listOf("most", "sum")
 class TaskVectors(private val folder: File, private val report: (String) -> Unit) {
     private val content = Json.parse(File(folder, "calls.json").readText()).asObject()!!
 
-    fun run(engine: EngineFactory = EngineFactory { bundle -> engineOf(content.child("engine")!!, bundle) }): Int =
-        TextModel.open(folder, engine, checkFiles = false).use { model ->
+    /** With an [engine], the folder has the files of a model. */
+    fun run(engine: EngineFactory? = null): Int =
+        TextModel.open(folder, engine ?: EngineFactory { engineOf(content.child("engine")!!, it) }, checkFiles = engine != null).use { model ->
             val calls = content.objects("calls").filter { call -> call.child("options")!!.values.none { it in IMPOSSIBLE } && call.child("options")!!["pooling"] != "max" }
             for (call in calls) check(model, call)
             calls.size

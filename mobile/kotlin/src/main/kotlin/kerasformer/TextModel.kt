@@ -66,7 +66,7 @@ class TextModel private constructor(private val runtime: Runtime, private val en
      */
     suspend fun classify(
         text: String, pair: String? = null, topK: Int? = 1, combine: Combine = Combine.MEAN, length: LongText = LongText(),
-    ): List<Label> = run { classify(text, pair, topK, combine, length) }
+    ): List<Label> = run { it.classify(text, pair, topK, combine, length) }
 
     /**
      * The most probable of classes that are named here, with a model for natural language inference.
@@ -78,7 +78,7 @@ class TextModel private constructor(private val runtime: Runtime, private val en
     suspend fun classifyZeroShot(
         text: String, labels: List<String>, hypothesisTemplate: String = "This example is {}.", multiLabel: Boolean = false,
         combine: Combine = Combine.MEAN, length: LongText = LongText(),
-    ): List<Label> = run { classifyZeroShot(text, labels, hypothesisTemplate, multiLabel, combine, length) }
+    ): List<Label> = run { it.classifyZeroShot(text, labels, hypothesisTemplate, multiLabel, combine, length) }
 
     /**
      * Documents in the order of their relevance for a query, by a cross-encoder.
@@ -90,19 +90,19 @@ class TextModel private constructor(private val runtime: Runtime, private val en
         query: String, documents: List<String>, topK: Int? = null, label: String? = null, combine: Combine = Combine.MAX,
         length: LongText = LongText(),
     ): List<Ranked> = run {
-        require("text-ranking")
-        rankPairs(query, documents, topK, label, combine, length)
+        it.require("text-ranking")
+        it.rankPairs(query, documents, topK, label, combine, length)
     }
 
     /** Documents in the order of the similarity of their embeddings to that of a query. */
     suspend fun search(query: String, documents: List<String>, topK: Int? = null, options: EmbeddingOptions = EmbeddingOptions()): List<Ranked> =
-        run { rankEmbeddings(query, documents, topK, options) }
+        run { it.rankEmbeddings(query, documents, topK, options) }
 
     /** The tokens of a text with their classes, or entities such as names. */
     suspend fun tokens(
         text: String, aggregation: Aggregation = Aggregation.NONE, ignoreLabels: Set<String> = setOf("O"),
         combine: CombineEntities = CombineEntities.TOKENS, length: LongText = LongText(),
-    ): List<Entity> = run { entities(text, aggregation, ignoreLabels, combine, length) }
+    ): List<Entity> = run { it.entities(text, aggregation, ignoreLabels, combine, length) }
 
     /**
      * The most probable answers to a question in a text, which is read in overlapping chunks.
@@ -114,27 +114,27 @@ class TextModel private constructor(private val runtime: Runtime, private val en
     suspend fun answer(
         question: String, context: String, topK: Int = 1, docStride: Int = 128, chunkLength: Int? = null, maxAnswerLength: Int = 15,
         handleImpossibleAnswer: Boolean = false,
-    ): List<Answer> = run { answers(question, context, topK, docStride, chunkLength, maxAnswerLength, handleImpossibleAnswer) }
+    ): List<Answer> = run { it.answers(question, context, topK, docStride, chunkLength, maxAnswerLength, handleImpossibleAnswer) }
 
     /** The most probable words for each masked token ([ModelInfo.maskToken]) of a text. */
-    suspend fun fillMask(text: String, topK: Int = 5, truncation: Boolean = false): List<List<Filling>> = run { fillings(text, topK, truncation) }
+    suspend fun fillMask(text: String, topK: Int = 5, truncation: Boolean = false): List<List<Filling>> = run { it.fillings(text, topK, truncation) }
 
     /** The embedding of a text. */
     suspend fun embed(text: String, options: EmbeddingOptions = EmbeddingOptions()): DoubleArray = embed(listOf(text), options)[0]
 
     /** The embeddings of texts. */
-    suspend fun embed(texts: List<String>, options: EmbeddingOptions = EmbeddingOptions()): List<DoubleArray> = run { embed(texts, options) }
+    suspend fun embed(texts: List<String>, options: EmbeddingOptions = EmbeddingOptions()): List<DoubleArray> = run { it.embed(texts, options) }
 
     /** The similarity of two embeddings as the model was trained, larger for closer ones. */
     fun similarity(one: DoubleArray, other: DoubleArray): Double = runtime.similarity(one, other)
 
     /** The hidden states of the tokens of a text, or their [pooling] as a single vector. */
     suspend fun features(text: String, pooling: Pooling? = null, normalize: Boolean = false, length: LongText = LongText()): List<DoubleArray> =
-        run { features(text, pooling, normalize, length) }
+        run { it.features(text, pooling, normalize, length) }
 
     /** Continues a text. */
     fun generate(prompt: String, settings: GenerationSettings = GenerationSettings()): Generation =
-        Generation { show -> run { continued(prompt, named(settings, show)) } }
+        Generation { show -> run { it.continued(prompt, named(settings, show)) } }
 
     /**
      * Answers the last message of a conversation, of a model with a chat template. The next call continues from the tokens that the
@@ -147,7 +147,7 @@ class TextModel private constructor(private val runtime: Runtime, private val en
     fun chat(
         messages: List<Message>, settings: GenerationSettings = GenerationSettings(), tools: List<Map<String, Any?>>? = null,
         documents: List<Map<String, Any?>>? = null, variables: Map<String, Any?> = mapOf(),
-    ): Generation = Generation { show -> run { answered(plain(messages), tools, documents, variables, named(settings, show)) } }
+    ): Generation = Generation { show -> run { it.answered(plain(messages), tools, documents, variables, named(settings, show)) } }
 
     /**
      * Translates a text.
@@ -159,15 +159,15 @@ class TextModel private constructor(private val runtime: Runtime, private val en
     fun translate(
         text: String, from: String? = null, to: String? = null, prefix: String? = null, truncation: Boolean = false,
         settings: GenerationSettings = GenerationSettings(),
-    ): Generation = Generation { show -> run { transformed("translation", text, prefix, from, to, truncation, named(settings, show)) } }
+    ): Generation = Generation { show -> run { it.transformed("translation", text, prefix, from, to, truncation, named(settings, show)) } }
 
     /** Summarizes a text. */
     fun summarize(text: String, prefix: String? = null, truncation: Boolean = false, settings: GenerationSettings = GenerationSettings()): Generation =
-        Generation { show -> run { transformed("summarization", text, prefix, null, null, truncation, named(settings, show)) } }
+        Generation { show -> run { it.transformed("summarization", text, prefix, null, null, truncation, named(settings, show)) } }
 
     /** Writes a text from another one, as the model was trained. */
     fun transform(text: String, prefix: String? = null, truncation: Boolean = false, settings: GenerationSettings = GenerationSettings()): Generation =
-        Generation { show -> run { transformed("text2text-generation", text, prefix, null, null, truncation, named(settings, show)) } }
+        Generation { show -> run { it.transformed("text2text-generation", text, prefix, null, null, truncation, named(settings, show)) } }
 
     /** Frees the engine, after the call that runs. */
     override fun close() = kotlinx.coroutines.runBlocking {
@@ -177,16 +177,16 @@ class TextModel private constructor(private val runtime: Runtime, private val en
         }
     }
 
-    private suspend fun <T> run(call: suspend Runtime.() -> T): T = withContext(Dispatchers.Default) {
+    private suspend fun <T> run(call: suspend (Runtime) -> T): T = withContext(Dispatchers.Default) {
         queue.withLock {
             if (!isOpen) throw InputError("This model was closed. Open it again")
-            runtime.call()
+            call(runtime)
         }
     }
 
     /** Generates with settings by their names in Python. */
     internal suspend fun generated(settings: JsonObject, show: suspend (String) -> Unit, call: suspend Runtime.(Call) -> GeneratedText): GeneratedText =
-        run { call(Call(settings, show)) }
+        run { it.call(Call(settings, show)) }
 
     companion object {
         /**

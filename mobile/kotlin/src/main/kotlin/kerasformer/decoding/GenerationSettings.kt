@@ -232,7 +232,7 @@ internal class Config private constructor(val values: JsonObject) {
             }
             for (name in result.keys) {
                 if (name in SETTINGS) continue
-                val near = closest(name, SETTINGS.keys, 1).firstOrNull()
+                val near = closest(name, SETTINGS.keys, 1, least = 0.6).firstOrNull()
                 val advice = if (near == null) "Known names: ${SETTINGS.keys.sorted().joinToString()}." else "Did you mean $near?"
                 throw GenerationError("$name is not a generation setting. $advice")
             }

@@ -48,7 +48,7 @@ internal class DynamicStep(bundle: Bundle, private val engine: Engine) : Step {
     override fun step(token: Int, state: State, last: Boolean): Pair<FloatArray, State> {
         state as Caches
         checkRoom(state.length + 1)
-        val (outputs, next) = read(intArrayOf(token), state, true)
+        val (outputs, next) = read(intArrayOf(token), state, true, last)
         if (last) state.release()
         return outputs!!.let { it.copyOfRange(it.size - vocabSize, it.size) } to next
     }
@@ -56,7 +56,7 @@ internal class DynamicStep(bundle: Bundle, private val engine: Engine) : Step {
     /** The state after further tokens; the given one is released. */
     private fun followed(ids: IntArray, state: Caches): Caches {
         if (ids.isEmpty()) return state
-        return read(ids, state, false).second.also { state.release() }
+        return read(ids, state, false, last = true).second.also { state.release() }
     }
 
     /** Encodes the text, and computes its keys and values once for all steps. */
@@ -74,8 +74,8 @@ internal class DynamicStep(bundle: Bundle, private val engine: Engine) : Step {
         return Shared(memory + crossNames.associateWith { projected.getValue(signature.next(it)!!) })
     }
 
-    /** Reads tokens; the given state remains valid. [wanted] tells whether the logits are. */
-    private fun read(ids: IntArray, state: Caches, wanted: Boolean): Pair<FloatArray?, Caches> {
+    /** Reads tokens. [wanted] tells whether the logits are, and [last] whether the given state is no longer used. */
+    private fun read(ids: IntArray, state: Caches, wanted: Boolean, last: Boolean): Pair<FloatArray?, Caches> {
         val end = state.length + ids.size
         val values = mapOf(
             "ids" to ints(*ids),
@@ -88,7 +88,7 @@ internal class DynamicStep(bundle: Bundle, private val engine: Engine) : Step {
         val following = (cacheNames + stateNames).associateWith { signature.next(it)!! }
         val outputs = engine.run(
             decoder.key, integers(signature, values) + state.caches + state.memory.tensors,
-            following.values.toSet() + listOfNotNull(logits.takeIf { wanted }), state.caches.keys,
+            following.values.toSet() + listOfNotNull(logits.takeIf { wanted }), if (last) state.caches.keys else setOf(),
         )
         val next = Caches(following.mapValues { outputs.getValue(it.value) }, state.memory.keep(), end)
         return outputs[logits]?.use { it.floats() } to next

@@ -60,7 +60,7 @@ private class LiteRtEngine(private val model: CompiledModel, private val signatu
             closeAll(given.values)
             closeAll(results.filterKeys { it !in outputs }.values)
             return results.filterKeys { it in outputs }
-        } catch (error: IllegalStateException) {
+        } catch (error: Exception) {
             throw EngineError("LiteRT cannot run $signature: ${error.message}", error)
         }
     }

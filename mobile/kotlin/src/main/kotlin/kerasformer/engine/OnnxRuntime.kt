@@ -53,16 +53,16 @@ private class OnnxEngine(
 
     override fun run(signature: String, inputs: Map<String, Tensor>, outputs: Set<String>, replaced: Set<String>): Map<String, Tensor> {
         val described = signatures.getValue(signature)
-        val created = ArrayList<OnnxTensor>()
+        val temporary = ArrayList<OnnxTensor>()
         try {
-            val given = inputs.mapValues { (name, tensor) -> if (tensor is Value) tensor.tensor else created(described.inputs.getValue(name).dtype, tensor).also(created::add) }
+            val given = inputs.mapValues { (name, tensor) -> if (tensor is Value) tensor.tensor else created(described.inputs.getValue(name).dtype, tensor).also(temporary::add) }
             // The values of the result are closed one by one, and not the result itself.
             val result = sessions.getValue(described.file).run(given, outputs)
             return outputs.associateWith { Value(result.get(it).get() as OnnxTensor) }
         } catch (error: OrtException) {
             throw EngineError("ONNX Runtime cannot run $signature: ${error.message}", error)
         } finally {
-            created.forEach { it.close() }
+            temporary.forEach { it.close() }
         }
     }
 

@@ -79,11 +79,15 @@ internal suspend fun Runtime.rankPairs(query: String, documents: List<String>, t
     return ranked(scores, topK).map { Ranked(it, scores[it]) }
 }
 
+private fun same(logits: DoubleArray): DoubleArray = logits
+
+private fun hyperbolicTangent(logits: DoubleArray): DoubleArray = DoubleArray(logits.size) { tanh(logits[it]) }
+
 /** The function for the scores of a cross-encoder, by its name in checkpoints. */
 private fun Runtime.activation(name: String?): (DoubleArray) -> DoubleArray = when (name) {
-    null -> if (labels.size == 1) ::sigmoid else { logits -> logits }
-    "torch.nn.modules.linear.Identity" -> { logits -> logits }
+    null -> if (labels.size == 1) ::sigmoid else ::same
+    "torch.nn.modules.linear.Identity" -> ::same
     "torch.nn.modules.activation.Sigmoid" -> ::sigmoid
-    "torch.nn.modules.activation.Tanh" -> { logits -> DoubleArray(logits.size) { tanh(logits[it]) } }
+    "torch.nn.modules.activation.Tanh" -> ::hyperbolicTangent
     else -> throw InputError("The checkpoint has an unsupported function for scores. Expected: Identity, Sigmoid or Tanh. Received: $name")
 }

@@ -84,7 +84,7 @@ internal suspend fun Runtime.features(text: String, pooling: Pooling?, normalize
     require("feature-extraction")
     val chunks = chunksOf(text, length)
     val outputs = outputs(chunks)
-    val scaled = if (normalize) ::unit else { row: DoubleArray -> row }
+    fun scaled(row: DoubleArray) = if (normalize) unit(row) else row
     if ("sentence_embedding" in outputs[0]) {
         if (pooling == Pooling.CLS) {
             throw InputError("This bundle computes the mean of the token vectors. Expected: pooling='mean' or None. Received: pooling='cls'")

@@ -1,12 +1,10 @@
 package kerasformer.tasks
 
-import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.currentCoroutineContext
 import kotlinx.coroutines.ensureActive
 import kotlinx.coroutines.flow.Flow
 import kotlinx.coroutines.flow.FlowCollector
-import kotlinx.coroutines.flow.flow
-import kotlinx.coroutines.flow.flowOn
+import kotlinx.coroutines.flow.channelFlow
 import kerasformer.CapacityError
 import kerasformer.InputError
 import kerasformer.JsonObject
@@ -34,11 +32,11 @@ class GeneratedText(val text: String, val tokens: IntArray, val reason: FinishRe
  * A text that is generated when it is collected, or when [result] is called: a flow of its pieces, which have no incomplete
  * characters. With beams, all of them come at the end. Cancelling the collection ends the generation after the current token.
  */
-class Generation internal constructor(private val run: suspend (show: suspend (String) -> Unit) -> GeneratedText) : Flow<String> {
-    override suspend fun collect(collector: FlowCollector<String>) = flow { run { emit(it) } }.flowOn(Dispatchers.Default).collect(collector)
+class Generation internal constructor(private val write: suspend (show: suspend (String) -> Unit) -> GeneratedText) : Flow<String> {
+    override suspend fun collect(collector: FlowCollector<String>) = channelFlow { write { send(it) } }.collect(collector)
 
     /** Generates the whole text. */
-    suspend fun result(): GeneratedText = run { }
+    suspend fun result(): GeneratedText = write { }
 }
 
 /** Largest number of tokens of an answer, unless the settings limit it. */

@@ -45,8 +45,8 @@ internal class Lexer(source: String) {
             next = start + if (mark == '-' || mark == '+') 3 else 2
             trims = when (kind) {
                 '#' -> comment()
-                '{' -> tag("}}").let { (tokens, trims) -> parts += Part.Expression(tokens); trims }
-                else -> tag("%}").let { (tokens, trims) -> parts += Part.Statement(tokens); trims }
+                '{' -> tag("}}").also { parts += Part.Expression(it.first) }.second
+                else -> tag("%}").also { parts += Part.Statement(it.first) }.second
             }
         }
         return parts

@@ -43,14 +43,14 @@ internal class Parser(private val tokens: List<Token>) {
             if (!isFinished) items += expression()
         }
         finish()
-        return if (isTuple) { scope -> items.map { it(scope) } } else items[0]
+        return if (isTuple) tuple(items) else items[0]
     }
 
     fun expression(ternary: Boolean = true): Expression {
         val value = or()
         if (!ternary || !skip("if")) return value
         val condition = or()
-        val otherwise: Expression = if (skip("else")) expression() else { _ -> Undefined("the else branch") }
+        val otherwise = if (skip("else")) expression() else constant(Undefined("the else branch"))
         return { scope -> if (isTrue(condition(scope))) value(scope) else otherwise(scope) }
     }
 
@@ -97,9 +97,9 @@ internal class Parser(private val tokens: List<Token>) {
         }
     }
 
-    private fun sum(): Expression = operators(listOf("+", "-")) { operators(listOf("~")) { operators(listOf("*", "//", "/", "%")) { unary() } } }
+    private fun sum(): Expression = operators("+", "-") { operators("~") { operators("*", "//", "/", "%") { unary() } } }
 
-    private fun operators(names: List<String>, operand: () -> Expression): Expression {
+    private fun operators(vararg names: String, operand: () -> Expression): Expression {
         var left = operand()
         while (true) {
             val name = names.find { tokens[next].kind == Token.Kind.OPERATOR && skip(it) } ?: return left
@@ -123,23 +123,23 @@ internal class Parser(private val tokens: List<Token>) {
         if (token.kind == Token.Kind.NAME) {
             next++
             return when (token.text) {
-                "true", "True" -> { _ -> true }
-                "false", "False" -> { _ -> false }
-                "none", "None" -> { _ -> null }
-                else -> { scope -> scope[token.text] }
+                "true", "True" -> constant(true)
+                "false", "False" -> constant(false)
+                "none", "None" -> constant(null)
+                else -> variable(token.text)
             }
         }
-        if (token.kind == Token.Kind.NUMBER) return { _: Scope -> token.value }.also { next++ }
+        if (token.kind == Token.Kind.NUMBER) return constant(token.value).also { next++ }
         if (token.kind == Token.Kind.STRING) {
             val text = StringBuilder()
             while (tokens[next].kind == Token.Kind.STRING) text.append(tokens[next++].value) // neighbouring texts are one
-            return { _ -> text.toString() }
+            return constant(text.toString())
         }
         if (skip("(")) {
             val items = list(")")
-            return if (items.size == 1 && tokens[next - 2].text != ",") items[0] else { scope -> items.map { it(scope) } }
+            return if (items.size == 1 && tokens[next - 2].text != ",") items[0] else tuple(items)
         }
-        if (skip("[")) return list("]").let { items -> { scope -> items.map { it(scope) } } }
+        if (skip("[")) return tuple(list("]"))
         if (skip("{")) {
             val fields = ArrayList<Pair<Expression, Expression>>()
             while (!skip("}")) {
@@ -152,6 +152,10 @@ internal class Parser(private val tokens: List<Token>) {
         }
         fail("unexpected ${token.text}")
     }
+
+    private fun variable(name: String): Expression = { scope -> scope[name] }
+
+    private fun tuple(items: List<Expression>): Expression = { scope -> items.map { it(scope) } }
 
     private fun list(end: String): List<Expression> {
         val items = ArrayList<Expression>()
@@ -224,7 +228,7 @@ internal class Parser(private val tokens: List<Token>) {
             value = if (tokens[next].kind == Token.Kind.OPERATOR && skip("|")) {
                 val name = name()
                 if (name !in FILTERS) fail("the filter $name is unsupported in this library")
-                val arguments = if (skip("(")) arguments() else Arguments(listOf(), mapOf());
+                val arguments = if (skip("(")) arguments() else Arguments(emptyList(), mapOf());
                 { scope ->
                     scope.check()
                     filter(name, of(scope), arguments.positional.map { it(scope) }, arguments.named.mapValues { it.value(scope) })
@@ -245,12 +249,13 @@ internal class Parser(private val tokens: List<Token>) {
     }
 
     private fun takesArgument(): Boolean = when (tokens[next].kind) {
-        Token.Kind.NAME -> tokens[next].text !in listOf("else", "or", "and", "is", "if", "not", "in")
+        Token.Kind.NAME -> tokens[next].text !in KEYWORDS
         Token.Kind.STRING, Token.Kind.NUMBER -> true
-        else -> tokens[next].text in listOf("[", "{")
+        else -> tokens[next].text == "[" || tokens[next].text == "{"
     }
 
     private companion object {
-        val COMPARISONS = listOf("==", "!=", "<=", ">=", "<", ">", "in")
+        val COMPARISONS = arrayOf("==", "!=", "<=", ">=", "<", ">", "in")
+        val KEYWORDS = setOf("else", "or", "and", "is", "if", "not", "in")
     }
 }

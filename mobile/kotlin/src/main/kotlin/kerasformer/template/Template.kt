@@ -114,8 +114,8 @@ internal class Template(source: String) {
             "for" -> loop(parser)
             "set" -> assignment(parser)
             "macro" -> macro(parser)
-            "break" -> { _, _ -> throw Break }
-            "continue" -> { _, _ -> throw Continue }
+            "break" -> jump(Break)
+            "continue" -> jump(Continue)
             "generation" -> { // marks the text of an assistant, which only a training reads
                 next++
                 statements("endgeneration")
@@ -123,6 +123,8 @@ internal class Template(source: String) {
             else -> fail("the statement $name is unsupported in this library")
         }
     }
+
+    private fun jump(to: RuntimeException): Statement = { _, _ -> throw to }
 
     private fun branches(first: Parser): Statement {
         val branches = ArrayList<Pair<Expression, Statement>>()
@@ -133,7 +135,7 @@ internal class Template(source: String) {
             val parser = parser()
             condition = when (parser.name()) {
                 "elif" -> parser.whole()
-                "else" -> { _ -> true }
+                "else" -> constant(true)
                 else -> break
             }
         }
@@ -237,5 +239,7 @@ internal class Template(source: String) {
         }
     }
 }
+
+internal fun constant(value: Any?): Expression = { value }
 
 internal fun fail(problem: String): Nothing = throw ChatTemplateError("The chat template is not valid Jinja: $problem")

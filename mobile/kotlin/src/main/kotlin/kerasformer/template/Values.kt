@@ -315,7 +315,7 @@ internal fun globals(): Map<String, Any?> = mapOf(
     "dict" to Function { _, named -> named },
     "range" to Function { given, _ ->
         val limits = given.map { it as? Long ?: throw TemplateFailure("range() needs integers") }
-        val (start, stop, step) = if (limits.size == 1) listOf(0, limits[0], 1) else limits + listOf(1L).take(3 - limits.size)
+        val (start, stop, step) = if (limits.size == 1) listOf(0L, limits[0], 1L) else limits + listOf(1L).take(3 - limits.size)
         if (step == 0L) throw TemplateFailure("range() arg 3 must not be zero")
         if ((stop - start) / step > MAX_RANGE) throw TemplateFailure("Range too big. The sandbox blocks ranges larger than MAX_RANGE ($MAX_RANGE).")
         (if (step > 0) start until stop step step else start downTo stop + 1 step -step).toList()
