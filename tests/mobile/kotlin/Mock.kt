@@ -38,7 +38,7 @@ class MockModel(config: JsonObject) {
 }
 
 /** The mock model without an engine. */
-class MockStep(private val model: MockModel) : Step {
+internal class MockStep(private val model: MockModel) : Step {
     private class Text(val encoder: IntArray?, val ids: IntArray) : State {
         override fun release() {}
     }
