@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
+from kerasformer.chat_templates.rendering import render
 from tests.export.text_models import LENGTHS, ROWS, size_options
 from tests.foreign.environments import HOME, need
 
@@ -72,8 +73,43 @@ def test_lines(run):
     ]
 
 
+def test_calls(run, tmp_path):
+    """Flows, cancellation, calls at the same time, a closed model, and files that were changed or are missing."""
+    assert run("Calls", VECTORS / "tasks" / "story", tmp_path / "changed") == "the calls are right\n"
+
+
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": " Hi there "},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "Go on"},
+]
+TEMPLATES = [
+    "{% for m in messages %}{{ m.role }}: {{ m['content'] | trim }}\n{% endfor %}{% if add_generation_prompt %}A:{% endif %}",
+    "{%- set ns = namespace(n=0) -%}{% for m in messages if m.role != 'system' %}{% set ns.n = ns.n + 1 %}"
+    "{{ loop.index }}/{{ loop.length }}{{ ' ' if not loop.last else '' }}{% endfor %} {{ ns.n }} {{ tools is none }}",
+    "{% macro show(x, y='!') %}<{{ x ~ y }}>{% endmacro %}{{ show('a') }}{{ show('b', y=1) }}{{ messages[1:][0].content }}"
+    "{{ messages | map(attribute='role') | join(',') }}{{ messages | selectattr('role', '==', 'user') | list | length }}",
+    "{{ messages[-1] | tojson }}\n{{ {'b': [1, 2.5, none, true], 'a': 'é'} | tojson(indent=2) }}{{ [1, 'x', {'k': none}] }}",
+    "{% for c in 'a-b-c'.split('-') %}{% if c == 'b' %}{% continue %}{% endif %}{{ c.upper() }}{% else %}none{% endfor %}"
+    "{{ 7 // 2 }} {{ 7 % 4 }} {{ 2 ** 3 }} {{ 1 / 2 }} {{ 'x' * 3 }} {{ missing is defined }} {{ missing | default('d') }}",
+    "{% set x %}a{{ 1 }}{% endset %}{{ x }}{% for k, v in {'p': 1, 'q': 2}.items() %}{{ k }}={{ v }};{% endfor %}{{ range(3) | list }}",
+]
+
+
+def test_chat_templates(run):
+    """The interpreter writes what Jinja writes."""
+    context = {"messages": MESSAGES, "add_generation_prompt": True, "tools": None}
+    rows = [json.dumps({"template": template, "variables": context}) for template in TEMPLATES]
+    written = [json.loads(line) for line in run("Templates", text="\n".join(rows) + "\n").splitlines()]
+    assert written == [render(each, MESSAGES, add_generation_prompt=True).text for each in TEMPLATES]
+
+
 CALLS: dict[str, list[tuple[object, dict[str, object]]]] = {
-    "token-classification": [("Anna lives in Rome.", {"aggregation_strategy": "simple"}), ("word " * 90, {"stride": 9})],
+    "token-classification": [
+        ("Anna lives in Rome.", {"aggregation_strategy": "simple"}),
+        ("word " * 90, {"stride": 9}),
+    ],
     "sentence-similarity": [("A fine film.", {}), (["Rain", ""], {})],
     "text-generation": [
         ("Once upon a time", {"max_new_tokens": 12}),

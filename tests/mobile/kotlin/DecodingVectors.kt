@@ -13,6 +13,7 @@ import kerasformer.decoding.applyRules
 import kerasformer.decoding.beamSearch
 import kerasformer.decoding.choose
 import kerasformer.decoding.generate
+import kerasformer.engine.prefillPlan
 import kerasformer.int
 import kerasformer.text
 import kerasformer.tokenization.Tokenizer
@@ -22,7 +23,7 @@ class DecodingVectors(private val folder: File, private val report: (String) -> 
     fun run(): Int {
         val checks = mapOf(
             "mock.json" to ::mock, "random.json" to ::random, "samplers.json" to ::samplers, "rules.json" to ::rules,
-            "settings.json" to ::settings, "generations.json" to ::generation,
+            "settings.json" to ::settings, "generations.json" to ::generation, "prefill.json" to ::prefill,
         )
         return checks.entries.sumOf { (name, check) ->
             val rows = (Json.parse(File(folder, "decoding/$name").readText()) as List<*>).map { it.asObject()!! }
@@ -55,6 +56,11 @@ class DecodingVectors(private val folder: File, private val report: (String) -> 
         val expected = logits.mapIndexed { token, logit -> changed[token.toString()]?.let(::float) ?: logit }
         val config = Config.of(mapOf(), row.child("settings")!!)
         same("rules", expected, applyRules(history, logits.toFloatArray(), config.withLengths(config.maxNewTokens!!, config.minNewTokens ?: 0)).toList(), row)
+    }
+
+    private fun prefill(row: JsonObject) {
+        val sizes = prefillPlan(row.int("count")!!, row.int("capacity")!!, ints(row["lengths"]).toList(), row.int("start")!!)
+        same("prefill", ints(row["sizes"]).toList(), sizes, row)
     }
 
     private fun settings(row: JsonObject) = expecting(row) {
