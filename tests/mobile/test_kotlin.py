@@ -84,17 +84,7 @@ MESSAGES = [
     {"role": "assistant", "content": "Hello"},
     {"role": "user", "content": "Go on"},
 ]
-TEMPLATES = [
-    "{% for m in messages %}{{ m.role }}: {{ m['content'] | trim }}\n{% endfor %}{% if add_generation_prompt %}A:{% endif %}",
-    "{%- set ns = namespace(n=0) -%}{% for m in messages if m.role != 'system' %}{% set ns.n = ns.n + 1 %}"
-    "{{ loop.index }}/{{ loop.length }}{{ ' ' if not loop.last else '' }}{% endfor %} {{ ns.n }} {{ tools is none }}",
-    "{% macro show(x, y='!') %}<{{ x ~ y }}>{% endmacro %}{{ show('a') }}{{ show('b', y=1) }}{{ messages[1:][0].content }}"
-    "{{ messages | map(attribute='role') | join(',') }}{{ messages | selectattr('role', '==', 'user') | list | length }}",
-    "{{ messages[-1] | tojson }}\n{{ {'b': [1, 2.5, none, true], 'a': 'é'} | tojson(indent=2) }}{{ [1, 'x', {'k': none}] }}",
-    "{% for c in 'a-b-c'.split('-') %}{% if c == 'b' %}{% continue %}{% endif %}{{ c.upper() }}{% else %}none{% endfor %}"
-    "{{ 7 // 2 }} {{ 7 % 4 }} {{ 2 ** 3 }} {{ 1 / 2 }} {{ 'x' * 3 }} {{ missing is defined }} {{ missing | default('d') }}",
-    "{% set x %}a{{ 1 }}{% endset %}{{ x }}{% for k, v in {'p': 1, 'q': 2}.items() %}{{ k }}={{ v }};{% endfor %}{{ range(3) | list }}",
-]
+TEMPLATES = json.loads((PROGRAMS / "templates.json").read_text(encoding="utf-8"))
 
 
 def test_chat_templates(run):

@@ -1,4 +1,4 @@
-"""Runs a model file for the Kotlin tests: reads calls from the standard input, and writes their outputs; see Remote.kt."""
+"""Runs a model file for the Kotlin tests: reads calls from the standard input, writes their outputs; see Remote.kt."""
 
 from __future__ import annotations
 
