@@ -98,7 +98,7 @@ private fun Long.nonZero(): Long = if (this == 0L) throw TemplateFailure("intege
 /** `value.name` */
 internal fun attribute(value: Any?, name: Any?): Any? = when (value) {
     is Undefined -> throw TemplateFailure("'${value.name}' is undefined")
-    is Namespace -> value.values.getOrElse(name.toString()) { Undefined(name.toString()) }
+    is Namespace -> name.toString().let { if (it in value.values) value.values[it] else Undefined(it) }
     is String, is Map<*, *>, is List<*> -> method(value, name.toString()) ?: item(value, name)
     else -> Undefined("${typeName(value)} object' has no attribute '$name")
 }
