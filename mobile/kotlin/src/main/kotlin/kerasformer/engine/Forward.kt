@@ -1,0 +1,76 @@
+package kerasformer.engine
+
+import kerasformer.Bundle
+import kerasformer.BundleError
+import kerasformer.CapacityError
+import kerasformer.InputError
+import kerasformer.Signature
+import kerasformer.repr
+import kerasformer.text
+import kerasformer.tokenization.Encoding
+
+/** An encoder: reads a text of any length in ONNX, and of some lengths in TFLite. */
+internal class Forward(private val bundle: Bundle, private val engine: Engine) {
+    private val signatures = bundle.ofRole("forward").entries.sortedBy { it.value.tokens ?: 0 }
+
+    // Outputs with an entry for each token have a third axis, except the scores of tokens as the start or end of an answer.
+    private val scoresTokens = bundle.info.text("task") == "question-answering"
+
+    /**
+     * The outputs for a text by name; those with an entry for each token have none for padding.
+     *
+     * @throws CapacityError The text is longer than the model reads.
+     * @throws InputError An output is not finite.
+     */
+    fun run(tokens: Encoding): Map<String, FloatArray> {
+        val count = tokens.size
+        val (name, signature) = shortest(signatures, count, "text")
+        val size = signature.tokens ?: count
+        val shape = intArrayOf(1, size)
+        val values = mapOf(
+            "ids" to padded(tokens.ids, size, bundle.padding), "mask" to padded(IntArray(count) { 1 }, size, 0),
+            "segments" to padded(tokens.typeIds, size, 0),
+        )
+        val outputs = engine.run(name, integers(signature, values.mapValues { IntTensor(shape, it.value) }), signature.outputs.keys)
+        return outputs.mapValues { (output, tensor) ->
+            val read = tensor.use { it.floats() }
+            val perToken = signature.outputs.getValue(output).shape.size > 2 || scoresTokens
+            checkFinite(output, if (perToken) read.copyOf(read.size / size * count) else read)
+        }
+    }
+
+    private fun checkFinite(name: String, values: FloatArray): FloatArray {
+        val wrong = values.find { !it.isFinite() } ?: return values
+        throw InputError(
+            "The model's output for a text is not finite. Expected: finite numbers. Received: ${repr(wrong)} in $name. Its weights are so large " +
+                "that sums of them exceed the range of its numbers, or the question has more tokens than a model with global tokens accepts.",
+        )
+    }
+}
+
+/** The shortest signature for a number of tokens; [signatures] are in ascending order of their lengths. */
+internal fun shortest(signatures: List<Map.Entry<String, Signature>>, count: Int, what: String): Map.Entry<String, Signature> {
+    if (signatures.isEmpty()) throw BundleError("The bundle has no signature that reads a $what. Export the model again")
+    signatures.find { (it.value.tokens ?: count) >= count }?.let { return it }
+    val most = signatures.last().value.tokens!!
+    throw CapacityError("The $what must have at most $most tokens. Received: $count. Shorten the $what", most, count)
+}
+
+internal fun padded(values: IntArray, size: Int, fill: Int): IntArray = IntArray(size) { if (it < values.size) values[it] else fill }
+
+/** Tensors by name, from tensors by kind; kinds that the signature does not take are left out. */
+internal fun <T : Tensor> integers(signature: Signature, values: Map<String, T>): Map<String, T> =
+    values.flatMap { (kind, tensor) -> signature.inputsOf(kind).map { it to tensor } }.toMap()
+
+internal fun closeAll(tensors: Collection<Tensor>) = tensors.forEach { it.close() }
+
+/** Tensors that several states use; the last one releases them. */
+internal class Shared(val tensors: Map<String, Tensor>) {
+    private var users = 1
+
+    fun keep(): Shared = also { users++ }
+
+    fun release() {
+        if (--users == 0) closeAll(tensors.values)
+    }
+}

@@ -1,0 +1,25 @@
+import java.io.File
+import kerasformer.tokenization.Tokenizer
+
+/** The commands `tokenize` and `time`, see mobile/vectors/README.md. */
+object Tokenize {
+    @JvmStatic
+    fun main(arguments: Array<String>) {
+        val tokenizer = Tokenizer.open(File(arguments[1]))
+        val lines = System.`in`.bufferedReader().readText().removeSuffix("\n").split("\n")
+        if (arguments[0] == "time") return time(tokenizer, lines)
+        val out = System.out.bufferedWriter()
+        for (line in lines) {
+            val encoding = tokenizer.encode(line)
+            out.write("{\"ids\":[${encoding.ids.joinToString(",")}],\"offsets\":[${encoding.offsets.joinToString(",")}]}\n")
+        }
+        out.flush()
+    }
+
+    private fun time(tokenizer: Tokenizer, lines: List<String>) {
+        for (line in lines) tokenizer.encode(line)
+        val start = System.nanoTime()
+        for (line in lines) tokenizer.encode(line)
+        println((System.nanoTime() - start) / 1e9)
+    }
+}

@@ -1,0 +1,147 @@
+"""The Kotlin library compiles, agrees with the vectors, and runs real bundles; see mobile/kotlin."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer.chat_templates.rendering import render
+from tests.export.text_models import LENGTHS, ROWS, size_options
+from tests.foreign.environments import HOME, need
+
+ROOT = Path(__file__).parents[2]
+LIBRARY = ROOT / "mobile" / "kotlin" / "src" / "main" / "kotlin"
+PROGRAMS = Path(__file__).parent / "kotlin"
+VECTORS = ROOT / "mobile" / "vectors"
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Returns a function that runs a program of the folder `kotlin`, and returns what it writes."""
+    need("kotlin")
+    if shutil.which("java") is None:
+        pytest.skip("Kotlin's compiler needs Java")
+    (jars,) = (HOME / "kotlin").glob("lib/python*/site-packages/run_kotlin_kernel/jars")
+    classes = tmp_path_factory.mktemp("kotlin") / "classes"
+    # The compiler's own archive contains kotlinx-coroutines.
+    libraries = ":".join(str(path) for pattern in ("kotlin-stdlib-*", "*-all.jar") for path in jars.glob(pattern))
+    sources = sorted([*LIBRARY.rglob("*.kt"), *PROGRAMS.glob("*.kt")])
+    options = ["-no-stdlib", "-no-reflect", "-Werror", "-jvm-target", "11", "-classpath", libraries]
+    compiler = ["java", "-cp", f"{jars}/*", "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler", *options]
+    done = subprocess.run(
+        [*compiler, "-d", str(classes), *map(str, sources)], capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    def call(program: str, *arguments: str | Path, text: str = "") -> str:
+        properties = [f"-Dpython={sys.executable}", f"-Dengine={PROGRAMS / 'engine.py'}", "-Dfile.encoding=UTF-8"]
+        command = ["java", "-cp", f"{classes}:{libraries}", *properties, program, *map(str, arguments)]
+        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=600)
+        assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
+        return done.stdout.decode()
+
+    return call
+
+
+@pytest.mark.parametrize("kind", ["tokenizers", "decoding", "tasks"])
+def test_vectors(run, kind):
+    *differences, last = run("Vectors", VECTORS, kind).splitlines()
+    assert last.endswith(" 0 differences"), "\n".join([*differences, last])
+    assert int(last.split()[0]) > 50
+
+
+def test_lines(run):
+    """The command for a comparison of many lines reads lines and writes ids and offsets."""
+    folder = VECTORS / "tokenizers" / "gpt2"
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
+    known = [row for row in rows if "ids" in row and "pair" not in row and "special" not in row]
+    chosen = [row for row in known if not set(row["text"]) & set("\n\r")][:20]
+    written = run("Tokenize", "tokenize", folder, text="\n".join(row["text"] for row in chosen) + "\n")
+    assert [json.loads(line) for line in written.splitlines()] == [
+        {"ids": row["ids"], "offsets": row["offsets"]} for row in chosen
+    ]
+
+
+def test_calls(run, tmp_path):
+    """Flows, cancellation, calls at the same time, a closed model, and files that were changed or are missing."""
+    assert run("Calls", VECTORS / "tasks" / "story", tmp_path / "changed") == "the calls are right\n"
+
+
+MESSAGES = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": " Hi there "},
+    {"role": "assistant", "content": "Hello"},
+    {"role": "user", "content": "Go on"},
+]
+TEMPLATES = json.loads((PROGRAMS / "templates.json").read_text(encoding="utf-8"))
+
+
+def test_chat_templates(run):
+    """The interpreter writes what Jinja writes."""
+    context = {"messages": MESSAGES, "add_generation_prompt": True, "tools": None}
+    rows = [json.dumps({"template": template, "variables": context}) for template in TEMPLATES]
+    written = [json.loads(line) for line in run("Templates", text="\n".join(rows) + "\n").splitlines()]
+    assert written == [render(each, MESSAGES, add_generation_prompt=True).text for each in TEMPLATES]
+
+
+CALLS: dict[str, list[tuple[object, dict[str, object]]]] = {
+    "token-classification": [
+        ("Anna lives in Rome.", {"aggregation_strategy": "simple"}),
+        ("word " * 90, {"stride": 9}),
+    ],
+    "sentence-similarity": [("A fine film.", {}), (["Rain", ""], {})],
+    "text-generation": [
+        ("Once upon a time", {"max_new_tokens": 12}),
+        ("The cat", {"max_new_tokens": 12, "seed": 3, "temperature": 1.5, "repetition_penalty": 1.2}),
+        ("The cat " * 6, {"max_new_tokens": 8, "num_beams": 3}),
+    ],
+    "text2text-generation": [
+        ("The cat sat.", {"max_new_tokens": 8}),
+        ("The cat sat.", {"max_new_tokens": 6, "num_beams": 2}),
+    ],
+}
+BUNDLES = [
+    ("bert", "token-classification", "onnx"),
+    ("bert", "sentence-similarity", "tflite"),
+    ("gpt2", "text-generation", "tflite"),
+    ("gpt2", "text-generation", "onnx"),
+    ("t5", "text2text-generation", "tflite"),
+    ("t5", "text2text-generation", "onnx"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "task", "format_"), BUNDLES)
+def test_bundles(run, tmp_path, model_type, task, format_):
+    """The engines run real bundles; only the classes of the runtimes are replaced, by their Python packages."""
+    row = next(row for row in ROWS.values() if (row.model_type, row.task) == (model_type, task))
+    model = row.model()
+    folder = tmp_path / "bundle"
+    kf.export.export(model, folder, format_, "none", **size_options(model, format_, LENGTHS, 48))
+    pipe = kf.pipeline(folder, task)
+    calls = [
+        {"task": task, "inputs": inputs, "options": options, "result": plain(pipe(inputs, **options))}
+        for inputs, options in CALLS[task]
+    ]
+    (folder / "calls.json").write_text(json.dumps({"engine": {}, "calls": calls}), encoding="utf-8")
+    *differences, last = run("Vectors", folder, "bundle").splitlines()
+    assert last == f"{len(calls)} rows, 0 differences", "\n".join(differences)
+
+
+def plain(value: Any) -> Any:
+    """Returns a result as values of JSON."""
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
