@@ -1,4 +1,4 @@
-"""Data of the preset entities-bert: tweets of WNUT 2017 with the tags of entities.
+"""Data of the recipe entities.toml: tweets of WNUT 2017 with the tags of entities.
 
     python entities.py DATA    # DATA/entities.jsonl and entities-dev.jsonl
 

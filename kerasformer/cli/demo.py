@@ -41,7 +41,6 @@ WORKS = (
     DemoWork("story-gpt2", "text-generation", 2, {"max_new_tokens": 40, "do_sample": False}),
     DemoWork("summarizer-t5", "summarization", 2, {"max_new_tokens": 24, "num_beams": 1}),
     DemoWork("embedder-bert", "sentence-similarity"),
-    DemoWork("entities-bert", "token-classification", None, {"aggregation_strategy": "simple"}),
 )
 
 
@@ -58,7 +57,7 @@ class DemoRow:
             export. `None` for Keras.
         generated: Share of freely generated tokens equal to those of Keras, measured during export. `None` for Keras
             and for a model that does not generate.
-        same_words: Share of words, entities or ranks in the demo's answers that equal that of the Keras answer at the
+        same_words: Share of words or ranks in the demo's answers that equal that of the Keras answer at the
             same index. A single different token may change all the text after it. `None` for Keras.
         seconds: Time for all texts, median of three runs.
     """
@@ -162,9 +161,6 @@ def _text(given: dict[str, Any]) -> str:
 
 
 def _answer(result: list[dict[str, Any]]) -> tuple[str, list[str]]:
-    if not result or "entity_group" in result[0]:
-        found = [f"{entity['word']} ({entity['entity_group']})" for entity in result]
-        return ", ".join(found) or "none", found
     if "corpus_id" in result[0]:
         return f"{result[0]['text']} ({result[0]['score']:.3f})", [str(document["corpus_id"]) for document in result]
     if "label" in result[0]:
@@ -179,7 +175,7 @@ def _same_words(expected: list[tuple[str, list[str]]], received: list[tuple[str,
     for (_, reference), (_, units) in zip(expected, received, strict=True):
         total += max(len(reference), len(units))
         same += sum(a == b for a, b in zip(reference, units, strict=False))
-    return same / total if total else 1.0
+    return same / total
 
 
 def _speed(pipe: Any, work: DemoWork, answers: list[tuple[str, list[str]]], seconds: float) -> str:

@@ -16,7 +16,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "presets"
 SAMPLE = Path(__file__).parents[1] / "data" / "sentence_polarity_sample.tsv"
 PRESETS = {
     "embedder-bert": "encoder.toml",
-    "entities-bert": "entities.toml",
     "sentiment-bert": "sentiment.toml",
     "story-gpt2": "story-gpt2.py",
     "summarizer-t5": "summaries.toml",
