@@ -5,7 +5,7 @@ plugins {
 }
 
 group = "io.github.kerasformer"
-version = "1.0.0"
+version = "0.1.0"
 
 android {
     namespace = "io.github.kerasformer"
