@@ -1,3 +1,5 @@
+import Foundation
+
 /// Values in the memory of this process or of an engine, which are freed when nothing refers to them.
 public protocol Tensor: AnyObject {
     /// Its dimensions.
@@ -40,6 +42,27 @@ public final class Zeros: Tensor {
     public init(shape: [Int]) { self.shape = shape }
 
     public func floats() -> [Float] { [Float](repeating: 0, count: shape.reduce(1, *)) }
+}
+
+extension Tensor {
+    /// The values as bytes of a type, for an engine, and the type.
+    public func data(_ dtype: String) throws -> (data: Data, type: String) {
+        if self is Zeros { return (data: Data(count: shape.reduce(dtype == "int64" ? 8 : dtype == "int8" ? 1 : 4, *)), type: dtype) }
+        if let integers = self as? IntTensor {
+            let bytes = dtype == "int64" ? integers.values.flatMap { littleEndian(Int64($0)) } : integers.values.flatMap { littleEndian(Int32($0)) }
+            return (data: Data(bytes), type: dtype)
+        }
+        return (data: try floats().withUnsafeBytes { Data($0) }, type: "float32")
+    }
+}
+
+private func littleEndian<Number: FixedWidthInteger>(_ number: Number) -> [UInt8] { withUnsafeBytes(of: number.littleEndian) { Array($0) } }
+
+/// The numbers in bytes of float32.
+public func floatsOf(_ data: Data) -> [Float] {
+    var result = [Float](repeating: 0, count: data.count / 4)
+    _ = result.withUnsafeMutableBytes { data.copyBytes(to: $0) }
+    return result
 }
 
 /// Runs the functions of a model. Calls come one after another, from any thread. A test or another runtime implements it.

@@ -74,41 +74,30 @@ extension TextModel {
         }
     }
 
-    /// Documents in the order of their relevance to a query: with a model for embeddings, that of their similarity, otherwise
-    /// with a classifier of pairs.
+    /// Documents in the order of their relevance to a query, with a classifier of pairs.
     ///
     /// - Parameters:
     ///   - topK: The number of documents; `nil` for all.
     ///   - label: The class that ranks documents, for a classifier with several.
     public func rank(
         _ query: String, _ documents: [String], topK: Int? = nil, label: String? = nil, combine: Combine = .max,
-        options: EmbeddingOptions = EmbeddingOptions(), length: LongText = LongText()
+        length: LongText = LongText()
     ) async throws -> [RankedDocument] {
         try await perform { [self] cancellation in
+            let forward = try encoder(for: "text-classification", "text-ranking", "zero-shot-classification")
             let count = try topK.map { try checked("top_k", $0, 1, optional: true) }
-            let scores =
-                details["embedding"].isNull
-                ? try relevance(query, documents, label, combine, length, cancellation)
-                : try similarity(query, documents, options, length, cancellation)
+            guard let column = label.map({ info.labels.firstIndex(of: $0) }) ?? (info.labels.count == 1 ? 0 : nil) else {
+                throw InputError(
+                    "A model with several classes ranks by one of them. Expected: label=…, one of \(info.labels.joined(separator: ", ")). "
+                        + "Received: label=\(repr(label))")
+            }
+            let activate = try activation()
+            let scores = try documents.map { document -> Double in
+                let parts = try chunksOfPairs(document, [query], length, isFirst: false, cut: .longestFirst)[0]
+                let rows = try forwardAll(forward, parts, cancellation).map { [activate(try values($0, "logits"))[column]] }
+                return combined(rows, parts, combine, text: 1)[0]
+            }
             return ranked(scores, count).map { RankedDocument(index: $0, score: scores[$0]) }
-        }
-    }
-
-    private func relevance(
-        _ query: String, _ documents: [String], _ label: String?, _ combine: Combine, _ length: LongText, _ cancellation: Cancellation
-    ) throws -> [Double] {
-        let forward = try encoder(for: "text-classification", "text-ranking", "zero-shot-classification")
-        let column = label.map { info.labels.firstIndex(of: $0) } ?? (info.labels.count == 1 ? 0 : nil)
-        guard let column = column else {
-            throw InputError(
-                "A model with several classes ranks by one of them. Expected: label=…, one of \(info.labels.joined(separator: ", ")). "
-                    + "Received: label=\(repr(label))")
-        }
-        let activate = try activation()
-        return try documents.map { document in
-            let parts = try chunksOfPairs(document, [query], length, isFirst: false, cut: .longestFirst)[0]
-            let rows = try forwardAll(forward, parts, cancellation).map { [activate(try values($0, "logits"))[column]] }
-            return combined(rows, parts, combine, text: 1)[0]
         }
     }
 

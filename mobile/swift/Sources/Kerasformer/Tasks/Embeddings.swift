@@ -21,48 +21,54 @@ public enum Pooling: String, Sendable {
 }
 
 extension TextModel {
-    /// The vector of each text. Models for embeddings have rules of their own; for others, `pooling` makes one of the vectors
-    /// of tokens.
-    public func embed(
-        _ texts: [String], options: EmbeddingOptions = EmbeddingOptions(), pooling: Pooling = .mean, length: LongText = LongText()
-    ) async throws -> [[Double]] {
+    /// The vector of each text, of a model for embeddings.
+    public func embed(_ texts: [String], options: EmbeddingOptions = EmbeddingOptions(), length: LongText = LongText()) async throws
+        -> [[Double]]
+    {
+        try await perform { [self] cancellation in try embeddings(texts, try prompt(options), options, length, cancellation) }
+    }
+
+    /// The vector of a text, of a model for embeddings.
+    public func embed(_ text: String, options: EmbeddingOptions = EmbeddingOptions(), length: LongText = LongText()) async throws -> [Double] {
+        try await embed([text], options: options, length: length)[0]
+    }
+
+    /// Documents in the order of their similarity to a query, with a model for embeddings.
+    ///
+    /// - Parameter topK: The number of documents; `nil` for all.
+    public func search(
+        _ query: String, _ documents: [String], topK: Int? = nil, options: EmbeddingOptions = EmbeddingOptions(),
+        length: LongText = LongText()
+    ) async throws -> [RankedDocument] {
         try await perform { [self] cancellation in
-            if !details["embedding"].isNull { return try embeddings(texts, try prompt(options), options, length, cancellation) }
-            return try texts.map { text in
-                let parts = try chunks(text, length)
-                let forward = try encoder(for: "feature-extraction")
-                let outputs = try forwardAll(forward, parts, cancellation)
-                var vectors: [[Double]] = []
-                for (part, output) in zip(parts, outputs) {
-                    if output["sentence_embedding"] != nil {
-                        if pooling == .cls { throw InputError("This bundle computes the mean of the token vectors. Received: pooling='cls'") }
-                        vectors.append(try values(output, "sentence_embedding"))
-                    } else {
-                        let states = rows(try values(output, "last_hidden_state"), part.count)
-                        let mean = states[0].indices.map { column in states.reduce(0.0) { $0 + $1[column] } / Double(states.count) }
-                        vectors.append(pooling == .cls ? states[0] : mean)
-                    }
-                }
-                let vector = combined(vectors, parts)
-                return options.normalize == true ? unit(vector) : vector
-            }
+            let count = try topK.map { try checked("top_k", $0, 1, optional: true) }
+            let scores = try similarity(query, documents, options, length, cancellation)
+            return ranked(scores, count).map { RankedDocument(index: $0, score: scores[$0]) }
         }
     }
 
-    /// The vector of a text; see above.
-    public func embed(
-        _ text: String, options: EmbeddingOptions = EmbeddingOptions(), pooling: Pooling = .mean, length: LongText = LongText()
-    ) async throws -> [Double] {
-        try await embed([text], options: options, pooling: pooling, length: length)[0]
-    }
-
-    /// The vector of each token of a text, including special tokens, of a model for feature extraction.
-    public func tokenVectors(_ text: String, normalize: Bool = false, length: LongText = LongText()) async throws -> [[Double]] {
+    /// The vectors of a text, of a model for feature extraction: one for each token, including special tokens, or a single one
+    /// if they are pooled, also by the model itself.
+    public func features(_ text: String, pooling: Pooling? = nil, normalize: Bool = false, length: LongText = LongText()) async throws
+        -> [[Double]]
+    {
         try await perform { [self] cancellation in
             let parts = try chunks(text, length)
             let outputs = try forwardAll(try encoder(for: "feature-extraction"), parts, cancellation)
-            let states = try zip(parts, outputs).map { rows(try values($1, "last_hidden_state"), $0.count) }
-            return bestPlaces(parts).map { normalize ? unit(states[$0.chunk][$0.index]) : states[$0.chunk][$0.index] }
+            func scaled(_ row: [Double]) -> [Double] { normalize ? unit(row) : row }
+            if outputs[0]["sentence_embedding"] != nil {
+                if pooling == .cls {
+                    throw InputError("This bundle computes the mean of the token vectors. Expected: pooling='mean' or None. Received: 'cls'")
+                }
+                return [scaled(combined(try outputs.map { try values($0, "sentence_embedding") }, parts))]
+            }
+            let states = try zip(parts, outputs).map { part, output in rows(try values(output, "last_hidden_state"), part.count) }
+            guard let pooling = pooling else { return bestPlaces(parts).map { scaled(states[$0.chunk][$0.index]) } }
+            let vectors = states.map { each -> [Double] in
+                if pooling == .cls { return each[0] }
+                return each[0].indices.map { column in each.reduce(0.0) { $0 + $1[column] } / Double(each.count) }
+            }
+            return [scaled(combined(vectors, parts))]
         }
     }
 

@@ -30,11 +30,12 @@ public struct Answer: Sendable, Equatable {
 }
 
 /// A word for a gap.
-public struct FilledMask: Sendable, Equatable {
+public struct Filling: Sendable, Equatable {
     public let score: Double
     public let token: Int
-    public let word: String
-    /// The text with the word.
+    /// The token as text.
+    public let text: String
+    /// The whole text with the word.
     public let sequence: String
 }
 
@@ -174,7 +175,7 @@ extension TextModel {
     }
 
     /// Words for each masked token of a text (`info.maskToken`), the most probable first.
-    public func fillMask(_ text: String, topK: Int = 5, truncation: Bool = false) async throws -> [[FilledMask]] {
+    public func fillMask(_ text: String, topK: Int = 5, truncation: Bool = false) async throws -> [[Filling]] {
         try await perform { [self] _ in
             let count = try checked("top_k", topK, 1)
             guard let mask = info.maskToken, let id = tokenizer.id(of: mask) else {
@@ -189,8 +190,8 @@ extension TextModel {
                 return ranked(scores, count).map { token in
                     var ids = tokens.ids
                     ids[gap] = token
-                    return FilledMask(
-                        score: scores[token], token: token, word: tokenizer.decode([token]),
+                    return Filling(
+                        score: scores[token], token: token, text: tokenizer.decode([token]),
                         sequence: tokenizer.decode(ids, skipSpecial: gaps.count == 1))
                 }
             }
