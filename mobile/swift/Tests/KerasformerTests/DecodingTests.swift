@@ -70,7 +70,7 @@ final class DecodingTests: XCTestCase {
                 let plan = try Plan(step, prompt: Vectors.ints(row["prompt"]), try config(row)) { tokenizer?.decoded($0) ?? [] }
                 var tokens: [Int] = []
                 var reason = FinishReason.length
-                if plan.config.numBeams > 1 { (tokens, reason) = try beamSearch(plan) } else { reason = try generate(plan) { tokens.append($0) } }
+                if plan.config.numBeams > 1 { (tokens, reason) = try beamSearch(plan) } else { reason = try generateTokens(plan) { tokens.append($0) } }
                 XCTAssertFalse(row.has("error"), name)
                 XCTAssertEqual(tokens, Vectors.ints(row["tokens"]), name)
                 XCTAssertEqual(reason.rawValue, row.text("reason"), name)

@@ -107,7 +107,7 @@ struct Plan {
 /// Greedy search and sampling: passes each new token on, including the end token; returns why the text ended.
 ///
 /// - Parameter use: May end the generation by an error.
-func generate(_ plan: Plan, _ use: (Int) throws -> Void) throws -> FinishReason {
+func generateTokens(_ plan: Plan, _ use: (Int) throws -> Void) throws -> FinishReason {
     var random = Random(seed: plan.config.seed.map { UInt64($0) } ?? UInt64(UInt32.random(in: 0...UInt32.max)))
     var history = History(prefix: plan.prefix, prompt: plan.prompt)
     var state = try plan.cache?.start(plan.prompt) ?? plan.step.start(plan.prompt)

@@ -125,7 +125,7 @@ extension TextModel {
             reason = best.reason
             for token in best.tokens { pass(stream.put([token])) }
         } else {
-            reason = try generate(plan) { token in
+            reason = try generateTokens(plan) { token in
                 pass(stream.put([token]))
                 try cancellation.check()
             }

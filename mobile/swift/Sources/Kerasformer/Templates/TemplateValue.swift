@@ -292,8 +292,8 @@ private func textMethod(_ text: String, _ name: String) -> TemplateValue? {
             let rest = parts.count - most
             let joined =
                 name == "split"
-                ? parts.prefix(most) + [parts.dropFirst(most).joined(separator: separator)]
-                : [parts.prefix(rest).joined(separator: separator)] + parts.dropFirst(rest)
+                ? Array(parts[..<most]) + [parts[most...].joined(separator: separator)]
+                : [parts[..<rest].joined(separator: separator)] + Array(parts[rest...])
             return .list(joined.map { .string($0) })
         }
     default: return nil
