@@ -76,26 +76,15 @@ final class DynamicStep: Step {
         guard let hidden = outputs.values.first else { throw BundleError("The encoder has no output. Export the model again") }
         var memory = decoder.named(["memory": hidden, "memory_mask": mask])
         if cross.isEmpty { return memory }
-        let token = decoder.named(["ids": IntTensor([0], shape: [1, 1])])
-        let all = memory.merging(token) { $1 }.merging(empty(caches + cross)) { $1 }
+        let all = memory.merging(integers([0], after: 0)) { $1 }.merging(empty(caches + cross)) { $1 }
         let projected = try engine.run(decoder.name, inputs: all, outputs: cross.map { decoder.next($0) }, replaced: [])
         for name in cross { memory[name] = projected[decoder.next(name)] }
         return memory
     }
 
     private func read(_ ids: [Int], _ state: Caches, wantsLogits: Bool, isLast: Bool) throws -> (logits: [Float], next: Caches) {
-        func ints(_ values: [Int], _ kind: String) -> Tensor {
-            let isList = decoder.inputs(of: kind).contains { decoder.inputs[$0]?.shape.count == 1 }
-            return IntTensor(values, shape: isList ? [values.count] : [1, values.count])
-        }
         let end = state.length + ids.count
-        let numbers: [String: [Int]] = [
-            "ids": ids, "mask": [Int](repeating: 1, count: end), "positions": [Int](state.length..<end), "cache_length": [state.length],
-            "logits_start": [ids.count - 1],  // the logits of one token take the least time
-        ]
-        var values: [String: Tensor] = [:]
-        for (kind, list) in numbers { values[kind] = ints(list, kind) }
-        let inputs = decoder.named(values).merging(state.tensors) { $1 }.merging(state.memory) { $1 }
+        let inputs = integers(ids, after: state.length).merging(state.tensors) { $1 }.merging(state.memory) { $1 }
         let kept = (caches + states).map { (input: $0, output: decoder.next($0)) }
         let outputs = try engine.run(
             decoder.name, inputs: inputs, outputs: kept.map { $0.output } + (wantsLogits ? [logits] : []),
@@ -104,6 +93,21 @@ final class DynamicStep: Step {
         for (input, output) in kept { tensors[input] = outputs[output] }
         let next = Caches(tensors: tensors, memory: state.memory, length: end)
         return (logits: try outputs[logits]?.floats() ?? [], next: next)
+    }
+
+    /// The numbers that describe tokens to the decoder, after a number of others.
+    private func integers(_ ids: [Int], after length: Int) -> [String: Tensor] {
+        let end = length + ids.count
+        let numbers: [String: [Int]] = [
+            "ids": ids, "mask": [Int](repeating: 1, count: end), "positions": [Int](length..<end), "cache_length": [length],
+            "logits_start": [ids.count - 1],  // the logits of one token take the least time
+        ]
+        var values: [String: Tensor] = [:]
+        for (kind, list) in numbers {
+            let isList = decoder.inputs(of: kind).contains { decoder.inputs[$0]?.shape.count == 1 }
+            values[kind] = IntTensor(list, shape: isList ? [list.count] : [1, list.count])
+        }
+        return decoder.named(values)
     }
 
     private func shape(_ name: String, slots: Int) -> [Int] {

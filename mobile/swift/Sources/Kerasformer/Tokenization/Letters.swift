@@ -34,8 +34,7 @@ enum Letters {
         case .decimalNumber: result = number | word
         case .letterNumber, .otherNumber: result = number
         case .nonspacingMark:
-            result = mark | anyMark | word
-            if !contains(unknownNonSpacing, char) { result |= nonSpacing }
+            result = mark | anyMark | nonSpacing | word
         case .spacingMark, .enclosingMark: result = mark | anyMark | word
         case .connectorPunctuation: result = punctuation | word
         case .dashPunctuation, .openPunctuation, .closePunctuation, .initialPunctuation, .finalPunctuation, .otherPunctuation:
@@ -44,11 +43,16 @@ enum Letters {
         default: break
         }
         if scalar.properties.isAlphabetic || char == 0x200C || char == 0x200D { result |= word }
-        if contains(unknownMarks, char) { result &= ~mark }
-        if contains(unknownPunctuation, char) { result &= ~punctuation }
-        if contains(unknownControls, char) { result &= ~control }
+        // The tables of the Rust library are of Unicode 8, those of accents of Unicode 9.
+        let age = scalar.properties.age?.major ?? 0
+        if age > 8 { result &= ~(nonSpacing | punctuation | control) }
+        if age > 9 { result &= ~mark }
         if char < 0x80 && (33...126).contains(char) && result & (letter | number) == 0 { result |= punctuation }
+        // Characters whose category has changed since.
+        if [0x1885, 0x1886, 0xA9BD, 0x111C9].contains(char) { result &= ~nonSpacing }
+        if char == 0x1734 { result |= nonSpacing }
         if char == 0x1CF2 || char == 0x1CF3 { result |= mark }
+        if char == 0x111C9 { result &= ~mark }
         if char == 0x166D || char == 0x111C9 { result |= punctuation }
         if char == 9 || char == 10 || char == 13 { result &= ~control }
         if scalar.properties.isWhitespace { result |= space }
@@ -112,41 +116,4 @@ enum Letters {
         }
         use(UInt8(0x80 | (char & 0x3F)))
     }
-
-    private static func contains(_ ranges: [ClosedRange<UInt32>], _ char: UInt32) -> Bool {
-        if char < ranges[0].lowerBound { return false }
-        var low = 0
-        var high = ranges.count - 1
-        while low < high {
-            let middle = (low + high + 1) / 2
-            if ranges[middle].lowerBound <= char { low = middle } else { high = middle - 1 }
-        }
-        return ranges[low].contains(char)
-    }
-
-    private static func ranges(_ text: String) -> [ClosedRange<UInt32>] {
-        text.split(separator: " ").map { part in
-            let ends = part.split(separator: "-").map { UInt32($0, radix: 16)! }
-            return ends[0]...ends[ends.count - 1]
-        }
-    }
-
-    // The tables of the Rust library are older than these marks, punctuation characters and control characters.
-    private static let unknownMarks = ranges(
-        "7FD 8D3 9FE AFA-AFF B55 C04 D00 D3B-D3C D81 EBA 1ABF-1AC0 1CF7 1DF6-1DF9 A82C A8FF 10D24-10D27 10EAB-10EAC "
-            + "10F46-10F50 11145-11146 111C9 111CE-111CF 1133B 1145E 1182C-1183A 11930-11935 11937-11938 1193B-1193E 11940 "
-            + "11942-11943 119D1-119D7 119DA-119E0 119E4 11A01-11A0A 11A33-11A39 11A3B-11A3E 11A47 11A51-11A5B 11A8A-11A99 "
-            + "11D31-11D36 11D3A 11D3C-11D3D 11D3F-11D45 11D47 11D8A-11D8E 11D90-11D91 11D93-11D97 11EF3-11EF6 16F4F "
-            + "16F7F-16F87 16FE4 16FF0-16FF1 1E130-1E136 1E2EC-1E2EF")
-    private static let unknownNonSpacing = ranges(
-        "7FD 8D3-8E1 9FE AFA-AFF B55 C04 D00 D3B-D3C D81 EBA 1885-1886 1ABF-1AC0 1DF6-1DF9 1DFB A82C A8C5 A8FF A9BD "
-            + "10D24-10D27 10EAB-10EAC 10F46-10F50 111C9 111CF 1123E 1133B 11438-1143F 11442-11444 11446 1145E 1182F-11837 "
-            + "11839-1183A 1193B-1193C 1193E 11943 119D4-119D7 119DA-119DB 119E0 11A01-11A0A 11A33-11A38 11A3B-11A3E 11A47 "
-            + "11A51-11A56 11A59-11A5B 11A8A-11A96 11A98-11A99 11C30-11C36 11C38-11C3D 11C3F 11C92-11CA7 11CAA-11CB0 "
-            + "11CB2-11CB3 11CB5-11CB6 11D31-11D36 11D3A 11D3C-11D3D 11D3F-11D45 11D47 11D90-11D91 11D95 11D97 11EF3-11EF4 "
-            + "16F4F 16FE4 1E000-1E006 1E008-1E018 1E01B-1E021 1E023-1E024 1E026-1E02A 1E130-1E136 1E2EC-1E2EF 1E944-1E94A")
-    private static let unknownPunctuation = ranges(
-        "9FD A76 C77 C84 2E43-2E4F 2E52 10EAD 10F55-10F59 1144B-1144F 1145A-1145B 1145D 11660-1166C 1183B 11944-11946 119E2 "
-            + "11A3F-11A46 11A9A-11A9C 11A9E-11AA2 11C41-11C45 11C70-11C71 11EF7-11EF8 11FFF 16E97-16E9A 16FE2 1E95E-1E95F")
-    private static let unknownControls = ranges("8E2 110CD 13430-13438")
 }
