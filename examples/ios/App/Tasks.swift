@@ -57,7 +57,7 @@ final class Tasks: ObservableObject {
     /// Orders the notes by their similarity to a question.
     func search(_ question: String) {
         run("embedder") { model in
-            let best = try await model.rank(question, self.notes, topK: 3)
+            let best = try await model.search(question, self.notes, topK: 3)
             self.answer = best.map { String(format: "%.2f  ", $0.score) + self.notes[$0.index] }.joined(separator: "\n\n")
         }
     }
