@@ -79,7 +79,7 @@ def _presets() -> list[dict[str, object]]:
     rows = []
     for name in sources.presets():
         folder = sources.resolve(name)
-        size = (folder / "model.safetensors").stat().st_size / 1e6
+        size = sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e6
         model_type = sources.read_json(folder / "config.json").get("model_type", "")
         rows.append({"name": name, "model_type": model_type, "mb": round(size, 1)})
     return rows

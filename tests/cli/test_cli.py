@@ -97,7 +97,7 @@ def test_models_lists_every_architecture_without_keras():
     found = json.loads(done.stdout)
     tasks = {name: each["tasks"] for name, each in found["architectures"].items()}
     assert tasks == {name: list(tasks) for name, tasks in kf.zoo.models().items()}
-    assert {"name": "sentiment-bert", "model_type": "bert", "mb": 8.2} in found["presets"]
+    assert {"name": "sentiment-bert", "model_type": "bert", "mb": 0.7} in found["presets"]
 
 
 def test_the_description_of_one_architecture(capsys):

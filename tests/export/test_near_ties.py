@@ -125,4 +125,4 @@ def test_a_preset_is_judged_on_all_answers(tmp_path):
     """If all answers satisfy the recipe, rounding is not measured and the figures do not change."""
     figures = bundle.read(kf.export.export("sentiment-bert", tmp_path / "out", "onnx", "int8")).fidelity
     assert (figures["agreement"], figures["near_ties"], figures["rounding"]) == (1.0, None, None)
-    assert figures["max_error"] == pytest.approx(0.029, abs=0.001)
+    assert figures["max_error"] == pytest.approx(0.044, abs=0.001)
