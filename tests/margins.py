@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from kerasformer import bundle
 from kerasformer.decoding.history import History
@@ -134,3 +135,19 @@ def cosines(some: Any, others: Any) -> np.ndarray:
     """Returns the cosines of corresponding rows."""
     one, other = np.array(some), np.array(others)
     return np.asarray((one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)))
+
+
+def check_same(received: Any, expected: Any) -> None:
+    """Checks that results of a pipeline are equal, with a tolerance for numbers, which depend on the processor."""
+    if isinstance(expected, dict):
+        assert list(received) == list(expected)
+        for key in expected:
+            check_same(received[key], expected[key])
+    elif isinstance(expected, list):
+        assert len(received) == len(expected)
+        for pair in zip(received, expected, strict=True):
+            check_same(*pair)
+    elif isinstance(expected, float):
+        assert received == pytest.approx(expected, abs=1e-5)
+    else:
+        assert received == expected

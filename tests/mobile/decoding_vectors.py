@@ -102,8 +102,12 @@ STORED: list[tuple[Settings, Settings]] = [
 
 SMALL = Mock(seed=7, order=2, vocab_size=24, capacity=64)
 WIDE = Mock(seed=11, order=3, vocab_size=320, capacity=64)
+ENDINGS, EARLY = (Mock(seed=seed, order=2, vocab_size=12, capacity=64) for seed in (179, 194))
+"""Models whose beams end differently with each setting of the end; a test checks this."""
 PAIR = Mock(seed=5, order=2, vocab_size=24, capacity=40, encoder_capacity=32)
 _START = {"decoder_start_token_id": 1}
+_ENDS: Settings = {"eos_token_id": [5, 9]}
+_THREE: Settings = {"num_beams": 3, "max_new_tokens": 12}
 GENERATIONS: dict[str, tuple[Mock, list[int], Settings, Settings]] = {
     "greedy": (SMALL, [3, 1, 4], {}, {}),
     "greedy-until-end": (SMALL, [3, 1, 4], {"eos_token_id": 15}, {"max_new_tokens": 30}),
@@ -130,16 +134,11 @@ GENERATIONS: dict[str, tuple[Mock, list[int], Settings, Settings]] = {
     "forced-end": (SMALL, [3, 1, 4], {"forced_eos_token_id": 2, "eos_token_id": 2}, {"max_new_tokens": 5}),
     "beams": (SMALL, [3, 1, 4], {"eos_token_id": 15}, {"num_beams": 3}),
     "beams-without-end": (SMALL, [3, 1, 4], {}, {"num_beams": 4, "max_new_tokens": 8}),
-    "beams-early": (SMALL, [2, 2], {"eos_token_id": [5, 9]}, {"num_beams": 4, "early_stopping": True}),
-    "beams-never": (SMALL, [2, 2], {"eos_token_id": [5, 9]}, {"num_beams": 4, "early_stopping": "never"}),
-    "beams-long": (
-        SMALL,
-        [2, 2],
-        {"eos_token_id": [5, 9]},
-        {"num_beams": 3, "length_penalty": 2.5, "early_stopping": "never", "max_new_tokens": 12},
-    ),
-    "beams-short": (SMALL, [2, 2], {"eos_token_id": 5}, {"num_beams": 3, "length_penalty": -1.0}),
-    "beams-without-penalty": (SMALL, [2, 2], {"eos_token_id": 5}, {"num_beams": 2, "length_penalty": 0.0}),
+    "beams-early": (EARLY, [2, 2], _ENDS, {**_THREE, "early_stopping": True}),
+    "beams-never": (ENDINGS, [2, 2], _ENDS, {**_THREE, "early_stopping": "never", "length_penalty": 2.5}),
+    "beams-long": (ENDINGS, [2, 2], _ENDS, {**_THREE, "length_penalty": 2.5}),
+    "beams-short": (ENDINGS, [2, 2], _ENDS, {**_THREE, "length_penalty": -1.0}),
+    "beams-without-penalty": (ENDINGS, [2, 2], _ENDS, {**_THREE, "length_penalty": 0.0}),
     "beams-with-rules": (
         SMALL,
         [3, 1, 4],
@@ -239,7 +238,7 @@ def tokenizer(name: str) -> Tokenizer:
     return {**vocabularies.FULL, **vocabularies.OTHERS}[name]()
 
 
-def _generated(model: Mock, prompt: list[int], stored: Settings, settings: Settings, **controls: Any) -> Any:
+def generated(model: Mock, prompt: list[int], stored: Settings, settings: Settings, **controls: Any) -> Any:
     row = {"model": model.to_json(), "prompt": prompt, "stored": stored, "settings": settings}
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -252,10 +251,10 @@ def _generated(model: Mock, prompt: list[int], stored: Settings, settings: Setti
 
 def _generations() -> Iterator[Any]:
     for name, row in GENERATIONS.items():
-        yield {"name": name, **_generated(*row)}
+        yield {"name": name, **generated(*row)}
     for name, (kind, model, text, settings) in STOPPED.items():
         ours = tokenizer(kind)
-        result = _generated(model, ours.encode(text), {}, settings, decode=ours.decode)
+        result = generated(model, ours.encode(text), {}, settings, decode=ours.decode)
         yield {"name": name, "tokenizer": kind, **result, "text": ours.decode(result["tokens"])}
 
 

@@ -12,6 +12,7 @@ import pytest
 from kerasformer import bundle
 from kerasformer.web.site import PAGE
 from tests.foreign.environments import need
+from tests.margins import check_same
 from tests.mobile import decoding_vectors, lines, texts, tokenizer_vectors
 from tests.mobile.mock import Mock, MockStep
 from tests.mobile.task_vectors import RecordedForward, called
@@ -46,23 +47,16 @@ def test_the_results_of_tasks_are_those_of_this_version(name: str) -> None:
     else:
         model = RecordedForward(bundle.read(folder), engine["recorded"])
     for row in content["calls"]:
-        same(called(folder, model, row["task"], row["inputs"], row["options"]), row)
+        check_same(called(folder, model, row["task"], row["inputs"], row["options"]), row)
 
 
-def same(received: Any, expected: Any) -> None:
-    """Checks equality, with a tolerance for numbers, which depend on the processor."""
-    if isinstance(expected, dict):
-        assert received.keys() == expected.keys()
-        for key in expected:
-            same(received[key], expected[key])
-    elif isinstance(expected, list):
-        assert len(received) == len(expected)
-        for pair in zip(received, expected, strict=True):
-            same(*pair)
-    elif isinstance(expected, float):
-        assert received == pytest.approx(expected, abs=1e-5)
-    else:
-        assert received == expected
+@pytest.mark.parametrize("name", ["beams-early", "beams-never", "beams-long", "beams-short", "beams-without-penalty"])
+def test_settings_of_the_end_of_beams_change_the_result(name: str) -> None:
+    model, prompt, stored, settings = decoding_vectors.GENERATIONS[name]
+    expected = decoding_vectors.generated(model, prompt, stored, settings)["tokens"]
+    for setting in settings.keys() & {"early_stopping", "length_penalty"}:
+        without = {key: value for key, value in settings.items() if key != setting}
+        assert decoding_vectors.generated(model, prompt, stored, without)["tokens"] != expected, setting
 
 
 def test_texts_have_many_scripts_and_rows_of_all_kinds() -> None:

@@ -120,6 +120,8 @@ def _truncated_rows(tokenizer: Tokenizer) -> Iterator[Any]:
     yield truncated(tokenizer, text, pair, "right", True, limit=room, strategy="only_first", stride=3)
     yield truncated(tokenizer, text, pair, "right", False, limit=21, strategy="longest_first", stride=0)
     yield truncated(tokenizer, text, pair, "left", False, limit=30, strategy="longest_first", stride=0)
+    for limit in (20, 21):  # one of them leaves an odd number of tokens to two texts of the same length
+        yield truncated(tokenizer, text, text, "right", False, limit=limit, strategy="longest_first", stride=0)
     room = len(tokenizer.encode(text)) + 12
     yield truncated(tokenizer, text, pair, "left", True, limit=room, strategy="only_second", stride=3)
 

@@ -27,7 +27,7 @@ from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text
 from tests.export.text_models import ROWS, Row, shared_bundle, shared_model
 from tests.foreign.cases import CROSS_ENCODER, NLI, Case, embedder, tiny
-from tests.margins import check_classes, check_tokens
+from tests.margins import check_classes, check_same, check_tokens
 from tests.mobile.task_vectors import answer as python_answer
 from tests.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)
 from tests.tokenization.samples import CORPUS, TEXTS
@@ -180,22 +180,6 @@ def test_litert_uses_no_gpu_and_does_not_ask_for_one(page: Page, exported: Any) 
         "/models/classes/",
     )
     assert asked == {"asked": 0, "warnings": []}
-
-
-def same(received: Any, expected: Any) -> None:
-    """Checks equality, with a tolerance for numbers."""
-    if isinstance(expected, dict):
-        assert list(received) == list(expected)
-        for key in expected:
-            same(received[key], expected[key])
-    elif isinstance(expected, list):
-        assert len(received) == len(expected)
-        for pair in zip(received, expected, strict=True):
-            same(*pair)
-    elif isinstance(expected, float):
-        assert received == pytest.approx(expected, abs=1e-5)
-    else:
-        assert received == expected
 
 
 @pytest.mark.parametrize("name", [*CASES, *PRESETS, *TINY])
@@ -534,7 +518,7 @@ def test_tasks(name: str, page: Page, exported: Any) -> None:
     for (inputs, options), answer in zip(calls, run(page, name, calls), strict=True):
         expected = python_answer(pipe, inputs, options)
         assert "result" in answer, answer
-        same(answer["result"], expected.tolist() if isinstance(expected, np.ndarray) else expected)
+        check_same(answer["result"], expected.tolist() if isinstance(expected, np.ndarray) else expected)
 
 
 def test_what_was_read(page: Page, exported: Any) -> None:
