@@ -307,7 +307,7 @@ def _example(row: Mapping[str, Any], columns: Columns, location: str) -> Example
     return Example(text, label, question, pair, words, tuple(choices or ()), starts, location)
 
 
-def _answers(label: Mapping[str, Any], location: str) -> tuple[list[str], tuple[int, ...]]:
+def _answers(label: Mapping[str, Any], location: str) -> tuple[list[Any], tuple[int, ...]]:
     """Returns answers and their positions, one or several of each.
 
     Raises:

@@ -20,7 +20,7 @@ import numpy as np
 
 from kerasformer.errors import CheckpointError, SourceError, UnsupportedConfigError
 from kerasformer.files.reading import read_json
-from kerasformer.files.sources import inside
+from kerasformer.files.sources import inside, resolve
 from kerasformer.files.tensors import Safetensors, TensorFile, TorchFile, save_tensors
 
 CONFIG, WEIGHTS, TORCH_WEIGHTS = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
@@ -420,7 +420,27 @@ def _pair_problem(module: str, found: Mapping[str, np.ndarray], rank: int) -> st
     return None
 
 
-def base_model(folder: Path) -> str | None:
+def with_bases(folder: Path, token: str | None = None) -> list[Path]:
+    """Returns the folder of an adapter, that of its base model, and so on up to a whole model.
+
+    Args:
+        folder: Any folder of a checkpoint; one without an adapter is returned alone.
+        token: Access token for private repositories on the hub.
+
+    Raises:
+        CheckpointError: an adapter belongs to itself.
+        SourceError: a base model is a path, or does not exist.
+    """
+    folders = [folder]
+    while (base := _base_model(folders[-1])) is not None:
+        path = resolve(base, token=token)
+        if path in folders:
+            raise CheckpointError(f"The base model of an adapter must not be the adapter itself. Received: {path}")
+        folders.append(path)
+    return folders
+
+
+def _base_model(folder: Path) -> str | None:
     """Returns the model that an adapter with a configuration of its own belongs to; `None` for any other folder.
 
     Raises:

@@ -24,7 +24,7 @@ from kerasformer.errors import (
     UnsupportedConfigError,
 )
 from kerasformer.files import sources
-from kerasformer.files.adapters import Adapter, base_model, read_adapter
+from kerasformer.files.adapters import read_adapter, with_bases
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, ReplacedTensors, TensorFile, open_tensors
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
@@ -306,7 +306,8 @@ def load(
             from kerasformer.interop.keras_hub.conversion import load_preset
 
             return load_preset(folder, task, request=request, dtype=dtype)
-        whole, adapters = _adapted(path, token)
+        *adapted, whole = with_bases(path, token)
+        adapters = [read_adapter(each) for each in reversed(adapted)]
         file = checkpoint_tensors(whole)
         for adapter in adapters:
             file = ReplacedTensors(file, adapter.saved)
@@ -350,23 +351,6 @@ def load(
         logger.warning(problem)
     model.source = path
     return model
-
-
-def _adapted(path: Path, token: str | None) -> tuple[Path, list[Adapter]]:
-    """Returns the folder of the whole model that a folder of an adapter belongs to, and its adapters in their order.
-
-    Raises:
-        CheckpointError: an adapter belongs to itself.
-    """
-    adapters: list[Adapter] = []
-    known = [path]
-    while (base := base_model(path)) is not None:
-        adapters.insert(0, read_adapter(path))
-        path = sources.resolve(base, token=token)
-        if path in known:
-            raise CheckpointError(f"The base model of an adapter must not be the adapter itself. Received: {path}")
-        known.append(path)
-    return path, adapters
 
 
 def _sentence_task(folder: Path) -> str | None:

@@ -15,6 +15,7 @@ from kerasformer.arguments import Arguments
 from kerasformer.chat_templates import read_templates
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files import sources
+from kerasformer.files.adapters import with_bases
 from kerasformer.gguf import GgufCheckpoint, tokenizer_files
 from kerasformer.tokenization import backends, bertweet, ctrl, languages, m2m_100, marian, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
@@ -63,7 +64,8 @@ FILES = ("tokenizer.json", *(name for _, names in _VOCABULARIES for name in name
 
 def load(source: str | os.PathLike[str], model_type: str | None) -> Tokenizer:
     """Loads a tokenizer; see `Tokenizer.load`."""
-    with tokenizer_files(sources.resolve(source)) as folder:
+    folders = with_bases(sources.resolve(source))
+    with tokenizer_files(next(filter(has_tokenizer, folders), folders[0])) as folder:
         return _load(folder, model_type)
 
 

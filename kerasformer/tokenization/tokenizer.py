@@ -134,7 +134,7 @@ class Tokenizer:
 
     @staticmethod
     def load(source: str | os.PathLike[str], *, model_type: str | None = None) -> Tokenizer:
-        """Loads the tokenizer of a preset, a folder, a hub id or a GGUF file.
+        """Loads the tokenizer of a preset, a folder, a hub id or a GGUF file; of its base model for an adapter.
 
         `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece),
         `vocab.json` and `merges.txt` or `encoder.json` and `vocab.bpe` (byte-level BPE; BPE of words for the first GPT

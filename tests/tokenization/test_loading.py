@@ -9,7 +9,8 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors
 
-from kerasformer.errors import SourceError, TokenizerError
+from kerasformer.errors import CheckpointError, SourceError, TokenizerError
+from kerasformer.files import adapters
 from kerasformer.tokenization import Tokenizer, has_tokenizer
 from tests.tokenization.conftest import CASES, write
 from tests.tokenization.samples import TEXTS
@@ -272,3 +273,15 @@ def test_no_code_of_the_folder_is_run(copied):
     folder = copied("bert-cased", tokenizer_config__json=options)
     (folder / "evil.py").write_text("raise SystemExit('run')")
     assert Tokenizer.load(folder).encode("the")
+
+
+def test_an_adapter_has_the_tokenizer_of_its_base_model():
+    assert Tokenizer.load("sentiment-bert").encode(TEXT) == Tokenizer.load("embedder-bert").encode(TEXT)
+
+
+def test_an_adapter_of_itself_is_refused(monkeypatch, tmp_path):
+    adapter = {"peft_type": "LORA", "r": 2, "target_modules": ["query"], "base_model_name_or_path": "owner/name"}
+    write(tmp_path, {"config.json": "{}", "adapter_config.json": json.dumps(adapter)})
+    monkeypatch.setattr(adapters, "resolve", lambda source, token=None: tmp_path)
+    with pytest.raises(CheckpointError, match="must not be the adapter itself"):
+        Tokenizer.load(tmp_path)
