@@ -58,9 +58,8 @@ def test_a_preset_is_complete(name):
 
 def test_the_classifier_knows_praise_from_blame(sentiment, sentences):
     texts, expected = sentences
-    assert (
-        labels(kf.pipeline(sentiment, "text-classification"), texts) == expected
-    ).mean() >= 0.75  # 0.77; the figure in its README is for 600
+    received = labels(kf.pipeline(sentiment, "text-classification"), texts)
+    assert (received == expected).mean() >= 0.79  # 0.81
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
