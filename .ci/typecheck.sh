@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # mypy and import-linter do not see that zoo/ is kerasformer.zoo and export/ is kerasformer.export.
-# This lays out .typecheck/kerasformer with links at their mapped places and runs both on it; training scripts and
-# the programs of cards stay out, for they are no modules of the package.
+# This lays out .typecheck/kerasformer with links at their mapped places and runs both on it; training scripts
+# stay out, for they are no modules of the package.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 rm -rf .typecheck
 mkdir .typecheck
 link() { # link SOURCE PACKAGE: real folders (import-linter follows no linked folder), linked files
-    find "$1" -name '*.py' -not -path '*/presets/*' -not -path '*/card/programs/*' -print | while read -r file; do
+    find "$1" -name '*.py' -not -path '*/presets/*' -print | while read -r file; do
         mkdir -p "$(dirname ".typecheck/$2/${file#"$1"/}")"
         ln -s "$PWD/$file" ".typecheck/$2/${file#"$1"/}"
     done

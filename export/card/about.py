@@ -9,7 +9,7 @@ from pathlib import Path
 from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, agreement_text, figure_rows
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, Kind, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
-from kerasformer.export.card.program import kind, limit, text_prefix, unapplied_settings
+from kerasformer.export.card.facts import kind, limit, text_prefix
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
 from kerasformer.export.quantization.recipes import WHEN, fallback_text
@@ -73,7 +73,7 @@ def shipped(manifest: Manifest, files: Sequence[str], folder: Path) -> str:
 |---|--:|
 {table}
 
-Programs that need further files name them below. {unused}kerasformer opens only the complete folder.
+{unused}In Python, kerasformer opens only the complete folder.
 """
 
 
@@ -191,36 +191,18 @@ def languages(manifest: Manifest) -> str:
     source = "no language" if info.languages.src_lang is None else code(info.languages.src_lang)
     if info.output_language is None:
         change = code(f'model.tokenizer = model.tokenizer.for_languages(tgt_lang="{next(iter(ids))}")')
-        written = f"""**The language of the output is not set.** Programs that call a runtime directly take its code as
-the last argument; in C++, after `--language`. Or set {change} and export the model again."""
+        written = f"**The language of the output is not set.** Each call names it, or set {change} and export again."
     else:
-        written = f"""The programs that call a runtime directly write {code(info.output_language)}. They take
-the code of another language as the last argument; in C++, after `--language`."""
+        written = f"The model writes {code(info.output_language)}, unless a call names another language."
     listed = ", ".join(f"{code(name)} {index}" for name, index in ids.items())
     return f"""## Languages
 
 {written}
 
-The tokenizer marks each input with {source}: the id of the language is the {place} one of the input. `kf.pipeline` has
-the arguments `src_lang` and `tgt_lang`.
+The tokenizer marks each input with {source}: the id of the language is the {place} one of the input. Calls name
+languages with `src_lang` and `tgt_lang`, in Kotlin and Swift with `from` and `to`.
 
 The languages and their ids: {listed}.
-"""
-
-
-def settings(manifest: Manifest) -> str:
-    """Returns the generation settings of the model that the programs for a plain runtime do not apply, if any."""
-    chosen = unapplied_settings(manifest)
-    if not chosen or manifest.format == "saved-model":
-        return ""
-    runtime = "LiteRT or LiteRT.js" if manifest.format == "tflite" else "ONNX Runtime"
-    listed = "\n".join(f"- {code(f'{name}={value!r}')}" for name, value in chosen.items())
-    return f"""## Generation settings
-
-`kf.pipeline` applies the settings of `generation_config.json`. The programs that call {runtime} directly
-select the most probable token in each step, without these settings:
-
-{listed}
 """
 
 

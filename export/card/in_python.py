@@ -1,26 +1,23 @@
-"""Python of a card: a call of this package, and a program for LiteRT or ONNX Runtime without this package."""
+"""Section of a card with a call of this package."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kerasformer.bundle import Manifest
-from kerasformer.export.card.program import ProgramFile, kind, lacks_language, source, text_prefix
+from kerasformer.export.card.facts import lacks_language, prefixed, tokenizer_settings
 from kerasformer.export.card.quoting import python
 
 _EXTRA = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
-_PACKAGES = {"tflite": "ai-edge-litert", "onnx": "onnxruntime"}
 
 
-def with_this_package(manifest: Manifest) -> str:
-    """Returns the section with `kf.pipeline`."""
-    call = 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
-    if manifest.info.is_encoder_decoder and manifest.capacity:
-        call = f"pipe({_prefixed(manifest)}, max_new_tokens=40)"
-    if manifest.info.task == "question-answering":
-        call = 'pipe(question="Who?", context="A text.")'
-    elif manifest.info.task in _CALLS:
-        call = _CALLS[manifest.info.task]
-    elif manifest.info.languages is not None and lacks_language(manifest):
-        call = f'pipe("A text.", tgt_lang={python(next(iter(manifest.info.languages.ids)))})'
+def section(manifest: Manifest, folder: Path) -> str:
+    """Returns the section with `kf.pipeline`.
+
+    Args:
+        manifest: Manifest of the bundle.
+        folder: Folder of the bundle, with the files of its tokenizer.
+    """
     extra, wheel = _EXTRA[manifest.format], f"kerasformer-{manifest.versions.get('kerasformer', '0')}-py3-none-any.whl"
     absent = "Keras is" if manifest.format == "saved-model" else "Keras and TensorFlow are"
     return f"""## kerasformer
@@ -32,28 +29,30 @@ repository (`pip install "path/to/kerasformer[{extra}]"`). {absent} not needed.
 import kerasformer as kf
 
 pipe = kf.pipeline("path/to/this/folder", {python(manifest.info.task)})
-print({call})
+print({_call(manifest, folder)})
 ```
 """
 
 
-def program(manifest: Manifest) -> ProgramFile | None:
-    """Returns the program that calls the runtime directly, without this package; it reads the manifest when it runs."""
-    if manifest.format not in _PACKAGES or kind(manifest) is None:
-        return None
-    needs = f"`pip install {_PACKAGES[manifest.format]} tokenizers`"
-    return ProgramFile("run.py", "Python", needs, source("run.py"))
-
-
-def _prefixed(manifest: Manifest) -> str:
-    """Returns the argument for a text whose prefix the pipeline does not know, if the model has prefixes."""
-    prefix, known = text_prefix(manifest), manifest.info.prefixes()
-    if len(known) > 1:
-        return f'"A text.", prefix={python(prefix)}'
-    return python("A text." if known else f"{prefix}A text.")
+def _call(manifest: Manifest, folder: Path) -> str:
+    """Returns a call of the pipeline."""
+    info = manifest.info
+    if info.task in _CALLS:
+        return _CALLS[info.task]
+    if info.task == "fill-mask":
+        mask = tokenizer_settings(folder).get("mask_token", "[MASK]")
+        return f"pipe({python(f'A {mask} text.')})"
+    if lacks_language(manifest) and info.languages is not None:
+        return f'pipe("A text.", tgt_lang={python(next(iter(info.languages.ids)))})'
+    if info.is_encoder_decoder and manifest.capacity:
+        text, prefix = prefixed(manifest, "A text.")
+        chosen = f", prefix={python(prefix)}" if prefix is not None else ""
+        return f"pipe({python(text)}{chosen}, max_new_tokens=40)"
+    return 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
 
 
 _CALLS = {
+    "question-answering": 'pipe(question="Who?", context="A text.")',
     "sentence-similarity": 'pipe.similarity("A text.", ["Another text.", "A third one."])',
     "text-ranking": 'pipe.rank("A query.", ["A text.", "Another text."])',
     "zero-shot-classification": 'pipe("A text.", ["a class", "another class"])',

@@ -15,7 +15,7 @@ from kerasformer.bundle.interface import ENCODER_MODEL, MODEL
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import AttentionSupport
-from kerasformer.export.card.program import text_prefix
+from kerasformer.export.card.facts import text_prefix
 from kerasformer.export.card.quoting import python
 from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import TOKENIZED, Target

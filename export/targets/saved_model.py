@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
-from kerasformer.export.card.program import text_prefix
+from kerasformer.export.card.facts import text_prefix
 from kerasformer.export.card.quoting import python
 from kerasformer.export.targets.base import Target
 from kerasformer.tokenization import has_tokenizer

@@ -41,7 +41,7 @@ from kerasformer.architectures import DECODER, find
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import AttentionSupport
-from kerasformer.export.card.program import kind, limit, text_prefix
+from kerasformer.export.card.facts import kind, limit, text_prefix
 from kerasformer.export.card.quoting import code, javascript
 from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.graph.functions import Function

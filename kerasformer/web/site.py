@@ -39,7 +39,7 @@ from kerasformer.web.vendor import vendor
 PAGE = Path(__file__).with_name("page")
 
 _ENGINES = {"tflite": "litert", "onnx": "onnx"}
-_OMITTED = ("README.md", "MODEL_CARD.md", bundle.REFERENCES, "programs/")
+_OMITTED = ("README.md", "MODEL_CARD.md", bundle.REFERENCES, "tensors.md")
 """Files and folders of a bundle that a browser does not need, or of which it needs only a part or another form."""
 _CARD = "model_card.txt"
 """The model card: all web hosts serve it as text, while some convert Markdown and browsers may only download it."""

@@ -128,6 +128,6 @@ def test_an_export_with_calibration_texts(tmp_path: Any) -> None:
     )
     assert made.manifest.cache_dtype == "int8" and made.manifest.fidelity["agreement"] > 0.98
     card = (tmp_path / "out" / "README.md").read_text()
-    assert "kf.pipeline" in card and "C++" not in card and "run.py" not in card  # the programs pass caches of float32
+    assert "kf.pipeline" in card and "### Kotlin" in card and "### C++" not in card  # which passes caches of float32
     with pytest.raises(BundleError, match="passes caches of float32"):
         site.build([tmp_path / "out"], tmp_path / "site")

@@ -1,4 +1,4 @@
-"""Runs the Python programs of a model card without this package and without Keras, as a user who copies them."""
+"""Runs Python without this package and without Keras: code of a model card, and a program for both runtimes."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ import pytest
 from tests.code_blocks import blocks
 from tests.foreign.environments import HERE, HOME, need
 
-PROGRAM = "programs/run.py"
-"""The program for LiteRT or ONNX Runtime without this package."""
+PROGRAM = "run_bundle.py"
+"""The program in `programs` for LiteRT and ONNX Runtime; it reads all that it needs from the manifest."""
 
 _RUNNER = """
 import contextlib, io, json, sys
-source, file, requests = json.load(sys.stdin)
+source, requests = json.load(sys.stdin)
 for name in ("kerasformer", "keras", "tensorflow", "torch", "transformers"):
     sys.modules[name] = None  # makes imports of it fail
 results = []
 for texts in requests:
-    scope, printed, sys.argv = {"__file__": file}, io.StringIO(), [file, *texts]
+    scope, printed, sys.argv = {}, io.StringIO(), ["card.py", *texts]
     with contextlib.redirect_stdout(printed):
         exec(source, scope)
     arrays = {name: value.tolist() for name, value in scope.get("answer", {}).items()}
@@ -47,20 +47,22 @@ class Result:
 
 
 def block(folder: Path, heading: str) -> str:
-    """Returns the program under the heading of the card that starts with `heading`, or the file of that name."""
+    """Returns the program under the heading of the card that starts with `heading`, or `PROGRAM`."""
     if heading == PROGRAM:
-        return (folder / heading).read_text(encoding="utf-8")
+        return (HERE / "programs" / heading).read_text(encoding="utf-8")
     card = (folder / "README.md").read_text(encoding="utf-8")
     (program,) = re.findall(rf"^#+ {re.escape(heading)}[^\n]*\n.*?```\w+\n(.*?)```", card, re.MULTILINE | re.DOTALL)
     return program
 
 
 def run_python(folder: Path, heading: str, texts: Sequence[Sequence[str]]) -> list[Result]:
-    """Runs the program once for each of these lists of arguments."""
+    """Runs the program once for each of these lists of arguments; `PROGRAM` also gets the folder."""
+    if heading == PROGRAM:
+        texts = [[str(folder), *row] for row in texts]
     source = block(folder, heading).replace("path/to/this/folder", folder.as_posix())
     done = subprocess.run(
         [sys.executable, "-I", "-c", _RUNNER],
-        input=json.dumps([source, str(folder / PROGRAM), texts]),
+        input=json.dumps([source, texts]),
         capture_output=True,
         text=True,
         timeout=300,

@@ -1,4 +1,4 @@
-"""Token ids of unusual texts in libraries that read `tokenizer.json`, checked with the code of a model card."""
+"""Token ids of unusual texts in libraries that read `tokenizer.json`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.errors import ExportError
 from kerasformer.export.card import token_section as tokens
 from kerasformer.export.targets import TARGETS, Target
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
-from tests.foreign.cards import run_python
+from tests.code_blocks import blocks
 from tests.foreign.cases import tiny
 from tests.foreign.environments import started
 from tests.foreign.test_litert_lm import llama_like
@@ -24,6 +23,7 @@ from tests.tokenization.conftest import Checkpoint, checkpoint  # noqa: F401 (a 
 from tests.tokenization.test_hard_texts import split_at
 
 Ask = Callable[[Path], dict[str, Any]]
+PAGE = Path(__file__).parents[2] / "docs" / "runtimes.md"
 
 SAME = (
     tiny_text.wordpiece,
@@ -45,21 +45,14 @@ DIFFERENT = {
 @pytest.fixture(scope="module")
 def in_node() -> Iterator[Ask]:
     with started("node", "tokens.js") as ask:
-        yield lambda folder: ask({"folder": str(folder), "code": code(folder, "javascript")})
+        yield lambda folder: ask({"folder": str(folder)})
 
 
 def saved(tokenizer: Tokenizer, folder: Path) -> Path:
-    """Writes the tokenizer files of a bundle, and a card with the section on tokens."""
+    """Writes the tokenizer files of a bundle."""
     tokenizer.save(folder)
     hard_texts.write(tokenizer, folder)
-    card = tokens.section(Manifest("tflite", ModelInfo("fill-mask"), {}), Target(), folder)
-    (folder / "README.md").write_text(card, encoding="utf-8")
     return folder
-
-
-def code(folder: Path, language: str) -> str:
-    """Returns the code of the card in a language."""
-    return (folder / "README.md").read_text(encoding="utf-8").partition(f"```{language}\n")[2].partition("```")[0]
 
 
 @pytest.mark.parametrize("make", SAME, ids=lambda make: make.__name__)
@@ -92,16 +85,19 @@ def test_rules_that_differ_in_javascript_are_refused(behavior: str, in_node: Ask
         tiny("bert", "text-classification").export(tmp_path / "out", model, target="transformers.js")
 
 
-def test_the_python_of_the_card(tmp_path: Path) -> None:
+def test_the_python_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = saved(tiny_text.wordpiece(), tmp_path)
     rows = json.loads((folder / hard_texts.FILE).read_text(encoding="utf-8"))
-    (right,) = run_python(folder, "Tests of a tokenizer", [[]])
+    (code,) = [code for code in blocks(PAGE, "python") if hard_texts.FILE in code]
+    program = code.replace("path/to/bundle", folder.as_posix())
+    exec(program, {})
     rows[2]["ids"] = []
     (folder / hard_texts.FILE).write_text(json.dumps(rows), encoding="utf-8")
-    (wrong,) = run_python(folder, "Tests of a tokenizer", [[]])
-    assert (right.printed, wrong.printed) == ("[]", str([rows[2]["text"]]))
+    exec(program, {})
+    assert capsys.readouterr().out.splitlines() == ["[]", str([rows[2]["text"]])]
 
 
-def test_the_card_of_a_runtime_with_its_own_tokenizer_has_no_such_section(tmp_path: Path) -> None:
+def test_cards_name_the_texts_where_an_app_handles_tokens(tmp_path: Path) -> None:
     folder = saved(tiny_text.wordpiece(), tmp_path)
-    assert tokens.section(Manifest("tflite", ModelInfo("fill-mask"), {}), TARGETS["mediapipe"], folder) == ""
+    assert f"`{hard_texts.FILE}` has texts" in tokens.section(Target(), folder)
+    assert tokens.section(TARGETS["mediapipe"], folder) == ""

@@ -1,9 +1,10 @@
-"""Bundles for LiteRT.js run in Chromium with the program of their cards."""
+"""Bundles for LiteRT.js run in Chromium, with a program that knows only their manifest."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets import TARGETS
 from kerasformer.pipelines.base import softmax
 from tests.foreign.cases import DECODERS, EMBEDDERS, ENCODER_DECODERS, Case, cases, embedder, tiny
-from tests.foreign.environments import need
+from tests.foreign.environments import HERE, need
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_classes, check_tokens
 from tests.web.pages import Page, chromium, served
@@ -37,12 +38,13 @@ def page() -> Iterator[Page]:
         yield opened
 
 
-def card_page(folder: Path) -> Path:
-    """Writes a page with the import map in the first lines of the bundle's program."""
-    lines = (folder / "programs" / "model.js").read_text(encoding="utf-8").splitlines()
+def with_page(folder: Path) -> Path:
+    """Writes the program, and a page with the import map in its first lines."""
+    shutil.copyfile(HERE / "programs" / "litert_web.js", folder / PROGRAM)
+    lines = (folder / PROGRAM).read_text(encoding="utf-8").splitlines()
     comment = "\n".join(line.removeprefix("//") for line in lines if line.startswith("//"))
     (imports,) = re.findall(r"<script type=.importmap.>.*?</script>", comment, re.DOTALL)
-    (folder / "index.html").write_text(f"<!doctype html><title>card</title>{imports}", encoding="utf-8")
+    (folder / "index.html").write_text(f"<!doctype html><title>bundle</title>{imports}", encoding="utf-8")
     (folder / "node_modules").symlink_to(need("node"))
     return folder
 
@@ -53,7 +55,7 @@ def opened(case: Case, folder: Path) -> tuple[Any, Path]:
     return model, case.export(folder, model, target="litert-web")
 
 
-PROGRAM = "./programs/model.js"
+PROGRAM = "./litert_web.js"
 
 
 def answers(page: Page, *texts: str) -> dict[str, list[float]]:
@@ -110,7 +112,7 @@ GENERATORS = [
 )
 def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
-    with served(card_page(folder)) as url:
+    with served(with_page(folder)) as url:
         page.open(url)
         for text in TEXTS:
             encoded = model.tokenizer(text)
@@ -129,7 +131,7 @@ def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
 @cases(*GENERATORS, rest=[*DECODERS, *ENCODER_DECODERS, tiny("m2m_100", "text2text-generation")])
 def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
-    with served(card_page(folder)) as url:
+    with served(with_page(folder)) as url:
         page.open(url)
         for text in [*TEXTS, "Once upon a time"]:
             expected = model.generate(
@@ -143,7 +145,7 @@ def test_a_pair_of_texts(page: Page, tmp_path: Path) -> None:
     model, folder = opened(tiny("bert", "question-answering"), tmp_path / "bundle")
     encoded = model.tokenizer(["Who?"], [TEXTS[0]])
     expected = model.named(model({name: getattr(encoded, name) for name in model.input_names}))
-    with served(card_page(folder)) as url:
+    with served(with_page(folder)) as url:
         page.open(url)
         received = answers(page, "Who?", TEXTS[0])
     for name, tensor in expected.items():
@@ -161,7 +163,7 @@ def test_forbidden_and_first_tokens_and_limits(page: Page, tmp_path: Path) -> No
     model.generation_config = model.generation_config.replace(forced_bos_token_id=120, **settings)
     folder = kf.export.export(model, tmp_path / "bundle", "tflite", target="litert-web", capacity=64, lengths=[16])
     expected = np.asarray(model.generate(prompt, **greedy))[0].tolist()
-    with served(card_page(folder)) as url:
+    with served(with_page(folder)) as url:
         page.open(url)
         assert tokens(page, TEXTS[0]) == expected
         assert expected[0] == 120 and not {*expected} & {forbidden, *words}
@@ -185,7 +187,7 @@ def test_int8_classes(case: Case, page: Page, tmp_path: Path) -> None:
     """Checked by the margins of the Keras model."""
     model, folder = opened(case, tmp_path / "bundle")
     pipe = keras_pipeline(model, case.task)
-    with served(card_page(folder)) as url:
+    with served(with_page(folder)) as url:
         page.open(url)
         received = softmax(np.array([answers(page, text)["logits"] for text in TEXTS]))
     expected = [{each["label"]: each["score"] for each in classes} for classes in pipe(TEXTS, top_k=None)]
@@ -201,7 +203,7 @@ def test_int8_tokens(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
     prefix = kf.pipeline(folder, case.task).info.task_prefixes.get(case.task, "")
     greedy = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-    with served(card_page(folder)) as url:
+    with served(with_page(folder)) as url:
         page.open(url)
         generated = [tokens(page, text) for text in TEXTS]
     prompts = [model.tokenizer.encode(prefix + text) for text in TEXTS]

@@ -1,4 +1,4 @@
-"""The programs of the model card for LiteRT and ONNX Runtime work without this package and without Keras."""
+"""Bundles run in LiteRT and ONNX Runtime without this package and without Keras, by what their manifest says."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_forbidden_and_first_tokens(format, tmp_path):
 
 
 def check(case, format, heading):
-    """Checks that the program of the card gives the answers of the Keras model; in int8, within their margins."""
+    """Checks that the program gives the answers of the Keras model; in int8, within their margins."""
     model, bundle = case.shared_model(), case.shared(format)
     (check_texts if model.generates else check_arrays)(case, model, bundle, heading)
 

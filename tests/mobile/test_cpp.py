@@ -16,6 +16,7 @@ import pytest
 import kerasformer as kf
 from tests.foreign.cases import tiny
 from tests.foreign.environments import REQUIRED
+from tests.mobile.cards import CASES, codes
 
 ROOT = Path(__file__).parents[2] / "mobile"
 VECTORS = ROOT / "vectors"
@@ -34,6 +35,19 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return build / "kerasformer_tests"
+
+
+def test_code_of_cards(tmp_path):
+    """That of every task but conversations compiles with the headers, without warnings."""
+    if shutil.which("g++") is None:
+        pytest.skip("a C++ compiler is needed")
+    found = codes("cpp")
+    assert found.keys() == CASES.keys() - {"conversation"}
+    text = "\n".join(code.replace("int main()", f"void Card{index}()") for index, code in enumerate(found.values()))
+    (tmp_path / "cards.cpp").write_text(text, encoding="utf-8")
+    options = ["-std=c++17", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'cpp' / 'include'}"]
+    done = subprocess.run(["g++", *options, "cards.cpp"], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
 
 
 def folders(name: str) -> list[Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.chat_templates.rendering import render
+from kerasformer.export.card import in_apps
+from tests.code_blocks import blocks
 from tests.export.text_models import LENGTHS, ROWS, size_options
 from tests.foreign.environments import HOME, need
+from tests.mobile.cards import CASES, codes, section
 
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "mobile" / "kotlin" / "src" / "main" / "kotlin"
@@ -27,31 +31,75 @@ Run = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Returns a function that runs a program of the folder `kotlin`, and returns what it writes."""
+def jars() -> Path:
+    """The folder of Kotlin's compiler."""
     need("kotlin")
     if shutil.which("java") is None:
         pytest.skip("Kotlin's compiler needs Java")
-    (jars,) = (HOME / "kotlin").glob("lib/python*/site-packages/run_kotlin_kernel/jars")
-    classes = tmp_path_factory.mktemp("kotlin") / "classes"
-    # The compiler's own archive contains kotlinx-coroutines.
-    libraries = ":".join(str(path) for pattern in ("kotlin-stdlib-*", "*-all.jar") for path in jars.glob(pattern))
-    sources = sorted([*LIBRARY.rglob("*.kt"), *PROGRAMS.glob("*.kt")])
-    options = ["-no-stdlib", "-no-reflect", "-Werror", "-jvm-target", "11", "-classpath", libraries]
+    (folder,) = (HOME / "kotlin").glob("lib/python*/site-packages/run_kotlin_kernel/jars")
+    return folder
+
+
+def libraries(jars: Path) -> str:
+    """Returns a class path; the compiler's own archive contains kotlinx-coroutines."""
+    return ":".join(str(path) for pattern in ("kotlin-stdlib-*", "*-all.jar") for path in jars.glob(pattern))
+
+
+def compile_to(classes: Path, jars: Path, class_path: str, sources: Iterable[Path]) -> None:
+    """Compiles sources, without warnings."""
+    options = ["-no-stdlib", "-no-reflect", "-Werror", "-jvm-target", "11", "-classpath", class_path]
     compiler = ["java", "-cp", f"{jars}/*", "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler", *options]
     done = subprocess.run(
         [*compiler, "-d", str(classes), *map(str, sources)], capture_output=True, text=True, timeout=900
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
+
+@pytest.fixture(scope="module")
+def classes(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The compiled library with the programs of the folder `kotlin`."""
+    folder = tmp_path_factory.mktemp("kotlin") / "classes"
+    compile_to(folder, jars, libraries(jars), sorted([*LIBRARY.rglob("*.kt"), *PROGRAMS.glob("*.kt")]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(classes: Path, jars: Path) -> Run:
+    """Returns a function that runs a program of the folder `kotlin`, and returns what it writes."""
+
     def call(program: str, *arguments: str | Path, text: str = "") -> str:
         properties = [f"-Dpython={sys.executable}", f"-Dengine={PROGRAMS / 'engine.py'}", "-Dfile.encoding=UTF-8"]
-        command = ["java", "-cp", f"{classes}:{libraries}", *properties, program, *map(str, arguments)]
+        command = ["java", "-cp", f"{classes}:{libraries(jars)}", *properties, program, *map(str, arguments)]
         done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=600)
         assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
         return done.stdout.decode()
 
     return call
+
+
+def test_code_of_cards_and_of_the_guide(classes, jars, tmp_path):
+    """That of every task compiles with the library."""
+    found = codes("kotlin")
+    assert found.keys() == CASES.keys()
+    (guide,) = blocks(ROOT / "docs" / "phones.md", "kt")
+    names = ("java.io.File", *(f"kerasformer.{name}" for name in ("TextModel", "engine.*", "decoding.*")))
+    lines = [
+        *(f"import {name}" for name in names),
+        "suspend fun guide(filesDir: File, texts: List<String>) {",
+        guide,
+        "}",
+    ]
+    for index, code in enumerate([*found.values(), "\n".join(lines)]):
+        (tmp_path / f"card_{index}.kt").write_text(f"package card_{index}\n{code}", encoding="utf-8")
+    compile_to(tmp_path / "classes", jars, f"{classes}:{libraries(jars)}", sorted(tmp_path.glob("*.kt")))
+
+
+def test_versions_of_cards():
+    """They are those with which the library is built."""
+    built = (ROOT / "mobile" / "kotlin" / "build.gradle.kts").read_text(encoding="utf-8")
+    assert all(f'compileOnly("{each}")' in built for each in in_apps.GRADLE.values())
+    group, version = (re.search(rf'^{name} = "(.*)"', built, re.MULTILINE)[1] for name in ("group", "version"))
+    assert f'implementation("{group}:kerasformer:{version}")' in section("fill-mask")
 
 
 @pytest.mark.parametrize("kind", ["tokenizers", "decoding", "tasks"])

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.mobile.cards import CASES, codes
+
 PACKAGE = Path(__file__).parents[2] / "mobile" / "swift"
 VECTORS = PACKAGE.parent / "vectors"
 FILES = sorted(path for path in PACKAGE.rglob("*.swift") if ".build" not in path.parts)
@@ -26,13 +28,11 @@ def toolchain() -> list[str]:
     return command
 
 
-@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(PACKAGE)) for path in FILES])
-def test_sources_parse(path: Path) -> None:
-    """A parser of another project accepts each file. It knows the grammar, but neither names nor types."""
+def errors(source: bytes) -> list[str]:
+    """Returns what the parser of another project does not accept. It knows the grammar, but neither names nor types."""
     tree_sitter = pytest.importorskip("tree_sitter")
     grammar = pytest.importorskip("tree_sitter_swift")
     parser = tree_sitter.Parser(tree_sitter.Language(grammar.language()))
-    source = path.read_bytes()
     found, stack = [], [parser.parse(source).root_node]
     while stack:
         node = stack.pop()
@@ -40,7 +40,31 @@ def test_sources_parse(path: Path) -> None:
             found.append(f"line {node.start_point[0] + 1}: {node.text[:80]!r}")
         elif node.has_error:
             stack += node.children
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(PACKAGE)) for path in FILES])
+def test_sources_parse(path: Path) -> None:
+    found = errors(path.read_bytes())
     assert not found, "\n".join(found)
+
+
+def test_code_of_cards() -> None:
+    """That of every task parses, and calls methods of the library with its labels."""
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in FILES if "Sources" in path.parts)
+    found = codes("swift")
+    assert found.keys() == CASES.keys()
+    for case, code in found.items():
+        assert not errors(code.encode()), case
+        literals = re.sub(r'"(?:[^"\\\n]|\\.)*"', '""', code)
+        for method, arguments in re.findall(r"\bmodel\.(\w+)\(((?:[^()]|\([^()]*\))*)\)", literals):
+            declared = re.findall(rf"public func {method}\(\s*(.*?)\n?\s*\)(?: async|\s*->)", sources, re.DOTALL)
+            labels = set(re.findall(r"\b(\w+): ", re.sub(r"Message\(.*?\)", "", arguments)))
+            assert any(labels <= set(re.findall(r"(\w+)(?: \w+)?: ", each)) for each in declared), (
+                case,
+                method,
+                labels,
+            )
 
 
 def test_sources_import_foundation_alone() -> None:

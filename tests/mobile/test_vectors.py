@@ -13,7 +13,7 @@ from kerasformer import bundle
 from kerasformer.web.site import PAGE
 from tests.foreign.environments import need
 from tests.margins import check_same
-from tests.mobile import decoding_vectors, lines, texts, tokenizer_vectors
+from tests.mobile import cards, decoding_vectors, lines, texts, tokenizer_vectors
 from tests.mobile.mock import Mock, MockStep
 from tests.mobile.task_vectors import RecordedForward, called
 from tests.mobile.vectors import FOLDER
@@ -104,3 +104,16 @@ def test_the_comparison_of_lines_finds_differences(tmp_path: Path) -> None:
     assert (result.lines, result.differences) == (4, []) and result.seconds and result.rust_seconds
     other = ["node", "-e", "console.log('{}\\n{}\\n{}\\n{}')"]
     assert len(lines.compare(FOLDER / "tokenizers" / "gpt2", text, other, measured=False).differences) == 4
+
+
+@pytest.mark.foreign("web")
+def test_the_javascript_of_cards_runs() -> None:
+    """That of every task, with mock models; test_npm_package.py runs it with its imports."""
+    packages, found = need("web").parent / "node_modules", cards.codes("javascript")
+    assert found.keys() == cards.CASES.keys()
+    command = ["node", str(JAVASCRIPT / "cards.mjs"), str(PAGE / "library"), str(packages)]
+    rows = [{"folder": str(cards.folder_of(case)), "code": code} for case, code in found.items()]
+    done = subprocess.run(command, input=json.dumps(rows), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for case, printed in zip(found, json.loads(done.stdout), strict=True):
+        assert printed and all(printed), (case, printed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 import kerasformer as kf
+from kerasformer.export.card import in_apps
 from kerasformer.web.site import PAGE
 from kerasformer.web.vendor import PINS
+from tests.code_blocks import blocks
 from tests.export.text_models import shared_bundle
 from tests.foreign.environments import need
 
@@ -54,6 +57,7 @@ def test_version_licence_and_runtimes_are_those_of_the_python_package() -> None:
     about = manifest()
     assert about["version"] == kf.__version__
     assert (LIBRARY / "LICENSE").read_bytes() == Path("LICENSE").read_bytes()
+    assert about["peerDependencies"] == in_apps.NPM
     pinned = json.loads(PINS.read_text())["dependencies"]
     assert about["peerDependencies"].items() <= pinned.items()
     assert pinned.keys() - about["peerDependencies"].keys() == {"@litertjs/wasm-utils"}  # a dependency of LiteRT.js
@@ -102,3 +106,20 @@ def test_the_package_runs_bundles_in_node(name: str, calls: list[Any], project: 
             continue
         for expected, received in zip(pipe(inputs, **options), answer, strict=True):
             assert received == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.foreign("web")
+def test_the_code_of_a_card_runs_in_node(project: Path) -> None:
+    """Unchanged, except for the addresses that a bundler would write, and for `fetch`, which opens no files in Node."""
+    folder = shared_bundle("bert-text-classification", "onnx")
+    (code,) = blocks(folder / "README.md", "javascript")
+    code = re.sub(
+        r'^import (\w+) from "(.*?)\?url";', r'const \1 = import.meta.resolve("\2");', code, flags=re.MULTILINE
+    )
+    code = code.replace('"/path/to/this/folder/"', json.dumps(f"{folder.absolute().as_uri()}/"))
+    fetch = "globalThis.fetch = async (url) => new Response(await readFile(url));"
+    (project / "card.js").write_text(f'import {{ readFile }} from "node:fs/promises";\n{fetch}\n{code}')
+    done = subprocess.run(["node", "card.js"], cwd=project, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (expected,) = kf.pipeline(folder)("Not bad at all!")
+    assert f"label: '{expected['label']}'" in done.stdout

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from string import Template
 
 from kerasformer.bundle import EmbeddingInfo, Manifest
-from kerasformer.export.card.program import lengths_of
+from kerasformer.export.card.facts import lengths_of
 from kerasformer.export.card.quoting import code, cpp, kotlin, python, swift
 from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.export.targets.litert_lm.card import VERSIONS

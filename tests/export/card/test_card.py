@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,9 @@ import pytest
 
 from kerasformer.bundle import Fidelity, Kind, LanguageInfo, Manifest, ModelInfo, Role, Signature, TensorInfo
 from kerasformer.export.card.model_card import write_card
-from kerasformer.export.card.program import source
 from kerasformer.export.quantization.recipes import RECIPES, WHEN
-from kerasformer.export.targets import TARGETS, Target
-from tests.code_blocks import card_texts
+from kerasformer.export.targets import Target
+from tests.code_blocks import blocks_of, card_texts
 
 LAYERS, HEADS, CAPACITY, SIZE = 3, 2, 24, 5
 
@@ -68,14 +68,14 @@ def written(folder: Path, manifest: Manifest, target: Target | None = None) -> s
 
 
 def everything(folder: Path, manifest: Manifest, target: Target | None = None) -> str:
-    """Returns the card with all programs and pages beside it."""
+    """Returns the card with the page beside it."""
     written(folder, manifest, target)
     return card_texts(folder)
 
 
 def test_signatures_that_differ_in_sizes_share_a_table(tmp_path):
     written(tmp_path, decoder())
-    tables = (tmp_path / "programs" / "tensors.md").read_text(encoding="utf-8")
+    tables = (tmp_path / "tensors.md").read_text(encoding="utf-8")
     assert (
         tables.count("| name | type | shape |") == 2 * 3
     )  # inputs and outputs of prefills, steps, and steps of several rows
@@ -123,18 +123,6 @@ def test_bytes_of_the_caches_of_an_encoder_decoder_in_onnx(tmp_path):
     assert "heads × 7 slots" in text
     assert "com.microsoft" in text
     assert "| `onnx/encoder_model_q4.onnx` | 2,500,000 |" in text and "| **together** | **5,000,000** |" in text
-
-
-@pytest.mark.parametrize("format", ["tflite", "saved-model"])
-def test_settings_that_programs_do_not_apply(format, tmp_path):
-    generation = {"forced_bos_token_id": 0, "num_beams": 4, "eos_token_id": 2, "max_length": 142}
-    manifest = replace(decoder(), format=format)
-    info = replace(manifest.info, generation=generation)
-    text = written(tmp_path / "rules", replace(manifest, info=info))
-    settings = "without these settings:\n\n- `forced_bos_token_id=0`\n- `num_beams=4`\n"
-    assert (settings in text) == (format != "saved-model")
-    plain = replace(info, generation={"eos_token_id": 2})
-    assert "without these settings" not in written(tmp_path / "plain", replace(manifest, info=plain))
 
 
 def test_an_encoder_has_no_cache(tmp_path):
@@ -292,19 +280,6 @@ ONNX_MODELS = {"encoder": onnx_encoder, "decoder": onnx_decoder, "encoder-decode
 every_model = pytest.mark.parametrize("model", [*MODELS.values(), *ONNX_MODELS.values()])
 
 
-@every_model
-def test_settings_that_the_programs_apply_are_not_listed(model, tmp_path):
-    """Words of several tokens are listed, which only some sequences forbid."""
-    manifest = model()
-    words = {"suppress_tokens": [201, 202], "bad_words_ids": [[203]]}
-    info = replace(manifest.info, generation={**words, "forced_bos_token_id": 204})
-    text = written(tmp_path / "one", replace(manifest, info=info))
-    assert ("forced_bos_token_id=204" in text) == (not info.is_encoder_decoder)
-    assert "suppress_tokens=" not in text and "bad_words_ids=" not in text
-    info = replace(info, generation={"bad_words_ids": [[203], [205, 206]]})
-    assert "bad_words_ids=" in written(tmp_path / "two", replace(manifest, info=info))
-
-
 @pytest.mark.parametrize("setting", ["forced_bos_token_id", "decoder_start_token_id"])
 @every_model
 def test_languages(model, setting, tmp_path):
@@ -317,69 +292,9 @@ def test_languages(model, setting, tmp_path):
         assert "## Languages" not in text
         return
     assert "language of the output is not set" in text and "`deu_Latn` 61, `ron_Latn` 62" in text
-    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text and "in C++, after `--language`" in text
+    assert 'pipe("A text.", tgt_lang="deu_Latn")' in text
     info = replace(info, generation={**info.generation, setting: 62}, **{setting: 62} if "start" in setting else {})
-    assert "write `ron_Latn`" in written(tmp_path / "with", replace(manifest, info=info))
-
-
-def test_the_program_in_swift_has_names_of_the_manifest():
-    """It is not compiled: its structures have the fields of the manifest, and its texts are roles and kinds of it."""
-    program = source("TextModels.swift")
-    structures = dict(re.findall(r"^private struct (\w+): Decodable \{\n(.*?)^\}", program, re.MULTILINE | re.DOTALL))
-    known = {"Manifest": Manifest, "ModelInfo": ModelInfo, "SignatureInfo": Signature, "TensorInfo": TensorInfo}
-    for name, described in {**known, "LanguageInfo": LanguageInfo}.items():
-        properties = re.findall(r"^    let `?(\w+)", structures.pop(name), re.MULTILINE)
-        assert properties and {*properties} <= {field.name for field in fields(described)}, name
-    assert [*structures] == ["GenerationInfo"]
-    words = set(re.findall(r'"([a-z_]+)"', program)) - {"decode", "text", "prompt", "summarization", "none"}
-    assert words <= {*map(str, Kind), *map(str, Role), "forced_bos_token_id"} and len(words) > 8
-
-
-@pytest.mark.parametrize("name", ["bundle.hpp", "litert.cpp", "onnxruntime.cpp"])
-def test_programs_in_cpp_have_names_of_the_manifest(name):
-    described = (Manifest, ModelInfo, Signature, TensorInfo, LanguageInfo)
-    known = {field.name for each in described for field in fields(each)} | {*map(str, Kind), *map(str, Role)}
-    settings = {"suppress_tokens", "bad_words_ids", "forced_bos_token_id"}
-    words = set(re.findall(r'"([a-z_]+)"', source(name))) - {"text", "prompt"}
-    assert words <= known | settings and len(words) > 5
-
-
-@pytest.mark.parametrize("target", [None, "litert-web"])
-def test_javascript_for_models_that_are_tested_with_litert_js(target, tmp_path):
-    """A bundle for another target has the program if such models are tested; one for this target always has it."""
-    program = tmp_path / "programs" / "model.js"
-    given = TARGETS[target] if target else None
-    text = written(tmp_path, encoder(), given)
-    assert "](programs/model.js) | `npm install @litertjs/core@" in text and program.is_file()
-    program.unlink()
-    written(tmp_path, replace(encoder(), info=replace(encoder().info, model_type="unheard-of")), given)
-    assert program.is_file() == (target is not None)
-
-
-def test_javascript_for_models_that_are_tested_with_transformers_js(tmp_path):
-    heading, target = "## transformers.js\n", TARGETS["transformers.js"]
-    manifest = replace(onnx_encoder(), recipe=RECIPES["none"].to_dict())
-    assert everything(tmp_path / "plain", manifest).count(heading) == 1
-    assert everything(tmp_path / "target", manifest, target).count(heading) == 1
-    assert heading in written(tmp_path / "target", manifest, target)
-    strange = replace(manifest, info=replace(manifest.info, model_type="unheard-of"))
-    assert heading not in everything(tmp_path / "strange", strange)
-    assert heading not in everything(tmp_path / "mine", replace(manifest, recipe={"name": "mine"}))
-    shared = replace(
-        manifest, info=replace(manifest.info, task="summarization", model_type="t5", is_encoder_decoder=True)
-    )
-    assert "```javascript\nimport" not in everything(tmp_path / "shared", shared)
-
-
-def test_no_program_for_another_format(tmp_path):
-    assert "## Programs" not in written(tmp_path, replace(encoder(), format="saved-model"))
-    assert {path.name for path in (tmp_path / "programs").iterdir()} == {"tensors.md"}
-
-
-def test_no_program_for_unknown_signatures(tmp_path):
-    signatures = {"other": encoder().signatures["forward_16"]}
-    written(tmp_path, replace(encoder(), signatures=signatures))
-    assert {path.suffix for path in (tmp_path / "programs").iterdir()} == {".md"}
+    assert "The model writes `ron_Latn`" in written(tmp_path / "with", replace(manifest, info=info))
 
 
 def test_the_table_of_files_includes_those_of_the_target(tmp_path):
@@ -401,14 +316,72 @@ def test_the_card_has_one_number_of_tokens(model, tmp_path):
     assert set(re.findall(r"(\d+) tokens\b", written(tmp_path, manifest))) == {str(number)}
 
 
+APPS = {"kotlin": "LiteRt()", "swift": ".liteRT()", "cpp": "TextModel::Open", "javascript": "litert: "}
+
+
+def with_tokenizer(folder: Path, **settings: Any) -> Path:
+    """Writes the files of a tokenizer, which the card only looks for."""
+    folder.mkdir(exist_ok=True)
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
 def test_the_card_is_short(tmp_path):
-    """It begins with what an app ships; programs and tables are files beside it, with a link to each."""
-    text = written(tmp_path, decoder())
-    assert text.count("\n") < 80 and text.index("## What to ship") < text.index("```")
-    assert re.findall(r"^```(\w+)", text, re.MULTILINE) == ["python"]
-    linked = re.findall(r"\]\((programs/[\w.]+)\)", text)
-    files = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "programs").iterdir()}
-    assert set(linked) == files and len(files) == 7
+    """It begins with what an app ships; Python and the libraries for apps follow, each in about ten lines."""
+    text = written(with_tokenizer(tmp_path), decoder())
+    assert text.count("\n") < 140 and text.index("## What to ship") < text.index("```")
+    assert re.findall(r"^```(\w+)", text, re.MULTILINE) == ["python", *APPS]
+    for language, words in APPS.items():
+        (code,) = blocks_of(text, language)
+        assert words in code and code.count("\n") <= 12
+    assert {path.name for path in tmp_path.iterdir() if path.suffix == ".md"} == {"README.md", "tensors.md"}
+    assert "](tensors.md)" in text
+
+
+def languages_of(folder: Path, manifest: Manifest, target: Target | None = None) -> list[str]:
+    """Returns the languages of the section for apps."""
+    section = written(folder, manifest, target).partition("## In an app\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```(\w+)", section, re.MULTILINE)
+
+
+ADAPTER = {"lora_A.0": TensorInfo((8, 4), "float32", Kind.ADAPTER_A)}
+PROBABILITIES = Signature("model.tflite", {"ids": ints(1, 16)}, {"probabilities": floats(1, 2)}, Role.FORWARD)
+
+
+@every_model
+def test_the_libraries_for_apps(model, tmp_path):
+    """They are shown where the library of a language runs the bundle."""
+    manifest, folder = model(), with_tokenizer(tmp_path)
+    assert languages_of(folder, manifest) == [*APPS]
+    assert languages_of(tmp_path, replace(manifest, format="saved-model")) == []
+    info = replace(manifest.info, task="next-sentence-prediction")
+    assert languages_of(tmp_path, replace(manifest, info=info)) == []
+    (folder / "tokenizer.json").unlink()
+    assert languages_of(folder, manifest) == []
+
+
+def test_bundles_that_not_all_libraries_run(tmp_path):
+    """Conversations are not in C++, int8 caches in Kotlin and Swift alone, and no library passes adapters to TFLite."""
+    chats = with_tokenizer(tmp_path / "chats", chat_template="{{ messages }}")
+    assert languages_of(chats, decoder()) == ["kotlin", "swift", "javascript"]
+    folder = with_tokenizer(tmp_path / "plain")
+    short = {
+        name: replace(info, dtype="int8") if name.startswith("kv") else info for name, info in step().inputs.items()
+    }
+    caches_of_int8 = replace(decoder(), signatures={"decode": replace(step(), inputs=short)})
+    assert languages_of(folder, caches_of_int8) == ["kotlin", "swift"]
+    adapted = replace(step(), inputs=step().inputs | ADAPTER)
+    assert languages_of(folder, replace(decoder(), signatures={"decode": adapted})) == []
+    graph = replace(onnx_decoder().signatures["model"], inputs=onnx_decoder().signatures["model"].inputs | ADAPTER)
+    assert languages_of(folder, replace(onnx_decoder(), signatures={"model": graph})) == [*APPS]
+    assert languages_of(folder, replace(encoder(), signatures={"forward": PROBABILITIES})) == []
+
+
+def test_the_masked_token_is_that_of_the_tokenizer(tmp_path):
+    info = replace(encoder().info, task="fill-mask", labels=())
+    text = written(with_tokenizer(tmp_path, mask_token="<mask>"), replace(encoder(), info=info))
+    assert 'pipe("A <mask> text.")' in text and 'model.fillMask("The capital of France is <mask>.")' in text
 
 
 def test_references_are_not_shipped(tmp_path):
@@ -441,7 +414,7 @@ def test_the_task_prefix_of_calls(model, tmp_path):
 
 @pytest.mark.parametrize("model", [encoder_decoder, onnx_encoder_decoder])
 def test_a_vocabulary_of_the_decoder(model, tmp_path):
-    """The programs of a browser, which have one tokenizer, are left out."""
     tmp_path.joinpath("target_tokenizer.json").write_text("{}")
-    assert "| `target_tokenizer.json` | 2 |" in written(tmp_path, model())
-    assert not {"javascript.md", "model.js"} & {path.name for path in (tmp_path / "programs").iterdir()}
+    text = written(with_tokenizer(tmp_path), model())
+    assert "| `target_tokenizer.json` | 2 |" in text
+    assert "`kerasformer.json`, `tokenizer.json`, `tokenizer_config.json`, `target_tokenizer.json`." in text

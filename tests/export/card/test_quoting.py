@@ -21,7 +21,7 @@ from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.export.targets import TARGETS
 from kerasformer.export.targets.litert_lm import litertlm_file
 from tests.code_blocks import programs
-from tests.export.card.test_card import caches, decoder, everything, floats, ints
+from tests.export.card.test_card import caches, decoder, everything, floats, ints, with_tokenizer
 
 HOSTILE = [
     'x"); import os; os.abort(); ("',
@@ -194,6 +194,7 @@ def test_programs_contain_no_code_from_a_checkpoint(tmp_path, text):
             for part in folders:
                 part.mkdir(parents=True)
                 (part / litertlm_file.NAME).write_bytes(b"")
+                with_tokenizer(part)
             card, like = everything(folders[0], hostile, target), everything(folders[1], harmless, target)
             fences = [[line for line in each.splitlines() if re.match("`{3}|~{3}", line)] for each in (card, like)]
             assert fences[0] == fences[1]

@@ -62,7 +62,7 @@ def test_texts_of_a_language(multilingual: Any, format: str, tmp_path: Path) -> 
     card = card_texts(folder)
     assert not (folder / "tokenizer.json").exists() and "AutoTokenizer.from_pretrained(" in card
     assert "Tokenizer.from_file" not in card
-    # The programs choose no language either: they read the default of the input in the manifest.
+    # Other programs choose no language either: they read the default of the input in the manifest.
     defaults = [inputs["langs"].default for inputs in (each.inputs for each in bundle.read(folder).signatures.values())]
     assert defaults and set(defaults) == {-1}
 

@@ -1,4 +1,4 @@
-// Runs the bundle around this folder in a page, with LiteRT.js and without a server.
+// Runs the bundle in this folder in a page, with LiteRT.js alone.
 //
 //     <script type="importmap">
 //       {
@@ -10,7 +10,7 @@
 //       }
 //     </script>
 //     <script type="module">
-//       import { run, generate } from "./path/to/this/folder/programs/model.js";
+//       import { run, generate } from "./path/to/this/folder/litert_web.js";
 //
 //       console.log(await run("A text.")); // of an encoder
 //       await generate("A text.", 40, (text) => (document.body.textContent = text)); // of a decoder or encoder-decoder
@@ -21,7 +21,7 @@
 import { loadLiteRt, loadAndCompile, Tensor } from "@litertjs/core";
 import { Tokenizer } from "@huggingface/tokenizers";
 
-const file = (name) => new URL(`../${name}`, import.meta.url).href;
+const file = (name) => new URL(name, import.meta.url).href;
 const json = async (name) => (await fetch(file(name))).json();
 const { info, signatures, capacity, encoder_capacity: encoderCapacity } = await json("kerasformer.json");
 const tokenizer = new Tokenizer(await json("tokenizer.json"), await json("tokenizer_config.json"));

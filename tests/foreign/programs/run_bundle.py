@@ -1,8 +1,8 @@
-"""Runs the bundle around this folder with LiteRT or ONNX Runtime, without kerasformer.
+"""Runs a bundle with LiteRT or ONNX Runtime, without kerasformer.
 
-    python run.py [TEXT]
-    python run.py QUESTION CONTEXT     for question-answering
-    python run.py TEXT LANGUAGE        for the language of a translation, such as deu_Latn
+    python run_bundle.py FOLDER [TEXT]
+    python run_bundle.py FOLDER QUESTION CONTEXT     for question-answering
+    python run_bundle.py FOLDER TEXT LANGUAGE        for the language of a translation, such as deu_Latn
 
 All names, sizes and ids are read from kerasformer.json.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-folder = Path(__file__).resolve().parents[1]
+folder = Path(sys.argv[1])
 manifest = json.loads((folder / "kerasformer.json").read_text(encoding="utf-8"))
 info, settings, signatures = manifest["info"], manifest["info"]["generation"], manifest["signatures"]
 tokenizer = Tokenizer.from_file(f"{folder}/tokenizer.json")
@@ -242,7 +242,7 @@ def check_length(what, count, limit):
         raise ValueError(f"A {what} can have 1 to {limit} tokens. Received: {count}")
 
 
-arguments = sys.argv[1:]
+arguments = sys.argv[2:]
 model = LiteRt() if manifest["format"] == "tflite" else OnnxRuntime()
 if info["is_encoder_decoder"] and of_role("encode"):
     start, first = first_tokens(*arguments[1:])

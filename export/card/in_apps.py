@@ -1,0 +1,411 @@
+"""Section of a card about the libraries for apps: a few lines in each language that runs the bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import indent
+
+from kerasformer.bundle import MANIFEST, Manifest, Role
+from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, SENTENCE_EMBEDDING, Kind
+from kerasformer.export.card.facts import kind, lacks_language, prefixed, tokenizer_settings
+from kerasformer.export.card.quoting import Quote, code, cpp, javascript, kotlin, swift
+from kerasformer.files.reading import JsonObject
+from kerasformer.sample_texts import examples
+from kerasformer.tokenization.hard_texts import FILE as HARD_TEXTS
+from kerasformer.tokenization.tokenizer import TARGET_FILE
+
+CONVERSATION = "conversation"
+"""Task of a decoder with a chat template."""
+REPOSITORY = "path/to/kerasformer"
+
+GRADLE = {
+    "tflite": "com.google.ai.edge.litert:litert:2.3.0",
+    "onnx": "com.microsoft.onnxruntime:onnxruntime-android:1.23.0",
+}
+"""Engines with which the Kotlin library is built, by the format of a bundle."""
+NPM = {
+    "@huggingface/jinja": "0.5.11",
+    "@huggingface/tokenizers": "0.2.0",
+    "@litertjs/core": "2.5.3",
+    "onnxruntime-web": "1.30.0",
+}
+"""Versions of packages that the JavaScript library needs."""
+
+_FILES = ("tokenizer.json", "tokenizer_config.json", TARGET_FILE, HARD_TEXTS)
+_OUTPUTS = frozenset({"logits", "start_logits", "end_logits", "last_hidden_state", SENTENCE_EMBEDDING})
+"""Outputs from which the libraries compute results."""
+_ROLES = (Role.FORWARD, Role.ENCODE, Role.PREFILL, Role.DECODE)
+
+
+@dataclass(frozen=True)
+class Language:
+    """A language with a library for apps.
+
+    Attributes:
+        title: Its name.
+        fence: Its name after the fence of a code block.
+        quote: Writes a literal.
+        calls: The lines of a call for each task, with fields for the sample inputs; `more` are further arguments.
+        arguments: How a further argument is written, by its name in `kf.pipeline`.
+        about: Returns how to add the library, for a format and a task.
+        program: Returns the whole code for a format, a task and the lines of its call.
+        supports: Returns whether the library runs a bundle for a task.
+    """
+
+    title: str
+    fence: str
+    quote: Quote
+    calls: Mapping[str, str]
+    arguments: Mapping[str, str]
+    about: Callable[[str, str], str]
+    program: Callable[[str, str, str], str]
+    supports: Callable[[Manifest, str], bool] = lambda manifest, task: True
+
+    def code(self, format: str, task: str, sample: Mapping[str, str | Sequence[str]]) -> str:
+        """Returns the code that runs a task on sample inputs, which are those of `kf.pipeline`."""
+        literals = {
+            name: self.quote(value) if isinstance(value, str) else ", ".join(map(self.quote, value))
+            for name, value in sample.items()
+        }
+        more = "".join(text.format(literals[name]) for name, text in self.arguments.items() if name in sample)
+        return self.program(format, task, self.calls[task].format(**literals, more=more))
+
+
+def section(manifest: Manifest, folder: Path) -> str:
+    """Returns the section; empty if the libraries do not run the bundle.
+
+    Args:
+        manifest: Manifest of the bundle.
+        folder: Folder of the bundle, with the files of its tokenizer.
+    """
+    settings = tokenizer_settings(folder)
+    task = _task(manifest, settings)
+    if not (folder / "tokenizer.json").is_file() or not _is_supported(manifest) or task not in LANGUAGES[0].calls:
+        return ""
+    needed = ", ".join(code(name) for name in (MANIFEST, *_FILES) if name == MANIFEST or (folder / name).is_file())
+    sample = _sample(manifest, task, settings)
+    parts = [
+        f"### {language.title}\n\n{language.about(manifest.format, task)}\n\n"
+        f"```{language.fence}\n{language.code(manifest.format, task, sample)}```\n"
+        for language in LANGUAGES
+        if task in language.calls and language.supports(manifest, task)
+    ]
+    return "\n".join([_SECTION.format(needed=needed), *parts])
+
+
+_SECTION = f"""## In an app
+
+The libraries in kerasformer's repository, here `{REPOSITORY}`, open this folder and give the results of
+`kf.pipeline`: text in, text out. Besides the files of the model, they need
+{{needed}}.
+Opening a model takes seconds: an app keeps it. The `README.md` of each library lists all that a model does.
+"""
+
+
+def _task(manifest: Manifest, settings: JsonObject) -> str:
+    """Returns the task for which the code is: a model with a chat template answers, one with languages translates."""
+    task = manifest.info.task
+    if task == "text-generation" and settings.get("chat_template"):
+        return CONVERSATION
+    return "translation" if lacks_language(manifest) else task
+
+
+def _is_supported(manifest: Manifest) -> bool:
+    """Whether the libraries pass all inputs that the model needs, and read its outputs."""
+    if manifest.format not in ("tflite", "onnx") or kind(manifest) is None:
+        return False
+    signatures = manifest.of_role(*_ROLES).values()
+    needed = {info.kind for each in signatures for info in each.inputs.values()}
+    if Kind.OTHER in needed or (manifest.format == "tflite" and needed & {*ADAPTERS}):
+        return False
+    read = (*CACHES, *CROSS_CACHES)
+    return all(any(name in _OUTPUTS or info.kind in read for name, info in each.outputs.items()) for each in signatures)
+
+
+def _sample(manifest: Manifest, task: str, settings: JsonObject) -> dict[str, str | Sequence[str]]:
+    """Returns the shortest sample inputs of a task, with the further arguments that this model needs."""
+    inputs = min(examples(task)["inputs"], key=lambda each: len(str(each)))
+    sample = {name: value for name, value in inputs.items() if name in ("text", "query", "question", "context")}
+    if "documents" in inputs:
+        sample["documents"] = sorted(inputs["documents"], key=len)[:2]
+    if "candidate_labels" in inputs:
+        sample["labels"] = inputs["candidate_labels"].split(", ")
+    if task == "fill-mask":
+        sample["text"] = sample["text"].replace("{gap}", str(settings.get("mask_token")))
+    if manifest.info.is_encoder_decoder and manifest.capacity:
+        sample["text"], prefix = prefixed(manifest, sample["text"])
+        sample |= {"prefix": prefix} if prefix else {}
+        if lacks_language(manifest) and manifest.info.languages is not None:
+            sample["tgt_lang"] = next(iter(manifest.info.languages.ids))
+    return sample
+
+
+def _gradle(format: str, task: str) -> str:
+    return f"""\
+`mobile/kotlin` is a Gradle module: `includeBuild("{REPOSITORY}/mobile/kotlin")` in `settings.gradle.kts`, and
+`implementation("io.github.kerasformer:kerasformer:0.1.0")` and `implementation("{GRADLE[format]}")`
+in the app's `build.gradle.kts`. Assets are copied into `filesDir` first, since engines open files."""
+
+
+def _kotlin_program(format: str, task: str, call: str) -> str:
+    engine = {"tflite": "LiteRt", "onnx": "OnnxRuntime"}[format]
+    names = ["TextModel", f"engine.{engine}"]
+    names += [
+        name
+        for name in ("decoding.GenerationSettings", "tasks.Aggregation", "tasks.Pooling", "template.Message")
+        if name.rpartition(".")[2] in call
+    ]
+    imports = "\n".join(f"import kerasformer.{name}" for name in sorted(names))
+    return f"""\
+import java.io.File
+{imports}
+
+suspend fun example(folder: File) {{
+    TextModel.open(folder, {engine}()).use {{ model ->
+{indent(call, " " * 8)}
+    }}
+}}
+"""
+
+
+_COLLECTED = "GenerationSettings(maxNewTokens = 40)).collect {{ print(it) }}"
+_KOTLIN = Language(
+    "Kotlin",
+    "kotlin",
+    kotlin,
+    {
+        "text-classification": """for ((label, score) in model.classify({text})) println("$label $score")""",
+        "zero-shot-classification": """\
+for ((label, score) in model.classifyZeroShot({text}, listOf({labels}))) println("$label $score")""",
+        "text-ranking": """\
+val documents = listOf({documents})
+for ((index, score) in model.rank({query}, documents)) println("$score ${{documents[index]}}")""",
+        "sentence-similarity": """\
+val documents = listOf({documents})
+for ((index, score) in model.search({query}, documents)) println("$score ${{documents[index]}}")""",
+        "token-classification": """\
+for (entity in model.tokens({text}, Aggregation.SIMPLE)) println("${{entity.label}} ${{entity.word}}")""",
+        "question-answering": """\
+val context = {context}
+val (answer, score) = model.answer({question}, context).first()
+println("$answer $score")""",
+        "fill-mask": """\
+for ((token, score) in model.fillMask({text}).first()) println("$token $score")""",
+        "feature-extraction": """\
+val vector = model.features({text}, Pooling.MEAN).single()
+println(vector.size)""",
+        "text-generation": f"model.generate({{text}}, {_COLLECTED}",
+        CONVERSATION: f"""model.chat(listOf(Message("user", {{text}})), {_COLLECTED}""",
+        "text2text-generation": f"val text = {{text}}\nmodel.transform(text{{more}}, settings = {_COLLECTED}",
+        "summarization": f"val text = {{text}}\nmodel.summarize(text{{more}}, settings = {_COLLECTED}",
+        "translation": f"model.translate({{text}}{{more}}, settings = {_COLLECTED}",
+    },
+    {"tgt_lang": ", to = {}", "prefix": ", prefix = {}"},
+    _gradle,
+    _kotlin_program,
+)
+
+
+def _package(format: str, task: str) -> str:
+    if format == "tflite":
+        return f"""\
+`mobile/swift` is the pod `pod 'Kerasformer', :path => '{REPOSITORY}/mobile/swift'`, with LiteRT; iOS 15."""
+    return f"""\
+`{REPOSITORY}/mobile/swift` is a Swift package with ONNX Runtime; iOS 15, macOS 12. In Xcode: File, Add Package
+Dependencies, Add Local."""
+
+
+def _swift_program(format: str, task: str, call: str) -> str:
+    engine = {"tflite": "liteRT", "onnx": "onnxRuntime"}[format]
+    return f"""\
+import Foundation
+import Kerasformer
+
+func example(_ folder: URL) async throws {{
+    let model = try await TextModel.open(folder, engine: .{engine}())
+{indent(call, " " * 4)}
+}}
+"""
+
+
+_SETTINGS = "let settings = GenerationSettings {{ $0.maxNewTokens = 40 }}\nfor try await piece in model."
+_PRINTED = 'settings: settings) {{ print(piece.text, terminator: "") }}'
+_SWIFT = Language(
+    "Swift",
+    "swift",
+    swift,
+    {
+        "text-classification": "for each in try await model.classify({text}) {{ print(each.label, each.score) }}",
+        "zero-shot-classification": """\
+for each in try await model.classifyZeroShot({text}, labels: [{labels}]) {{ print(each.label, each.score) }}""",
+        "text-ranking": """\
+let documents = [{documents}]
+for each in try await model.rank({query}, documents) {{ print(each.score, documents[each.index]) }}""",
+        "sentence-similarity": """\
+let documents = [{documents}]
+for each in try await model.search({query}, documents) {{ print(each.score, documents[each.index]) }}""",
+        "token-classification": """\
+for each in try await model.tokens({text}, aggregation: .simple) {{ print(each.label, each.word) }}""",
+        "question-answering": """\
+let context = {context}
+let best = try await model.answer({question}, context: context)[0]
+print(best.answer, best.score)""",
+        "fill-mask": "for each in try await model.fillMask({text})[0] {{ print(each.text, each.score) }}",
+        "feature-extraction": """\
+let vector = try await model.features({text}, pooling: .mean)[0]
+print(vector.count)""",
+        "text-generation": f"{_SETTINGS}generate({{text}}, {_PRINTED}",
+        CONVERSATION: f"""{_SETTINGS}chat([Message(role: "user", content: {{text}})], {_PRINTED}""",
+        "text2text-generation": f"let text = {{text}}\n{_SETTINGS}transform(text{{more}}, {_PRINTED}",
+        "summarization": f"let text = {{text}}\n{_SETTINGS}summarize(text{{more}}, {_PRINTED}",
+        "translation": f"{_SETTINGS}translate({{text}}{{more}}, {_PRINTED}",
+    },
+    {"tgt_lang": ", to: {}", "prefix": ", prefix: {}"},
+    _package,
+    _swift_program,
+)
+
+
+def _cmake(format: str, task: str) -> str:
+    library = {"tflite": "libLiteRt.so`, 2.2", "onnx": "libonnxruntime.so`, 1.14"}[format]
+    return f"""\
+`mobile/cpp` is a CMake project in C++17: `add_subdirectory({REPOSITORY}/mobile/cpp kerasformer)` and
+`target_link_libraries(app PRIVATE kerasformer::kerasformer)`. It loads `{library} or later, when a bundle is
+opened."""
+
+
+def _cpp_program(format: str, task: str, call: str) -> str:
+    return f"""\
+#include <iostream>
+#include <kerasformer/text_model.hpp>
+
+int main() {{
+  auto model = kerasformer::TextModel::Open("path/to/this/folder");
+{indent(call, " " * 2)}
+}}
+"""
+
+
+_STREAM = """\
+kerasformer::Stream stream;
+stream.on_text = [](const std::string& piece) {{ std::cout << piece << std::flush; }};
+"""
+_OPTIONS = """\
+kerasformer::TransformOptions options;
+options.settings = {{{{"max_new_tokens", 40}}}};{more}
+"""
+_TEXT = "const std::string text = {text};\n"
+_CPP = Language(
+    "C++",
+    "cpp",
+    cpp,
+    {
+        "text-classification": """\
+for (const auto& [label, score] : model.Classify({text})) std::cout << label << " " << score << "\\n";""",
+        "zero-shot-classification": """\
+for (const auto& [label, score] : model.ClassifyZeroShot({text}, {{{labels}}}))
+  std::cout << label << " " << score << "\\n";""",
+        "text-ranking": """\
+const std::vector<std::string> documents = {{{documents}}};
+for (const auto& [index, score] : model.Rank({query}, documents))
+  std::cout << score << " " << documents[index] << "\\n";""",
+        "sentence-similarity": """\
+const std::vector<std::string> documents = {{{documents}}};
+for (const auto& [index, score] : model.Search({query}, documents))
+  std::cout << score << " " << documents[index] << "\\n";""",
+        "token-classification": """\
+kerasformer::EntityOptions options;
+options.aggregation_strategy = "simple";
+for (const auto& each : model.Tokens({text}, options)) std::cout << each.entity << " " << each.word << "\\n";""",
+        "question-answering": """\
+const std::string context = {context};
+const auto best = model.AnswerQuestion({question}, context).front();
+std::cout << best.answer << " " << best.score << "\\n";""",
+        "fill-mask": """\
+for (const auto& each : model.FillMask({text}).front()) std::cout << each.token_str << " " << each.score << "\\n";""",
+        "feature-extraction": """\
+kerasformer::FeatureOptions options;
+options.pooling = "mean";
+std::cout << model.Features({text}, options).front().size() << "\\n";""",
+        "text-generation": _STREAM + 'model.Generate({text}, {{{{"max_new_tokens", 40}}}}, stream);',
+        "text2text-generation": _STREAM + _OPTIONS + _TEXT + "model.Transform(text, options, stream);",
+        "summarization": _STREAM + _OPTIONS + _TEXT + "model.Summarize(text, options, stream);",
+        "translation": _STREAM + _OPTIONS + "model.Translate({text}, options, stream);",
+    },
+    {"tgt_lang": "\noptions.tgt_lang = {};", "prefix": "\noptions.prefix = {};"},
+    _cmake,
+    _cpp_program,
+    supports=lambda manifest, task: manifest.cache_dtype in (None, "float32"),
+)
+
+
+def _npm(format: str, task: str) -> str:
+    names = ["@huggingface/tokenizers", {"tflite": "@litertjs/core", "onnx": "onnxruntime-web"}[format]]
+    names += ["@huggingface/jinja"] if task == CONVERSATION else []
+    listed = " ".join(f"{name}@{NPM[name]}" for name in names)
+    return f"""\
+`kerasformer/web/page/library` is an npm package, for {"browsers" if format == "tflite" else "browsers and Node.js"}:
+`npm install {REPOSITORY}/kerasformer/web/page/library {listed}`"""
+
+
+def _javascript_program(format: str, task: str, call: str) -> str:
+    jinja = task == CONVERSATION
+    imports = ['import * as jinja from "@huggingface/jinja";'] if jinja else []
+    imports.append('import * as tokenizers from "@huggingface/tokenizers";')
+    if format == "tflite":
+        imports.append('import * as module from "@litertjs/core";')
+        runtime = 'litert: { module, wasm: "/wasm/" } }; // a copy of node_modules/@litertjs/core/wasm/'
+    else:
+        imports += [
+            'import * as module from "onnxruntime-web/wasm";',
+            'import loader from "onnxruntime-web/ort-wasm-simd-threaded.mjs?url"; // the URLs, here from Vite',
+            'import wasm from "onnxruntime-web/ort-wasm-simd-threaded.wasm?url";',
+        ]
+        runtime = "onnxruntime: { module, loader, wasm } };"
+    lines = "\n".join([*imports, 'import { openBundle } from "kerasformer";'])
+    chosen = f', task: "{task}"' if task in (CONVERSATION, "translation") else ""
+    return f"""\
+{lines}
+
+const runtimes = {{ tokenizers, {"jinja, " if jinja else ""}{runtime}
+const bundle = await openBundle("/path/to/this/folder/", {{ runtimes{chosen} }});
+{call}
+"""
+
+
+def _run(inputs: str, options: str = "") -> str:
+    return f"console.log((await bundle.run({inputs}{options})).result);"
+
+
+_STREAMED = ", {{ max_new_tokens: 40{more} }}, {{ onToken: (piece) => console.log(piece) }});"
+_JAVASCRIPT = Language(
+    "JavaScript",
+    "javascript",
+    javascript,
+    {
+        "text-classification": _run("{text}"),
+        "zero-shot-classification": _run("{text}", ", {{ candidate_labels: [{labels}] }}"),
+        **dict.fromkeys(
+            ("text-ranking", "sentence-similarity"),
+            "const documents = [{documents}];\n" + _run("{{ query: {query}, documents }}"),
+        ),
+        "token-classification": _run("{text}", ', {{ aggregation_strategy: "simple" }}'),
+        "question-answering": "const context = {context};\n" + _run("{{ question: {question}, context }}"),
+        "fill-mask": _run("{text}"),
+        "feature-extraction": _run("{text}", ', {{ pooling: "mean" }}'),
+        CONVERSATION: f"""await bundle.run([{{{{ role: "user", content: {{text}} }}}}]{_STREAMED}""",
+        **dict.fromkeys(
+            ("text-generation", "text2text-generation", "summarization", "translation"),
+            f"const text = {{text}};\nawait bundle.run(text{_STREAMED}",
+        ),
+    },
+    {"tgt_lang": ", tgt_lang: {}", "prefix": ", prefix: {}"},
+    _npm,
+    _javascript_program,
+    supports=lambda manifest, task: manifest.cache_dtype in (None, "float32"),
+)
+
+LANGUAGES = (_KOTLIN, _SWIFT, _CPP, _JAVASCRIPT)
+"""The languages in the order of the card."""

@@ -1,1 +1,0 @@
-#include "litert/mock.h"
