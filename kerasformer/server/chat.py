@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kerasformer.arguments import BOOLEAN, TEXT, instance, sequence
+from kerasformer.arguments import BOOLEAN, instance, sequence
 from kerasformer.errors import SourceError
 from kerasformer.files.reading import parse_json
 from kerasformer.server.answers import ChatAnswer
@@ -13,7 +13,7 @@ from kerasformer.server.fields import Fields
 from kerasformer.server.limits import Limits
 from kerasformer.server.replies import ApiError
 from kerasformer.server.sampling import read_sampling, top_candidates
-from kerasformer.server.served_model import ServedModels
+from kerasformer.server.served_model import ServedModel
 from kerasformer.server.text_requests import TextRequest
 from kerasformer.server.tools import read_tools
 
@@ -31,14 +31,14 @@ _UNSUPPORTED = {
 """Fields that this server does not support, with values that ask for nothing."""
 
 
-def read_chat(body: Mapping[str, object], models: ServedModels, limits: Limits) -> TextRequest:
+def read_chat(body: Mapping[str, object], model: ServedModel, limits: Limits) -> TextRequest:
     """Reads a request.
 
     Raises:
-        ApiError: an unknown model, or a field that is wrong or not supported.
+        ApiError: the model is for other requests, or a field is wrong or not supported.
     """
     fields = Fields(body)
-    model = models.find(fields.required("model", TEXT))
+    fields.ignore("model")
     if model.pipe.task != "text-generation":
         raise ApiError(
             400, f"{model.name} is for {model.pipe.task} and has no conversations. Use another model", param="model"
@@ -68,7 +68,8 @@ def read_chat(body: Mapping[str, object], models: ServedModels, limits: Limits) 
         raise ApiError(400, "top_logprobs needs logprobs=true. Received: logprobs=false", param="top_logprobs")
     fields.refuse_others(_UNSUPPORTED)
     num_candidates = (count or 0) if wanted else None
-    return TextRequest(model, [messages], options, sampling, num_candidates, ChatAnswer(model, wanted, tools))
+    answer = ChatAnswer(model, wanted, sampling.includes_usage, tools)
+    return TextRequest(model, [messages], options, sampling, num_candidates, answer)
 
 
 def _messages(fields: Fields) -> tuple[dict[str, Any], ...]:

@@ -123,7 +123,7 @@ def open_models(
         measurements: Figures of the server.
         num_threads: Number of CPU threads of each bundle; the runtime's default if `None`.
     Raises:
-        InputError: no source, two with the same name, or a model that neither generates nor embeds texts.
+        InputError: no source, or two with the same name.
         SourceError: a source was not found, or is a web page.
     """
     named = [name_of(model) for model in models]
@@ -137,13 +137,7 @@ def open_models(
     opened: list[ServedModel] = []
     try:
         for name, source in named:
-            model = ServedModel(name, _opened(source, num_threads), limits, measurements)
-            opened.append(model)
-            if not model.generates and not model.embeds:
-                raise InputError(
-                    f"A server needs models that generate texts or compute embeddings. Received: {source}, a model "
-                    f"for {model.pipe.task}. Use pipeline in Python, or kerasformer run"
-                )
+            opened.append(ServedModel(name, _opened(source, num_threads), limits, measurements))
     except BaseException:
         for model in opened:
             model.close()
