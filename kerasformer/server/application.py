@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kerasformer.arguments import TEXT
-from kerasformer.server import embeddings, inference, text_requests
+from kerasformer.server import classify, embeddings, inference, rerank, text_requests
 from kerasformer.server.bodies import Body, read_json
 from kerasformer.server.chat import read_chat
 from kerasformer.server.completions import read_completion
@@ -27,6 +27,7 @@ from kerasformer.server.fields import Fields
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.replies import ApiError, internal_error, json_response, overloaded
+from kerasformer.server.responses import read_response
 from kerasformer.server.served_model import ServedModel, ServedModels
 
 _DRAINED_SECONDS, _DRAINED_BYTES = 1.0, 2**24
@@ -73,6 +74,21 @@ def application(
         body, model = await body_and_model(request)
         asked = await body.checked(lambda content: read_embeddings(content, model, limits))
         return await embeddings.respond(request, asked, measurements)
+
+    async def response(request: Request) -> Response:
+        body, model = await body_and_model(request)
+        asked = await body.checked(lambda content: read_response(content, model, limits))
+        return await text_requests.respond(request, asked, measurements, reuse)
+
+    async def ranking(request: Request) -> Response:
+        body, model = await body_and_model(request)
+        asked = await body.checked(lambda content: rerank.read_rerank(content, model, limits))
+        return await rerank.respond(request, asked, measurements)
+
+    async def classification(request: Request) -> Response:
+        body, model = await body_and_model(request)
+        asked = await body.checked(lambda content: classify.read_classify(content, model, limits))
+        return await classify.respond(request, asked, measurements)
 
     async def infer(request: Request) -> Response:
         inference.check_version(request.path_params.get("version"))
@@ -123,6 +139,9 @@ def application(
         Route("/v1/chat/completions", _answering(chat), methods=["POST"]),
         Route("/v1/completions", _answering(completion), methods=["POST"]),
         Route("/v1/embeddings", _answering(embedding), methods=["POST"]),
+        Route("/v1/responses", _answering(response), methods=["POST"]),
+        Route("/v1/rerank", _answering(ranking), methods=["POST"]),
+        Route("/v1/classify", _answering(classification), methods=["POST"]),
         Route("/v1/models", _answering(listed)),
         Route("/v1/models/{name:path}", _answering(described)),
         Route("/v1/models/{name:path}:predict", _answering(predict), methods=["POST"]),
