@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
@@ -21,6 +21,7 @@ from kerasformer.arguments import TEXT
 from kerasformer.server import classify, embeddings, inference, rerank, text_requests
 from kerasformer.server.bodies import Body, read_json
 from kerasformer.server.chat import read_chat
+from kerasformer.server.clients import CLIENT
 from kerasformer.server.completions import read_completion
 from kerasformer.server.embeddings import read_embeddings
 from kerasformer.server.fields import Fields
@@ -28,7 +29,8 @@ from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.replies import ApiError, internal_error, json_response, overloaded
 from kerasformer.server.responses import read_response
-from kerasformer.server.served_model import ServedModel, ServedModels
+from kerasformer.server.served_model import ServedModel
+from kerasformer.server.served_models import ServedModels
 
 _DRAINED_SECONDS, _DRAINED_BYTES = 1.0, 2**24
 """How much of a refused body is read, so that a client that sends it whole can then read the answer."""
@@ -40,6 +42,7 @@ def application(
     measurements: Measurements,
     *,
     api_key: str | None = None,
+    api_keys: Mapping[str, str] | None = None,
     hosts: frozenset[str] | None = None,
     reuse: bool = True,
     cors_origins: Sequence[str] = (),
@@ -51,6 +54,7 @@ def application(
         limits: Limits of the server.
         measurements: Figures of the server.
         api_key: Key that requests must have, or `None`.
+        api_keys: Keys of several clients by name, one of which requests must have, or `None`.
         hosts: Names by which clients may call the server; `None` for any.
         reuse: Whether to continue the caches of earlier texts that begin with the same tokens.
         cors_origins: Origins of web pages that may use the server from a browser; `"*"` for all.
@@ -58,7 +62,7 @@ def application(
 
     async def body_and_model(request: Request) -> tuple[Body, ServedModel]:
         body = await read_json(request, limits)
-        return body, models.find(Fields(body.content).required("model", TEXT))
+        return body, await models.hold(Fields(body.content).required("model", TEXT), request.scope[_HELD])
 
     async def chat(request: Request) -> Response:
         body, model = await body_and_model(request)
@@ -95,7 +99,7 @@ def application(
         if "inference-header-content-length" in request.headers:
             raise ApiError(400, inference.NO_BINARY)
         body = await read_json(request, limits, needs_type=False)
-        model = models.find(request.path_params["name"])
+        model = await models.hold(request.path_params["name"], request.scope[_HELD])
         asked = await body.checked(lambda content: inference.read_inference(content, model, limits))
         return await inference.respond(request, asked, measurements, reuse)
 
@@ -104,11 +108,12 @@ def application(
 
     async def model_metadata(request: Request) -> Response:
         inference.check_version(request.path_params.get("version"))
-        return json_response(inference.model_metadata(models.find(request.path_params["name"])))
+        model = await models.hold(request.path_params["name"], request.scope[_HELD])
+        return json_response(inference.model_metadata(model))
 
     async def model_ready(request: Request) -> Response:
         inference.check_version(request.path_params.get("version"))
-        return json_response({"name": models.find(request.path_params["name"]).name, "ready": True})
+        return json_response({"name": models.described(request.path_params["name"])["id"], "ready": True})
 
     async def live(request: Request) -> Response:
         return json_response({"live": True, "ready": True})
@@ -117,10 +122,10 @@ def application(
         raise ApiError(400, inference.NO_VERSION_1.format(name=request.path_params["name"][:80]), code="unknown_url")
 
     async def listed(request: Request) -> Response:
-        return json_response({"object": "list", "data": [model.description for model in models]})
+        return json_response({"object": "list", "data": models.descriptions})
 
     async def described(request: Request) -> Response:
-        return json_response(models.find(request.path_params["name"]).description)
+        return json_response(models.described(request.path_params["name"]))
 
     async def health(request: Request) -> Response:
         return json_response({"status": "ok"})
@@ -162,13 +167,16 @@ def application(
     ]
     handlers: Any = {HTTPException: _http_error}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
-    guard = _Guard(app, limits, measurements, api_key, hosts, routes)
+    keys = dict(api_keys or {}) if api_key is None else {"": api_key}
+    guard = _Guard(app, limits, measurements, keys, hosts, routes)
     if not cors_origins:
         return guard
     # Outside the guard: a browser asks without the key whether it may send a request, and refusals are for pages, too.
     return CORSMiddleware(guard, cors_origins, allow_methods=("GET", "POST"), allow_headers=("*",))
 
 
+_HELD = "kerasformer.held"
+"""What a request holds until its answer is sent, such as its model."""
 _PROBES = ("/health", "/v2/health/live", "/v2/health/ready")
 """Paths that need no key, since what restarts containers has none."""
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -209,7 +217,7 @@ class _Guard:
         app: The application.
         limits: Limits of the server.
         measurements: Figures of the server.
-        api_key: Key that requests must have, or `None`.
+        keys: Keys by the names of clients, one of which requests must have; empty if they need none.
         hosts: Names by which clients may call the server; `None` for any.
         routes: Paths, by which requests are counted.
     """
@@ -219,13 +227,13 @@ class _Guard:
         app: ASGIApp,
         limits: Limits,
         measurements: Measurements,
-        api_key: str | None,
+        keys: Mapping[str, str],
         hosts: frozenset[str] | None,
         routes: Sequence[Route],
     ) -> None:
         self._limit, self._requests = limits.connections, 0
         self._app, self._measurements = app, measurements
-        self._key = None if api_key is None else api_key.strip().encode()
+        self._keys = {name: key.strip().encode() for name, key in keys.items()}
         self._hosts, self._routes = hosts, [(route.path_regex, _label(route.path)) for route in routes]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -248,7 +256,8 @@ class _Guard:
         self._requests += 1
         try:
             refusal = self._refusal(scope)
-            await (self._app if refusal is None else refusal.response(scope["path"]))(scope, body.receive, counted)
+            with ExitStack() as scope[_HELD]:  # until all of the answer is sent
+                await (self._app if refusal is None else refusal.response(scope["path"]))(scope, body.receive, counted)
         finally:
             self._requests -= 1
 
@@ -260,10 +269,14 @@ class _Guard:
         name = host.rpartition(":")[0] if host.rpartition("]")[2].count(":") else host
         if self._hosts is not None and name not in self._hosts:
             return ApiError(403, f"This server answers requests to {', '.join(sorted(self._hosts))} only")
-        if self._key is None or scope["path"] in _PROBES:
+        scope[CLIENT] = str(next(iter(scope.get("client") or ()), ""))
+        if not self._keys or scope["path"] in _PROBES:
             return None
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key):
+        found = [name for name, each in self._keys.items() if hmac.compare_digest(key.strip(), each)]
+        if scheme.lower() == b"bearer" and found:
+            if found[0]:
+                scope[CLIENT] = found[0]
             return None
         return ApiError(
             401,

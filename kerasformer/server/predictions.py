@@ -12,7 +12,7 @@ from kerasformer.errors import KerasformerError
 from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
 from kerasformer.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
-from kerasformer.server.clients import while_connected
+from kerasformer.server.clients import client_of, while_connected
 from kerasformer.server.jobs import Job
 from kerasformer.server.limits import Limits
 from kerasformer.server.replies import ApiError, refused
@@ -52,7 +52,7 @@ async def predicted(
         except KerasformerError as error:
             raise refused(error, param) from error
 
-    result: _Result = await while_connected(request, model.jobs.start(whole).result())
+    result: _Result = await while_connected(request, model.start(whole, client=client_of(request)).result())
     return result
 
 

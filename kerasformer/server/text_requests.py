@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from kerasformer.server.answers import Answer
-from kerasformer.server.clients import while_connected
+from kerasformer.server.clients import client_of, while_connected
 from kerasformer.server.jobs import Job
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.replies import ApiError, internal_error, json_response
@@ -57,7 +57,7 @@ async def respond(request: Request, asked: TextRequest, measurements: Measuremen
     if not asked.sampling.streams:
         return json_response(asked.answer.whole(*await generated(request, asked, measurements, reuse)))
     texts = _texts(asked, measurements, reuse)
-    events = asked.model.jobs.start(texts.pieces, asked.sampling.rows).events()
+    events = asked.model.start(texts.pieces, asked.sampling.rows, client_of(request)).events()
     # Errors of the prompt and the settings are an HTTP status, which is not possible after the first piece.
     await while_connected(request, anext(events))
     return StreamingResponse(_sent(events, asked, texts), media_type="text/event-stream", headers=_UNBUFFERED)
@@ -72,7 +72,8 @@ async def generated(
     def whole(job: Job) -> Generator[list[Piece], None, None]:
         yield [piece for pieces in texts.pieces(job) for piece in pieces]
 
-    pieces = await while_connected(request, asked.model.jobs.start(whole, asked.sampling.rows).result())
+    job = asked.model.start(whole, asked.sampling.rows, client_of(request))
+    pieces = await while_connected(request, job.result())
     by_index: dict[int, list[Piece]] = {}
     for piece in pieces:
         by_index.setdefault(piece.index, []).append(piece)
