@@ -135,7 +135,7 @@ def read_inference(body: Mapping[str, object], model: ServedModel, limits: Limit
     _check_lengths(texts)
     check_count("inputs", len(next(iter(texts.values()))), limits)
     outputs = _outputs(requested, _GENERATED if form is None else form.outputs)
-    known = None if form is None else form.parameters
+    known = None if form is None else form.parameters_for(texts)
     unknown = [name for name in parameters if (name in _NOT_HERE if known is None else name not in known)]
     if unknown:
         raise ApiError(

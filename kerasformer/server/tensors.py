@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +68,7 @@ class Form:
         optional: Names of further inputs.
         outputs: Data type and number of axes of each output.
         parameters: Names of the parameters, which are arguments of the pipeline.
+        with_labels: Those of a request with `candidate_labels`.
         compute: Returns the outputs of a model.
     """
 
@@ -76,6 +77,11 @@ class Form:
     compute: Callable[[ServedModel, Texts, dict[str, Any], Job], list[Tensor]]
     optional: tuple[str, ...] = ()
     parameters: frozenset[str] = frozenset()
+    with_labels: frozenset[str] = frozenset()
+
+    def parameters_for(self, inputs: Collection[str]) -> frozenset[str]:
+        """Returns the names of the parameters of a request with these inputs."""
+        return self.with_labels if "candidate_labels" in inputs else self.parameters
 
 
 def form_of(model: ServedModel) -> Form | None:
@@ -83,10 +89,9 @@ def form_of(model: ServedModel) -> Form | None:
     return next((form for kind, form in _FORMS.items() if isinstance(model.pipe, kind)), None)
 
 
-def _arguments(*functions: Callable[..., Any]) -> frozenset[str]:
-    """Returns the names of the arguments of pipelines that a request can set."""
-    names = {name for function in functions for name in inspect.signature(function).parameters}
-    return frozenset(names - _OF_THE_SERVER)
+def _arguments(function: Callable[..., Any]) -> frozenset[str]:
+    """Returns the names of the arguments of a pipeline that a request can set."""
+    return frozenset(inspect.signature(function).parameters) - _OF_THE_SERVER
 
 
 def _grid(name: str, datatype: str, rows: Sequence[Sequence[Any]]) -> Tensor:
@@ -177,13 +182,14 @@ _FORMS: dict[type, Form] = {
         {"label": (BYTES, 2), "score": (FP32, 2)},
         _classified,
         optional=("pair", "candidate_labels"),
-        parameters=_arguments(TextClassificationPipeline.__call__, ZeroShotClassificationPipeline.__call__),
+        parameters=_arguments(TextClassificationPipeline.__call__),
+        with_labels=_arguments(ZeroShotClassificationPipeline.__call__),
     ),
     ZeroShotClassificationPipeline: Form(
         ("text", "candidate_labels"),
         {"label": (BYTES, 2), "score": (FP32, 2)},
         _classified,
-        parameters=_arguments(ZeroShotClassificationPipeline.__call__),
+        with_labels=_arguments(ZeroShotClassificationPipeline.__call__),
     ),
     TokenClassificationPipeline: Form(
         ("text",),

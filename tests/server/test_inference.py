@@ -138,6 +138,7 @@ def test_descriptions(server):
 
 
 ONE, INFER = tensors(text=["a"]), "v2/models/classes/infer"
+LABELLED = tensors(text=["a"], candidate_labels=["b"])
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,7 @@ ONE, INFER = tensors(text=["a"]), "v2/models/classes/infer"
         (INFER, {"inputs": ONE + ONE}, 400, "each once"),
         (INFER, {"inputs": tensors(text=["a"], pair=["b", "c"])}, 400, "same number of texts"),
         ("v2/models/nli/infer", {"inputs": tensors(text=["a"], pair=["b"], candidate_labels=["c"])}, 400, "not both"),
-        (INFER, {"inputs": tensors(text=["a"], candidate_labels=["b"])}, 400, "starts with 'entail'"),
+        (INFER, {"inputs": LABELLED}, 400, "starts with 'entail'"),
         (INFER, {"inputs": [{**ONE[0], "datatype": "FP32"}]}, 400, "datatype BYTES"),
         (INFER, {"inputs": [{**ONE[0], "data": [1]}]}, 400, "must be strings"),
         (INFER, {"inputs": [{**ONE[0], "shape": [2]}]}, 400, "as its shape says: 2. Received: 1"),
@@ -161,6 +162,8 @@ ONE, INFER = tensors(text=["a"]), "v2/models/classes/infer"
         (INFER, {"inputs": [{**ONE[0], "parameters": {"binary_data_size": 5}}]}, 400, "binary_data="),
         (INFER, {"inputs": ONE, "outputs": [{"name": "text"}]}, 400, "Expected: label, score"),
         (INFER, {"inputs": ONE, "parameters": {"max_tokens": 1}}, 400, "no parameter 'max_tokens'"),
+        (INFER, {"inputs": ONE, "parameters": {"multi_label": True}}, 400, "no parameter 'multi_label'"),
+        ("v2/models/nli/infer", {"inputs": LABELLED, "parameters": {"top_k": 1}}, 400, "no parameter 'top_k'"),
         (INFER, {"inputs": ONE, "parameters": {"top_k": "a"}}, 400, "top_k must be an integer"),
         ("v2/models/chat/infer", {"inputs": ONE, "parameters": {"stream": True}}, 400, "no parameter 'stream'"),
         ("v2/models/chat/infer", {"inputs": ONE, "parameters": {"top_p": 2}}, 400, "top_p must be"),
