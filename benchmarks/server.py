@@ -34,7 +34,8 @@ from kerasformer.server.application import application
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.running import listen, settings
-from kerasformer.server.served_model import ServedModel, ServedModels
+from kerasformer.server.served_model import ServedModel
+from kerasformer.server.served_models import ServedModels
 
 
 class Separate(WrappedStep):

@@ -17,6 +17,9 @@ from kerasformer.server import ServerOptions
     "host",
     "port",
     "api_key",
+    "api_keys",
+    "adapter",
+    "memory_budget",
     "num_threads",
     "prefix_cache",
     "cors_origins",
@@ -43,7 +46,7 @@ def serve(
 
     def ready(address: str, names: list[str]) -> None:
         say(f"Serving {', '.join(names)} at {address} (press Ctrl+C to stop)")
-        if chosen.host not in ("127.0.0.1", "localhost", "::1") and chosen.api_key is None:
+        if chosen.host not in ("127.0.0.1", "localhost", "::1") and chosen.api_key is None and chosen.api_keys is None:
             say("Everyone in the network can use this server. Set a key with KERASFORMER_API_KEY.")
 
     run(sources, chosen, ready=ready)

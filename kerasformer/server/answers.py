@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import kerasformer
+from kerasformer.server.replies import ApiError, event
 from kerasformer.server.served_model import ServedModel
 from kerasformer.server.stop_texts import StopTexts
-from kerasformer.server.texts import Piece, Token
+from kerasformer.server.texts import Piece, Token, Usage
 from kerasformer.server.tools import Tools
 
 _LOWEST = -9999.0
@@ -19,48 +21,85 @@ _LOWEST = -9999.0
 
 
 class Answer(Protocol):
-    """Form of an answer.
+    """Form of an answer, as one JSON object or as a stream of server-sent events."""
 
-    Attributes:
-        whole_kind: Value of `object` of a whole answer.
-        piece_kind: Value of `object` of a piece.
-    """
-
-    whole_kind: str
-    piece_kind: str
-
-    def head(self, kind: str) -> dict[str, object]:
-        """Returns the fields that all pieces share."""
+    def whole(self, texts: Sequence[Sequence[Piece]], usage: Usage) -> dict[str, object]:
+        """Returns a whole answer of all pieces of each text."""
         ...
 
-    def opening(self, index: int) -> dict[str, object] | None:
-        """Returns the first choice of a stream for a text, if the form has one."""
+    def opening(self, count: int) -> Iterator[bytes]:
+        """Yields the first events of a stream of this number of texts."""
         ...
 
-    def delta(self, piece: Piece) -> dict[str, object]:
-        """Returns the choice of a stream for a piece."""
+    def events(self, piece: Piece) -> Iterator[bytes]:
+        """Yields the events of a piece."""
         ...
 
-    def choice(self, pieces: Sequence[Piece]) -> dict[str, object]:
-        """Returns the choice of a whole answer for all pieces of a text."""
+    def closing(self, usage: Usage) -> Iterator[bytes]:
+        """Yields the last events."""
+        ...
+
+    def failing(self, error: ApiError) -> Iterator[bytes]:
+        """Yields the last events of a stream that an error ends."""
         ...
 
 
-class _Form:
-    """What both forms have in common.
+class _Form(ABC):
+    """What conversations and completions have in common.
 
     Args:
         model: The model.
         log_probabilities: Whether they are requested.
+        includes_usage: Whether a stream ends with the numbers of tokens.
     """
 
     prefix, whole_kind, piece_kind = "", "", ""
 
-    def __init__(self, model: ServedModel, log_probabilities: bool) -> None:
-        self._model, self._log_probabilities = model, log_probabilities
+    def __init__(self, model: ServedModel, log_probabilities: bool, includes_usage: bool) -> None:
+        self._model, self._log_probabilities, self._includes_usage = model, log_probabilities, includes_usage
         self._id, self._created = f"{self.prefix}-{uuid.uuid4().hex}", int(time.time())
 
-    def head(self, kind: str) -> dict[str, object]:
+    def whole(self, texts: Sequence[Sequence[Piece]], usage: Usage) -> dict[str, object]:
+        """Returns a whole answer."""
+        return {**self._head(self.whole_kind), "choices": [*map(self._choice, texts)], "usage": usage.body}
+
+    def opening(self, count: int) -> Iterator[bytes]:
+        """Yields the first choice of each text, if the form has one."""
+        for index in range(count):
+            if choice := self._first(index):
+                yield self._chunk(choice)
+
+    def events(self, piece: Piece) -> Iterator[bytes]:
+        """Yields the choice of a piece."""
+        yield self._chunk(self._delta(piece))
+
+    def closing(self, usage: Usage) -> Iterator[bytes]:
+        """Yields the numbers of tokens, if they are requested, and the end."""
+        if self._includes_usage:
+            yield event({**self._head(self.piece_kind), "choices": [], "usage": usage.body})
+        yield b"data: [DONE]\n\n"
+
+    def failing(self, error: ApiError) -> Iterator[bytes]:
+        """Yields the error."""
+        yield event(error.body)
+
+    @abstractmethod
+    def _first(self, index: int) -> dict[str, object] | None:
+        """Returns the first choice of a stream for a text, if the form has one."""
+
+    @abstractmethod
+    def _delta(self, piece: Piece) -> dict[str, object]:
+        """Returns the choice of a stream for a piece."""
+
+    @abstractmethod
+    def _choice(self, pieces: Sequence[Piece]) -> dict[str, object]:
+        """Returns the choice of a whole answer for all pieces of a text."""
+
+    def _chunk(self, choice: dict[str, object]) -> bytes:
+        usage = {"usage": None} if self._includes_usage else {}
+        return event({**self._head(self.piece_kind), **usage, "choices": [choice]})
+
+    def _head(self, kind: str) -> dict[str, object]:
         """Returns the fields that all pieces share."""
         return {
             "id": self._id,
@@ -77,21 +116,24 @@ class ChatAnswer(_Form):
     Args:
         model: The model.
         log_probabilities: Whether they are requested.
+        includes_usage: Whether a stream ends with the numbers of tokens.
         tools: Functions that the answer may call, if there are any.
     """
 
     prefix, whole_kind, piece_kind = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
-    def __init__(self, model: ServedModel, log_probabilities: bool, tools: Tools | None = None) -> None:
-        super().__init__(model, log_probabilities)
-        self._tools, self._streams = tools, defaultdict[int, _Held](lambda: _Held(tools))
+    def __init__(
+        self, model: ServedModel, log_probabilities: bool, includes_usage: bool, tools: Tools | None = None
+    ) -> None:
+        super().__init__(model, log_probabilities, includes_usage)
+        self._tools, self._streams = tools, defaultdict[int, HeldCalls](lambda: HeldCalls(tools))
 
-    def opening(self, index: int) -> dict[str, object] | None:
+    def _first(self, index: int) -> dict[str, object] | None:
         """Returns the choice that names the role."""
         delta = {"role": "assistant", "content": "", "refusal": None}
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
 
-    def delta(self, piece: Piece) -> dict[str, object]:
+    def _delta(self, piece: Piece) -> dict[str, object]:
         """Returns the choice of a piece."""
         text, reason = piece.text, piece.finish_reason
         calls: list[dict[str, object]] = []
@@ -104,7 +146,7 @@ class ChatAnswer(_Form):
         logs = self._logs([piece]) if piece.tokens else None
         return {"index": piece.index, "delta": delta, "logprobs": logs, "finish_reason": reason}
 
-    def choice(self, pieces: Sequence[Piece]) -> dict[str, object]:
+    def _choice(self, pieces: Sequence[Piece]) -> dict[str, object]:
         """Returns the choice of a text."""
         text, reason = "".join(piece.text for piece in pieces), pieces[-1].finish_reason
         message: dict[str, object] = {"role": "assistant", "content": text, "refusal": None}
@@ -136,7 +178,7 @@ class ChatAnswer(_Form):
         return {"token": content.decode(errors="replace"), "logprob": _finite(log), "bytes": [*content]}
 
 
-class _Held:
+class HeldCalls:
     """The text of a stream that may be a call, which is sent as a whole at its end.
 
     Args:
@@ -164,16 +206,16 @@ class CompletionAnswer(_Form):
 
     prefix, whole_kind, piece_kind = "cmpl", "text_completion", "text_completion"
 
-    def opening(self, index: int) -> dict[str, object] | None:
+    def _first(self, index: int) -> dict[str, object] | None:
         """Returns nothing: the first choice of a stream is a piece."""
         return None
 
-    def delta(self, piece: Piece) -> dict[str, object]:
+    def _delta(self, piece: Piece) -> dict[str, object]:
         """Returns the choice of a piece."""
         logs = self._logs(piece.tokens) if piece.tokens else None
         return {"index": piece.index, "text": piece.text, "logprobs": logs, "finish_reason": piece.finish_reason}
 
-    def choice(self, pieces: Sequence[Piece]) -> dict[str, object]:
+    def _choice(self, pieces: Sequence[Piece]) -> dict[str, object]:
         """Returns the choice of a text."""
         tokens = [token for piece in pieces for token in piece.tokens]
         return {

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 from starlette.applications import Starlette
@@ -16,15 +17,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kerasformer.server import embeddings, text_requests
-from kerasformer.server.bodies import read_json
+from kerasformer.arguments import TEXT
+from kerasformer.server import classify, embeddings, inference, rerank, text_requests
+from kerasformer.server.bodies import Body, read_json
 from kerasformer.server.chat import read_chat
+from kerasformer.server.clients import CLIENT
 from kerasformer.server.completions import read_completion
 from kerasformer.server.embeddings import read_embeddings
+from kerasformer.server.fields import Fields
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.replies import ApiError, internal_error, json_response, overloaded
-from kerasformer.server.served_model import ServedModels
+from kerasformer.server.responses import read_response
+from kerasformer.server.served_model import ServedModel
+from kerasformer.server.served_models import ServedModels
 
 _DRAINED_SECONDS, _DRAINED_BYTES = 1.0, 2**24
 """How much of a refused body is read, so that a client that sends it whole can then read the answer."""
@@ -36,6 +42,7 @@ def application(
     measurements: Measurements,
     *,
     api_key: str | None = None,
+    api_keys: Mapping[str, str] | None = None,
     hosts: frozenset[str] | None = None,
     reuse: bool = True,
     cors_origins: Sequence[str] = (),
@@ -47,28 +54,78 @@ def application(
         limits: Limits of the server.
         measurements: Figures of the server.
         api_key: Key that requests must have, or `None`.
+        api_keys: Keys of several clients by name, one of which requests must have, or `None`.
         hosts: Names by which clients may call the server; `None` for any.
         reuse: Whether to continue the caches of earlier texts that begin with the same tokens.
         cors_origins: Origins of web pages that may use the server from a browser; `"*"` for all.
     """
 
+    async def body_and_model(request: Request) -> tuple[Body, ServedModel]:
+        body = await read_json(request, limits)
+        return body, await models.hold(Fields(body.content).required("model", TEXT), request.scope[_HELD])
+
     async def chat(request: Request) -> Response:
-        asked = await read_json(request, limits, lambda body: read_chat(body, models, limits))
-        return await text_requests.respond(request, asked, limits, measurements, reuse)
+        body, model = await body_and_model(request)
+        asked = await body.checked(lambda content: read_chat(content, model, limits))
+        return await text_requests.respond(request, asked, measurements, reuse)
 
     async def completion(request: Request) -> Response:
-        asked = await read_json(request, limits, lambda body: read_completion(body, models, limits))
-        return await text_requests.respond(request, asked, limits, measurements, reuse)
+        body, model = await body_and_model(request)
+        asked = await body.checked(lambda content: read_completion(content, model, limits))
+        return await text_requests.respond(request, asked, measurements, reuse)
 
     async def embedding(request: Request) -> Response:
-        asked = await read_json(request, limits, lambda body: read_embeddings(body, models, limits))
+        body, model = await body_and_model(request)
+        asked = await body.checked(lambda content: read_embeddings(content, model, limits))
         return await embeddings.respond(request, asked, measurements)
 
+    async def response(request: Request) -> Response:
+        body, model = await body_and_model(request)
+        asked = await body.checked(lambda content: read_response(content, model, limits))
+        return await text_requests.respond(request, asked, measurements, reuse)
+
+    async def ranking(request: Request) -> Response:
+        body, model = await body_and_model(request)
+        asked = await body.checked(lambda content: rerank.read_rerank(content, model, limits))
+        return await rerank.respond(request, asked, measurements)
+
+    async def classification(request: Request) -> Response:
+        body, model = await body_and_model(request)
+        asked = await body.checked(lambda content: classify.read_classify(content, model, limits))
+        return await classify.respond(request, asked, measurements)
+
+    async def infer(request: Request) -> Response:
+        inference.check_version(request.path_params.get("version"))
+        if "inference-header-content-length" in request.headers:
+            raise ApiError(400, inference.NO_BINARY)
+        body = await read_json(request, limits, needs_type=False)
+        model = await models.hold(request.path_params["name"], request.scope[_HELD])
+        asked = await body.checked(lambda content: inference.read_inference(content, model, limits))
+        return await inference.respond(request, asked, measurements, reuse)
+
+    async def server_metadata(request: Request) -> Response:
+        return json_response(inference.server_metadata())
+
+    async def model_metadata(request: Request) -> Response:
+        inference.check_version(request.path_params.get("version"))
+        model = await models.hold(request.path_params["name"], request.scope[_HELD])
+        return json_response(inference.model_metadata(model))
+
+    async def model_ready(request: Request) -> Response:
+        inference.check_version(request.path_params.get("version"))
+        return json_response({"name": models.described(request.path_params["name"])["id"], "ready": True})
+
+    async def live(request: Request) -> Response:
+        return json_response({"live": True, "ready": True})
+
+    async def predict(request: Request) -> Response:
+        raise ApiError(400, inference.NO_VERSION_1.format(name=request.path_params["name"][:80]), code="unknown_url")
+
     async def listed(request: Request) -> Response:
-        return json_response({"object": "list", "data": [model.description for model in models]})
+        return json_response({"object": "list", "data": models.descriptions})
 
     async def described(request: Request) -> Response:
-        return json_response(models.find(request.path_params["name"]).description)
+        return json_response(models.described(request.path_params["name"]))
 
     async def health(request: Request) -> Response:
         return json_response({"status": "ok"})
@@ -87,20 +144,41 @@ def application(
         Route("/v1/chat/completions", _answering(chat), methods=["POST"]),
         Route("/v1/completions", _answering(completion), methods=["POST"]),
         Route("/v1/embeddings", _answering(embedding), methods=["POST"]),
+        Route("/v1/responses", _answering(response), methods=["POST"]),
+        Route("/v1/rerank", _answering(ranking), methods=["POST"]),
+        Route("/v1/classify", _answering(classification), methods=["POST"]),
         Route("/v1/models", _answering(listed)),
         Route("/v1/models/{name:path}", _answering(described)),
+        Route("/v1/models/{name:path}:predict", _answering(predict), methods=["POST"]),
+        Route("/v2", _answering(server_metadata)),
+        Route("/v2/health/live", _answering(live)),
+        Route("/v2/health/ready", _answering(live)),
+        *(
+            Route(f"/v2/models/{{name:path}}{version}{path}", _answering(endpoint), methods=methods)
+            for path, endpoint, methods in (
+                ("/infer", infer, ["POST"]),
+                ("/ready", model_ready, ["GET"]),
+                ("", model_metadata, ["GET"]),
+            )
+            for version in ("/versions/{version}", "")
+        ),
         Route("/health", _answering(health)),
         Route("/metrics", _answering(metrics)),
     ]
     handlers: Any = {HTTPException: _http_error}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=lifespan)
-    guard = _Guard(app, limits, measurements, api_key, hosts, {route.path for route in routes})
+    keys = dict(api_keys or {}) if api_key is None else {"": api_key}
+    guard = _Guard(app, limits, measurements, keys, hosts, routes)
     if not cors_origins:
         return guard
     # Outside the guard: a browser asks without the key whether it may send a request, and refusals are for pages, too.
     return CORSMiddleware(guard, cors_origins, allow_methods=("GET", "POST"), allow_headers=("*",))
 
 
+_HELD = "kerasformer.held"
+"""What a request holds until its answer is sent, such as its model."""
+_PROBES = ("/health", "/v2/health/live", "/v2/health/ready")
+"""Paths that need no key, since what restarts containers has none."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -111,11 +189,11 @@ def _answering(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except ApiError as error:
-            return error.response()
+            return error.response(request.url.path)
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
         except Exception as error:
-            return internal_error(error).response()
+            return internal_error(error).response(request.url.path)
 
     return answer
 
@@ -127,8 +205,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     if status == 405:
         message = f"Not allowed to {method} on {path}. Perhaps you meant to use a different HTTP method?"
         headers = error.headers if isinstance(error, HTTPException) else None
-        return ApiError(405, message, code="method_not_supported", headers=headers).response()
-    return ApiError(404, f"Unknown request URL: {method} {path}. Please check the URL", code="unknown_url").response()
+        return ApiError(405, message, code="method_not_supported", headers=headers).response(path)
+    hint = inference.NOT_VERSION_2 if path.startswith("/v2/") else "Please check the URL"
+    return ApiError(404, f"Unknown request URL: {method} {path}. {hint}", code="unknown_url").response(path)
 
 
 class _Guard:
@@ -138,9 +217,9 @@ class _Guard:
         app: The application.
         limits: Limits of the server.
         measurements: Figures of the server.
-        api_key: Key that requests must have, or `None`.
+        keys: Keys by the names of clients, one of which requests must have; empty if they need none.
         hosts: Names by which clients may call the server; `None` for any.
-        paths: Paths that are counted by name.
+        routes: Paths, by which requests are counted.
     """
 
     def __init__(
@@ -148,20 +227,20 @@ class _Guard:
         app: ASGIApp,
         limits: Limits,
         measurements: Measurements,
-        api_key: str | None,
+        keys: Mapping[str, str],
         hosts: frozenset[str] | None,
-        paths: set[str],
+        routes: Sequence[Route],
     ) -> None:
         self._limit, self._requests = limits.connections, 0
         self._app, self._measurements = app, measurements
-        self._key = None if api_key is None else api_key.strip().encode()
-        self._hosts, self._paths = hosts, paths
+        self._keys = {name: key.strip().encode() for name, key in keys.items()}
+        self._hosts, self._routes = hosts, [(route.path_regex, _label(route.path)) for route in routes]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = _Body(scope, receive)
+        body = _Arriving(scope, receive)
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -177,7 +256,8 @@ class _Guard:
         self._requests += 1
         try:
             refusal = self._refusal(scope)
-            await (self._app if refusal is None else refusal.response())(scope, body.receive, counted)
+            with ExitStack() as scope[_HELD]:  # until all of the answer is sent
+                await (self._app if refusal is None else refusal.response(scope["path"]))(scope, body.receive, counted)
         finally:
             self._requests -= 1
 
@@ -189,10 +269,14 @@ class _Guard:
         name = host.rpartition(":")[0] if host.rpartition("]")[2].count(":") else host
         if self._hosts is not None and name not in self._hosts:
             return ApiError(403, f"This server answers requests to {', '.join(sorted(self._hosts))} only")
-        if self._key is None or scope["path"] == "/health":
+        scope[CLIENT] = str(next(iter(scope.get("client") or ()), ""))
+        if not self._keys or scope["path"] in _PROBES:
             return None
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key):
+        found = [name for name, each in self._keys.items() if hmac.compare_digest(key.strip(), each)]
+        if scheme.lower() == b"bearer" and found:
+            if found[0]:
+                scope[CLIENT] = found[0]
             return None
         return ApiError(
             401,
@@ -203,11 +287,16 @@ class _Guard:
 
     def _count(self, scope: Scope, status: int) -> None:
         path = scope["path"]
-        endpoint = path if path in self._paths else "/v1/models" if path.startswith("/v1/models/") else "other"
+        endpoint = next((label for pattern, label in self._routes if pattern.match(path)), "other")
         self._measurements.requests.labels(endpoint, str(status)).inc()
 
 
-class _Body:
+def _label(path: str) -> str:
+    """Returns the name of a path in the figures: without the names of models, which are those of requests."""
+    return re.sub(r"/\{version\}|:path", "", path).replace("/versions", "").removesuffix("/{name}")
+
+
+class _Arriving:
     """The body of a request, and whether the server still has to read it.
 
     Args:

@@ -17,25 +17,48 @@ _SMALL = 2**16
 """Number of bytes that are parsed at once. A larger body takes so long that other requests must be served meanwhile."""
 
 
-async def read_json(request: Request, limits: Limits, read: Callable[[dict[str, Any]], _Asked]) -> _Asked:
-    """Returns what the JSON object in the body of a request asks for.
+class Body:
+    """The JSON object in the body of a request.
+
+    Args:
+        content: The object.
+        is_large: Whether it takes long to check.
+    """
+
+    def __init__(self, content: dict[str, Any], is_large: bool) -> None:
+        self.content, self._is_large = content, is_large
+
+    async def checked(self, read: Callable[[dict[str, Any]], _Asked]) -> _Asked:
+        """Returns what the object asks for.
+
+        Args:
+            read: Checks the object; called in a thread if the body is large.
+        Raises:
+            ApiError: `read` refuses it.
+        """
+        return await asyncio.to_thread(read, self.content) if self._is_large else read(self.content)
+
+
+async def read_json(request: Request, limits: Limits, *, needs_type: bool = True) -> Body:
+    """Returns the JSON object in the body of a request.
 
     Args:
         request: The request.
         limits: Limits of the server.
-        read: Checks the object; called in a thread if the body is large.
+        needs_type: Whether each request needs the content type of JSON; otherwise, those of browsers alone.
     Raises:
-        ApiError: the body is not JSON (status 400 or 415), too large (413) or too slow (408), or `read` refuses it.
+        ApiError: the body is not JSON (status 400 or 415), too large (413) or too slow (408).
         ClientDisconnect: the client left before the end.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    # Browsers let any site send a body of another type to a server on this machine.
-    if kind != "application/json":
+    # Browsers let any site send a body of another type to a server on this machine, and name the site.
+    is_program = not (needs_type or kind or "origin" in request.headers)
+    if kind != "application/json" and not is_program:
         raise ApiError(415, f"Expected the header Content-Type: application/json. Received: {kind or 'none'}")
     content = await _content(request, limits)
     if len(content) <= _SMALL:
-        return read(_parsed(content))
-    return await asyncio.to_thread(lambda: read(_parsed(content)))
+        return Body(_parsed(content), is_large=False)
+    return Body(await asyncio.to_thread(_parsed, content), is_large=True)
 
 
 async def _content(request: Request, limits: Limits) -> bytes:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from kerasformer.arguments import BOOLEAN, TEXT, instance, sequence
+from kerasformer.arguments import BOOLEAN, instance, sequence
 from kerasformer.errors import SourceError
 from kerasformer.files.reading import parse_json
-from kerasformer.server.answers import ChatAnswer
+from kerasformer.server.answers import Answer, ChatAnswer
 from kerasformer.server.fields import Fields
 from kerasformer.server.limits import Limits
 from kerasformer.server.replies import ApiError
-from kerasformer.server.sampling import read_sampling, top_candidates
-from kerasformer.server.served_model import ServedModels
+from kerasformer.server.sampling import Sampling, read_sampling, top_candidates
+from kerasformer.server.served_model import ServedModel
 from kerasformer.server.text_requests import TextRequest
-from kerasformer.server.tools import read_tools
+from kerasformer.server.tools import Tools, read_tools
 
 _OBJECT = instance("an object", dict)
 _UNSUPPORTED = {
@@ -31,14 +31,27 @@ _UNSUPPORTED = {
 """Fields that this server does not support, with values that ask for nothing."""
 
 
-def read_chat(body: Mapping[str, object], models: ServedModels, limits: Limits) -> TextRequest:
+def read_chat(
+    body: Mapping[str, object],
+    model: ServedModel,
+    limits: Limits,
+    *,
+    form: Callable[[Sampling, Tools | None], Answer] | None = None,
+    lengths: tuple[str, ...] = ("max_completion_tokens", "max_tokens"),
+) -> TextRequest:
     """Reads a request.
 
+    Args:
+        body: The request.
+        model: Its model.
+        limits: Limits of the server.
+        form: Returns the form of the answer; by default that of a conversation.
+        lengths: Names of the field for the number of new tokens.
     Raises:
-        ApiError: an unknown model, or a field that is wrong or not supported.
+        ApiError: the model is for other requests, or a field is wrong or not supported.
     """
     fields = Fields(body)
-    model = models.find(fields.required("model", TEXT))
+    fields.ignore("model")
     if model.pipe.task != "text-generation":
         raise ApiError(
             400, f"{model.name} is for {model.pipe.task} and has no conversations. Use another model", param="model"
@@ -57,7 +70,6 @@ def read_chat(body: Mapping[str, object], models: ServedModels, limits: Limits) 
         "chat_template_kwargs": fields.read("chat_template_kwargs", _OBJECT),
         "tools": tools and tools.described,
     }
-    lengths = ("max_completion_tokens", "max_tokens")
     vocab_size = model.pipe.model.vocab_size
     sampling = read_sampling(fields, limits, num_prompts=1, vocab_size=vocab_size, default_tokens=None, lengths=lengths)
     if tools is not None and tools.forced:
@@ -68,7 +80,12 @@ def read_chat(body: Mapping[str, object], models: ServedModels, limits: Limits) 
         raise ApiError(400, "top_logprobs needs logprobs=true. Received: logprobs=false", param="top_logprobs")
     fields.refuse_others(_UNSUPPORTED)
     num_candidates = (count or 0) if wanted else None
-    return TextRequest(model, [messages], options, sampling, num_candidates, ChatAnswer(model, wanted, tools))
+    answer: Answer
+    if form is None:
+        answer = ChatAnswer(model, wanted, sampling.includes_usage, tools)
+    else:
+        answer = form(sampling, tools)
+    return TextRequest(model, [messages], options, sampling, num_candidates, answer)
 
 
 def _messages(fields: Fields) -> tuple[dict[str, Any], ...]:

@@ -1,4 +1,4 @@
-"""Clients that leave before they have an answer."""
+"""Clients: who they are, and those that leave before they have an answer."""
 
 from __future__ import annotations
 
@@ -30,6 +30,15 @@ async def while_connected(request: Request, result: Awaitable[_Result]) -> _Resu
         for task in (computation, departure):
             task.cancel()
         await asyncio.gather(computation, departure, return_exceptions=True)
+
+
+CLIENT = "kerasformer.client"
+"""Where the application notes who has sent a request."""
+
+
+def client_of(request: Request) -> str:
+    """Returns who has sent a request: the name of the key, or the address."""
+    return str(request.scope.get(CLIENT, ""))
 
 
 async def _departure(request: Request) -> None:

@@ -11,7 +11,7 @@ from kerasformer.server.fields import Fields
 from kerasformer.server.limits import Limits
 from kerasformer.server.replies import ApiError
 from kerasformer.server.sampling import read_sampling, top_candidates
-from kerasformer.server.served_model import ServedModels
+from kerasformer.server.served_model import ServedModel
 from kerasformer.server.text_requests import TextRequest
 
 _DEFAULT_TOKENS = 16
@@ -20,14 +20,14 @@ _MAX_CANDIDATES = 5
 """Largest value of `logprobs`, as in OpenAI's API."""
 
 
-def read_completion(body: Mapping[str, object], models: ServedModels, limits: Limits) -> TextRequest:
+def read_completion(body: Mapping[str, object], model: ServedModel, limits: Limits) -> TextRequest:
     """Reads a request.
 
     Raises:
-        ApiError: an unknown model, or a field that is wrong or not supported.
+        ApiError: the model is for other requests, or a field is wrong or not supported.
     """
     fields = Fields(body)
-    model = models.find(fields.required("model", TEXT))
+    fields.ignore("model")
     if not model.generates:
         raise ApiError(400, f"{model.name} is for {model.pipe.task}, not for texts. Use another model", param="model")
     prompts = fields.required("prompt", _prompts_of(model.pipe.model.vocab_size))
@@ -54,7 +54,7 @@ def read_completion(body: Mapping[str, object], models: ServedModels, limits: Li
             param="echo",
         )
     fields.refuse_others({"best_of": (1, sampling.n), "suffix": ("",)})
-    answer = CompletionAnswer(model, num_candidates is not None)
+    answer = CompletionAnswer(model, num_candidates is not None, sampling.includes_usage)
     return TextRequest(model, prompts, options, sampling, num_candidates, answer, echo)
 
 

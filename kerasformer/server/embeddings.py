@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,18 +13,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kerasformer.arguments import TEXT, Kind, integer, one_of, sequence
-from kerasformer.errors import KerasformerError
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
-from kerasformer.server.clients import while_connected
 from kerasformer.server.fields import Fields
 from kerasformer.server.jobs import Job
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
-from kerasformer.server.replies import ApiError, json_response, refused
-from kerasformer.server.served_model import ServedModel, ServedModels
-
-_BATCH = 32
-"""Number of texts between two checks whether the client has left."""
+from kerasformer.server.predictions import batches, check_count, count_tokens, predicted
+from kerasformer.server.replies import ApiError, json_response
+from kerasformer.server.served_model import ServedModel
 
 
 @dataclass(frozen=True)
@@ -44,22 +40,21 @@ class EmbeddingRequest:
     encoding: str
 
 
-def read_embeddings(body: Mapping[str, object], models: ServedModels, limits: Limits) -> EmbeddingRequest:
+def read_embeddings(body: Mapping[str, object], model: ServedModel, limits: Limits) -> EmbeddingRequest:
     """Reads a request.
 
     Raises:
-        ApiError: an unknown model, or a field that is wrong or not supported.
+        ApiError: the model is for other requests, or a field is wrong or not supported.
     """
     fields = Fields(body)
-    model = models.find(fields.required("model", TEXT))
+    fields.ignore("model")
     if not model.embeds:
         raise ApiError(
             400, f"{model.name} is for {model.pipe.task}, not for embeddings. Use another model", param="model"
         )
     inputs = fields.required("input", _input_of(model.pipe.tokenizer.vocab_size))
     texts = tuple(each if isinstance(each, str) else _text_of(model, each) for each in inputs)
-    if len(texts) > limits.max_inputs:
-        raise ApiError(400, f"input must have at most {limits.max_inputs} texts. Received: {len(texts)}", param="input")
+    check_count("input", len(texts), limits)
     options: dict[str, object] = {}
     if isinstance(model.pipe, SentenceSimilarityPipeline):
         options = {
@@ -81,14 +76,7 @@ async def respond(request: Request, asked: EmbeddingRequest, measurements: Measu
         ApiError: the request is refused.
         ClientDisconnect: the client left before the answer.
     """
-
-    def whole(job: Job) -> Generator[tuple[list[np.ndarray], int], None, None]:
-        try:
-            yield _vectors(asked, job)
-        except KerasformerError as error:
-            raise refused(error, "input") from error
-
-    vectors, count = await while_connected(request, asked.model.jobs.start(whole).result())
+    vectors, count = await predicted(request, asked.model, lambda job: _vectors(asked, job), "input")
     measurements.prompt_tokens.labels(asked.model.name).inc(count)
     # In a thread, as two thousand vectors are tens of megabytes of JSON, during which others must be served.
     return await asyncio.to_thread(_response, asked, vectors, count)
@@ -105,13 +93,10 @@ def _response(asked: EmbeddingRequest, vectors: list[np.ndarray], count: int) ->
 
 def _vectors(asked: EmbeddingRequest, job: Job) -> tuple[list[np.ndarray], int]:
     """Returns the embeddings and the number of tokens of the texts."""
-    pipe, texts, vectors, count = asked.model.pipe, asked.texts, [], 0
-    for start in range(0, len(texts), _BATCH):
-        if job.is_cancelled():
-            break
-        part = list(texts[start : start + _BATCH])
+    pipe, vectors, count = asked.model.pipe, list[np.ndarray](), 0
+    for part in batches(asked.texts, job):
         vectors += [*pipe(part, **asked.options)]
-        count += sum(len(pipe.tokenizer.encode(text)) for text in part)
+        count += count_tokens(pipe, part)
     return vectors, count
 
 

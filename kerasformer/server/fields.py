@@ -49,6 +49,19 @@ class Fields:
         for name in names:
             self._unread.pop(name, None)
 
+    def take_others(self, without_effect: Mapping[str, tuple[object, ...]]) -> dict[str, object]:
+        """Returns the fields that are left, without those that this server does not support.
+
+        Args:
+            without_effect: Fields of the API that this server does not support, with values that ask for nothing.
+        Raises:
+            ApiError: an unsupported field.
+        """
+        others = {name: value for name, value in self._unread.items() if name not in without_effect}
+        self.ignore(*others)
+        self.refuse_others(without_effect)
+        return others
+
     def refuse_others(self, without_effect: Mapping[str, tuple[object, ...]]) -> None:
         """Checks that no field is left.
 

@@ -6,18 +6,19 @@ import asyncio
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any
 
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
+from kerasformer.server.queues import FairQueue
 from kerasformer.server.replies import overloaded
 
 _GRACE = 5.0
 """Seconds after the timeout in which a thread can still end a text by itself."""
 
-_POLL = 0.1
+POLL = 0.1
 """Seconds between two checks whether a job that waits for other texts was cancelled."""
 
 Compute = Callable[["Job"], Generator[object, None, None]]
@@ -41,7 +42,7 @@ class Job:
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[tuple[object, BaseException | None, bool]] = asyncio.Queue()
         self._cancelled = threading.Event()
-        self._future: Future[None] | None = None
+        self._withdraw: Callable[[Job], object] = lambda job: None
         self._has_ended = False
 
     @property
@@ -57,13 +58,16 @@ class Job:
         """Ends the job unless it has ended: at once if it waits, and otherwise after the current token."""
         if not self._has_ended:
             self._cancelled.set()
-            if self._future is not None:
-                self._future.cancel()
+            self._withdraw(self)
 
-    def submit(self, executor: ThreadPoolExecutor) -> Future[None]:
-        """Computes the events in a thread as soon as one is free."""
-        self._future = executor.submit(self._run)
-        return self._future
+    def fail(self, error: BaseException) -> None:
+        """Ends a job that was not computed."""
+        self._has_ended = True
+        self._put(error=error)
+
+    def wait_in(self, withdraw: Callable[[Job], object]) -> None:
+        """Sets what takes the job from a queue when it is cancelled."""
+        self._withdraw = withdraw
 
     async def events(self) -> AsyncGenerator[Any, None]:
         """Yields the events; the job is cancelled if the caller stops before the end.
@@ -91,7 +95,8 @@ class Job:
         (result,) = [event async for event in self.events()]
         return result
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Computes the events, in a thread."""
         try:
             with closing(self._compute(self)) as events:
                 for event in events:
@@ -99,8 +104,7 @@ class Job:
                         return
                     self._put(event)
         except BaseException as error:
-            self._has_ended = True
-            self._put(error=error)
+            self.fail(error)
         else:
             self._has_ended = True
             self._put(is_last=True)
@@ -130,7 +134,7 @@ class _Rows:
         count = min(count, self._limit)
         with self._changed:
             while self._free < count and job.remaining > 0 and not job.is_cancelled():
-                self._changed.wait(min(_POLL, job.remaining))
+                self._changed.wait(min(POLL, job.remaining))
             if self._free < count or job.remaining <= 0:
                 raise overloaded("The server is busy, and the request has waited too long. Try again later")
             self._free -= count
@@ -158,27 +162,37 @@ class Jobs:
         self._cancelled = measurements.cancelled.labels(model)
         self._lock = threading.Lock()
         self._jobs: set[Job] = set()
+        self._queue = FairQueue[Job]()
         self._rows = _Rows(limits.max_rows)
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def start(self, compute: Compute, rows: int = 1) -> Job:
-        """Starts a job.
+    def start(self, compute: Compute, rows: int = 1, client: str = "") -> Job:
+        """Starts a job; the clients take turns if jobs wait.
 
         Args:
             compute: Computes its events.
             rows: Number of texts that it generates at the same time.
+            client: Who has sent it. If too many jobs wait, the last one of the client with the most is refused instead
+                of this one, unless this client has as many.
         Raises:
             ApiError: too many jobs wait.
         """
-        job = Job(self._counted(compute, rows), self._limits.timeout)
+        job, refused = Job(self._counted(compute, rows), self._limits.timeout), None
+        job.wait_in(self._withdraw)
         with self._lock:
             if len(self._jobs) >= self._limits.max_running + self._limits.max_waiting:
-                raise overloaded("The server is busy with other requests. Try again later")
+                refused = self._queue.surplus(client)
+                if refused is None:
+                    raise overloaded("The server is busy with other requests. Try again later")
+                self._remove(refused)
             self._jobs.add(job)
-        self._waiting.inc()
-        job.submit(self._executor).add_done_callback(lambda future: self._end(job, future))
+            self._queue.put(client, job)
+            self._waiting.inc()
+        if refused is not None:
+            refused.fail(overloaded("The server is busy with requests of other clients. Try again later"))
+        self._executor.submit(self._run_next)
         return job
 
     def close(self) -> None:
@@ -206,10 +220,28 @@ class Jobs:
 
         return run
 
-    def _end(self, job: Job, future: Future[None]) -> None:
+    def _run_next(self) -> None:
         with self._lock:
-            self._jobs.discard(job)
-        if future.cancelled():
-            self._waiting.dec()
-        if job.is_cancelled():
-            self._cancelled.inc()
+            job = self._queue.take()
+        if job is None:  # it was cancelled, or refused, while it waited
+            return
+        try:
+            job.run()
+        finally:
+            with self._lock:
+                self._jobs.discard(job)
+            if job.is_cancelled():
+                self._cancelled.inc()
+
+    def _withdraw(self, job: Job) -> None:
+        """Removes a job that is cancelled from the queue, if it waits there."""
+        with self._lock:
+            if self._remove(job):
+                self._cancelled.inc()
+
+    def _remove(self, job: Job) -> bool:
+        if not self._queue.remove(job):
+            return False
+        self._jobs.discard(job)
+        self._waiting.dec()
+        return True

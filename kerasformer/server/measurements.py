@@ -29,6 +29,7 @@ class Measurements:
             return Histogram(f"kerasformer_{name}", text, ("model",), registry=registry, buckets=buckets)
 
         self.requests = counter("requests", "Answered requests.", "endpoint", "status")
+        self.open_models = gauge("open_models", "Whether a model is open, with a memory budget.")
         self.running = gauge("running_requests", "Requests that are being computed.")
         self.waiting = gauge("waiting_requests", "Requests that wait for others.")
         self.cancelled = counter("cancelled_requests", "Requests whose client left before the end.")

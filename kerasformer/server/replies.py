@@ -1,4 +1,4 @@
-"""Errors as OpenAI's API returns them: a status, and a body with message, type, parameter and code."""
+"""Errors as OpenAI's API returns them, a body with message, type, parameter and code; and JSON of responses."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ class ApiError(Exception):
         kind = "server_error" if self.status >= 500 else "invalid_request_error"
         return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
-    def response(self) -> Response:
-        """Returns the response."""
-        return json_response(self.body, self.status, self.headers)
+    def response(self, path: str = "") -> Response:
+        """Returns the response to a request for a path, in the form of the protocol there."""
+        body = {"error": self.message} if path == "/v2" or path.startswith("/v2/") else self.body
+        return json_response(body, self.status, self.headers)
 
 
 def refused(error: KerasformerError, param: str | None = None) -> ApiError:
@@ -65,6 +66,11 @@ def json_response(content: object, status: int = 200, headers: Mapping[str, str]
 def encoded(content: object) -> bytes:
     """Returns JSON as bytes, without NaN and infinity, which JSON does not have."""
     return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def event(content: object, kind: str | None = None) -> bytes:
+    """Returns a server-sent event."""
+    return (b"" if kind is None else f"event: {kind}\n".encode()) + b"data: " + encoded(content) + b"\n\n"
 
 
 def internal_error(error: BaseException) -> ApiError:

@@ -18,10 +18,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kerasformer.errors import InputError
 from kerasformer.server.application import application
+from kerasformer.server.keys import read_keys
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.options import ServerOptions
-from kerasformer.server.served_model import open_models
+from kerasformer.server.served_models import open_models
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """Names of this machine for itself."""
@@ -42,29 +43,40 @@ def serve(
         options: Address, key and limits; the defaults of `ServerOptions` if `None`.
         ready: Called with the address of the API and the names of the models before the first request.
     Raises:
-        InputError: the address is unavailable, the key is empty, an origin is not one, or a model cannot be served.
+        InputError: the address is unavailable, a key is empty, an origin is not one, or a model cannot be served.
     """
     options, measurements = options or ServerOptions(), Measurements()
     host, api_key = options.host, options.api_key
     if api_key is not None and (not api_key.strip() or not api_key.isascii()):
         raise InputError("An API key must have at least one character, all of them ASCII. Received: another key")
+    api_keys = None if options.api_keys is None else read_keys(options.api_keys)
+    if api_key is not None and api_keys is not None:
+        raise InputError("A server has one key or keys with names. Received: api_key and api_keys")
     _check_origins(options.cors_origins)
     # Before models are loaded, which can take minutes.
     listening = listen(host, options.port)
     with listening:
-        opened = open_models(models, options, measurements, options.num_threads)
+        opened = open_models(
+            models,
+            options,
+            measurements,
+            options.num_threads,
+            adapters=options.adapter,
+            memory_budget=options.memory_budget,
+        )
         # Without a key, a web page whose name leads to this machine could use the server.
-        hosts = LOOPBACK if api_key is None and host in ("127.0.0.1", "localhost", "::1") else None
+        hosts = LOOPBACK if api_key is None and api_keys is None and host in ("127.0.0.1", "localhost", "::1") else None
         app = application(
             opened,
             options,
             measurements,
             api_key=api_key,
+            api_keys=api_keys,
             hosts=hosts,
             reuse=options.prefix_cache,
             cors_origins=options.cors_origins,
         )
-        ready(_address(listening), [model.name for model in opened])
+        ready(_address(listening), opened.names)
         with _signals_end_quietly():
             uvicorn.Server(settings(app, options)).run([listening])
 

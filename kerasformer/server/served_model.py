@@ -1,27 +1,30 @@
-"""The models of a server: any source that a pipeline opens."""
+"""A model of a server: any source that a pipeline opens, with its requests and adapters."""
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from kerasformer.decoding import Step
+from kerasformer.decoding.protocols import AdaptableEngine
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files import sources
+from kerasformer.files.adapters import Adapter
 from kerasformer.files.publishing import SITE
 from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
+from kerasformer.gguf import checkpoint_tensors
 from kerasformer.pipelines import Pipeline, pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.generation_base import GenerationPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
-from kerasformer.server.jobs import Jobs
+from kerasformer.server.adapter_turns import AdapterTurns
+from kerasformer.server.jobs import Compute, Job, Jobs
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
-from kerasformer.server.replies import ApiError
 from kerasformer.server.shared_step import SharedStep, shared_step
 
 
@@ -33,25 +36,40 @@ class ServedModel:
         pipe: Its pipeline, which no one else may use.
         limits: Limits of the server.
         measurements: Figures of the server.
+        adapters: Adapters of the model by name.
 
     Attributes:
         name: Name of the model.
         pipe: Its pipeline.
-        created: Time when it was opened, in seconds since 1970.
         jobs: Its requests.
+        adapted: The model with each of its adapters, by name.
+    Raises:
+        InputError: the model runs no adapters.
+        CheckpointError: an adapter belongs to another model.
     """
 
-    def __init__(self, name: str, pipe: Any, limits: Limits, measurements: Measurements) -> None:
-        self.name, self.pipe, self.created = name, pipe, int(time.time())
+    def __init__(
+        self,
+        name: str,
+        pipe: Any,
+        limits: Limits,
+        measurements: Measurements,
+        adapters: Mapping[str, Adapter] | None = None,
+    ) -> None:
+        self.name, self.pipe = name, pipe
+        self._turns = AdapterTurns(_adaptable(pipe), adapters) if adapters else None
+        self._adapter: str | None = None
         self.jobs = Jobs(name, limits, measurements)
+        self.adapted: dict[str, ServedModel] = {each: AdaptedModel(self, each) for each in adapters or ()}
         self._shared: SharedStep | None = None
         if isinstance(pipe.model, Step):
             pipe.model = self._shared = shared_step(pipe.model, measurements.step_rows.labels(name).observe)
 
-    @property
-    def description(self) -> dict[str, object]:
-        """Description of the model in the list of models."""
-        return {"id": self.name, "object": "model", "created": self.created, "owned_by": "kerasformer"}
+    def start(self, compute: Compute, rows: int = 1, client: str = "") -> Job:
+        """Starts a job; see `Jobs.start`. With adapters, it waits until no request for another adapter runs."""
+        if self._turns is not None:
+            compute = self._turns.taking(self._adapter, compute)
+        return self.jobs.start(compute, rows, client)
 
     @property
     def generates(self) -> bool:
@@ -82,73 +100,26 @@ class ServedModel:
             self._shared.close()
 
 
-class ServedModels:
-    """The models of a server by name.
+class AdaptedModel(ServedModel):
+    """A model with an adapter, which requests name like a model.
 
     Args:
-        models: The models.
+        base: The model.
+        name: Name of the adapter.
     """
 
-    def __init__(self, models: Sequence[ServedModel]) -> None:
-        self._models = {model.name: model for model in models}
-
-    def __iter__(self) -> Iterator[ServedModel]:
-        return iter(self._models.values())
-
-    def find(self, name: str) -> ServedModel:
-        """Returns a model.
-
-        Raises:
-            ApiError: there is no such model.
-        """
-        if name not in self._models:
-            known = ", ".join(self._models)
-            raise ApiError(
-                404,
-                f"The model '{name[:80]}' does not exist. Expected one of: {known}",
-                param="model",
-                code="model_not_found",
-            )
-        return self._models[name]
+    def __init__(self, base: ServedModel, name: str) -> None:
+        self.name, self.pipe, self.jobs = name, base.pipe, base.jobs
+        self._turns, self._adapter, self._shared, self.adapted = base._turns, name, None, {}
 
 
-def open_models(
-    models: Sequence[str | os.PathLike[str]], limits: Limits, measurements: Measurements, num_threads: int | None = None
-) -> ServedModels:
-    """Opens sources.
-
-    Args:
-        models: Presets, checkpoint folders, hub ids and bundles; `NAME=SOURCE` sets the name.
-        limits: Limits of the server.
-        measurements: Figures of the server.
-        num_threads: Number of CPU threads of each bundle; the runtime's default if `None`.
-    Raises:
-        InputError: no source, two with the same name, or a model that neither generates nor embeds texts.
-        SourceError: a source was not found, or is a web page.
-    """
-    named = [name_of(model) for model in models]
-    names = [name for name, _ in named]
-    if not names:
-        raise InputError("A server needs at least one model. Received: none")
-    if repeated := sorted({name for name in names if names.count(name) > 1}):
+def _adaptable(pipe: Any) -> AdaptableEngine:
+    if not isinstance(pipe.model, AdaptableEngine):
         raise InputError(
-            f"Each model needs its own name. Received: {', '.join(repeated)} several times. Pass NAME=SOURCE"
+            f"{pipe.info.name} runs no adapters. Expected: a Keras model, or a TFLite or ONNX bundle that was exported "
+            "with lora_rank=…. Received: a SavedModel"
         )
-    opened: list[ServedModel] = []
-    try:
-        for name, source in named:
-            model = ServedModel(name, _opened(source, num_threads), limits, measurements)
-            opened.append(model)
-            if not model.generates and not model.embeds:
-                raise InputError(
-                    f"A server needs models that generate texts or compute embeddings. Received: {source}, a model "
-                    f"for {model.pipe.task}. Use pipeline in Python, or kerasformer run"
-                )
-    except BaseException:
-        for model in opened:
-            model.close()
-        raise
-    return ServedModels(opened)
+    return pipe.model
 
 
 def name_of(model: str | os.PathLike[str]) -> tuple[str, str]:
@@ -160,11 +131,43 @@ def name_of(model: str | os.PathLike[str]) -> tuple[str, str]:
     return (Path(source).resolve().name if Path(source).exists() else source), source
 
 
-def _opened(source: str, num_threads: int | None) -> Pipeline:
+def check_source(source: str) -> None:
+    """Checks that a source is one.
+
+    Raises:
+        InputError: it is a web page.
+        SourceError: it was not found.
+    """
     if (Path(source) / SITE).is_file():
         raise InputError(
             f"{source} is a web page, which runs its models in the browser. Expected: a model. To look at the page: "
             f"kerasformer web {source} --serve"
         )
+    sources.kind(sources.resolve(source))
+
+
+def open_pipeline(source: str, num_threads: int | None) -> Pipeline:
+    """Opens a source.
+
+    Args:
+        source: Preset, checkpoint folder, hub id or bundle.
+        num_threads: Number of CPU threads of a bundle; the runtime's default if `None`.
+    Raises:
+        InputError, SourceError: see `pipeline`.
+    """
     is_checkpoint = sources.kind(sources.resolve(source)) == "checkpoint"
     return pipeline(source, num_threads=None if is_checkpoint else num_threads)
+
+
+def size_of(source: str) -> int:
+    """Returns the bytes of the weights of a source: four for each weight of a Keras model, or the files of a bundle.
+
+    Raises:
+        SourceError: it was not found.
+        CheckpointError: it has no weights.
+    """
+    folder = sources.resolve(source)
+    if sources.kind(folder) == "checkpoint":
+        tensors = checkpoint_tensors(folder)
+        return sum(4 * prod(tensors.shape(name)) for name in tensors)
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

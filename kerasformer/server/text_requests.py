@@ -10,14 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from kerasformer.server.answers import Answer
-from kerasformer.server.clients import while_connected
+from kerasformer.server.clients import client_of, while_connected
 from kerasformer.server.jobs import Job
-from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
-from kerasformer.server.replies import ApiError, encoded, internal_error, json_response
+from kerasformer.server.replies import ApiError, internal_error, json_response
 from kerasformer.server.sampling import Sampling
 from kerasformer.server.served_model import ServedModel
-from kerasformer.server.texts import Piece, Texts
+from kerasformer.server.texts import Piece, Texts, Usage
 
 
 @dataclass(frozen=True)
@@ -43,22 +42,46 @@ class TextRequest:
     echo: bool = False
 
 
-async def respond(
-    request: Request, asked: TextRequest, limits: Limits, measurements: Measurements, reuse: bool
-) -> Response:
+async def respond(request: Request, asked: TextRequest, measurements: Measurements, reuse: bool) -> Response:
     """Returns the response to a request.
 
     Args:
         request: The HTTP request.
         asked: Its content.
-        limits: Limits of the server.
         measurements: Figures of the server.
         reuse: Whether to continue the caches of earlier texts.
     Raises:
         ApiError: the request is refused.
         ClientDisconnect: the client left before the answer.
     """
-    texts = Texts(
+    if not asked.sampling.streams:
+        return json_response(asked.answer.whole(*await generated(request, asked, measurements, reuse)))
+    texts = _texts(asked, measurements, reuse)
+    events = asked.model.start(texts.pieces, asked.sampling.rows, client_of(request)).events()
+    # Errors of the prompt and the settings are an HTTP status, which is not possible after the first piece.
+    await while_connected(request, anext(events))
+    return StreamingResponse(_sent(events, asked, texts), media_type="text/event-stream", headers=_UNBUFFERED)
+
+
+async def generated(
+    request: Request, asked: TextRequest, measurements: Measurements, reuse: bool
+) -> tuple[list[list[Piece]], Usage]:
+    """Returns the pieces of each text of a request, and its numbers of tokens; arguments as for `respond`."""
+    texts = _texts(asked, measurements, reuse)
+
+    def whole(job: Job) -> Generator[list[Piece], None, None]:
+        yield [piece for pieces in texts.pieces(job) for piece in pieces]
+
+    job = asked.model.start(whole, asked.sampling.rows, client_of(request))
+    pieces = await while_connected(request, job.result())
+    by_index: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        by_index.setdefault(piece.index, []).append(piece)
+    return [by_index[index] for index in sorted(by_index)], texts.usage
+
+
+def _texts(asked: TextRequest, measurements: Measurements, reuse: bool) -> Texts:
+    return Texts(
         asked.model,
         asked.prompts,
         asked.options,
@@ -68,23 +91,6 @@ async def respond(
         measurements,
         echo=asked.echo,
     )
-    rows = asked.sampling.rows
-    if asked.sampling.streams:
-        events = asked.model.jobs.start(texts.pieces, rows).events()
-        # Errors of the prompt and the settings are an HTTP status, which is not possible after the first piece.
-        await while_connected(request, anext(events))
-        return StreamingResponse(_sent(events, asked, texts), media_type="text/event-stream", headers=_UNBUFFERED)
-
-    def whole(job: Job) -> Generator[list[Piece], None, None]:
-        yield [piece for pieces in texts.pieces(job) for piece in pieces]
-
-    pieces = await while_connected(request, asked.model.jobs.start(whole, rows).result())
-    by_index: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        by_index.setdefault(piece.index, []).append(piece)
-    answer = asked.answer
-    choices = [answer.choice(by_index[index]) for index in sorted(by_index)]
-    return json_response({**answer.head(answer.whole_kind), "choices": choices, "usage": texts.usage.body})
 
 
 _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
@@ -93,27 +99,18 @@ _UNBUFFERED = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 async def _sent(events: AsyncGenerator[list[Piece], None], asked: TextRequest, texts: Texts) -> AsyncIterator[bytes]:
     """Yields the server-sent events of an answer."""
-    answer, includes_usage = asked.answer, asked.sampling.includes_usage
-    head = answer.head(answer.piece_kind) | ({"usage": None} if includes_usage else {})
-    count = asked.sampling.n * len(asked.prompts)
+    answer = asked.answer
     async with aclosing(events):
-        for index in range(count):
-            if opening := answer.opening(index):
-                yield _event({**head, "choices": [opening]})
+        for sent in answer.opening(asked.sampling.n * len(asked.prompts)):
+            yield sent
         try:
             async for pieces in events:
                 for piece in pieces:
-                    yield _event({**head, "choices": [answer.delta(piece)]})
-        except ApiError as error:
-            yield _event(error.body)
-            return
+                    for sent in answer.events(piece):
+                        yield sent
         except Exception as error:
-            yield _event(internal_error(error).body)
+            for sent in answer.failing(error if isinstance(error, ApiError) else internal_error(error)):
+                yield sent
             return
-    if includes_usage:
-        yield _event({**head, "choices": [], "usage": texts.usage.body})
-    yield b"data: [DONE]\n\n"
-
-
-def _event(content: object) -> bytes:
-    return b"data: " + encoded(content) + b"\n\n"
+    for sent in answer.closing(texts.usage):
+        yield sent

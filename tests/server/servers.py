@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +17,8 @@ from kerasformer.server.application import application
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.running import LOOPBACK, listen, settings
-from kerasformer.server.served_model import ServedModel, open_models
+from kerasformer.server.served_model import ServedModel
+from kerasformer.server.served_models import ServedModels, open_models
 
 
 @dataclass
@@ -27,6 +28,7 @@ class Running:
     port: int
     models: dict[str, ServedModel]
     measurements: Measurements
+    every: ServedModels
 
     @property
     def url(self) -> str:
@@ -40,12 +42,18 @@ class Running:
 
 
 @contextmanager
-def running(sources: list[str], limits: Limits | None = None, **options: Any) -> Iterator[Running]:
+def running(
+    sources: list[str],
+    limits: Limits | None = None,
+    adapters: Sequence[str] = (),
+    memory_budget: float | None = None,
+    **options: Any,
+) -> Iterator[Running]:
     limits, measurements = limits or Limits(), Measurements()
-    models = open_models(sources, limits, measurements)
+    models = open_models(sources, limits, measurements, adapters=adapters, memory_budget=memory_budget)
     app = application(models, limits, measurements, **{"hosts": LOOPBACK, **options})
     with serving(app, limits) as port:
-        yield Running(port, {model.name: model for model in models}, measurements)
+        yield Running(port, {model.name: model for model in models}, measurements, models)
 
 
 @contextmanager

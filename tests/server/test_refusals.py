@@ -14,7 +14,8 @@ import pytest
 from kerasformer.errors import InputError
 from kerasformer.server import ServerOptions, serve
 from kerasformer.server.limits import Limits
-from kerasformer.server.served_model import name_of, open_models
+from kerasformer.server.served_model import name_of
+from kerasformer.server.served_models import open_models
 from tests.chat_templates.chat_model import shared_chat
 from tests.chat_templates.conversations import TOOL
 from tests.server.servers import running, wait_until
