@@ -7,7 +7,7 @@ Shape letters: `B` batch, `T` tokens.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -184,6 +184,14 @@ def row_lengths(mask: np.ndarray) -> np.ndarray:
     """
     last = mask.shape[1] - (mask > 0)[:, ::-1].argmax(axis=1)
     return np.where((mask > 0).any(axis=1), last, 1)
+
+
+def left_padded(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows of ids as arrays, and their mask, each `(B, P)` int32, padded as for `Step.start` of a decoder."""
+    width = max(map(len, rows))
+    ids = np.stack([np.pad(row, (width - len(row), 0)) for row in rows]).astype(np.int32)
+    mask = np.stack([np.arange(width) >= width - len(row) for row in rows]).astype(np.int32)
+    return ids, mask
 
 
 def similar_rows(lengths: np.ndarray, max_rows: int, max_slots: int | None = None) -> list[np.ndarray]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from kerasformer.arguments import STRING, check, integer, one_of, sequence
 from kerasformer.decoding import Step
+from kerasformer.decoding.arrays import left_padded
 from kerasformer.decoding.likelihood import next_distributions
 from kerasformer.errors import CapacityError, InputError, TokenizerError
 from kerasformer.pipelines.answers import Label
@@ -157,13 +158,17 @@ def continuations(
     results: dict[int, Continuation] = {}
     for part in _batches(rows, check("batch_size", batch_size, integer(1)), step.capacity):
         read, written = ([rows[index][side] for index in part] for side in (0, 1))
-        width, count = max(map(len, read)), max(map(len, written))
-        ids = np.stack([np.pad(row, (width - len(row), 0)) for row in read]).astype(np.int32)
-        mask = np.stack([np.arange(width) >= width - len(row) for row in read]).astype(np.int32)
+        # What several texts follow is read once.
+        contexts = {tuple(row): index for index, row in enumerate(dict.fromkeys(map(tuple, read)))}
+        ids, mask = left_padded(list(contexts))
+        state, rows_of_contexts = step.start(ids, mask), np.array([contexts[tuple(row)] for row in read])
+        if len(contexts) < len(part):
+            state = step.reorder(state, rows_of_contexts)
         # Padding on the right does not affect the tokens before it.
+        count = _padded_count(step, ids.shape[1], max(map(len, written)))
         targets = np.stack([np.pad(row, (0, count - len(row))) for row in written]).astype(np.int32)
         logs, best = np.zeros(targets.shape, np.float32), np.zeros(targets.shape, bool)
-        for columns, distributions in next_distributions(step, step.start(ids, mask), ids[:, -1], targets):
+        for columns, distributions in next_distributions(step, state, ids[rows_of_contexts, -1], targets):
             logs[:, columns] = np.take_along_axis(distributions, targets[:, columns, None], axis=2)[..., 0]
             best[:, columns] = distributions.argmax(axis=2) == targets[:, columns]
         for row, index in enumerate(part):
@@ -174,18 +179,26 @@ def continuations(
     return [results[index] for index in range(len(rows))]
 
 
+def _padded_count(step: Step, width: int, count: int) -> int:
+    """Returns the number of tokens, with padding, that takes the fewest steps to read after `width` tokens."""
+    rest = count % max(step.step_lengths)
+    padded = count - rest + min((length for length in step.step_lengths if length >= rest > 0), default=0)
+    return padded if width + padded - 1 <= step.capacity else count
+
+
 def _batches(rows: Sequence[Row], size: int, capacity: int) -> Iterator[list[int]]:
     """Yields the indices of rows that fit into the cache together: the longest prompt and the longest text of them."""
     part: list[int] = []
     width = count = 0
-    for index in sorted(range(len(rows)), key=lambda index: tuple(map(len, rows[index]))):
-        read, written = map(len, rows[index])
-        if read + written > capacity:
+    # The last token of a text is not read.
+    order = sorted((len(read), tuple(read), len(written), index) for index, (read, written) in enumerate(rows))
+    for read, _, written, index in order:
+        if read + written > capacity + 1:
             raise CapacityError(
-                f"A prompt and a text after it exceed the cache. Expected at most {capacity} tokens. Received: "
+                f"A prompt and a text after it exceed the cache. Expected at most {capacity + 1} tokens. Received: "
                 f"{read} + {written}. Shorten the prompt, or load or export the model with a larger capacity"
             )
-        if part and (len(part) == size or max(width, read) + max(count, written) > capacity):
+        if part and (len(part) == size or max(width, read) + max(count, written) > capacity + 1):
             yield part
             part, width, count = [], 0, 0
         part.append(index)

@@ -180,7 +180,7 @@ def test_invalid_choices_raise(pair: Any, inputs: Any, choices: Any, message: st
 
 
 def test_models_that_cannot_choose(pair: Any) -> None:
-    with pytest.raises(CapacityError, match=r"exceed the cache. Expected at most 24 tokens"):
+    with pytest.raises(CapacityError, match=r"exceed the cache. Expected at most 25 tokens"):
         kf.choose(pair[0], TEXTS[0], CHOICES)
     with pytest.raises(InputError, match="Received: an encoder-decoder"):
         kf.choose(keras_pipeline(shared_model("bart-text2text-generation")), "It was ", CHOICES)
