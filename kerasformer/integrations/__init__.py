@@ -1,0 +1,1 @@
+"""Plugs for engines that run work on many processes and machines, and for tools that measure models."""
