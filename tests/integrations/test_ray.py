@@ -94,8 +94,19 @@ def test_errors_of_workers_are_named(local, tmp_path):
         batch(ColumnModel(models.classifier(), top_k=0), inputs, tmp_path / "out", on_ray(1))
     with pytest.raises(InputError, match="The workers need 3 cores. Received: a cluster with 2"):
         batch(ColumnModel(models.classifier()), inputs, tmp_path / "more", on_ray(3), block_rows=1)
-    with pytest.raises(InputError, match="Ray cannot be reached or started"), cluster("127.0.0.1:1", 1):
+
+
+def test_a_cluster_that_is_not_there_is_named(monkeypatch):
+    def init(address, **options):
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+        raise ConnectionError("timed out")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED", raising=False)
+    with pytest.raises(InputError, match="reached or started: timed out. Received: address='far'"), cluster("far", 1):
         pass
+    assert "RAY_USAGE_STATS_ENABLED" not in os.environ
 
 
 def command(*arguments: object) -> subprocess.Popen[str]:
@@ -138,6 +149,10 @@ def test_nothing_is_lost_or_doubled_when_workers_are_killed(kills, tmp_path):
     assert not [path for path in (tmp_path / "out").rglob("*") if path.name.startswith(".")]
 
 
+def replicas() -> set[int]:
+    return {pid for pid, name in descendants(os.getpid()) if name.startswith("ray::ServeReplica")}
+
+
 def test_a_deployment_answers_and_survives_the_death_of_a_replica(local):
     from ray import serve
 
@@ -153,7 +168,6 @@ def test_a_deployment_answers_and_survives_the_death_of_a_replica(local):
         text = client.completions.create(**question).choices[0].text
         pieces = [each.choices[0].text for each in client.completions.create(**question, stream=True)]
         assert "".join(pieces) == text and len(pieces) > 1
-        replicas = lambda: {pid for pid, name in descendants(os.getpid()) if name.startswith("ray::ServeReplica")}
         wait_until(lambda: len(replicas()) == 2, 60)
         before = replicas()
         os.kill(min(before), signal.SIGKILL)
