@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer import __version__, process
+from kerasformer.cli.batch_command import batch
 from kerasformer.cli.chat_command import chat
 from kerasformer.cli.command import Command, examples
 from kerasformer.cli.compare_command import compare
@@ -187,6 +188,11 @@ command(
     'kerasformer run SmolLM2-135M-Instruct.Q8_0.gguf "The capital of France is"',
     'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
 )(run)
+command(
+    "kerasformer batch out reviews.jsonl classified --workers 4",
+    "kerasformer batch MiniLM corpus vectors --column title --address auto --workers 64 --json",
+    "kerasformer batch t5-folder articles short --task summarization --column article --set num_beams=4",
+)(batch)
 command(
     "kerasformer chat path/to/chat-model",
     "kerasformer chat SmolLM2-135M-Instruct.Q8_0.gguf",

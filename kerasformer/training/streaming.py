@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import glob
-import gzip
 import itertools
 import os
 import threading
-import zlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 
 from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, check, integer, optional, sequence
-from kerasformer.errors import InputError, SourceError, require
-from kerasformer.files.reading import local_path, parse_json
+from kerasformer.errors import InputError
+from kerasformer.files.shards import Shard, open_shard, shard_paths
 
 Columns = dict[str, list[Any]]
 """Values of a batch by the name of their column."""
@@ -84,9 +79,9 @@ class StreamedDataset(keras.utils.PyDataset):
         self.batch_size, self.seed = check("batch_size", batch_size, integer(1)), check("seed", seed, integer(0))
         self.shuffle, self.skip_bad = check("shuffle", shuffle, BOOLEAN), check("skip_bad", skip_bad, BOOLEAN)
         self.buffer = -(-check("buffer", buffer, integer(1)) // self.batch_size) * self.batch_size
-        paths = _paths(files)
+        paths = shard_paths(files)
         self.files = [path.name for path in paths]
-        self._shards = [_shard(path, self.columns) for path in paths]
+        self._shards = [open_shard(path, self.columns) for path in paths]
         known = check("counts", counts, optional(sequence(integer(0))))
         if known is not None and len(known) != len(paths):
             raise InputError(f"counts must have a number for each of {len(paths)} files. Received: {len(known)}")
@@ -108,7 +103,7 @@ class StreamedDataset(keras.utils.PyDataset):
         order = np.arange(len(self._shards))
         self._order = self._random().permutation(order) if self.shuffle else order
         self._blocks: dict[int, list[Mapping[str, Any]]] = {}
-        self._reader: Iterator[tuple[_Shard, int, Any]] = iter(())
+        self._reader: Iterator[tuple[Shard, int, Any]] = iter(())
         self._next = -1
 
     def __len__(self) -> int:
@@ -164,7 +159,7 @@ class StreamedDataset(keras.utils.PyDataset):
         order = np.resize(np.arange(len(good)), size)  # batches keep their size, for which Keras compiles its steps
         return [good[index] for index in (self._random(number).permutation(order) if self.shuffle else order)]
 
-    def _rows(self, position: int) -> Iterator[tuple[_Shard, int, Any]]:
+    def _rows(self, position: int) -> Iterator[tuple[Shard, int, Any]]:
         """Yields the rows of an epoch from a position on, with their shards and their numbers; opens no other shard."""
         for index in self._order:
             if position < self.counts[index]:
@@ -173,129 +168,3 @@ class StreamedDataset(keras.utils.PyDataset):
                 for line, raw in itertools.islice(shard.read(position), count):
                     yield shard, line, raw
             position = max(0, position - self.counts[index])
-
-
-class _Shard(ABC):
-    """A file of rows.
-
-    Args:
-        path: The file.
-        columns: Names of the columns that each row must have.
-    """
-
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        self.path, self.columns = path, columns
-
-    @abstractmethod
-    def count(self) -> int:
-        """Returns the number of rows, without parsing them."""
-
-    @abstractmethod
-    def read(self, start: int) -> Iterator[tuple[int, Any]]:
-        """Yields rows as the file has them, from one on, with their numbers from 1."""
-
-    def row(self, raw: Any, line: int) -> Mapping[str, Any]:
-        """Parses a row.
-
-        Raises:
-            InputError: it is no object, or lacks a column.
-        """
-        row = self.parse(raw, line)
-        missing = [name for name in self.columns if row.get(name) is None]
-        if missing:
-            raise InputError(
-                f"Each row needs {', '.join(self.columns)}. Received: none or null for {', '.join(missing)} in "
-                f"{self.path}, line {line}"
-            )
-        return row
-
-    @abstractmethod
-    def parse(self, raw: Any, line: int) -> Mapping[str, Any]:
-        """Converts a row of the file to a dictionary."""
-
-
-class _JsonLines(_Shard):
-    """A file with an object in each line that is not blank."""
-
-    def count(self) -> int:
-        return sum(1 for _ in self._lines())
-
-    def read(self, start: int) -> Iterator[tuple[int, bytes]]:
-        return itertools.islice(self._lines(), start, None)
-
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
-        number = 0
-        try:
-            with gzip.open(self.path) if self.path.suffix == ".gz" else self.path.open("rb") as file:
-                for number, line in enumerate(file, 1):
-                    if line.strip():
-                        yield number, line
-        except (OSError, EOFError, zlib.error) as error:
-            raise InputError(f"The file cannot be read after line {number}: {error}. Received: {self.path}") from error
-
-    def parse(self, raw: bytes, line: int) -> Mapping[str, Any]:
-        try:
-            row = parse_json(raw, f"{self.path}, line {line},")
-        except SourceError as error:
-            raise InputError(f"Each line must be a JSON object: {error}") from error
-        if not isinstance(row, dict):
-            raise InputError(f"Each line must be a JSON object. Received: {raw[:80]!r} in {self.path}, line {line}")
-        return row
-
-
-class _Parquet(_Shard):
-    """A file of Parquet, of which a group of rows is in memory."""
-
-    def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        super().__init__(path, columns)
-        self._parquet = require("pyarrow.parquet", "parquet")
-
-    def _open(self) -> Any:
-        arrow = require("pyarrow", "parquet")
-        try:
-            return self._parquet.ParquetFile(self.path)
-        except (OSError, arrow.ArrowException) as error:
-            raise InputError(f"A file of Parquet was expected: {error}. Received: {self.path}") from error
-
-    def count(self) -> int:
-        with self._open() as file:
-            return int(file.metadata.num_rows)
-
-    def read(self, start: int) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        with self._open() as file:
-            names = [name for name in self.columns if name in file.schema_arrow.names]
-            before = 0
-            for group in range(file.num_row_groups):
-                size = file.metadata.row_group(group).num_rows
-                if before + size > start:
-                    rows = file.read_row_group(group, columns=names).to_pylist()
-                    for index in range(max(0, start - before), size):
-                        yield before + index + 1, rows[index]
-                before += size
-
-    def parse(self, raw: Mapping[str, Any], line: int) -> Mapping[str, Any]:
-        return raw
-
-
-def _paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[Path]:
-    """Returns the files of a list or a pattern."""
-    if isinstance(files, str | os.PathLike):
-        found = glob.glob(str(local_path(files, InputError)))
-        if not found:
-            raise InputError(f"Files, or a pattern such as 'corpus/*.jsonl', were expected. Received: {files}")
-        return [Path(path) for path in sorted(found)]
-    paths = [local_path(path, InputError) for path in files]
-    if not paths:
-        raise InputError("At least one file was expected. Received: none")
-    return paths
-
-
-def _shard(path: Path, columns: Sequence[str]) -> _Shard:
-    if not path.is_file():
-        raise InputError(f"A file was expected. Received: {path}")
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if suffix in (".jsonl", ".ndjson", ".json"):
-        return _JsonLines(path, columns)
-    if path.suffix == ".parquet":
-        return _Parquet(path, columns)
-    raise InputError(f"A file must end in .jsonl, .jsonl.gz or .parquet. Received: {path}")
