@@ -44,7 +44,7 @@ def _page(manifest: Manifest, target: Target, folder: Path) -> ProgramFile | Non
     name, is_encoder_decoder = "transformers.js", manifest.info.is_encoder_decoder
     if manifest.format != "onnx" or target.name == name or manifest.recipe.get("name") not in SUFFIXES:
         return None
-    if not _is_tested(name, manifest):
+    if target.model_folder is not None or not _is_tested(name, manifest):
         return None
     page = _ONLY_IN_NODE if is_encoder_decoder else TARGETS[name].card(manifest, folder)
     needs = ", ".join([name, *map(code, _further(name, target, folder))])

@@ -2,7 +2,7 @@
 # Installs the third-party runtimes for the tests, each in its own environment, because their requirements conflict
 # (optimum-onnx needs transformers < 4.58). Installs only environments that are missing or whose pinned versions changed.
 #
-#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | kotlin | node | web | chromium | gguf …]      installs all without a name
+#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | triton | kotlin | node | web | chromium | gguf …]      installs all without a name
 #
 # KERASFORMER_FOREIGN sets the folder (.foreign in the project by default), PYTHON the interpreter (3.11 or later).
 set -euo pipefail
@@ -16,6 +16,7 @@ pins() { # pins NAME: prints the requirements of a runtime for pip
     litert-lm) echo "litert-lm-api==0.18.1 litert-lm-builder==0.18.1" ;;
     optimum) echo "torch==2.13.0 optimum-onnx[onnxruntime]==0.1.0 transformers==4.57.6 onnxruntime==1.31.1 sentence-transformers==5.7.0" ;;
     genai) echo "onnxruntime-genai==0.18.0 onnxruntime==1.31.1" ;;
+    triton) echo "--no-deps tritonclient==2.73.0 protobuf==7.36.2" ;; # for the schema of its configuration
     kotlin) echo "--no-deps kotlin-jupyter-kernel==0.19.0.944" ;; # for its compiler, which needs Java 11 or later
     *) return 1 ;;
     esac
@@ -58,7 +59,7 @@ browser() {
     $root apt-get install --yes --quiet chromium || { $root apt-get update --quiet && $root apt-get install --yes --quiet chromium; }
 }
 
-for name in "${@:-mediapipe litert-lm optimum genai kotlin node web chromium gguf}"; do
+for name in "${@:-mediapipe litert-lm optimum genai triton kotlin node web chromium gguf}"; do
     for each in $name; do
         case $each in
         node) node_packages node "$here/node" ;;
