@@ -11,8 +11,9 @@ from kerasformer.export.targets.mediapipe import Mediapipe
 from kerasformer.export.targets.optimum import Optimum
 from kerasformer.export.targets.saved_model import SavedModel
 from kerasformer.export.targets.transformers_js import TransformersJs
+from kerasformer.export.targets.triton import Triton
 
-_ALL = (Mediapipe(), LitertLm(), LitertWeb(), TransformersJs(), Optimum(), Genai(), SavedModel())
+_ALL = (Mediapipe(), LitertLm(), LitertWeb(), TransformersJs(), Optimum(), Genai(), SavedModel(), Triton())
 
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}
 """Targets by name, in the order of `kerasformer export --list-targets`."""

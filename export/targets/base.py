@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
@@ -34,6 +35,7 @@ class Target:
         lengths: Default lengths for which an encoder is compiled; those beyond the model's limit are dropped.
         rolling_caches: Layers with a sliding window may have caches shorter than the text (`TensorInfo.margin`).
         app_files: Files beside the model that an app needs, of those that the bundle has.
+        model_folder: Folder of the bundle for the model files, if the runtime expects another than the format's.
     """
 
     name: str = ""
@@ -46,6 +48,7 @@ class Target:
     lengths: Sequence[int] = ENCODER_LENGTHS
     rolling_caches: bool = True
     app_files: Sequence[str] = ("tokenizer.json", TARGET_FILE)
+    model_folder: str | None = None
 
     def check_options(self, options: ExportOptions, format: str | None) -> str | None:
         """Refuses options that this runtime does not support, and returns the format that it requires.
@@ -122,6 +125,19 @@ class Target:
     def functions(self, job: ExportJob, functions: list[Function]) -> list[Function]:
         """Selects and adapts the format's functions for this runtime."""
         return functions
+
+    def place(self, manifest: Manifest, folder: Path) -> Manifest:
+        """Moves the model files into `model_folder`, if there is one; returns the manifest with their paths."""
+        if self.model_folder is None:
+            return manifest
+        files = {name: Path(signature.file) for name, signature in manifest.signatures.items()}
+        for parent in {path.parent for path in files.values()}:
+            (folder / parent).rename(folder / self.model_folder)
+        signatures = {
+            name: replace(signature, file=f"{self.model_folder}/{files[name].name}")
+            for name, signature in manifest.signatures.items()
+        }
+        return replace(manifest, signatures=signatures)
 
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Adds files for this runtime to the folder, which already contains the verified model files.

@@ -29,7 +29,7 @@ RECIPES = (
     "int4_channel",
     "auto",
 )
-TARGETS = ("mediapipe", "litert-lm", "litert-web", "transformers.js", "optimum", "genai", "saved-model")
+TARGETS = ("mediapipe", "litert-lm", "litert-web", "transformers.js", "optimum", "genai", "saved-model", "triton")
 
 
 def _merged(source: str, task: str | None, adapter: str) -> Any:

@@ -177,8 +177,8 @@ def _signals_end_quietly() -> Iterator[None]:
 def listen(host: str, port: int) -> socket.socket:
     """Returns a socket that is bound to an address."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.socket(family, socket.SOCK_STREAM)
+        # With its protocol: asyncio sends at once (TCP_NODELAY) on sockets of TCP alone; others hold back for 40 ms.
+        listening = socket.socket(*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][:3])
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
     except OSError as error:

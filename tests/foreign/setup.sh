@@ -2,7 +2,7 @@
 # Installs the third-party runtimes for the tests, each in its own environment, because their requirements conflict
 # (optimum-onnx needs transformers < 4.58). Installs only environments that are missing or whose pinned versions changed.
 #
-#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | clients | kotlin | beam | spark | node | web | chromium | gguf …]      installs all without a name
+#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | triton | clients | kotlin | beam | spark | node | web | chromium | gguf …]      installs all without a name
 #
 # KERASFORMER_FOREIGN sets the folder (.foreign in the project by default), PYTHON the interpreter (3.11 or later).
 set -euo pipefail
@@ -17,6 +17,7 @@ pins() { # pins NAME: prints the requirements of a runtime for pip
     optimum) echo "torch==2.13.0 optimum-onnx[onnxruntime]==0.1.0 transformers==4.57.6 onnxruntime==1.31.1 sentence-transformers==5.7.0" ;;
     genai) echo "onnxruntime-genai==0.18.0 onnxruntime==1.31.1" ;;
     clients) echo "openai==2.54.0 langchain-openai==1.7.4 llama-index-llms-openai-like==0.8.1 llama-index-embeddings-openai-like==0.4.0 litellm==1.110.2 tritonclient[http]==2.73.0" ;; # of kerasformer serve
+    triton) echo "--no-deps tritonclient==2.73.0 protobuf==7.36.2" ;; # for the schema of its configuration
     kotlin) echo "--no-deps kotlin-jupyter-kernel==0.19.0.944" ;; # for its compiler, which needs Java 11 or later
     beam) echo "apache-beam==2.77.0 onnxruntime==1.31.1 numpy tokenizers typer rich jinja2" ;;
     spark) echo "pyspark==4.3.0 pandas==2.3.3 pyarrow onnxruntime==1.31.1 numpy tokenizers typer rich jinja2" ;; # needs Java, too
@@ -61,7 +62,7 @@ browser() {
     $root apt-get install --yes --quiet chromium || { $root apt-get update --quiet && $root apt-get install --yes --quiet chromium; }
 }
 
-for name in "${@:-mediapipe litert-lm optimum genai clients kotlin beam spark node web chromium gguf}"; do
+for name in "${@:-mediapipe litert-lm optimum genai triton clients kotlin beam spark node web chromium gguf}"; do
     for each in $name; do
         case $each in
         node) node_packages node "$here/node" ;;

@@ -54,6 +54,7 @@ RUNS = {
     # It pads the prompts of a batch on the right, where padding would take up a window.
     "genai": DECODERS - {f"{name}-text-generation" for name in ("gemma3_text", "gpt_neo", "mistral", "qwen3")},
     "saved-model": set(ALL),
+    "triton": ENCODERS,
 }
 """The small models that each target supports; it refuses all others."""
 

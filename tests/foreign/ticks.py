@@ -32,6 +32,7 @@ _PACKAGES = {
     "optimum": ["optimum-onnx", "transformers"],
     "genai": ["onnxruntime-genai"],
     "saved-model": ["tensorflow"],
+    "triton": ["tritonclient"],
 }
 _NOT_RUN = ("skip", "skipif", "xfail")
 
