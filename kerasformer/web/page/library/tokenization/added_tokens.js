@@ -23,7 +23,8 @@ export class AddedTokens {
     const sections = [];
     let end = 0;
     for (const [first, last, token] of this.pattern === null ? [] : this.matches(text)) {
-      const start = Math.max(first, end);
+      // A token without `lstrip` may be found again in the spaces that the one before it took.
+      const start = token.lstrip ? Math.max(first, end) : first;
       if (start > end) sections.push({ text: text.slice(end, start), token: null });
       sections.push({ text: text.slice(start, last), token });
       end = last;
