@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 from pathlib import Path
@@ -14,6 +15,7 @@ from kerasformer.web.site import PAGE
 from tests.foreign.environments import need
 from tests.margins import check_same
 from tests.mobile import cards, decoding_vectors, lines, texts, tokenizer_vectors
+from tests.mobile.hard_lines import hard_lines
 from tests.mobile.mock import Mock, MockStep
 from tests.mobile.task_vectors import RecordedForward, called
 from tests.mobile.vectors import FOLDER
@@ -100,10 +102,13 @@ def test_the_comparison_of_lines_finds_differences(tmp_path: Path) -> None:
     packages, text = need("web").parent / "node_modules", tmp_path / "lines.txt"
     text.write_bytes("\n".join(["The rain", "", "今日は e\u0301 🙂", "a\rb"]).encode())
     program = ["node", str(JAVASCRIPT / "tokenize.mjs"), str(PAGE / "library"), str(packages)]
-    result = lines.compare(FOLDER / "tokenizers" / "gpt2", text, program)
+    folder, cache = FOLDER / "tokenizers" / "gpt2", tmp_path / "cache"
+    result = lines.compare(folder, text, program, cache=cache)
     assert (result.lines, result.differences) == (4, []) and result.seconds and result.rust_seconds
+    assert lines.compare(folder, text, program, measured=False, cache=cache).differences == []
+    assert len(list(cache.iterdir())) == 1
     other = ["node", "-e", "console.log('{}\\n{}\\n{}\\n{}')"]
-    assert len(lines.compare(FOLDER / "tokenizers" / "gpt2", text, other, measured=False).differences) == 4
+    assert len(lines.compare(folder, text, other, measured=False, cache=cache).differences) == 4
 
 
 @pytest.mark.foreign("web")
@@ -117,3 +122,12 @@ def test_the_javascript_of_cards_runs() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     for case, printed in zip(found, json.loads(done.stdout), strict=True):
         assert printed and all(printed), (case, printed)
+
+
+def test_the_lines_of_a_comparison_are_real_and_hard(tmp_path: Path) -> None:
+    (tmp_path / "real.txt.gz").write_bytes(gzip.compress("\n".join(f"line {n}\n" for n in range(300)).encode()))
+    written = list(hard_lines([tmp_path], 900))
+    assert written == list(hard_lines([tmp_path], 900)) != list(hard_lines([tmp_path], 900, seed=1))
+    assert len(written) == 900 and len({f"line {n}" for n in range(300)} & set(written)) == 300
+    assert not any("\n" in line for line in written) and set(texts.SCRIPTS.values()) <= set(written)
+    assert {"\u1100", "\u0301", "\x00", "\U0001f3fd"} <= set("".join(written))

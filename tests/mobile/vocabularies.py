@@ -288,7 +288,8 @@ def llama2() -> Tokenizer:
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in ("<unk>", "<s>", "</s>")])
-    backend.add_tokens([AddedToken("Rain", rstrip=True, normalized=False)])
+    # Two spaces are found again in the spaces that belong to the token before them.
+    backend.add_tokens([AddedToken("  ", normalized=False), AddedToken("Rain", rstrip=True, normalized=False)])
     backend.post_processor = processors.TemplateProcessing("<s> $A", "<s> $A <s>:1 $B:1", [("<s>", 2)])
     return Tokenizer(backend, special_tokens={"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"})
 

@@ -4,12 +4,13 @@
 //     kerasformer_tests decoding FOLDER TOKENIZERS    the files of decoding/
 //     kerasformer_tests task FOLDER                   a bundle and calls.json
 //     kerasformer_tests tokenize FOLDER < LINES       writes ids and offsets of each line
-//     kerasformer_tests time FOLDER < LINES           writes the seconds of a second pass
+//     kerasformer_tests time FOLDER < LINES           writes the processor's seconds of a second pass
 //     kerasformer_tests call FOLDER LIBRARY < CALLS   answers calls in JSON with a real engine
+//     kerasformer_tests time-calls FOLDER LIBRARY < CALLS   writes the processor's seconds of each, twice answered
 //
 // A comparison writes a line for each difference, and the number of cases at its end.
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -671,14 +672,16 @@ void TokenizeLines(const std::string& folder) {
   }
 }
 
+double SecondsSince(std::clock_t started) { return static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC; }
+
 void TimeLines(const std::string& folder) {
   const Tokenizer tokenizer = Tokenizer::Open(folder);
   const auto lines = InputLines();
   double seconds = 0;
   for (int pass = 0; pass < 2; ++pass) {
-    const auto started = std::chrono::steady_clock::now();
+    const std::clock_t started = std::clock();
     for (const std::string& line : lines) tokenizer.Encode(line);
-    seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - started).count();
+    seconds = SecondsSince(started);
   }
   std::cout << seconds << "\n";
 }
@@ -695,6 +698,43 @@ void AnswerCalls(const std::string& folder, const std::string& library) {
   }
 }
 
+// Counts the processor's seconds of another engine.
+class TimedEngine : public Engine {
+ public:
+  TimedEngine(std::unique_ptr<Engine> engine, double& seconds) : engine_(std::move(engine)), seconds_(seconds) {}
+
+  Tensors Run(const Signature& signature, Tensors inputs, const std::vector<std::string>& kept) override {
+    const std::clock_t started = std::clock();
+    Tensors outputs = engine_->Run(signature, std::move(inputs), kept);
+    seconds_ += SecondsSince(started);
+    return outputs;
+  }
+
+ private:
+  std::unique_ptr<Engine> engine_;
+  double& seconds_;
+};
+
+void TimeCalls(const std::string& folder, const std::string& library) {
+  EngineOptions options;
+  options.library = library;
+  const Manifest manifest = Manifest::Read(folder);
+  double in_engine = 0;
+  auto engine = manifest.format == "onnx" ? OpenOnnxRuntime(folder, manifest, options) : OpenLiteRt(folder, manifest, options);
+  TextModel model = TextModel::Open(folder, std::make_unique<TimedEngine>(std::move(engine), in_engine));
+  for (const std::string& line : InputLines()) {
+    Json::Array pieces;
+    std::string reason;
+    const Json call = Json::Parse(line);
+    Answered(model, call, pieces, reason);
+    in_engine = 0;
+    const std::clock_t started = std::clock();
+    Answered(model, call, pieces, reason);
+    const double total = SecondsSince(started);
+    std::cout << "engine " << in_engine << " s, total " << total << " s, outside " << 100 * (1 - in_engine / total) << " %\n";
+  }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -703,6 +743,7 @@ int main(int count, char** arguments) {
     if (given.size() < 2) throw InputError("a command and a folder were expected");
     if (given[0] == "tokenize") return TokenizeLines(given[1]), 0;
     if (given[0] == "time") return TimeLines(given[1]), 0;
+    if (given[0] == "time-calls") return TimeCalls(given[1], given.at(2)), 0;
     if (given[0] == "call") return AnswerCalls(given[1], given.at(2)), 0;
     if (given[0] == "tokenizer") CompareTokenizer(given[1]);
     if (given[0] == "decoding") CompareDecoding(given[1], given.at(2));

@@ -62,7 +62,7 @@ std::vector<Section> AddedTokens::Split(std::string_view text) const {
     if (token->single_word && (EndsWithWord(text.substr(0, start)) || StartsWithWord(text.substr(end)))) continue;
     if (token->lstrip) start = std::max(TrailingSpaces(text.substr(0, start)), last);
     if (token->rstrip) end += LeadingSpaces(text.substr(end));
-    start = std::max(start, last);
+    // A token without `lstrip` may be found again in the spaces that the one before it took.
     if (last < start) sections.push_back({last, start, nullptr});
     sections.push_back({start, end, token});
     last = end;

@@ -10,9 +10,9 @@ if lines.last == "" { lines.removeLast() }
 
 if arguments[1] == "time" {
     for line in lines { _ = try tokenizer.encode(line) }
-    let start = DispatchTime.now().uptimeNanoseconds
+    let start = clock()
     for line in lines { _ = try tokenizer.encode(line) }
-    print(Double(DispatchTime.now().uptimeNanoseconds - start) / 1e9)
+    print(Double(clock() - start) / Double(CLOCKS_PER_SEC))
 } else {
     for line in lines {
         let encoding = try tokenizer.encode(line)

@@ -2,7 +2,7 @@
  * Added tokens such as `[MASK]`, which are found in a text before any other step of the tokenizer.
  */
 import { Aligned } from "./aligned.js";
-import { SPACE, WORD_CHARACTER } from "./steps.js";
+import { isSpace, isWord } from "./characters.js";
 
 /** @typedef {{ id: number, content: string, single_word: boolean, lstrip: boolean, rstrip: boolean, special: boolean }} AddedToken */
 /** @typedef {{ text: Aligned, token: AddedToken | null }} Section */
@@ -23,7 +23,8 @@ export class AddedTokens {
     const sections = [];
     let end = 0;
     for (const [first, last, token] of this.pattern === null ? [] : this.matches(text)) {
-      const start = Math.max(first, end);
+      // A token without `lstrip` may be found again in the spaces that the one before it took.
+      const start = token.lstrip ? Math.max(first, end) : first;
       if (start > end) sections.push({ text: text.slice(end, start), token: null });
       sections.push({ text: text.slice(start, last), token });
       end = last;
@@ -38,10 +39,10 @@ export class AddedTokens {
     for (const { 0: content, index } of text.matchAll(/** @type {RegExp} */ (this.pattern))) {
       const token = /** @type {AddedToken} */ (this.tokens.get(content));
       let [start, end] = [toCharacter(index), toCharacter(index + content.length)];
-      const inWord = WORD_CHARACTER.test(characters[start - 1] ?? "") || WORD_CHARACTER.test(characters[end] ?? "");
+      const inWord = isWord(characters[start - 1] ?? "") || isWord(characters[end] ?? "");
       if (token.single_word && inWord) continue;
-      while (token.lstrip && start > 0 && SPACE.test(characters[start - 1])) start--;
-      while (token.rstrip && end < characters.length && SPACE.test(characters[end])) end++;
+      while (token.lstrip && start > 0 && isSpace(characters[start - 1])) start--;
+      while (token.rstrip && end < characters.length && isSpace(characters[end])) end++;
       yield [start, end, token];
     }
   }

@@ -1,47 +1,43 @@
 /**
- * The normalizers of a `tokenizer.json`, applied character by character to text with offsets, as the Rust library does. The
- * JavaScript library normalizes each character.
+ * The normalizers of a `tokenizer.json`, applied to text with offsets, as the Rust library does.
  */
 import { TokenizerError } from "../errors.js";
 import { Aligned } from "./aligned.js";
+import { asInRust, isChinese, isControl, isJoining, isMark, isNonSpacingMark, isSpace, isUnnormalized } from "./characters.js";
 import { Charsmap } from "./charsmap.js";
-import { SPACE, escaped, withSpaces } from "./steps.js";
+import { escaped } from "./steps.js";
 
 /** @typedef {(text: Aligned) => Aligned} Normalize */
-
-/** Classes of the library that change each character, with its marks, independently. @type {Record<string, string>} */
-const BY_CHARACTER = {
-  BertNormalizer: "BertNormalizer",
-  NFC: "NFCNormalizer",
-  NFD: "NFDNormalizer",
-  NFKC: "NFKCNormalizer",
-  NFKD: "NFKDNormalizer",
-  Lowercase: "LowercaseNormalizer",
-  StripAccents: "StripAccentsNormalizer",
-};
-
-/** A character with its marks, or a decomposed Korean syllable. */
-const CLUSTER = /[\u1100-\u11ff\ua960-\ua97f\ud7b0-\ud7ff]+|\P{M}?\p{M}+|\P{M}/gu;
 
 /**
  * Creates a normalizer.
  * @param {any} config A normalizer of `tokenizer.json`, or `null`.
- * @param {any} library The module `@huggingface/tokenizers`.
  * @returns {Normalize}
  */
-export function normalizerOf(config, library) {
+export function normalizerOf(config) {
   if (!config) return (text) => text;
   switch (config.type) {
     case "Sequence": {
-      const steps = config.normalizers.map((/** @type {any} */ each) => normalizerOf(each, library));
+      const steps = config.normalizers.map(normalizerOf);
       return (text) => steps.reduce((/** @type {Aligned} */ left, /** @type {Normalize} */ step) => step(left), text);
     }
+    case "BertNormalizer":
+      return bertNormalizer(config);
+    case "NFC":
+    case "NFD":
+    case "NFKC":
+    case "NFKD":
+      return (text) => normalForm(text, config.type);
+    case "Lowercase":
+      return lowercased;
+    case "StripAccents":
+      return (text) => text.filter((character) => !isMark(character));
     case "Precompiled": {
       const charsmap = new Charsmap(config.precompiled_charsmap);
       return (text) => text.replaced(charsmap.parts(text.text));
     }
     case "Replace": {
-      const pattern = withSpaces(new RegExp(config.pattern.Regex ?? escaped(config.pattern.String), "gu"));
+      const pattern = asInRust(new RegExp(config.pattern.Regex ?? escaped(config.pattern.String), "gu"));
       return (text) => text.replaced(matches(text.text, pattern, config.content));
     }
     case "Strip":
@@ -49,23 +45,73 @@ export function normalizerOf(config, library) {
     case "Prepend":
       return (text) => (text.length ? prepended(text, config.prepend) : text);
   }
-  if (!(config.type in BY_CHARACTER)) {
-    throw new TokenizerError(`unsupported normalizer in tokenizer.json. Received: ${config.type}`);
-  }
-  const normalize = new library[BY_CHARACTER[config.type]](config);
-  return (text) => text.replaced(byCharacter(text.text, normalize));
+  throw new TokenizerError(`unsupported normalizer in tokenizer.json. Received: ${config.type}`);
 }
 
-/** Normalizes each character separately, or together with its marks if the result differs. @param {string} text @param {(text: string) => string} normalize */
-function* byCharacter(text, normalize) {
-  for (const [cluster] of text.matchAll(CLUSTER)) {
-    const characters = Array.from(cluster);
-    /** @type {[string, string][]} */
-    const single = characters.map((character) => [character, normalize(character)]);
-    const whole = normalize(cluster);
-    if (single.map(([, replacement]) => replacement).join("") === whole) yield* single;
-    else yield /** @type {[string, string]} */ ([cluster, whole]);
+/** The rules of BERT: control characters, Chinese characters as words, accents, upper case. @param {any} config @returns {Normalize} */
+function bertNormalizer(config) {
+  const lower = config.lowercase ?? true;
+  const strips = config.strip_accents ?? lower;
+  return (given) => {
+    let text = given;
+    if (config.clean_text ?? true) {
+      text = text.filter((character) => !isControl(character));
+      text = new Aligned(text.characters.map((character) => (isSpace(character) ? " " : character)), text.origins);
+    }
+    if (config.handle_chinese_chars ?? true) text = separated(text);
+    if (strips) text = normalForm(text, "NFD").filter((character) => !isNonSpacingMark(character));
+    return lower ? lowercased(text) : text;
+  };
+}
+
+/** Spaces around Chinese characters, with their offsets. @param {Aligned} text */
+function separated(text) {
+  if (!text.characters.some(isChinese)) return text;
+  const parts = text.characters.map((character) => (isChinese(character) ? [" ", character, " "] : [character]));
+  return new Aligned(parts.flat(), parts.flatMap((part, index) => part.map(() => text.origins[index])));
+}
+
+/** @param {Aligned} text */
+function lowercased(text) {
+  return text.changed(text.characters.flatMap((character) => changesOf(Array.from(character.toLowerCase()))));
+}
+
+/** The changes of a character's parts: all but the first are new characters. @param {string[]} parts @returns {[string, number][]} */
+function changesOf(parts) {
+  return parts.map((part, index) => [part, index ? 1 : 0]);
+}
+
+/** A normal form of Unicode. @param {Aligned} text @param {string} form */
+function normalForm(text, form) {
+  const whole = text.text;
+  if (whole.normalize(form) === whole) return text;
+  /** @type {[string, number][]} */
+  const changes = [];
+  let start = 0;
+  for (let end = 1; end <= text.length; end++) {
+    if (end < text.length && isJoining(text.characters[end]) && !isUnnormalized(text.characters[end - 1])) continue;
+    changes.push(...clusterChanges(text.characters.slice(start, end), form));
+    start = end;
   }
+  return text.changed(changes);
+}
+
+/** The changes of a character and those that may be joined to it. @param {string[]} characters @param {string} form @returns {[string, number][]} */
+function clusterChanges(characters, form) {
+  if (isUnnormalized(characters[0])) return changesOf(characters);
+  const decomposed = (/** @type {string} */ character) => Array.from(character.normalize(form.startsWith("NFK") ? "NFKD" : "NFD"));
+  const parts = characters.flatMap((character) => changesOf(decomposed(character)));
+  const used = parts.map(() => false);
+  return Array.from(characters.join("").normalize(form), (character) => {
+    let change = 1;
+    // A joined character replaces all of its parts. Equal parts keep their order.
+    for (const part of decomposed(character)) {
+      const source = parts.findIndex(([each], index) => !used[index] && each === part);
+      used[source] = true;
+      change += parts[source][1] - 1;
+    }
+    return /** @type {[string, number]} */ ([character, change]);
+  });
 }
 
 /** Replaces the matches of a pattern. @param {string} text @param {RegExp} pattern @param {string} content */
@@ -85,8 +131,8 @@ function* matches(text, pattern, content) {
 /** Removes whitespace at the ends. @param {Aligned} text @param {boolean} left @param {boolean} right */
 function stripped(text, left, right) {
   let [start, end] = [0, text.length];
-  while (left && start < end && SPACE.test(text.characters[start])) start++;
-  while (right && start < end && SPACE.test(text.characters[end - 1])) end--;
+  while (left && start < end && isSpace(text.characters[start])) start++;
+  while (right && start < end && isSpace(text.characters[end - 1])) end--;
   return text.slice(start, end);
 }
 

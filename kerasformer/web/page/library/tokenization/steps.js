@@ -2,20 +2,9 @@
  * Steps of `@huggingface/tokenizers`, changed so that they split and decode as those of the Rust library do.
  */
 
-/** A space of Unicode: unlike `\s` in JavaScript's patterns, U+0085 is one, and U+FEFF is none. */
-export const SPACE = /^\p{White_Space}$/u;
-/** A character of a word, as `\w` in Rust's patterns. */
-const WORD = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}";
-export const WORD_CHARACTER = new RegExp(`^[${WORD}]$`, "u");
-const PUNCTUATION = "\\p{P}\\u0021-\\u002F\\u003A-\\u0040\\u005B-\\u0060\\u007B-\\u007E";
-const BYTE = /^<0x([0-9A-Fa-f]{2})>$/;
+import { WORDS, asInRust } from "./characters.js";
 
-/** Patterns of the words of some steps. @type {Record<string, RegExp>} */
-const WORDS = {
-  WhitespaceSplit: /\P{White_Space}+/gu,
-  Whitespace: new RegExp(`[${WORD}]+|[^${WORD}\\p{White_Space}]+`, "gu"),
-  Punctuation: new RegExp(`[${PUNCTUATION}]|[^${PUNCTUATION}]+`, "gu"),
-};
+const BYTE = /^<0x([0-9A-Fa-f]{2})>$/;
 
 /**
  * Changes a pre-tokenizer: the spaces, words and punctuation of its patterns are those of Rust, and `Split` has all behaviors.
@@ -29,17 +18,11 @@ export function splitAsInRust(step, config) {
   if (words && (type !== "Punctuation" || (behavior ?? "Isolated") === "Isolated")) {
     step.pre_tokenize_text = (/** @type {string} */ text) => text.match(words) ?? [];
   } else if (type === "ByteLevel") {
-    step.pattern = withSpaces(step.pattern);
+    step.pattern = asInRust(step.pattern);
   } else if (type === "Split") {
-    const separator = pattern.String === undefined ? withSpaces(step.pattern) : new RegExp(escaped(pattern.String), "gu");
+    const separator = pattern.String === undefined ? asInRust(step.pattern) : new RegExp(escaped(pattern.String), "gu");
     step.pre_tokenize_text = (/** @type {string} */ text) => splitText(text, separator, behavior, invert);
   }
-}
-
-/** A pattern with the spaces of Unicode. @param {RegExp} pattern */
-export function withSpaces({ source, flags }) {
-  const classes = /** @type {Record<string, string>} */ ({ "\\s": "\\p{White_Space}", "\\S": "\\P{White_Space}" });
-  return new RegExp(source.replace(/\\./gsu, (escape) => classes[escape] ?? escape), flags);
 }
 
 /** Splits a text at separators. @param {string} text @param {RegExp} separator @param {string} behavior @param {boolean} invert @returns {string[]} */
@@ -78,6 +61,23 @@ export function decoderOf(config) {
   if (config?.decoders) return { ...config, decoders: config.decoders.map(decoderOf) };
   if (config?.type !== "Metaspace" || config.prepend_scheme !== "never") return config;
   return { type: "Replace", pattern: { String: config.replacement }, content: " " };
+}
+
+/**
+ * A model with the scores of its tokens as the Rust library reads them: the digits as a number, divided by a power of ten. Both
+ * steps round, and a difference of the last bit decides between paths with the same scores in another order.
+ * @param {any} config @returns {any}
+ */
+export function modelOf(config) {
+  if (config.type !== "Unigram") return config;
+  const scoreOf = (/** @type {number} */ exact) => {
+    const [digits, power] = Math.abs(exact).toExponential().split("e");
+    const exponent = Number(power) - Math.max(digits.length - 2, 0);
+    const number = Number(digits.replace(".", ""));
+    return Math.sign(exact) * (exponent < 0 ? number / 10 ** -exponent : number * 10 ** exponent);
+  };
+  const vocab = config.vocab.map((/** @type {[string, number]} */ [token, score]) => [token, scoreOf(score)]);
+  return { ...config, vocab };
 }
 
 /**

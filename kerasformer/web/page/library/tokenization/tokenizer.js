@@ -8,8 +8,9 @@
 import { InputError, TokenizerError } from "../errors.js";
 import { AddedTokens } from "./added_tokens.js";
 import { Aligned } from "./aligned.js";
+import { isSpace } from "./characters.js";
 import { normalizerOf } from "./normalizers.js";
-import { SPACE, decodeAsInRust, decoderOf, splitAsInRust, stepOf } from "./steps.js";
+import { decodeAsInRust, decoderOf, modelOf, splitAsInRust, stepOf } from "./steps.js";
 import { chunks } from "./truncation.js";
 
 /**
@@ -38,8 +39,8 @@ export class Tokenizer {
    */
   constructor(library, content, settings) {
     try {
-      this.backend = new library.Tokenizer({ ...content, decoder: decoderOf(content.decoder) }, settings);
-      this.normalize = normalizerOf(content.normalizer, library);
+      this.backend = new library.Tokenizer({ ...content, decoder: decoderOf(content.decoder), model: modelOf(content.model) }, settings);
+      this.normalize = normalizerOf(content.normalizer);
     } catch (error) {
       if (error instanceof TokenizerError) throw error;
       throw new TokenizerError(`tokenizer.json cannot be used in a browser: ${error}`, { cause: error });
@@ -234,7 +235,7 @@ export class Tokenizer {
       const origins = characters.map((character, index) => {
         const space = this.metaspace !== null && character === "▁";
         const same = (/** @type {string} */ each) => each === character || (space && each === " ");
-        if (space && index === 0 && this.splitsSpaces) while (SPACE.test(section.characters[position] ?? "")) position++;
+        if (space && index === 0 && this.splitsSpaces) while (isSpace(section.characters[position] ?? "")) position++;
         // A space that the pre-tokenizer inserted gets the offsets of the start of the word.
         if (space && !same(section.characters[position])) return section.origins[Math.min(position, section.length - 1)];
         while (position < section.length && !same(section.characters[position])) position++;
@@ -266,7 +267,7 @@ export class Tokenizer {
     const [start, end] = spanOf(origins.slice(first, first + count));
     if (!this.trims) return [start, end];
     // Added tokens may include the spaces around them.
-    const spaces = characters.slice(first, first + count).map((character) => character === "Ġ" || SPACE.test(character));
+    const spaces = characters.slice(first, first + count).map((character) => character === "Ġ" || isSpace(character));
     let leading = spaces.indexOf(false) < 0 ? count : spaces.indexOf(false);
     const trailing = count - 1 - spaces.lastIndexOf(false);
     // A space that was added before the text is not part of the text; several were in the text.
