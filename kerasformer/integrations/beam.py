@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kerasformer.errors import MissingExtraError
 from kerasformer.integrations.columns import ERROR, ColumnModel
@@ -19,13 +19,8 @@ except ModuleNotFoundError as error:
         "of other packages conflict with yours: pip install apache-beam"
     ) from error
 
-if TYPE_CHECKING:
-    Base = ModelHandler[Mapping[str, Any], PredictionResult, ColumnModel]
-else:
-    Base = ModelHandler
 
-
-class BeamModel(Base):
+class BeamModel(ModelHandler):
     """Answers rows, which are dictionaries, in the batches that Beam makes.
 
         rows | RunInference(BeamModel("out", columns="review")) | beam.Map(lambda result: result.inference)

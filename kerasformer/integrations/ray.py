@@ -119,14 +119,9 @@ def deployment(
     require("prometheus_client", "serve")
 
     def build() -> Any:
-        from kerasformer.server.application import application
-        from kerasformer.server.measurements import Measurements
-        from kerasformer.server.served_model import open_models
+        from kerasformer.server.running import application_of
 
-        measurements = Measurements()
-        opened = open_models(sources, chosen, measurements, chosen.num_threads)
-        key, reuse, origins = chosen.api_key, chosen.prefix_cache, chosen.cors_origins
-        return application(opened, chosen, measurements, api_key=key, reuse=reuse, cors_origins=origins)
+        return application_of(sources, chosen)[0]
 
     @serve.ingress(build)
     class Server:

@@ -22,7 +22,7 @@ from kerasformer.server.keys import read_keys
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.options import ServerOptions
-from kerasformer.server.served_models import open_models
+from kerasformer.server.served_models import ServedModels, open_models
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 """Names of this machine for itself."""
@@ -45,40 +45,63 @@ def serve(
     Raises:
         InputError: the address is unavailable, a key is empty, an origin is not one, or a model cannot be served.
     """
-    options, measurements = options or ServerOptions(), Measurements()
-    host, api_key = options.host, options.api_key
-    if api_key is not None and (not api_key.strip() or not api_key.isascii()):
-        raise InputError("An API key must have at least one character, all of them ASCII. Received: another key")
-    api_keys = None if options.api_keys is None else read_keys(options.api_keys)
-    if api_key is not None and api_keys is not None:
-        raise InputError("A server has one key or keys with names. Received: api_key and api_keys")
-    _check_origins(options.cors_origins)
+    options = options or ServerOptions()
     # Before models are loaded, which can take minutes.
-    listening = listen(host, options.port)
+    listening = listen(options.host, options.port)
     with listening:
-        opened = open_models(
-            models,
-            options,
-            measurements,
-            options.num_threads,
-            adapters=options.adapter,
-            memory_budget=options.memory_budget,
-        )
         # Without a key, a web page whose name leads to this machine could use the server.
-        hosts = LOOPBACK if api_key is None and api_keys is None and host in ("127.0.0.1", "localhost", "::1") else None
-        app = application(
-            opened,
-            options,
-            measurements,
-            api_key=api_key,
-            api_keys=api_keys,
-            hosts=hosts,
-            reuse=options.prefix_cache,
-            cors_origins=options.cors_origins,
-        )
+        has_key = options.api_key is not None or options.api_keys is not None
+        hosts = LOOPBACK if not has_key and options.host in ("127.0.0.1", "localhost", "::1") else None
+        app, opened = application_of(models, options, hosts)
         ready(_address(listening), opened.names)
         with _signals_end_quietly():
             uvicorn.Server(settings(app, options)).run([listening])
+
+
+def application_of(
+    models: Sequence[str | os.PathLike[str]], options: ServerOptions, hosts: frozenset[str] | None = None
+) -> tuple[ASGIApp, ServedModels]:
+    """Opens models and returns the application that serves them, for a server of your own.
+
+    Args:
+        models: Presets, checkpoint folders, hub ids and bundles; `NAME=SOURCE` sets the name.
+        options: Keys and limits; its address is unused.
+        hosts: Names by which clients may call the server; `None` for any.
+    Raises:
+        InputError: a key is empty, an origin is not one, or a model cannot be served.
+    """
+    _check_keys(options)
+    _check_origins(options.cors_origins)
+    measurements = Measurements()
+    opened = open_models(
+        models,
+        options,
+        measurements,
+        options.num_threads,
+        adapters=options.adapter,
+        memory_budget=options.memory_budget,
+    )
+    app = application(
+        opened,
+        options,
+        measurements,
+        api_key=options.api_key,
+        api_keys=None if options.api_keys is None else read_keys(options.api_keys),
+        hosts=hosts,
+        reuse=options.prefix_cache,
+        cors_origins=options.cors_origins,
+    )
+    return app, opened
+
+
+def _check_keys(options: ServerOptions) -> None:
+    """Checks the key, or the keys with names."""
+    if options.api_key is not None and (not options.api_key.strip() or not options.api_key.isascii()):
+        raise InputError("An API key must have at least one character, all of them ASCII. Received: another key")
+    if options.api_keys is not None:
+        read_keys(options.api_keys)
+        if options.api_key is not None:
+            raise InputError("A server has one key or keys with names. Received: api_key and api_keys")
 
 
 def _check_origins(origins: Sequence[str]) -> None:
