@@ -1,4 +1,4 @@
-"""Sample texts for each task, for the web page and the demo.
+"""Sample texts for each task, for the web page, the demo and the model card.
 
 The presets answer these texts well. Those of text-classification are some of `examples/presets/everyday.jsonl`, which
 are outside of the training data.

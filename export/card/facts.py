@@ -49,7 +49,8 @@ def tokenizer_settings(folder: Path) -> JsonObject:
 def lacks_language(manifest: Manifest) -> bool:
     """Returns whether a multilingual model generates texts, and its settings do not select their language."""
     info = manifest.info
-    return info.is_encoder_decoder and info.languages is not None and info.output_language is None
+    generates = info.is_encoder_decoder and manifest.capacity is not None
+    return generates and info.languages is not None and info.output_language is None
 
 
 def lengths_of(manifest: Manifest) -> list[int]:

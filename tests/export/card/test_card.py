@@ -293,6 +293,8 @@ def test_languages(model, setting, tmp_path):
         return
     assert "language of the output is not set" in text and "`deu_Latn` 61, `ron_Latn` 62" in text
     assert 'pipe("A text.", tgt_lang="deu_Latn")' in text
+    encoder = replace(manifest, capacity=None, info=replace(info, task="feature-extraction"))
+    assert 'pipe("A text.")' in written(tmp_path / "encoder", encoder)
     info = replace(info, generation={**info.generation, setting: 62}, **{setting: 62} if "start" in setting else {})
     assert "The model writes `ron_Latn`" in written(tmp_path / "with", replace(manifest, info=info))
 
