@@ -1,6 +1,7 @@
 """Models of the Massive Text Embedding Benchmark: embeddings, and rankings of documents, on a bundle or a checkpoint.
 
-The models compute in NumPy; `mteb.evaluate` itself imports PyTorch for its batches and measures.
+The models compute in NumPy, and truncate long texts, as those of sentence-transformers do; `mteb.evaluate` itself
+imports PyTorch for its batches and measures.
 """
 
 from __future__ import annotations
@@ -65,10 +66,11 @@ class KerasformerEncoder(_Model):
         """Returns the embeddings of texts, `(N, D)` float32."""
         texts = [text for batch in inputs for text in batch["text"]]
         name = get_prompt_name(self.pipe.embedding.prompts, task_metadata, prompt_type)
+        options = {"batch_size": batch_size, "truncation": True}
         if name is None and prompt_type is not None:
             encode = self.pipe.encode_query if prompt_type.value == "query" else self.pipe.encode_document
-            return np.asarray(encode(texts, batch_size=batch_size))
-        return np.asarray(self.pipe.encode(texts, prompt_name=name, batch_size=batch_size))
+            return np.asarray(encode(texts, **options))
+        return np.asarray(self.pipe.encode(texts, prompt_name=name, **options))
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> np.ndarray:
         """Returns the similarities of all pairs, `(N, M)`, by the similarity of the model."""
@@ -99,7 +101,7 @@ class KerasformerCrossEncoder(_Model):
         scores, start = np.zeros(len(queries)), 0
         for query, group in groupby(queries):
             part = documents[start : start + len(list(group))]
-            for row in self.pipe.rank(query, part, batch_size=batch_size):
+            for row in self.pipe.rank(query, part, batch_size=batch_size, truncation=True):
                 scores[start + row["corpus_id"]] = row["score"]
             start += len(part)
         return scores

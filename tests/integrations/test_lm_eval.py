@@ -165,7 +165,9 @@ def check_equal(received: dict[str, Any], expected: dict[str, Any]) -> None:
                 assert [bool(each) for each in greedy] == [bool(each) for each in their_greedy]
 
 
-@pytest.mark.parametrize("case", ["gpt2-tflite", "llama-onnx", "story-gpt2-tflite"])
+@pytest.mark.parametrize(
+    "case", ["gpt2-tflite", "llama-onnx", pytest.param("story-gpt2-tflite", marks=pytest.mark.grid)]
+)
 def test_scores_equal_those_of_transformers(case: str, tasks: list[dict[str, Any]]) -> None:
     name, _, format = case.rpartition("-")
     ours = KerasformerLM(str(bundle(name, format)), batch_size=3)
