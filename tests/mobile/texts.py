@@ -76,6 +76,12 @@ LONG = (
 )
 """Very long words, and a longer text."""
 
+NEW = (
+    "a\u1ac3\u0323 x\u0301\u1ac1\u0323b \u0e38\u1ac3 a\u0323\u1ae3 c\u0301\u1ae8\u0323",
+    "\U00020000x \U0001e949y a\u2e52b \u0890z \uac00\u1acd\u11a8 \U0001e030\ua7f2 \u0661\u0662\xb2",
+)
+"""Marks, punctuation and others that are newer than some tables of Unicode, and Chinese characters beyond U+FFFF."""
+
 STREAMED = (SHORT[3], SHORT[6], SHORT[10], SHORT[17], SCRIPTS["Tamil"], SCRIPTS["Gothic"])
 """Texts whose pieces of a stream are written down."""
 

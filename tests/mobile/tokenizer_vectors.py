@@ -96,7 +96,8 @@ def rows(tokenizer: Tokenizer, name: str) -> Iterator[Any]:
         return
     short = texts.SHORT[::3] if name in vocabularies.VARIANTS else texts.SHORT
     others = (*texts.SCRIPTS.values(), *texts.LONG) if name in vocabularies.FULL else texts.LONG[:1]
-    for text in (*short, *others):
+    newer = () if name in vocabularies.VARIANTS else texts.NEW
+    for text in (*short, *others, *newer):
         yield row(tokenizer, text, streamed=text in texts.STREAMED)
     yield row(tokenizer, "one sentence, 2 words", special=False, streamed=True)
     added = list(dict.fromkeys(token.content for token in tokenizer.backend.get_added_tokens_decoder().values()))

@@ -44,9 +44,7 @@ def main() -> None:
     ranges: list[tuple[int, int]] = []
     for character in _CHARACTERS:
         bits = sum(1 << bit for bit, members in enumerate(flags) if character in members)
-        # `regex` may know characters that `tokenizers` does not; only those that control are defined in advance.
-        known = category.get(character) or breaks.get(character, 0) == _BREAKS.index("Control")
-        kind = (category.get(character, 0), breaks.get(character, 0) if known else 0, bits)
+        kind = (category.get(character, 0), breaks.get(character, 0), bits)
         index = kinds.setdefault(kind, len(kinds))
         if not ranges or ranges[-1][1] != index:
             ranges.append((ord(character), index))

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <queue>
 
@@ -173,6 +176,27 @@ class Bpe : public Model {
   std::array<int, 256> byte_ids_;
 };
 
+// A score as the Rust library reads it from the file: its digits as a number, divided by a power of ten. Both steps round, and
+// a difference of the last bit decides between paths with the same scores in another order.
+double ScoreOf(double exact) {
+  char text[32] = {};
+  const auto [end, error] = std::to_chars(text, text + sizeof text, std::abs(exact), std::chars_format::scientific);
+  uint64_t digits = 0;
+  int exponent = 0;
+  const char* at = text;
+  for (bool fraction = false; at < end && *at != 'e'; ++at) {
+    if (*at == '.') {
+      fraction = true;
+    } else {
+      digits = digits * 10 + (*at - '0');
+      exponent -= fraction;
+    }
+  }
+  exponent += std::atoi(at + 1);
+  const double number = static_cast<double>(digits), power = std::pow(10.0, std::abs(exponent));
+  return std::copysign(exponent < 0 ? number / power : number * power, exact);
+}
+
 // The most probable tokens of a word. Reference: Kudo 2018, arXiv:1804.10959.
 class Unigram : public Model {
  public:
@@ -183,7 +207,7 @@ class Unigram : public Model {
     for (const Json& entry : vocabulary) {
       const int id = static_cast<int>(scores_.size());
       const std::string& token = entry.AsArray().at(0).AsString();
-      scores_.push_back(entry.AsArray().at(1).AsDouble());
+      scores_.push_back(ScoreOf(entry.AsArray().at(1).AsDouble()));
       least = std::min(least, scores_.back());
       Add(token, id);
       if (!token.empty()) sorted.emplace_back(token, id);

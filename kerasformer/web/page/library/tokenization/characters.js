@@ -65,7 +65,9 @@ export const WORDS = {
   WhitespaceSplit: /\P{White_Space}+/gu,
   Whitespace: new RegExp(`(?:(?![${NEW_WORDS}])[${WORD}])+|(?:[^${WORD}\\p{White_Space}]|[${NEW_WORDS}])+`, "gu"),
   Punctuation: new RegExp(`${PUNCTUATION}|(?:(?!${PUNCTUATION}).)+`, "gsu"),
+  Digits: /\p{N}+|\P{N}+/gu,
 };
+export const EACH_DIGIT = /\p{N}|\P{N}+/gu;
 
 /** A function that tells whether a pattern matches a character. @param {string} pattern @returns {(character: string) => boolean} */
 function matcher(pattern) {

@@ -34,7 +34,7 @@ export function normalizerOf(config) {
       return (text) => text.filter((character) => !isMark(character));
     case "Precompiled": {
       const charsmap = new Charsmap(config.precompiled_charsmap);
-      return (text) => text.replaced(charsmap.parts(text.text));
+      return (text) => text.changed(partChanges(charsmap.parts(text.text)));
     }
     case "Replace": {
       const pattern = asInRust(new RegExp(config.pattern.Regex ?? escaped(config.pattern.String), "gu"));
@@ -46,6 +46,19 @@ export function normalizerOf(config) {
       return (text) => (text.length ? prepended(text, config.prepend) : text);
   }
   throw new TokenizerError(`unsupported normalizer in tokenizer.json. Received: ${config.type}`);
+}
+
+/** The changes of parts of a text. The last one has the difference of the numbers, as in the Rust library. @param {Iterable<[part: string, replacement: string]>} parts */
+function partChanges(parts) {
+  /** @type {[string, number][]} */
+  const changes = [];
+  for (const [part, replacement] of parts) {
+    const characters = Array.from(replacement);
+    const more = characters.length - Array.from(part).length;
+    characters.forEach((character, index) => changes.push([character, index >= characters.length - Math.max(more, 0) ? 1 : 0]));
+    if (more < 0 && changes.length) changes[changes.length - 1][1] += more;
+  }
+  return changes;
 }
 
 /** The rules of BERT: control characters, Chinese characters as words, accents, upper case. @param {any} config @returns {Normalize} */

@@ -2,7 +2,7 @@
  * Steps of `@huggingface/tokenizers`, changed so that they split and decode as those of the Rust library do.
  */
 
-import { WORDS, asInRust } from "./characters.js";
+import { EACH_DIGIT, WORDS, asInRust } from "./characters.js";
 
 const BYTE = /^<0x([0-9A-Fa-f]{2})>$/;
 
@@ -14,7 +14,7 @@ export function splitAsInRust(step, config) {
   if (!step) return;
   (step.tokenizers ?? []).forEach((/** @type {any} */ each, /** @type {number} */ index) => splitAsInRust(each, config.pretokenizers[index]));
   const { type, behavior, invert, pattern } = config;
-  const words = WORDS[type];
+  const words = type === "Digits" && config.individual_digits ? EACH_DIGIT : WORDS[type];
   if (words && (type !== "Punctuation" || (behavior ?? "Isolated") === "Isolated")) {
     step.pre_tokenize_text = (/** @type {string} */ text) => text.match(words) ?? [];
   } else if (type === "ByteLevel") {

@@ -45,6 +45,4 @@ final class PrefixCache {
         kept = state
         ids = tokens
     }
-
-    func clear() { kept = nil }
 }

@@ -69,7 +69,12 @@ final class Charsmap {
         // Only a line end joins two characters below U+0300, apart from rare marks that precede their character.
         if next < 0x300 && char < 0x600 && !(char == 13 && next == 10) { return start + 1 }
         let part = String(codePoints: chars[start..<min(chars.count, start + 64)])
-        return start + part[part.startIndex].unicodeScalars.count
+        var end = start + part[part.startIndex].unicodeScalars.count
+        // Marks that are newer than the system, and those after them.
+        while end < chars.count && (Letters.isLateMark(chars[end]) || (Letters.isLateMark(chars[end - 1]) && Letters.isAnyMark(chars[end]))) {
+            end += 1
+        }
+        return end
     }
 
     private func findWhole(_ chars: ArraySlice<UInt32>) -> [UInt32]? {

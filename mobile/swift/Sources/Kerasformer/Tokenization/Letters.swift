@@ -16,6 +16,7 @@ enum Letters {
     private static let control: UInt16 = 64
     private static let word: UInt16 = 128
     private static let space: UInt16 = 256
+    private static let new: UInt16 = 512
 
     /// The properties of the characters below U+10000.
     private static let table: [UInt16] = (0..<0x10000).map { computed(UInt32($0)) }
@@ -45,6 +46,7 @@ enum Letters {
         if scalar.properties.isAlphabetic || char == 0x200C || char == 0x200D { result |= word }
         // The tables of the Rust library are of Unicode 8, those of accents of Unicode 9.
         let age = scalar.properties.age?.major ?? 0
+        if age > 9 { result |= new }
         if age > 8 { result &= ~(nonSpacing | punctuation | control) }
         if age > 9 { result &= ~mark }
         if char < 0x80 && (33...126).contains(char) && result & (letter | number) == 0 { result |= punctuation }
@@ -70,6 +72,23 @@ enum Letters {
 
     /// Also marks that the Rust library does not know.
     static func isAnyMark(_ char: UInt32) -> Bool { has(char, anyMark) }
+
+    /// Whether a character is newer than the normal forms of the Rust library, which leave it where it is.
+    static func isNew(_ char: UInt32) -> Bool { char >= 0x300 && has(char, new) }
+
+    /// Whether a character is a mark that the Rust library knows, but not this version of the system.
+    static func isLateMark(_ char: UInt32) -> Bool {
+        char >= 0x897 && Unicode.Scalar(char)?.properties.age == nil && lateMarks.contains { $0.contains(char) }
+    }
+
+    /// Marks since Unicode 15.
+    private static let lateMarks: [ClosedRange<UInt32>] = [
+        0x897...0x897, 0xCF3...0xCF3, 0xECE...0xECE, 0x1ACF...0x1ADD, 0x1AE0...0x1AEB, 0x10D69...0x10D6D, 0x10EFA...0x10EFF,
+        0x11241...0x11241, 0x113B8...0x113C0, 0x113C2...0x113C2, 0x113C5...0x113C5, 0x113C7...0x113CA, 0x113CC...0x113D0,
+        0x113D2...0x113D2, 0x113E1...0x113E2, 0x11B60...0x11B67, 0x11F00...0x11F01, 0x11F03...0x11F03, 0x11F34...0x11F3A,
+        0x11F3E...0x11F42, 0x11F5A...0x11F5A, 0x13440...0x13440, 0x13447...0x13455, 0x1611E...0x1612F, 0x1E08F...0x1E08F,
+        0x1E4EC...0x1E4EF, 0x1E5EE...0x1E5EF, 0x1E6E3...0x1E6E3, 0x1E6E6...0x1E6E6, 0x1E6EE...0x1E6EF, 0x1E6F5...0x1E6F5,
+    ]
 
     static func isNonSpacingMark(_ char: UInt32) -> Bool { has(char, nonSpacing) }
 

@@ -323,12 +323,24 @@ private final class Unigram: Model {
                 throw TokenizerError("the vocabulary of tokenizer.json is damaged. Received: \(entry.written())")
             }
             tokens.append((token: token.codePoints, id: id))
-            scores.append(score)
+            scores.append(Unigram.asRead(score))
         }
         unknownScore = (scores.min() ?? 0) - 10
         trie = Trie(expected: tokens.reduce(0) { $0 + $1.token.count } / 2)
         for (token, id) in tokens where !token.isEmpty { trie.add(token[...], id) }
         super.init(Vocabulary(tokens), unknown: config["unk_id"].int)
+    }
+
+    /// A score as the Rust library reads it from the file: its digits as a number, divided by a power of ten. Both steps
+    /// round, and a difference of the last bit decides between paths with the same scores in another order.
+    private static func asRead(_ exact: Double) -> Double {
+        let parts = "\(abs(exact))".split(separator: "e")
+        let digits = parts[0].split(separator: ".")
+        let fraction = digits.count > 1 && digits[1] != "0" ? digits[1] : ""
+        guard let number = Double(digits[0] + fraction) else { return exact }
+        let exponent = (parts.count > 1 ? Int(parts[1]) ?? 0 : 0) - fraction.count
+        let power = pow(10, Double(abs(exponent)))
+        return (exact < 0 ? -1 : 1) * (exponent < 0 ? number / power : number * power)
     }
 
     override func tokenized(_ chars: [UInt32], _ from: Int, _ to: Int) throws -> [WordToken] {

@@ -129,8 +129,8 @@ private final class UnicodeForm {
         var result = AlignedBuilder(text, capacity: text.count + 16)
         var start = 0
         for end in 1...text.count {
-            if end < text.count && continues(text.chars[end]) { continue }
-            if end == start + 1 && text.chars[start] < 0xA0 { result.change(text.chars[start], 0) }
+            if end < text.count && continues(text.chars[end]) && !Letters.isNew(text.chars[end - 1]) { continue }
+            if end == start + 1 && (text.chars[start] < 0xA0 || Letters.isNew(text.chars[start])) { result.change(text.chars[start], 0) }
             else { addCluster(text.chars[start..<end], to: &result) }
             start = end
         }
@@ -139,7 +139,7 @@ private final class UnicodeForm {
 
     /// Whether a character may be joined to, or ordered before, characters before it: marks and parts of Korean syllables.
     private func continues(_ char: UInt32) -> Bool {
-        if char < 0x300 { return false }
+        if char < 0x300 || Letters.isNew(char) { return false }
         return Letters.isAnyMark(char) || (0x1100...0x11FF).contains(char) || (0x3130...0x318F).contains(char)
             || (0xD7B0...0xD7FF).contains(char) || (0xFF9E...0xFFDC).contains(char)
     }

@@ -53,7 +53,10 @@ internal class Charsmap(base64: String) : Normalizer {
         if (next < 0x300 && char < 0x600 && !(char == 13 && next == 10)) return start + 1
         val part = text.string(start, minOf(text.size, start + LONGEST_CLUSTER))
         val matcher = CLUSTER.matcher(part)
-        return if (matcher.lookingAt()) start + part.codePointCount(0, matcher.end()) else start + 1
+        var end = if (matcher.lookingAt()) start + part.codePointCount(0, matcher.end()) else start + 1
+        // Marks that are newer than this version of Java, and those after them.
+        while (end < text.size && (Unicode.isLateMark(text.chars[end]) || Unicode.isLateMark(text.chars[end - 1]) && Unicode.isMark(text.chars[end]))) end++
+        return end
     }
 
     private fun length(text: Aligned, start: Int, end: Int): Int = (start until end).sumOf { Unicode.utf8Length(text.chars[it]) }

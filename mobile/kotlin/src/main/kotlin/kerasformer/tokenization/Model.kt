@@ -6,7 +6,11 @@ import kerasformer.child
 import kerasformer.flag
 import kerasformer.int
 import kerasformer.text
+import java.math.BigDecimal
+import java.math.MathContext
 import java.util.concurrent.ConcurrentHashMap
+import kotlin.math.abs
+import kotlin.math.pow
 
 /** The tokens of a word: ids, and start and end of each in the word, in characters. */
 internal class WordTokens(capacity: Int) {
@@ -308,11 +312,24 @@ private class Unigram(config: JsonObject, private val entries: List<Pair<String,
     private companion object {
         const val UNKNOWN_PENALTY = 10.0
 
+        /**
+         * A score as the Rust library reads it from the file: its digits as a number, divided by a power of ten. Both steps round,
+         * and a difference of the last bit decides between paths with the same scores in another order.
+         */
+        fun asRead(exact: Double): Double {
+            var digits = BigDecimal(exact.toString()) // which may have a digit too many
+            val shorter = digits.round(MathContext(16))
+            if (shorter.toDouble() == exact) digits = shorter
+            digits = digits.stripTrailingZeros()
+            val (number, power) = digits.unscaledValue().toDouble() to 10.0.pow(abs(digits.scale()))
+            return if (digits.scale() > 0) number / power else number * power
+        }
+
         fun entriesOf(config: JsonObject): List<Pair<String, Double>> {
             val vocab = config["vocab"] as? List<*> ?: throw TokenizerError("the vocabulary of tokenizer.json is missing")
             return vocab.map { entry ->
                 val (token, score) = entry as List<*>
-                token.toString() to (score as Number).toDouble()
+                token.toString() to asRead((score as Number).toDouble())
             }
         }
     }

@@ -127,15 +127,15 @@ private class UnicodeForm(private val form: Form) : Normalizer {
         val result = Aligned.Builder(text, text.size + 16)
         var start = 0
         for (end in 1..text.size) {
-            if (end < text.size && continues(text.chars[end])) continue
-            cluster(text, start, end, result)
+            if (end < text.size && continues(text.chars[end]) && !Unicode.isUnnormalized(text.chars[end - 1])) continue
+            if (Unicode.isUnnormalized(text.chars[start])) result.change(text.chars[start], 0) else cluster(text, start, end, result)
             start = end
         }
         return result.build()
     }
 
     /** Whether a character may be joined to, or ordered before, characters before it: marks and parts of Korean syllables. */
-    private fun continues(char: Int): Boolean = char >= 0x300 && (
+    private fun continues(char: Int): Boolean = char >= 0x300 && !Unicode.isUnnormalized(char) && (
         Unicode.isMark(char) || char in 0x1100..0x11FF || char in 0x3130..0x318F || char in 0xD7B0..0xD7FF ||
             char in 0xFF9E..0xFFDC
         )

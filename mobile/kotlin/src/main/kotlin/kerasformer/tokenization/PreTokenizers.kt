@@ -39,7 +39,7 @@ internal fun preTokenizerOf(config: JsonObject?): PreTokenizer? = when (val type
 }
 
 /** The words of the rule `Whitespace`, which is written in another dialect than patterns. */
-private const val WORDS = "${Unicode.WORDS}\\x{200C}\\x{200D}"
+private val WORDS = "${Unicode.WORDS}\\x{200C}\\x{200D}"
 
 private fun PreTokenizer.applied(pieces: List<Piece>): List<Piece> = ArrayList<Piece>(pieces.size + 16).also { out ->
     for (piece in pieces) split(piece, out)
@@ -106,7 +106,7 @@ internal sealed interface Occurrences {
             return pattern?.text("Regex")?.let(::Matches) ?: Literal(pattern?.text("String") ?: config.text("pattern").orEmpty())
         }
 
-        private const val PATTERN_WORDS = "${Unicode.WORDS}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
+        private val PATTERN_WORDS = "${Unicode.WORDS}\\x{B2}\\x{B3}\\x{B9}\\x{BC}-\\x{BE}"
 
         /** Writes classes out that are limited to ASCII in Java, or of other characters on Android. */
         private fun translated(regex: String): String {
