@@ -53,6 +53,7 @@ SECONDS = {
     "zoo/test_wrong_weights.py": 50,
     "export/quantization/test_auto.py": 50,
     "test_mobile_docs.py": 50,
+    "integrations/test_ray.py": 50,
     "engines/test_methods.py": 40,
     "cli/test_cli.py": 40,
     "zoo/test_adapters.py": 40,
