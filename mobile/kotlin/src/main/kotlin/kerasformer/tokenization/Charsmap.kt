@@ -54,10 +54,14 @@ internal class Charsmap(base64: String) : Normalizer {
         val part = text.string(start, minOf(text.size, start + LONGEST_CLUSTER))
         val matcher = CLUSTER.matcher(part)
         var end = if (matcher.lookingAt()) start + part.codePointCount(0, matcher.end()) else start + 1
-        // Marks that are newer than this version of Java, and those after them.
-        while (end < text.size && (Unicode.isLateMark(text.chars[end]) || Unicode.isLateMark(text.chars[end - 1]) && Unicode.isMark(text.chars[end]))) end++
+        // Marks that are newer than this version of Java, and what follows them; a control character joins nothing.
+        val last = text.chars[end - 1]
+        if (last < 32 || last != JOINER && Unicode.isControl(last)) return end
+        while (end < text.size && (Unicode.isLateMark(text.chars[end]) || Unicode.isLateMark(text.chars[end - 1]) && extends(text.chars[end]))) end++
         return end
     }
+
+    private fun extends(char: Int): Boolean = char == JOINER || Unicode.isMark(char)
 
     private fun length(text: Aligned, start: Int, end: Int): Int = (start until end).sumOf { Unicode.utf8Length(text.chars[it]) }
 
@@ -120,6 +124,7 @@ internal class Charsmap(base64: String) : Normalizer {
 
     private companion object {
         const val CACHED = 0x3000
+        const val JOINER = 0x200D
         const val LONGEST_CLUSTER = 64
         const val VALUE_AND_LABEL = -0x7FFFFF01 // 0x800000FF
         val UNCHANGED = IntArray(0)
