@@ -22,7 +22,7 @@ from kerasformer.server.application import application
 from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.running import _SHUTDOWN_SECONDS
-from kerasformer.server.served_model import ServedModels
+from kerasformer.server.served_models import ServedModels
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "examples" / "deploy"
