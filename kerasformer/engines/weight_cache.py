@@ -48,20 +48,31 @@ class Entry:
 
 
 def user_folder() -> Path:
-    """Returns the folder set by `KERASFORMER_CACHE`, or `kerasformer` in the user's cache folder."""
+    """Returns the folder set by `KERASFORMER_CACHE`, or `kerasformer` in the user's cache folder.
+
+    Raises:
+        InputError: the user has no home folder, such as one without a name in a container.
+    """
     if folder := os.environ.get("KERASFORMER_CACHE"):
         return Path(folder)
-    home = Path.home()
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "kerasformer"
+    try:
+        home = Path.home()
+    except RuntimeError as error:
+        raise InputError(
+            "The cache needs a folder, and this user has no home folder. Set the environment variable "
+            "KERASFORMER_CACHE to a folder that can be written"
+        ) from error
     defaults = {"darwin": home / "Library" / "Caches", "win32": Path(os.environ.get("LOCALAPPDATA", home))}
-    base = os.environ.get("XDG_CACHE_HOME") or defaults.get(sys.platform, home / ".cache")
-    return Path(base) / "kerasformer"
+    return defaults.get(sys.platform, home / ".cache") / "kerasformer"
 
 
 def folder_of(cache_dir: str | Path | bool | None) -> Path | None:
     """Returns the folder for a value of `cache_dir`: that of the user for `True`, `None` for `None` or `False`.
 
     Raises:
-        InputError: the folder cannot be created or written to.
+        InputError: the folder cannot be created or written to, or is unknown; see `user_folder`.
     """
     if cache_dir is None or cache_dir is False:
         return None

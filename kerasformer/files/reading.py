@@ -105,8 +105,8 @@ def parse_json(content: str | bytes, name: str) -> Any:
     """
     text = decode(content, name) if isinstance(content, bytes) else content
     try:
-        value = json.loads(text, parse_int=_integer, object_pairs_hook=_object)
-        _check_levels(value)
+        value = json.loads(text, parse_int=_integer, object_pairs_hook=unique_object)
+        check_levels(value)
         if "\\ud" in text or "\\uD" in text:
             json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
@@ -128,7 +128,8 @@ def _integer(digits: str) -> int:
     return int(digits)
 
 
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def unique_object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """Returns an object of JSON; raises `ValueError` for a double name, since readers differ in the one they use."""
     value = dict(pairs)
     if len(value) < len(pairs):
         seen: set[str] = set()
@@ -137,7 +138,7 @@ def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return value
 
 
-def _check_levels(value: object) -> None:
+def check_levels(value: object) -> None:
     """Raises `RecursionError` for nesting so deep that code which traverses or serializes the value would fail."""
     level = [value]
     for _ in range(_MAX_LEVELS):

@@ -185,7 +185,8 @@ class Parquet(Shard):
                 if first < last:
                     parts.append(self._group(file, group).slice(first, last - first))
                 before += size
-            return require("pyarrow", "parquet").concat_tables(parts)
+            # A file that has become shorter may have none.
+            return require("pyarrow", "parquet").concat_tables(parts) if parts else file.schema_arrow.empty_table()
 
     def _group(self, file: Any, group: int) -> Any:
         """Returns a group of rows, and keeps it, since the next block is often in the same one."""

@@ -34,6 +34,8 @@ _DEATHS = 3
 """Attempts that ended with their worker, after which the rows of a block are answered one by one."""
 _DEATHS_OF_ROW = 2
 """Workers that one row must end to be kept aside."""
+_DEATHS_BEFORE_ROWS = 30
+"""Attempts that ended before the first row of a block, such as while the model was opened, after which the run ends."""
 _LOOKED_AT = 100
 """Rows of a file of lines of which one must have the columns."""
 
@@ -150,7 +152,7 @@ def batch(
         rate = (total.rows - before.rows) / (time.perf_counter() - start)
         failed = f", {total.failed:,} failed" if total.failed else ""
         progress(f"{total.rows:,} of {rows:,} rows{failed}, {rate:,.1f}/s", total.rows, rows)
-    for unfinished in folder.glob(".part-*"):
+    for unfinished in (*folder.glob(".part-*"), *(folder / "_run").glob(".*.*")):  # of workers that were killed
         unfinished.unlink()
     return BatchReport(total, len(jobs), total - before, time.perf_counter() - start, _join_errors(writer, jobs))
 
@@ -180,7 +182,7 @@ class BlockWriter:
         """Answers a block and writes its results.
 
         Raises:
-            InputError: the file has changed, or a new column has the name of another one.
+            InputError: the file has changed, a new column has the name of another one, or workers end before a row.
             OSError: the results cannot be written.
         """
         start = time.process_time()
@@ -188,20 +190,29 @@ class BlockWriter:
             self._shard = open_shard(job.path, self.model.columns)
         part = (_TablePart if isinstance(self._shard, Parquet) else _LinesPart)(self._shard, job)
         journal = _Journal(self._path(job, ".attempts"))
+        if journal.is_hopeless:
+            raise InputError(
+                f"The worker process ended {_DEATHS_BEFORE_ROWS} times before the first row of a block. Expected: "
+                "enough memory for the model and a block of rows. Finished blocks are kept: run it again to continue"
+            )
         answers = self._careful_answers(part.columns, journal) if journal.is_careful else self._answers(part.columns)
         results = part.with_unread(answers)
         good = [index for index, each in enumerate(results) if not isinstance(each, Exception)]
+        name = f"part-{job.number:06}{part.suffix}"
         if good:
             new = self.model.new_columns([results[index] for index in good])
-            name = f"part-{job.number:06}{part.suffix}"
             _replace(self.folder / name, lambda path: part.write(path, good, new))
+        else:  # an earlier attempt may have had others
+            (self.folder / name).unlink(missing_ok=True)
         if failed := [(index, each) for index, each in enumerate(results) if isinstance(each, Exception)]:
             lines = [{"file": job.name, **part.described(index), "error": shown_error(each)} for index, each in failed]
             _write_lines(self.errors(job), map(_line, lines))
+        else:
+            self.errors(job).unlink(missing_ok=True)
         seconds = time.process_time() - start
         figures = Figures(len(results), len(failed), self._tokens(part.columns, answers), round(seconds, 3))
         _replace(self._path(job, ".json"), lambda path: write_json(path, asdict(figures)))
-        journal.path.unlink()
+        journal.path.unlink(missing_ok=True)
         return figures
 
     def _path(self, job: Job, suffix: str) -> Path:
@@ -213,6 +224,7 @@ class BlockWriter:
     def _careful_answers(self, columns: Mapping[str, list[Any]], journal: _Journal) -> list[Any]:
         """Returns the results of rows one by one, without those that ended workers before."""
         results: list[Any] = []
+        self.model.open()  # before a row is noted, which would be blamed for a worker that ends here
         for index, row in enumerate(zip(*columns.values(), strict=True)):
             if index in journal.deadly:
                 ended = f"The worker process ended while it answered this row, in each of {_DEATHS_OF_ROW} attempts"
@@ -318,13 +330,16 @@ class _Journal:
     Attributes:
         is_careful: Whether so many attempts ended with their worker that rows are answered one by one.
         deadly: Rows that ended workers.
+        is_hopeless: Whether attempts end before any row.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         notes = path.read_text().split() if path.exists() else []
         self.is_careful = notes.count("start") >= _DEATHS
-        last = [note for note, after in itertools.pairwise([*notes, "start"]) if after == "start" and note.isdigit()]
+        pairs = list(itertools.pairwise([*notes, "start"]))
+        self.is_hopeless = pairs.count(("start", "start")) >= _DEATHS_BEFORE_ROWS
+        last = [note for note, after in pairs if after == "start" and note.isdigit()]
         self.deadly = {int(row) for row, count in Counter(last).items() if count >= _DEATHS_OF_ROW}
         self.note("start")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from string import Formatter
 from typing import Any
 
 import numpy as np
@@ -121,15 +122,16 @@ def _hypotheses(template: str, labels: Sequence[str]) -> list[str]:
     """Returns a sentence about each class.
 
     Raises:
-        InputError: the template has no place for a class, or cannot be formatted.
+        InputError: the template has no place for a class, or another one.
     """
     try:
-        hypotheses = [template.format(label) for label in labels]
-    except (IndexError, KeyError, ValueError):
-        hypotheses = [template] * len(labels)
-    if hypotheses[0] == template:
+        fields = [field for _, *field in Formatter().parse(template) if field[0] is not None]
+    except ValueError:  # a single brace
+        fields = []
+    # The name alone: requests of a server set the template, and a width such as in {:>999999999} would fill the memory.
+    if fields != [["", "", None]] and (not fields or any(field != ["0", "", None] for field in fields)):
         raise InputError(
             "hypothesis_template must contain {}, which is replaced by the name of a class. "
             f"Received: hypothesis_template={template!r}"
         )
-    return hypotheses
+    return [template.format(label) for label in labels]

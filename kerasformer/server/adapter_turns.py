@@ -28,7 +28,7 @@ class AdapterTurns:
     def __init__(self, engine: AdaptableEngine, adapters: Mapping[str, Adapter]) -> None:
         self._engine, self._adapters = engine, dict(adapters)
         self._changed = threading.Condition()
-        self._current: str | None = None
+        self._current: object = None
         self._running, self._waiting = 0, list[object]()
         for adapter in self._adapters.values():
             engine.set_adapter(adapter)
@@ -59,6 +59,7 @@ class AdapterTurns:
                         raise overloaded("The server is busy with other adapters of this model. Try again later")
                     self._changed.wait(min(POLL, job.remaining))
                 if self._current != name:
+                    self._current = ticket  # neither of both, if the next line fails
                     self._engine.set_adapter(None if name is None else self._adapters[name])
                     self._current = name
                 self._running += 1

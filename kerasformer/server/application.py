@@ -178,7 +178,7 @@ def application(
 _HELD = "kerasformer.held"
 """What a request holds until its answer is sent, such as its model."""
 _PROBES = ("/health", "/v2/health/live", "/v2/health/ready")
-"""Paths that need no key, since what restarts containers has none."""
+"""Paths that need no key, since what restarts containers has none, and that a busy server answers, too."""
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -253,16 +253,17 @@ class _Guard:
                 message = {"type": "http.response.body", "body": b""}
             await send(message)
 
-        self._requests += 1
+        is_probe = scope["path"] in _PROBES
+        self._requests += not is_probe
         try:
-            refusal = self._refusal(scope)
+            refusal = self._refusal(scope, is_probe)
             with ExitStack() as scope[_HELD]:  # until all of the answer is sent
                 await (self._app if refusal is None else refusal.response(scope["path"]))(scope, body.receive, counted)
         finally:
-            self._requests -= 1
+            self._requests -= not is_probe
 
-    def _refusal(self, scope: Scope) -> ApiError | None:
-        if self._requests > self._limit:
+    def _refusal(self, scope: Scope, is_probe: bool) -> ApiError | None:
+        if self._requests > self._limit and not is_probe:
             return overloaded("The server is busy with other requests. Try again later")
         headers = {name: value for name, value in scope["headers"] if name in (b"host", b"authorization")}
         host = headers.get(b"host", b"").decode("latin-1").lower()
@@ -270,7 +271,7 @@ class _Guard:
         if self._hosts is not None and name not in self._hosts:
             return ApiError(403, f"This server answers requests to {', '.join(sorted(self._hosts))} only")
         scope[CLIENT] = str(next(iter(scope.get("client") or ()), ""))
-        if not self._keys or scope["path"] in _PROBES:
+        if not self._keys or is_probe:
             return None
         scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
         found = [name for name, each in self._keys.items() if hmac.compare_digest(key.strip(), each)]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 
+from kerasformer.files.reading import check_levels, unique_object
 from kerasformer.server.limits import Limits
 from kerasformer.server.replies import ApiError
 
@@ -83,23 +84,15 @@ async def _content(request: Request, limits: Limits) -> bytes:
 
 def _parsed(content: bytes) -> dict[str, object]:
     try:
-        value = json.loads(content.decode(), parse_constant=_refuse, object_pairs_hook=_object)
-        # A lone surrogate, which JSON can write as \ud800, is no text.
-        json.dumps(value, ensure_ascii=False).encode()
+        value = json.loads(content.decode(), parse_constant=_refuse, object_pairs_hook=unique_object)
+        check_levels(value)
+        # A lone surrogate, which JSON can write as \ud800, is no text, and 1e999 would be read as infinity.
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise ApiError(400, f"The body of the request is not valid JSON in UTF-8: {reason}") from None
     if not isinstance(value, dict):
         raise ApiError(400, f"The body of the request must be a JSON object. Received: {type(value).__name__}")
-    return value
-
-
-def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    value = dict(pairs)
-    if len(value) < len(pairs):  # readers differ in which of the two they use
-        names = [name for name, _ in pairs]
-        double = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"an object has the name {double[:80]!r} twice")
     return value
 
 

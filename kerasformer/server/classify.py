@@ -7,6 +7,7 @@ Both take texts and return labels with scores. From vLLM are the path, `model`, 
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from kerasformer.arguments import BOOLEAN, STRING, TEXT, Kind, integer, sequence
+from kerasformer.arguments import BOOLEAN, TEXT, Kind, integer, sequence
 from kerasformer.pipelines.answers import Label
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
 from kerasformer.server.fields import Fields
@@ -29,7 +30,7 @@ from kerasformer.server.served_model import ServedModel
 
 _PAIR = sequence(TEXT)
 _INPUT = Kind("a string, a list of strings, or a list of pairs of strings", lambda value: _inputs(value))
-_LABELS = sequence(STRING, least=1)
+_LABELS = sequence(TEXT.where(bool, "a string that is not empty"), least=1)
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,7 @@ def read_classify(body: Mapping[str, object], model: ServedModel, limits: Limits
     check_count("input", len(inputs), limits)
     kinds: dict[str, Kind] = {"truncation": BOOLEAN}
     if labels is not None:
+        check_count("candidate_labels", len(labels), limits)
         kinds |= {"multi_label": BOOLEAN, "hypothesis_template": TEXT}
         if not all(isinstance(each, str) for each in inputs):
             raise ApiError(400, "candidate_labels are for single texts. Received: pairs", param="input")
@@ -88,6 +90,11 @@ async def respond(request: Request, asked: ClassifyRequest, measurements: Measur
     """
     rows, count = await predicted(request, asked.model, lambda job: _classified(asked, job), "input")
     measurements.prompt_tokens.labels(asked.model.name).inc(count)
+    # In a thread, as the classes of two thousand texts may be megabytes of JSON, during which others must be served.
+    return await asyncio.to_thread(_response, asked, rows, count)
+
+
+def _response(asked: ClassifyRequest, rows: Sequence[Sequence[Label]], count: int) -> Response:
     order = asked.labels or asked.model.pipe.info.labels
     return json_response(
         {
@@ -115,7 +122,7 @@ def _datum(index: int, row: Sequence[Label], order: Sequence[str], top_k: int | 
 def _classified(asked: ClassifyRequest, job: Job) -> tuple[list[list[Label]], int]:
     """Returns all classes of each text, the best first, and the number of tokens."""
     rows, count = list[list[Label]](), 0
-    for part in batches(asked.inputs, job):
+    for part in batches(asked.inputs, job, len(asked.labels or (None,))):
         if asked.labels is None:
             found = asked.model.pipe(part, top_k=None, **asked.options)
             rows += [each if isinstance(each, list) else [each] for each in found]

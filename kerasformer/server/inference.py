@@ -28,7 +28,10 @@ from kerasformer.server.text_requests import TextRequest, generated
 
 VERSION = "1"
 """The only version of each model."""
-_OBJECT, _SHAPE = instance("an object", dict), sequence(integer(0), least=1)
+_OBJECT = instance("an object", dict)
+_SHAPE = sequence(integer(0, 2**31 - 1), least=1).where(
+    lambda shape: len(shape) <= 8, "a list of 1 to 8 integers from 0 to 2147483647"
+)
 _GENERATED = {"text": (BYTES, 2), "finish_reason": (BYTES, 2)}
 """Outputs of models that generate texts: one row for each prompt, with `n` texts."""
 _NOT_HERE = {"stream", "stream_options", "echo", "logprobs", "model", "prompt"}
@@ -133,7 +136,8 @@ def read_inference(body: Mapping[str, object], model: ServedModel, limits: Limit
             f"{', '.join(str(tensor.get('name'))[:40] for tensor in tensors)}",
         )
     _check_lengths(texts)
-    check_count("inputs", len(next(iter(texts.values()))), limits)
+    for name in texts:
+        check_count(name, len(texts[name]), limits)
     outputs = _outputs(requested, _GENERATED if form is None else form.outputs)
     known = None if form is None else form.parameters_for(texts)
     unknown = [name for name in parameters if (name in _NOT_HERE if known is None else name not in known)]

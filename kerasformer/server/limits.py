@@ -26,11 +26,11 @@ class Limits:
         max_choices: Largest number of texts of one request, which is `n` times the number of prompts.
         max_rows: Largest number of texts of a model that are generated at the same time, each of which has a cache in
             memory; further requests wait. A request for more texts is computed alone.
-        max_inputs: Largest number of texts of a request for embeddings.
+        max_inputs: Largest number of texts of a request for embeddings, classes or a ranking.
         body_timeout: Seconds in which the headers of a request must arrive, and then its body; also the longest time in
             which a client may read nothing of an answer.
-        connections: Largest number of requests of all models and paths at once; more are refused with status 503, and
-            so are twice as many open connections.
+        connections: Largest number of requests of all models and paths at once, without probes of health; more are
+            refused with status 503, and so are twice as many open connections.
     Raises:
         InputError: a value is not accepted.
     """

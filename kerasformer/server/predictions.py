@@ -19,7 +19,7 @@ from kerasformer.server.replies import ApiError, refused
 from kerasformer.server.served_model import ServedModel
 
 _BATCH = 32
-"""Number of texts between two checks whether the client has left."""
+"""Number of texts that the model reads between two checks whether the client has left."""
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -56,12 +56,13 @@ async def predicted(
     return result
 
 
-def batches(items: Sequence[_Item], job: Job) -> Iterator[list[_Item]]:
-    """Yields parts of texts until the client leaves."""
-    for start in range(0, len(items), _BATCH):
+def batches(items: Sequence[_Item], job: Job, reads: int = 1) -> Iterator[list[_Item]]:
+    """Yields parts of texts until the client leaves; the model reads each text `reads` times."""
+    size = max(1, _BATCH // reads)
+    for start in range(0, len(items), size):
         if job.is_cancelled():
             return
-        yield [*items[start : start + _BATCH]]
+        yield [*items[start : start + size]]
 
 
 def check_count(name: str, count: int, limits: Limits) -> None:

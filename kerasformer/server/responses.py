@@ -98,14 +98,15 @@ def _messages(items: Sequence[Any]) -> list[dict[str, Any]]:
             messages.append({"role": role, "content": _content(where, item.get("content"))})
         elif kind == "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
-            call = {"id": item.get("call_id"), "type": "function", "function": function}
-            names[item.get("call_id")] = item.get("name")
+            id = _call_id(where, item)
+            call = {"id": id, "type": "function", "function": function}
+            names[id] = item.get("name")
             if messages and messages[-1]["role"] == "assistant":
                 messages[-1].setdefault("tool_calls", []).append(call)
             else:
                 messages.append({"role": "assistant", "content": "", "tool_calls": [call]})
         elif kind == "function_call_output":
-            id, output = item.get("call_id"), _content(where, item.get("output"))
+            id, output = _call_id(where, item), _content(where, item.get("output"))
             named = {"name": names[id]} if id in names else {}
             messages.append({"role": "tool", "tool_call_id": id, "content": output, **named})
         else:
@@ -116,6 +117,13 @@ def _messages(items: Sequence[Any]) -> list[dict[str, Any]]:
                 param=where,
             )
     return messages
+
+
+def _call_id(where: str, item: Mapping[str, object]) -> str | None:
+    id = item.get("call_id")
+    if id is not None and not isinstance(id, str):
+        raise ApiError(400, f"{where} must have a string as call_id. Received: another value", param=where)
+    return id
 
 
 def _content(where: str, content: object) -> str:

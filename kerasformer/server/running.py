@@ -44,17 +44,21 @@ def serve(
         ready: Called with the address of the API and the names of the models before the first request.
     Raises:
         InputError: the address is unavailable, a key is empty, an origin is not one, or a model cannot be served.
+        SystemExit: SIGTERM arrives while models load, and the process has no handler for it.
     """
     options = options or ServerOptions()
     # Before models are loaded, which can take minutes.
     listening = listen(options.host, options.port)
-    with listening:
+    # Without a handler, the first process of a container ignores SIGTERM while models load.
+    unhandled = [signal.SIGTERM] if signal.getsignal(signal.SIGTERM) == signal.SIG_DFL else []
+    with listening, _handling(unhandled, _end):
         # Without a key, a web page whose name leads to this machine could use the server.
         has_key = options.api_key is not None or options.api_keys is not None
         hosts = LOOPBACK if not has_key and options.host in ("127.0.0.1", "localhost", "::1") else None
         app, opened = application_of(models, options, hosts)
         ready(_address(listening), opened.names)
-        with _signals_end_quietly():
+        # Quietly, since uvicorn raises the signal that has stopped it again when everything has ended.
+        with _handling([signal.SIGINT, signal.SIGTERM], lambda number, frame: None):
             uvicorn.Server(settings(app, options)).run([listening])
 
 
@@ -183,18 +187,22 @@ def _protocol(seconds: float) -> type[H11Protocol]:
     return Protocol
 
 
+def _end(number: int, frame: object) -> None:
+    raise SystemExit(0)
+
+
 @contextmanager
-def _signals_end_quietly() -> Iterator[None]:
-    """Ignores the signal that has stopped the server, which uvicorn raises again when everything has ended."""
+def _handling(signals: Sequence[signal.Signals], handler: Callable[[int, Any], None]) -> Iterator[None]:
+    """Handles signals meanwhile, in the main thread, which alone can."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {each: signal.signal(each, lambda number, frame: None) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, handler) for each in signals}
     try:
         yield
     finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
+        for each, earlier in before.items():
+            signal.signal(each, earlier)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -114,7 +114,9 @@ def _ranked(rows: Sequence[Sequence[Label]]) -> list[Tensor]:
 def _classified(model: ServedModel, texts: Texts, parameters: dict[str, Any], job: Job) -> list[Tensor]:
     if "candidate_labels" in texts:
         pipe, labels = zero_shot(model), list(texts["candidate_labels"])
-        rankings = [each for part in batches(texts["text"], job) for each in pipe(part, labels, **parameters)]
+        rankings = [
+            each for part in batches(texts["text"], job, len(labels)) for each in pipe(part, labels, **parameters)
+        ]
         return _ranked(
             [
                 [{"label": label, "score": score} for label, score in zip(each["labels"], each["scores"], strict=True)]
@@ -171,6 +173,7 @@ def _fillings(model: ServedModel, texts: Texts, parameters: dict[str, Any], job:
 
 def _embeddings(model: ServedModel, texts: Texts, parameters: dict[str, Any], job: Job) -> list[Tensor]:
     if isinstance(model.pipe, FeatureExtractionPipeline):
+        parameters = {name: value for name, value in parameters.items() if value is not None}  # vectors, not matrices
         parameters = {"pooling": "mean", "normalize": True, **parameters}
     rows = [row.tolist() for part in batches(texts["text"], job) for row in model.pipe(part, **parameters)]
     return [_grid("embedding", FP32, rows)]

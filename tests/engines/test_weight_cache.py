@@ -103,3 +103,16 @@ def test_keys_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="must be a folder"):
         folder_of(tmp_path / "file")
+
+
+def test_a_user_without_a_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("KERASFORMER_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(Path, "home", home)
+    assert weight_cache.user_folder() == tmp_path / "kerasformer"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    with pytest.raises(InputError, match="Set the environment variable KERASFORMER_CACHE"):
+        folder_of(True)

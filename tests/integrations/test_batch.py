@@ -109,6 +109,17 @@ def test_a_run_continues_after_it_was_stopped(tmp_path):
     assert run(inputs, tmp_path / "out", noted).new.rows == 0 and len(left) == 3
 
 
+def test_files_of_an_attempt_that_was_killed_are_replaced(tmp_path):
+    inputs, record = write_lines(tmp_path / "in.jsonl", rows(20)), tmp_path / "out/_run"
+    run(inputs, tmp_path / "out")
+    (record / "000001.json").unlink()
+    for left in ("000001.errors.jsonl", ".000001.json.0a1b2c3d"):
+        (record / left).write_text("{}\n")
+    report = run(inputs, tmp_path / "out")
+    assert (report.new.rows, report.errors) == (10, None)
+    assert sorted(path.name for path in record.iterdir()) == ["000000.json", "000001.json", "run.json"]
+
+
 class Stopped(ColumnModel):
     """A model at one of whose texts the process ends."""
 

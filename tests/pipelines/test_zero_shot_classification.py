@@ -95,6 +95,6 @@ def test_wrong_input(checkpoint, tmp_path):
         pipe(TEXTS, " , ")
     with pytest.raises(InputError, match="candidate_labels must be"):
         pipe(TEXTS, [1])
-    for template in ("This is it.", "{} and {}", "{name}", "{"):
+    for template in ("This is it.", "{} and {}", "{name}", "{", "{:>999999999}", "{0.upper}", "{!r}"):
         with pytest.raises(InputError, match="hypothesis_template must contain {}"):
             pipe(TEXTS, LABELS, hypothesis_template=template)

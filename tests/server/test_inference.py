@@ -158,6 +158,8 @@ LABELLED = tensors(text=["a"], candidate_labels=["b"])
         (INFER, {"inputs": [{**ONE[0], "datatype": "FP32"}]}, 400, "datatype BYTES"),
         (INFER, {"inputs": [{**ONE[0], "data": [1]}]}, 400, "must be strings"),
         (INFER, {"inputs": [{**ONE[0], "shape": [2]}]}, 400, "as its shape says: 2. Received: 1"),
+        (INFER, {"inputs": [{**ONE[0], "shape": [10**4000] * 2}]}, 400, "shape must be a list of 1 to 8 integers"),
+        (INFER, {"inputs": tensors(candidate_labels=["b"], text=["a"] * 2049)}, 400, "text must have at most 2048"),
         (INFER, {"inputs": [{**ONE[0], "shape": [0], "data": []}]}, 400, "at least one string"),
         (INFER, {"inputs": [{**ONE[0], "parameters": {"binary_data_size": 5}}]}, 400, "binary_data="),
         (INFER, {"inputs": ONE, "outputs": [{"name": "text"}]}, 400, "Expected: label, score"),

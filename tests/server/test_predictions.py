@@ -86,6 +86,8 @@ def test_ranking(server, model, options):
         ("classify", {"model": "one", "input": "a", "candidate_labels": ["b"]}, "starts with 'entail'"),
         ("classify", {"model": "nli", "input": [["a", "b"]], "candidate_labels": ["b"]}, "for single texts"),
         ("classify", {"model": "nli", "input": "a", "candidate_labels": []}, "candidate_labels must be"),
+        ("classify", {"model": "nli", "input": "a", "candidate_labels": ["b", ""]}, "candidate_labels must be"),
+        ("classify", {"model": "nli", "input": "a", "candidate_labels": ["b"] * 2049}, "at most 2048 texts"),
         ("classify", {"model": "nli", "input": "a", "activation": False}, "does not support 'activation'"),
         ("classify", {"model": "nli", "inputs": "a"}, "Missing required parameter: 'input'"),
     ],

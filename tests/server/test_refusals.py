@@ -159,6 +159,8 @@ def test_harmless_fields_and_other_forms_of_content(server):
         (b'{"model": "m", "temperature": NaN}', "application/json", 400, "NaN"),
         (b'{"model": "m", "seed": ' + b"9" * 5000 + b"}", "application/json", 400, "not valid JSON"),
         (b"[" * 9000 + b"]" * 9000, "application/json", 400, "nested too deeply"),
+        (b'{"model": "m", "metadata": ' + b"[" * 300 + b"]" * 300 + b"}", "application/json", 400, "nested too deeply"),
+        (b'{"model": "m", "temperature": 1e999}', "application/json", 400, "not valid JSON"),
         (json.dumps(TEXT).encode(), "text/plain", 415, "Content-Type: application/json"),
         (b'{"model": "' + b"m" * 20_000, "application/json", 413, "at most 20000 bytes"),
     ],
@@ -299,14 +301,19 @@ def test_more_requests_than_the_server_takes(server):
 
 
 def test_more_requests_than_connections_are_allowed():
-    with running([f"m={shared_chat('onnx')}"], Limits(connections=2, body_timeout=10)) as server:
+    with (
+        running([f"m={shared_chat('onnx')}"], Limits(connections=2, body_timeout=10)) as server,
+        httpx.Client(base_url=server.url) as client,  # a single connection, as more are refused by uvicorn
+    ):
         with contextlib.ExitStack() as stack:
             for _ in range(2):
                 connection = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
                 connection.sendall(f"{HEAD}Content-Length: 100\r\n\r\n".encode())
-            wait_until(lambda: httpx.get(f"{server.url}/health").status_code == 503)
-            assert httpx.get(f"{server.url}/health").json()["error"]["code"] == "overloaded"
-        wait_until(lambda: httpx.get(f"{server.url}/health").status_code == 200)
+            wait_until(lambda: client.get("/v1/models").status_code == 503)
+            assert client.get("/v1/models").json()["error"]["code"] == "overloaded"
+            for probe in ("/health", "/v2/health/live", "/v2/health/ready"):  # a busy server is not restarted
+                assert client.get(probe).status_code == 200
+        wait_until(lambda: client.get("/v1/models").status_code == 200)
 
 
 def test_an_error_of_the_engine_is_no_text_of_the_answer(server, caplog):

@@ -120,6 +120,7 @@ def test_items():
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input.0. must be a message"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0. needs a text"),
         ({"input": []}, "input must be a text or a list of items"),
+        ({"input": [{"type": "function_call", "call_id": ["x"], "name": "f", "arguments": "{}"}]}, "string as call_id"),
         ({"tools": [{"type": "web_search"}]}, "tools.0. must be a function"),
         ({"max_output_tokens": 0}, "max_output_tokens must be"),
         ({"text": {"format": {"type": "xml"}}}, "response_format must be"),

@@ -1,12 +1,15 @@
-"""The socket of a server."""
+"""The socket of a server, and signals."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import socket
+import threading
 
 import pytest
 
+from kerasformer.server import ServerOptions, running
 from kerasformer.server.running import listen
 
 
@@ -29,3 +32,18 @@ def test_an_answer_is_sent_at_once(host: str) -> None:
     with listen(host, 0) as listening:
         asyncio.run(connect(listening))
     assert delays and delays[0] != 0
+
+
+def test_the_process_ends_while_models_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a handler, the first process of a container would ignore SIGTERM."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        pytest.skip("signals are handled by others")
+
+    def load(*arguments: object) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        pytest.fail("the signal was ignored")
+
+    monkeypatch.setattr(running, "application_of", load)
+    with pytest.raises(SystemExit) as end:
+        running.serve([], ServerOptions(port=0))
+    assert end.value.code == 0 and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
