@@ -42,7 +42,10 @@ def bare(source: str, parts: Sequence[Sequence[str]]) -> float:
         process.start()
     for process in processes:
         process.join()
-    return time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    if any(process.exitcode for process in processes):
+        raise RuntimeError("a bare worker failed; its error is printed above")
+    return seconds
 
 
 def _answer(source: str, part: Sequence[str]) -> None:

@@ -133,7 +133,7 @@ def _sample(manifest: Manifest, task: str, settings: JsonObject) -> dict[str, st
     if "candidate_labels" in inputs:
         sample["labels"] = inputs["candidate_labels"].split(", ")
     if task == "fill-mask":
-        sample["text"] = sample["text"].replace("{gap}", str(settings.get("mask_token")))
+        sample["text"] = sample["text"].replace("{gap}", str(settings.get("mask_token", "[MASK]")))
     if manifest.info.is_encoder_decoder and manifest.capacity:
         sample["text"], prefix = prefixed(manifest, sample["text"])
         sample |= {"prefix": prefix} if prefix else {}

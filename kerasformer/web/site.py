@@ -40,7 +40,7 @@ PAGE = Path(__file__).with_name("page")
 
 _ENGINES = {"tflite": "litert", "onnx": "onnx"}
 _OMITTED = ("README.md", "MODEL_CARD.md", bundle.REFERENCES, "tensors.md")
-"""Files and folders of a bundle that a browser does not need, or of which it needs only a part or another form."""
+"""Files of a bundle that a browser does not need, or needs only in part or in another form."""
 _CARD = "model_card.txt"
 """The model card: all web hosts serve it as text, while some convert Markdown and browsers may only download it."""
 _REFERENCES = "references.json"

@@ -12,7 +12,7 @@ import pytest
 from tests.foreign.environments import HERE, HOME, need
 
 DECLARED = HERE.parent / "kotlin"
-"""Folder with declarations of Android's and LiteRT's classes, and programs with mock models."""
+"""Folder with declarations of classes of Android, LiteRT-LM and MediaPipe, and a program for the code of the guide."""
 
 
 def compiled(place: Path, sources: Sequence[Path]) -> list[str]:

@@ -119,10 +119,9 @@ def test_the_client_of_the_card_has_the_answers_of_keras(model_case: Case, tmp_p
             array = array[:, :length]
         limit = 1e-5 if model_case.quantize == "none" else 0.1
         assert np.abs(array - expected).max() <= limit * np.abs(expected).max(), name
-    # The same folder is a bundle, and nothing in it tells about files that it does not have.
+    # The same folder is a bundle, whose only folder is that of the graph.
     assert kf.pipeline(folder, model_case.task)
-    assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["1", "programs"]
-    assert not (folder / "programs" / "javascript.md").exists()
+    assert [path.name for path in folder.iterdir() if path.is_dir()] == ["1"]
     if model_case.task == "text-classification":
         assert (folder / "labels.txt").read_text().splitlines() == list(model.config.id2label.values())
 

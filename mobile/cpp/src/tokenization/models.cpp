@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <queue>
@@ -180,7 +181,17 @@ class Bpe : public Model {
 // a difference of the last bit decides between paths with the same scores in another order.
 double ScoreOf(double exact) {
   char text[32] = {};
+#if defined(__cpp_lib_to_chars)
   const auto [end, error] = std::to_chars(text, text + sizeof text, std::abs(exact), std::chars_format::scientific);
+#else
+  const char* end = text;
+  // The fewest digits that are the same number, but for zeros at their end, which change nothing.
+  for (int decimals = 14; decimals <= 16; ++decimals) {
+    end = text + std::snprintf(text, sizeof text, "%.*e", decimals, std::abs(exact));
+    if (std::strtod(text, nullptr) == std::abs(exact)) break;
+  }
+  text[1] = '.';  // some locales have a comma
+#endif
   uint64_t digits = 0;
   int exponent = 0;
   const char* at = text;

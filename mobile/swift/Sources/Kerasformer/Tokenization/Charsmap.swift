@@ -70,12 +70,19 @@ final class Charsmap {
         if next < 0x300 && char < 0x600 && !(char == 13 && next == 10) { return start + 1 }
         let part = String(codePoints: chars[start..<min(chars.count, start + 64)])
         var end = start + part[part.startIndex].unicodeScalars.count
-        // Marks that are newer than the system, and those after them.
-        while end < chars.count && (Letters.isLateMark(chars[end]) || (Letters.isLateMark(chars[end - 1]) && Letters.isAnyMark(chars[end]))) {
+        // Marks that are newer than the system, and what follows them; a control character joins nothing.
+        let last = chars[end - 1]
+        if last < 32 || (Letters.isControl(last) && !isJoiner(last)) { return end }
+        while end < chars.count && (Letters.isLateMark(chars[end]) || (Letters.isLateMark(chars[end - 1]) && extends(chars[end]))) {
             end += 1
         }
         return end
     }
+
+    private func extends(_ char: UInt32) -> Bool { isJoiner(char) || Letters.isAnyMark(char) }
+
+    /// Whether a character is one of the zero-width joiners, which clusters contain, unlike other format characters.
+    private func isJoiner(_ char: UInt32) -> Bool { char == 0x200C || char == 0x200D }
 
     private func findWhole(_ chars: ArraySlice<UInt32>) -> [UInt32]? {
         let bytes = Array(String(codePoints: chars).utf8)

@@ -56,12 +56,15 @@ internal class Charsmap(base64: String) : Normalizer {
         var end = if (matcher.lookingAt()) start + part.codePointCount(0, matcher.end()) else start + 1
         // Marks that are newer than this version of Java, and what follows them; a control character joins nothing.
         val last = text.chars[end - 1]
-        if (last < 32 || last != JOINER && Unicode.isControl(last)) return end
+        if (last < 32 || !isJoiner(last) && Unicode.isControl(last)) return end
         while (end < text.size && (Unicode.isLateMark(text.chars[end]) || Unicode.isLateMark(text.chars[end - 1]) && extends(text.chars[end]))) end++
         return end
     }
 
-    private fun extends(char: Int): Boolean = char == JOINER || Unicode.isMark(char)
+    private fun extends(char: Int): Boolean = isJoiner(char) || Unicode.isAnyMark(char)
+
+    /** Whether a character is one of the zero-width joiners, which clusters contain, unlike other format characters. */
+    private fun isJoiner(char: Int): Boolean = char in 0x200C..0x200D
 
     private fun length(text: Aligned, start: Int, end: Int): Int = (start until end).sumOf { Unicode.utf8Length(text.chars[it]) }
 
@@ -124,7 +127,6 @@ internal class Charsmap(base64: String) : Normalizer {
 
     private companion object {
         const val CACHED = 0x3000
-        const val JOINER = 0x200D
         const val LONGEST_CLUSTER = 64
         const val VALUE_AND_LABEL = -0x7FFFFF01 // 0x800000FF
         val UNCHANGED = IntArray(0)

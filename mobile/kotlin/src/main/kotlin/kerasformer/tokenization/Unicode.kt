@@ -48,7 +48,7 @@ internal object Unicode {
             "1E6EE-1E6EF 1E6F5 1F16C 1FBF0-1FBF9",
     )
 
-    /** Its patterns know these characters of words, but not all versions of Java. */
+    /** Characters of words that the patterns of the Rust library know, but not those of all versions of Java. */
     private const val LATE_WORDS =
         "870-887 889-88E 897-89F 8B5 8C8-8D2 C3C C5D CDD CF3 ECE 170D 1715 171F 180F 1AC1-1ACE 1B4C 1C89-1C8A 1DFA 2C2F " +
             "2C5F 9FFD-9FFF A7C0-A7C1 A7CB-A7CD A7D0-A7D1 A7D3 A7D5-A7DC A7F2-A7F4 10570-1057A 1057C-1058A 1058C-10592 " +
@@ -99,6 +99,9 @@ internal object Unicode {
     }
 
     fun isMark(char: Int): Boolean = char >= 0x300 && (isOf(char, MARKS) && char !in unknownMarks || char in 0x1CF2..0x1CF3)
+
+    /** Also marks that the Rust library does not remove, since its tables are older. */
+    fun isAnyMark(char: Int): Boolean = char >= 0x300 && isOf(char, MARKS)
 
     fun isNonSpacingMark(char: Int): Boolean =
         char >= 0x300 && Character.getType(char) == Character.NON_SPACING_MARK.toInt() && char !in unknownNonSpacingMarks
