@@ -366,8 +366,8 @@ def measured_table(figures: Mapping[str, Any]) -> str:
         steps = f"{_ms(costs.step(1))}, {_ms(costs.step(8))}" if costs.steps else ""
         cells = [_ms(found["tokenizer"]), _ms(python), _ms(found["engine"]), steps, _ms(engine)]
         rows.append([f"{task}, `{preset}`", *cells, memory, busiest, f"{costs.capacity(new_tokens):.0f}"])
-    heads = ["task", "tokenizer", "server", "text or prompt", "step of 1, of 8 texts", "engine in all"]
-    return _table([*heads, "memory, MB", "bottleneck", "requests/s of a replica"], rows)
+    heads = ["task", "tokenizer, ms", "server, ms", "text or prompt, ms", "step of 1, of 8 texts, ms"]
+    return _table([*heads, "engine in all, ms", "memory, MB", "bottleneck", "requests/s of a replica"], rows)
 
 
 def loads_table(figures: Mapping[str, Any]) -> str:
@@ -384,7 +384,7 @@ def loads_table(figures: Mapping[str, Any]) -> str:
             cells = [f"{_ms(half.p50)}, {_ms(half.p99)}", f"{_ms(high.p50)}, {_ms(high.p99)}"]
             full = f"{_ms(most.p50)}, {_ms(most.p99)}"
             rows.append([f"`{preset}`", str(replicas), f"{most.throughput:.0f}", *cells, full, f"{most.refused:.0%}"])
-    heads = ["preset", "replicas", "at saturation, requests/s", "p50, p99 at 50%", "at 80%", "at 200%"]
+    heads = ["preset", "replicas", "at saturation, requests/s", "p50, p99 at 50%, ms", "at 80%, ms", "at 200%, ms"]
     return _table([*heads, "refused at 200%"], rows)
 
 

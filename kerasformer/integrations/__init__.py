@@ -1,1 +1,1 @@
-"""Plugs for the engines and tools that people already use; each needs the tool's own package."""
+"""Integrations with the engines and tools that people already use; each needs the tool's own package."""

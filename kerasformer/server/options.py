@@ -19,9 +19,9 @@ class ServerOptions(Limits):
         host: Address to listen on; `0.0.0.0` for all networks of this machine.
         port: Port to listen on; 0 selects a free one.
         api_key: Key that requests must have in the header `Authorization: Bearer KEY`; none by default. On the command
-            line, the environment variable is safer, since other users of the machine can read a command line.
+            line, the variable KERASFORMER_API_KEY is safer, since other users of the machine can read a command line.
         api_keys: Keys of several clients, `NAME=KEY,NAME=KEY`, or `@FILE` with such lines; the names are those by which
-            clients take turns. The environment variable is safer.
+            clients take turns. The variable KERASFORMER_API_KEYS is safer.
         adapter: Adapters that requests name like a model: `NAME=FOLDER`, or `NAME=MODEL:FOLDER` if there are several
             models.
         memory_budget: Gigabytes for the weights of open models. With it, a model is opened for its first request, and

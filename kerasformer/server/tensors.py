@@ -33,6 +33,10 @@ _OF_THE_SERVER = {
     "candidate_labels",
     "batch_size",
     "progress",
+    # With small steps, a long text would become millions of chunks.
+    "stride",
+    "doc_stride",
+    "chunk_length",
 }
 """Arguments of pipelines that are no parameters of a request."""
 
