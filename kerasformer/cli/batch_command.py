@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -50,7 +52,8 @@ def batch(
 
     settings = passed({**options, "num_threads": num_threads})
     model = ColumnModel(source, task, columns=column or None, prefix=prefix, **settings)
-    with Stages(quiet=as_json) as stages:
+    # Ray prints notices, such as that of a killed worker, where the command prints its report.
+    with redirect_stdout(sys.stderr), Stages(quiet=as_json) as stages:
         report = run(model, inputs, output, on_ray(workers, address), block_rows=block_rows, progress=stages)
     rate = report.new.rows / report.seconds
     if as_json:

@@ -27,7 +27,7 @@ def cluster(address: str | None, cores: int) -> Iterator[Any]:
     """Connects to a cluster, or starts one on this machine; the one that was started is shut down at the end.
 
     A Ray to which this process is connected already is used as it is. The one that is started has no dashboard, prints
-    no logs and reports no statistics of usage.
+    no logs of workers and reports no statistics of usage. Ray prints notices of its own, such as of a killed worker.
 
     Args:
         address: Address of a cluster, such as `"auto"` or `"ray://head:10001"`; `None` to start one.
