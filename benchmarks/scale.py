@@ -567,7 +567,7 @@ def _server_costs(path: Path, task: str, text: str, result: Mapping[str, Any], c
 def load(folder: Path, found: Mapping[str, Any], seconds: float = 6.0, rounds: int = 3) -> list[dict[str, Any]]:
     """Returns what clients of a real server see, at three rates for each of two tasks.
 
-    Of several rounds, the one with the lowest p99 counts, which other programs have disturbed the least.
+    Of several rounds, the one with the lowest median counts, which other programs have disturbed the least.
     """
     points = []
     for task in ("embeddings", "chat"):
@@ -579,20 +579,20 @@ def load(folder: Path, found: Mapping[str, Any], seconds: float = 6.0, rounds: i
             body = _body(path, "The Rabbit was late. " * 6, new_tokens)
             with serving(path) as (port, _):
                 loads = [asyncio.run(_sent(port, *body, rate, count)) for _ in range(rounds)]
-            seen = min(loads, key=lambda load: load.p99)
+            seen = min(loads, key=lambda load: load.p50)
             points.append({"task": task, "rate": rate, "requests": count, "seen": asdict(seen)})
             print(points[-1], flush=True)
     return points
 
 
 def least_disturbed(points: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns each point as it was seen with the lowest p99, now or in an earlier call at the same rate."""
+    """Returns each point as it was seen with the lowest median, now or in an earlier call at the same rate."""
 
     def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
         return bool(one["task"] == other["task"] and np.isclose(one["rate"], other["rate"]))
 
     chosen = [[point, *(each for each in earlier if same(each, point))] for point in points]
-    return [min(each, key=lambda point: point["seen"]["p99"]) for each in chosen]
+    return [min(each, key=lambda point: point["seen"]["p50"]) for each in chosen]
 
 
 class _Client:

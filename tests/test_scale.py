@@ -56,8 +56,8 @@ def test_replicas_and_turns() -> None:
 
 
 def test_the_least_disturbed_round_is_kept() -> None:
-    def point(rate: float, p99: float) -> dict[str, object]:
-        return {"task": "chat", "rate": rate, "seen": {"p99": p99}}
+    def point(rate: float, p50: float) -> dict[str, object]:
+        return {"task": "chat", "rate": rate, "seen": {"p50": p50}}
 
     earlier = [point(10.0, 0.2), point(20.0, 0.5), point(30.0, 0.1)]
     assert scale.least_disturbed([point(10.0, 0.3), point(20.0, 0.4)], earlier) == [point(10.0, 0.2), point(20.0, 0.4)]
