@@ -216,7 +216,7 @@ def shard_paths(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     return paths
 
 
-def open_shard(path: Path, columns: Sequence[str]) -> Shard:
+def open_shard(path: Path, columns: Sequence[str]) -> JsonLines | Parquet:
     """Returns the shard of a file.
 
     Raises:

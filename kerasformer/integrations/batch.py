@@ -167,7 +167,7 @@ class BlockWriter:
 
     def __init__(self, model: ColumnModel, folder: Path) -> None:
         self.model, self.folder = model, folder
-        self._shard: Shard | None = None
+        self._shard: JsonLines | Parquet | None = None
 
     def finished(self, job: Job) -> Figures | None:
         """Returns the figures of a block that is finished."""
@@ -188,7 +188,8 @@ class BlockWriter:
         start = time.process_time()
         if self._shard is None or self._shard.path != job.path:
             self._shard = open_shard(job.path, self.model.columns)
-        part = (_TablePart if isinstance(self._shard, Parquet) else _LinesPart)(self._shard, job)
+        shard = self._shard
+        part = _TablePart(shard, job) if isinstance(shard, Parquet) else _LinesPart(shard, job)
         journal = _Journal(self._path(job, ".attempts"))
         if journal.is_hopeless:
             raise InputError(
@@ -256,8 +257,7 @@ class _LinesPart:
 
     suffix = ".jsonl"
 
-    def __init__(self, shard: Shard, job: Job) -> None:
-        assert isinstance(shard, JsonLines)  # noqa: S101 - for type checkers
+    def __init__(self, shard: JsonLines, job: Job) -> None:
         self._lines = shard.read_block(job.block)
         self._rows: list[Any] = []
         for number, raw in self._lines:
@@ -298,8 +298,7 @@ class _TablePart:
 
     suffix = ".parquet"
 
-    def __init__(self, shard: Shard, job: Job) -> None:
-        assert isinstance(shard, Parquet)  # noqa: S101 - for type checkers
+    def __init__(self, shard: Parquet, job: Job) -> None:
         self._table, self._start = shard.read_block(job.block), job.block.start
         _check_count(self._table.num_rows, job)
         self.columns = {name: self._table[name].to_pylist() for name in shard.columns}

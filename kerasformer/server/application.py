@@ -7,6 +7,7 @@ import hmac
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -19,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kerasformer.arguments import TEXT
 from kerasformer.server import classify, embeddings, inference, rerank, text_requests
-from kerasformer.server.bodies import Body, read_json
+from kerasformer.server.bodies import read_json
 from kerasformer.server.chat import read_chat
 from kerasformer.server.clients import CLIENT
 from kerasformer.server.completions import read_completion
@@ -29,7 +30,6 @@ from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.replies import ApiError, internal_error, json_response, overloaded
 from kerasformer.server.responses import read_response
-from kerasformer.server.served_model import ServedModel
 from kerasformer.server.served_models import ServedModels
 
 _DRAINED_SECONDS, _DRAINED_BYTES = 1.0, 2**24
@@ -60,39 +60,19 @@ def application(
         cors_origins: Origins of web pages that may use the server from a browser; `"*"` for all.
     """
 
-    async def body_and_model(request: Request) -> tuple[Body, ServedModel]:
-        body = await read_json(request, limits)
-        return body, await models.hold(Fields(body.content).required("model", TEXT), request.scope[_HELD])
+    def posting(read: Callable[..., Any], respond: Callable[..., Awaitable[Response]]) -> Endpoint:
+        """Returns an endpoint for bodies that name a model: `read` checks one, and `respond` answers it."""
 
-    async def chat(request: Request) -> Response:
-        body, model = await body_and_model(request)
-        asked = await body.checked(lambda content: read_chat(content, model, limits))
-        return await text_requests.respond(request, asked, measurements, reuse)
+        async def endpoint(request: Request) -> Response:
+            body = await read_json(request, limits)
+            model = await models.hold(Fields(body.content).required("model", TEXT), request.scope[_HELD])
+            return await respond(
+                request, await body.checked(lambda content: read(content, model, limits)), measurements
+            )
 
-    async def completion(request: Request) -> Response:
-        body, model = await body_and_model(request)
-        asked = await body.checked(lambda content: read_completion(content, model, limits))
-        return await text_requests.respond(request, asked, measurements, reuse)
+        return _answering(endpoint)
 
-    async def embedding(request: Request) -> Response:
-        body, model = await body_and_model(request)
-        asked = await body.checked(lambda content: read_embeddings(content, model, limits))
-        return await embeddings.respond(request, asked, measurements)
-
-    async def response(request: Request) -> Response:
-        body, model = await body_and_model(request)
-        asked = await body.checked(lambda content: read_response(content, model, limits))
-        return await text_requests.respond(request, asked, measurements, reuse)
-
-    async def ranking(request: Request) -> Response:
-        body, model = await body_and_model(request)
-        asked = await body.checked(lambda content: rerank.read_rerank(content, model, limits))
-        return await rerank.respond(request, asked, measurements)
-
-    async def classification(request: Request) -> Response:
-        body, model = await body_and_model(request)
-        asked = await body.checked(lambda content: classify.read_classify(content, model, limits))
-        return await classify.respond(request, asked, measurements)
+    texts = partial(text_requests.respond, reuse=reuse)
 
     async def infer(request: Request) -> Response:
         inference.check_version(request.path_params.get("version"))
@@ -141,12 +121,12 @@ def application(
             await asyncio.to_thread(model.close)
 
     routes = [
-        Route("/v1/chat/completions", _answering(chat), methods=["POST"]),
-        Route("/v1/completions", _answering(completion), methods=["POST"]),
-        Route("/v1/embeddings", _answering(embedding), methods=["POST"]),
-        Route("/v1/responses", _answering(response), methods=["POST"]),
-        Route("/v1/rerank", _answering(ranking), methods=["POST"]),
-        Route("/v1/classify", _answering(classification), methods=["POST"]),
+        Route("/v1/chat/completions", posting(read_chat, texts), methods=["POST"]),
+        Route("/v1/completions", posting(read_completion, texts), methods=["POST"]),
+        Route("/v1/embeddings", posting(read_embeddings, embeddings.respond), methods=["POST"]),
+        Route("/v1/responses", posting(read_response, texts), methods=["POST"]),
+        Route("/v1/rerank", posting(rerank.read_rerank, rerank.respond), methods=["POST"]),
+        Route("/v1/classify", posting(classify.read_classify, classify.respond), methods=["POST"]),
         Route("/v1/models", _answering(listed)),
         Route("/v1/models/{name:path}", _answering(described)),
         Route("/v1/models/{name:path}:predict", _answering(predict), methods=["POST"]),

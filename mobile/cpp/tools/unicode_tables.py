@@ -4,7 +4,8 @@
 
 The parts of the library `tokenizers` follow several versions of Unicode. The candidates therefore come from Python's
 `unicodedata` (or, for properties that it lacks, from the package `regex`), and `tokenizers` itself decides about each
-character, so that both libraries agree on all of them.
+character, so that both libraries agree on all of them. Grapheme clusters it cannot be asked about: they come from a
+release of `regex` with the Unicode of the Rust library, 17 (`pip install regex==2025.11.3`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ _CATEGORIES = "Cn Lu Ll Lt Lm Lo Mn Mc Me Nd Nl No Pc Pd Ps Pe Pi Pf Po Sm Sc Sk
 _BREAKS = "Other CR LF Control Extend ZWJ SpacingMark Prepend L V T LV LVT".split()
 # A letter that is neither a mark, nor punctuation, nor a space, and that no character composes with.
 _LETTER = "x"
+_UNICODE_18 = "\u1aec"
+"""A mark since that version."""
 
 
 def main() -> None:
@@ -83,6 +86,8 @@ def _matching(pattern: str) -> set[str]:
 
 
 def _breaking(name: str) -> Iterable[str]:
+    if regex.match(r"\p{Grapheme_Cluster_Break=Extend}", _UNICODE_18):
+        raise SystemExit(f"regex 2025.11.3 was expected, which has Unicode 17. Received: {regex.__version__}")
     pattern = regex.compile(rf"\p{{Grapheme_Cluster_Break={name}}}")
     return (c for c in _CHARACTERS if name != "Other" and pattern.match(c))
 
