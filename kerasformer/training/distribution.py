@@ -60,9 +60,9 @@ def distribute(data: int | None = None, model: int = 1) -> Any:
 
     The model is created, compiled and trained within the scope. A batch is divided among the devices, so that its size
     is that of all of them together and must be a multiple of `data`. The result is that of one device, but for rounding
-    and for the random numbers of dropout. Of several processes that `keras.distribution.initialize` has joined, each
-    passes its own part of every batch, of the same shape. Losses that ignore positions are averaged over devices on TensorFlow, and
-    over all positions on JAX.
+    and for the random numbers of dropout. Losses that ignore positions are averaged over devices on TensorFlow, and
+    over all positions on JAX. Of several processes that `keras.distribution.initialize` has joined, each passes its own
+    part of every batch, of the same shape.
 
     Args:
         data: Number of devices, or groups of devices, among which a batch is divided; by default, all that there are.

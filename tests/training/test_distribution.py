@@ -33,6 +33,9 @@ print(json.dumps([type(distribute()).__name__, *curve(json.loads(sys.argv[1]))])
 """
 
 
+ALONE = Worker(0, 1)
+
+
 class Batches(keras.utils.PyDataset):
     """Two batches of random texts, of which a worker has its share."""
 
@@ -48,7 +51,7 @@ class Batches(keras.utils.PyDataset):
         return {"input_ids": self.ids[index]}, self.labels
 
 
-def curve(way, worker=Worker(0, 1)):
+def curve(way, worker=ALONE):
     """Losses of a training, and where the matrices of the model are."""
     keras.utils.set_random_seed(0)
     with contextlib.nullcontext() if way is None else distribute(**way).scope():
