@@ -62,6 +62,7 @@ def test_nothing_starts_ray_by_itself():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.grid
 def test_rows_of_a_data_set(local):
     import ray.data
 
@@ -80,6 +81,7 @@ def test_rows_of_a_data_set(local):
     assert [row["id"] for row in answered if row["error"] is not None] == [30]
 
 
+@pytest.mark.grid
 def test_a_row_that_kills_its_worker_is_kept_aside(local, tmp_path):
     content = rows(20)
     content[13]["text"] = "deadly"
@@ -90,6 +92,7 @@ def test_a_row_that_kills_its_worker_is_kept_aside(local, tmp_path):
     assert [row["id"] for row in read_lines(tmp_path / "out")] == [number for number in range(20) if number != 13]
 
 
+@pytest.mark.grid
 def test_errors_of_workers_are_named(local, tmp_path):
     inputs = write_lines(tmp_path / "in.jsonl", rows(3))
     with pytest.raises(InputError, match=r"^top_k must be"):
@@ -196,6 +199,7 @@ def replicas() -> set[int]:
     return {pid for pid, name in descendants(os.getpid()) if name.startswith("ray::ServeReplica")}
 
 
+@pytest.mark.grid
 def test_a_deployment_answers_and_survives_the_death_of_a_replica(local):
     from ray import serve
 

@@ -77,6 +77,7 @@ def alone():
     return losses
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "backend, way, kind",
     [("jax", {"data": 2, "model": 2}, "DataParallel"), ("tensorflow", {"data": 2}, "MirroredStrategy")],
