@@ -248,12 +248,14 @@ class Attention:
     Attributes:
         source: Name of the model.
         engine: What computed the weights: `"keras"`, `"litert"` or `"onnx"`.
+        texts: The texts that were read, as they were passed.
         stacks: Attention of each kind that the model has, in the order encoder, decoder, cross.
         why_no_states: Why there are no queries and keys; empty if there are.
     """
 
     source: str
     engine: str
+    texts: tuple[str, ...]
     stacks: tuple[StackAttention, ...]
     why_no_states: str = field(default="", repr=False)
 

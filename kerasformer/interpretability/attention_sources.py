@@ -186,7 +186,8 @@ class Reader:
                 f"This model has no attention weights. Expected: a model with attention. Received: {self.source.name}, "
                 f"a {self.source.info.model_type}"
             )
-        return Attention(self.source.name, self.source.engine, tuple(stacks), self.source.why_no_states)
+        given = (a,) if b is None else (a, b)
+        return Attention(self.source.name, self.source.engine, given, tuple(stacks), self.source.why_no_states)
 
     def _encoded(self, tokenizer: Tokenizer, a: str, b: str | None) -> tuple[Arrays, TokenRow]:
         """Returns the inputs of an encoder, and its tokens."""
