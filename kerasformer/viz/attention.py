@@ -168,7 +168,9 @@ class AttentionView:
         elif self.view == "model":
             draw_model({each.index: each.weights for each in stack.layers}, path, self.title, theme)
         elif self.view == "neurons":
-            draw_neurons(layer.states, layer.weights, self.head or 0, self.token or 0, queries, keys, path, self.title, theme)
+            draw_neurons(
+                layer.states, layer.weights, self.head or 0, self.token or 0, queries, keys, path, self.title, theme
+            )
         elif self.view == "alignment":
             weights = layer.weights.mean(axis=0) if self.head is None else layer.weights[self.head]
             which = "mean of all heads" if self.head is None else f"head {self.head}"
@@ -180,7 +182,9 @@ class AttentionView:
             name, values = list(stack.statistics().items())[self.statistic]
             indices = [each.index for each in stack.layers]
             unit, help = _HELP[name]
-            draw_statistics(values, indices, f"{self.attention.source}: {name} ({unit})", help, unit == "%", path, theme)
+            draw_statistics(
+                values, indices, f"{self.attention.source}: {name} ({unit})", help, unit == "%", path, theme
+            )
 
 
 def check_view_path(path: Path) -> None:
@@ -337,7 +341,14 @@ def draw_model(weights: Mapping[int, np.ndarray], path: Path, title: str = "", t
             _text(axis, -0.08, row + 0.5, f"Layer {index}", theme, ha="right", size=8, color=theme.faint)
             for head, matrix in enumerate(layer):
                 extent = (head + 0.04, head + 0.96, row + 0.96, row + 0.04)
-                axis.imshow(matrix, extent=extent, cmap=colours, vmin=0, vmax=max(0.3, float(matrix.max())), interpolation="nearest")
+                axis.imshow(
+                    matrix,
+                    extent=extent,
+                    cmap=colours,
+                    vmin=0,
+                    vmax=max(0.3, float(matrix.max())),
+                    interpolation="nearest",
+                )
         for head in range(most):
             _text(axis, head + 0.5, -0.15, str(head), theme, ha="center", size=8, color=theme.faint)
         axis.set(xlim=(-0.9, most + 0.05), ylim=(len(weights) + 0.05, -0.4))
@@ -388,11 +399,21 @@ def draw_neurons(
         _text(axis, end + 0.95, 1.2, "softmax", theme, size=8, color=theme.faint)
         patches = require("matplotlib.patches", "viz")
         for row, word in enumerate(keys):
-            faint = {"color": theme.faint} if hidden[row] else {}
-            _text(axis, -0.08, row + 2.5, word, theme, ha="right", **faint)
-            _text(axis, end + 0.75, row + 2.5, "hidden" if hidden[row] else f"{scores[row]:.2f}", theme, ha="right", **faint)
+            ink = theme.faint if hidden[row] else theme.ink
+            _text(axis, -0.08, row + 2.5, word, theme, ha="right", color=ink)
+            _text(
+                axis,
+                end + 0.75,
+                row + 2.5,
+                "hidden" if hidden[row] else f"{scores[row]:.2f}",
+                theme,
+                ha="right",
+                color=ink,
+            )
             axis.add_patch(
-                patches.Rectangle((end + 0.95, row + 2.15), 0.7 * shares[row], 0.7, color=theme.accent, alpha=0.45, linewidth=0)
+                patches.Rectangle(
+                    (end + 0.95, row + 2.15), 0.7 * shares[row], 0.7, color=theme.accent, alpha=0.45, linewidth=0
+                )
             )
             _text(axis, end + 0.97, row + 2.5, f"{shares[row]:.2f}", theme)
         axis.set(xlim=(-left, end + 1.9), ylim=(len(keys) + 2.2, -0.2))
@@ -483,7 +504,9 @@ def _plain_axis(figure: Figure, title: str) -> Axes:
 
 
 def _text(axis: Axes, x: float, y: float, text: str, theme: Theme, size: float = 9, **style: Any) -> None:
-    axis.text(x, y, _plain(text), fontsize=size, va="center_baseline", parse_math=False, **{"color": theme.ink, **style})
+    axis.text(
+        x, y, _plain(text), fontsize=size, va="center_baseline", parse_math=False, **{"color": theme.ink, **style}
+    )
 
 
 def _plain(token: str) -> str:
@@ -512,4 +535,6 @@ def _strips(axis: Axes, rows: np.ndarray, x: float, width: float, y: float, limi
     diverging = colours.from_list("neurons", [theme.second, theme.background, theme.accent])
     for index, row in enumerate(rows):
         extent = (x, x + width, y + index + 0.88, y + index + 0.12)
-        axis.imshow(row[None], extent=extent, cmap=diverging, vmin=-limit, vmax=limit, interpolation="nearest", aspect="auto")
+        axis.imshow(
+            row[None], extent=extent, cmap=diverging, vmin=-limit, vmax=limit, interpolation="nearest", aspect="auto"
+        )

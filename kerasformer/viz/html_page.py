@@ -15,6 +15,8 @@ import numpy as np
 
 FOLDER = "page"
 """Folder of the scripts and styles within this package."""
+_VARIABLES = """const element = document.getElementById("view");
+const data = JSON.parse(document.getElementById("data").textContent);"""
 
 
 def asset(name: str) -> str:
@@ -50,13 +52,12 @@ def page(title: str, note: str, data: Mapping[str, Any], assets: Sequence[str], 
     """
     styles = [asset(name) for name in ("page.css", *assets) if name.endswith(".css")]
     scripts = [asset(name) for name in assets if name.endswith(".js")]
-    variables = 'const element = document.getElementById("view");\nconst data = JSON.parse(document.getElementById("data").textContent);'
     parts = {
         "title": html.escape(title),
         "note": html.escape(note),
         "style": "\n".join(styles),
         "data": as_script_data(data),
-        "script": "\n".join([*scripts, f"{{\n{variables}\n{start}\n}}"]),
+        "script": "\n".join([*scripts, f"{{\n{_VARIABLES}\n{start}\n}}"]),
     }
     # Split, and not replaced one by one: a value may contain the placeholder of another.
     first, *rest = asset("page.html").split("{{")

@@ -199,7 +199,8 @@
       bar.setAttribute("aria-label", "View");
       bar.append(...this.data.views.map((view) => make("button", {
         type: "button", className: "kf-tab", data: { key: `view-${view}` }, aria: { pressed: this.state.view === view },
-        onclick: () => this.change({ view, token: null }),
+        // The last layer has seen all others.
+        onclick: () => this.change({ view, token: null, ...(["alignment", "rollout"].includes(view) ? { layer: Infinity } : {}) }),
       }, NAMES[view])));
       return bar;
     }
