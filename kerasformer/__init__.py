@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from kerasformer import errors, export, layers, training, zoo
     from kerasformer.evaluation import evaluate, prompt
     from kerasformer.interpretability.attention import attention
+    from kerasformer.interpretability.attribution import attribute
+    from kerasformer.interpretability.contextual import contextual
+    from kerasformer.interpretability.lens import logit_lens
+    from kerasformer.interpretability.projection import projection
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.choosing import choose
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
@@ -33,14 +37,18 @@ __all__ = [
     "Tokenizer",
     "__version__",
     "attention",
+    "attribute",
     "choose",
+    "contextual",
     "errors",
     "evaluate",
     "export",
     "layers",
     "load",
+    "logit_lens",
     "next_token_distribution",
     "pipeline",
+    "projection",
     "prompt",
     "sequence_logprob",
     "training",
@@ -52,11 +60,15 @@ _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
     "Tokenizer": ("tokenization", "Tokenizer"),
     "attention": ("interpretability.attention", "attention"),
+    "attribute": ("interpretability.attribution", "attribute"),
     "choose": ("pipelines.choosing", "choose"),
+    "contextual": ("interpretability.contextual", "contextual"),
     "evaluate": ("evaluation", "evaluate"),
     "load": ("zoo", "load"),
+    "logit_lens": ("interpretability.lens", "logit_lens"),
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),
+    "projection": ("interpretability.projection", "projection"),
     "prompt": ("evaluation", "prompt"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),
 }
