@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer import __version__, process
+from kerasformer.cli.anatomy_command import anatomy
 from kerasformer.cli.batch_command import batch
 from kerasformer.cli.chat_command import chat
 from kerasformer.cli.command import Command, examples
@@ -329,6 +330,13 @@ command(
     "kerasformer compare gpt2/config.json gpt2-xl/config.json",
     "kerasformer compare story-gpt2 out --no-speed --json",
 )(compare)
+
+
+command(
+    "kerasformer anatomy story-gpt2",
+    "kerasformer anatomy t5-11b/config.json --out t5-11b.svg",
+    "kerasformer anatomy bert-base-cased --task fill-mask --json",
+)(anatomy)
 
 
 @command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")
