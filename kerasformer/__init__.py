@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kerasformer import errors, export, layers, training, zoo
     from kerasformer.evaluation import evaluate, prompt
+    from kerasformer.evaluation.decoding_sweep import sweep
     from kerasformer.interpretability.anatomy import anatomy
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.choosing import choose
@@ -43,6 +44,7 @@ __all__ = [
     "pipeline",
     "prompt",
     "sequence_logprob",
+    "sweep",
     "training",
     "zoo",
 ]
@@ -59,6 +61,7 @@ _FUNCTIONS = {
     "pipeline": ("pipelines", "pipeline"),
     "prompt": ("evaluation", "prompt"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),
+    "sweep": ("evaluation.decoding_sweep", "sweep"),
 }
 
 

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from kerasformer.layers import Dense, FeedForward, LMHead, MultiHeadAttention, ShortConvolution, SinusoidalPositions
+from kerasformer.layers import (
+    Dense,
+    FeedForward,
+    LMHead,
+    MaskedLMHead,
+    MultiHeadAttention,
+    ShortConvolution,
+    SinusoidalPositions,
+)
 from kerasformer.layers.attention import BlockSparseAttention, GlobalMultiHeadAttention, RelativeAttention
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import Embedding
@@ -61,6 +69,9 @@ def description(part: Part) -> Description:
     for kind, title in _NORMS.items():
         if isinstance(layer, kind):
             return title, (), "norm"
+    if isinstance(layer, MaskedLMHead):
+        details = [*_matrices(layer), "tied to the token table", f"scores of {layer.vocab_size:,} tokens"]
+        return "Masked LM head", tuple(details), "head"
     title = _words(layer.name if isinstance(layer, Dense) else type(layer).__name__)
     title = "Output layer" if title == "Head" else title
     return title, tuple(_matrices(layer)), "matrix"  # type: ignore[arg-type]
