@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kerasformer.evaluation import evaluate, prompt
     from kerasformer.evaluation.decoding_sweep import sweep
     from kerasformer.interpretability.anatomy import anatomy
+    from kerasformer.interpretability.attention import attention
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.choosing import choose
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
@@ -34,6 +35,7 @@ __all__ = [
     "Tokenizer",
     "__version__",
     "anatomy",
+    "attention",
     "choose",
     "errors",
     "evaluate",
@@ -54,6 +56,7 @@ _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
     "Tokenizer": ("tokenization", "Tokenizer"),
     "anatomy": ("interpretability.anatomy", "anatomy"),
+    "attention": ("interpretability.attention", "attention"),
     "choose": ("pipelines.choosing", "choose"),
     "evaluate": ("evaluation", "evaluate"),
     "load": ("zoo", "load"),
