@@ -20,7 +20,9 @@ from kerasformer.interpretability.explainer.readings import Reading
 from kerasformer.pipelines.opening import Opened
 
 NEW_TOKENS = 24
-"""Number of tokens that a model writes after each text."""
+"""Number of tokens that a model writes after each text, and that all panels show."""
+COMPARED_TOKENS = 48
+"""Number of tokens that it writes in each precision, to find where they part."""
 BEAM_STEPS, NUM_BEAMS = 10, 4
 """Size of the picture of a beam search."""
 

@@ -16,7 +16,7 @@ from kerasformer import bundle
 from kerasformer.bundle import Manifest
 from kerasformer.errors import BundleError, ExportError, ExportMismatchError, KerasformerError
 from kerasformer.files.publishing import MANIFEST
-from kerasformer.interpretability.explainer.answers import BEAM_STEPS, NEW_TOKENS, Continued
+from kerasformer.interpretability.explainer.answers import COMPARED_TOKENS, Continued
 from kerasformer.interpretability.explainer.readings import Reading
 from kerasformer.pipelines.opening import Opened, open_source
 
@@ -104,9 +104,9 @@ def _sizes(model: PretrainedModel, texts: Sequence[Continued | Reading], format:
     if model.is_encoder_decoder or (tflite and not model.generates):
         options["lengths"] = (min(limit, next(length for length in _LENGTHS if length >= longest)),)
     if model.generates:
-        written = max(len(text.ids) for text in texts if isinstance(text, Continued)) + max(NEW_TOKENS, BEAM_STEPS)
-        answer = model.max_answer_length
-        options["capacity"] = -(-written // 16) * 16 if answer is None else min(answer, -(-written // 16) * 16)
+        longest = max(len(text.start) for text in texts if isinstance(text, Continued)) + COMPARED_TOKENS
+        capacity, answer = -(-longest // 16) * 16, model.max_answer_length
+        options["capacity"] = capacity if answer is None else min(answer, capacity)
         options |= {"batch_sizes": (), "verify_lengths": (), "cache_lengths": ()} if tflite else {}
     return options
 

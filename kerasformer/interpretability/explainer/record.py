@@ -18,7 +18,7 @@ from kerasformer.errors import InputError
 from kerasformer.files import sources
 from kerasformer.files.reading import JsonObject
 from kerasformer.interpretability.explainer.answers import (
-    CLASS,
+    COMPARED_TOKENS,
     NEXT,
     SPAN,
     VECTOR,
@@ -382,7 +382,7 @@ def _comparison(subject: _Subject, item: _Item, precisions: Sequence[Precision],
             "divergence": packed_numbers(divergence(logs[0], each, answers.independent)),
         }
         if isinstance(item.text, Continued) and opened is not None:
-            written = item.text if index == 0 else continued(opened, item.reading)
+            written = continued(opened, item.reading, COMPARED_TOKENS)
             result["written"] = packed_ids(words.of_tokens(written.written))
         results.append(result)
     return results

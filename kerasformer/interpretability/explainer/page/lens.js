@@ -25,7 +25,7 @@ export const LENS = {
       const at = layer * places + place;
       const items = [...row(words, at)].map((word, rank) => bar(page.word(word), row(shares, at)[rank]));
       details.replaceChildren(
-        element("h3", {}, `${layerName(layer, layers)}, ${page.placeName(place)}`),
+        element("h3", {}, `${layer === 0 ? "Embeddings, the input of the first layer" : layer === layers - 1 ? `Layer ${layer}, the last one` : `Layer ${layer}`}, at “${page.placeName(place)}”`),
         element("ol", { class: "bars" }, items),
         element("p", { class: "muted small" }, `The final choice “${page.word(row(words, (layers - 1) * places + place)[0])}” has ${percent(row(final, layer)[place])} here.`),
       );
@@ -38,7 +38,7 @@ export const LENS = {
     };
     const heads = choices.places.map((_, place) => element("th", { scope: "col" }, page.placeName(place)));
     const rows = Array.from({ length: layers }, (_, index) => layers - 1 - index).map((layer) =>
-      element("tr", {}, element("th", { scope: "row" }, layerName(layer, layers)), choices.places.map((_, place) => cell(layer, place))),
+      element("tr", {}, element("th", { scope: "row" }, layerName(layer)), choices.places.map((_, place) => cell(layer, place))),
     );
     const start = page.isNext ? Math.max(0, page.text.start - 1 - (page.places - places)) : 0;
     show(layers - 1, Math.min(start, places - 1));
@@ -52,7 +52,7 @@ export const LENS = {
   },
 };
 
-const layerName = (layer, layers) => (layer === 0 ? "embeddings" : layer === layers - 1 ? `layer ${layer}, the last` : `layer ${layer}`);
+const layerName = (layer) => (layer === 0 ? "input" : `layer ${layer}`);
 
 /** One candidate with a bar for its share. */
 export function bar(word, share, { cut = false, note = null } = {}) {
