@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kerasformer import errors, export, layers, training, zoo
     from kerasformer.evaluation import evaluate, prompt
+    from kerasformer.interpretability.attention import attention
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.choosing import choose
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
@@ -31,6 +32,7 @@ __all__ = [
     "EmbeddingIndex",
     "Tokenizer",
     "__version__",
+    "attention",
     "choose",
     "errors",
     "evaluate",
@@ -49,6 +51,7 @@ _MODULES = {"errors", "export", "layers", "training", "zoo"}
 _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
     "Tokenizer": ("tokenization", "Tokenizer"),
+    "attention": ("interpretability.attention", "attention"),
     "choose": ("pipelines.choosing", "choose"),
     "evaluate": ("evaluation", "evaluate"),
     "load": ("zoo", "load"),
