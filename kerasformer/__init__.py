@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from kerasformer import errors, export, layers, training, zoo
     from kerasformer.evaluation import evaluate, prompt
     from kerasformer.interpretability.attention import attention
+    from kerasformer.interpretability.attribution import attribute
+    from kerasformer.interpretability.contextual import contextual
+    from kerasformer.interpretability.lens import logit_lens
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.choosing import choose
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
@@ -33,12 +36,15 @@ __all__ = [
     "Tokenizer",
     "__version__",
     "attention",
+    "attribute",
     "choose",
+    "contextual",
     "errors",
     "evaluate",
     "export",
     "layers",
     "load",
+    "logit_lens",
     "next_token_distribution",
     "pipeline",
     "prompt",
@@ -52,9 +58,12 @@ _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
     "Tokenizer": ("tokenization", "Tokenizer"),
     "attention": ("interpretability.attention", "attention"),
+    "attribute": ("interpretability.attribution", "attribute"),
     "choose": ("pipelines.choosing", "choose"),
+    "contextual": ("interpretability.contextual", "contextual"),
     "evaluate": ("evaluation", "evaluate"),
     "load": ("zoo", "load"),
+    "logit_lens": ("interpretability.lens", "logit_lens"),
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),
     "prompt": ("evaluation", "prompt"),
