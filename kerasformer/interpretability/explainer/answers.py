@@ -168,13 +168,13 @@ def described(info: ModelInfo, outputs: dict[str, np.ndarray], reading: Reading)
     if "start_logits" in outputs:
         scores = np.concatenate([outputs["start_logits"], outputs["end_logits"]])
         return Answers(SPAN, ("first token of the answer", "last token of the answer"), scores, ())
-    scores = outputs.get("logits")
-    if info.task == "token-classification" and scores is not None:
+    scores = outputs.get("logits", np.zeros(0))
+    if info.task == "token-classification":
         return Answers(TOKEN_CLASS, places, scores[0, list(places)], labels_of(info, scores.shape[-1]))
-    if info.task == "replaced-token-detection" and scores is not None:
+    if info.task == "replaced-token-detection":
         pairs = np.stack([np.zeros_like(scores[0]), scores[0]], axis=-1)
         return Answers(TOKEN_CLASS, places, pairs[list(places)], ("original", "replaced"))
-    if scores is not None and scores.ndim == 2:
+    if scores.ndim == 2:
         independent = info.problem_type == "multi_label_classification" or scores.shape[-1] == 1
         return Answers(CLASS, ("the whole text",), scores, labels_of(info, scores.shape[-1]), independent)
     vectors = next(iter(outputs.values()))

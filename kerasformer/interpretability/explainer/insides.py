@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kerasformer.errors import CapacityError
 from kerasformer.interpretability.explainer.answers import (
     MASK,
     VECTOR,
@@ -25,6 +26,7 @@ from kerasformer.interpretability.explainer.readings import Reading
 from kerasformer.pipelines.opening import Opened
 
 if TYPE_CHECKING:
+    from kerasformer.interpretability.attention_sources import BundleSource
     from kerasformer.models.pretrained import PretrainedModel
 
 
@@ -63,20 +65,43 @@ class Insides:
 
 def insides(model: PretrainedModel, opened: Opened, text: Continued | Reading) -> Insides:
     """Runs a Keras model once and returns what it computed."""
-    reading = text.reading if isinstance(text, Continued) else text
-    inputs = arrays(opened.info, reading.inputs)
-    decoder: np.ndarray | None = None
-    if isinstance(text, Continued) and model.is_encoder_decoder:
-        decoder = text.ids[:-1]
-        inputs = {**inputs, "decoder_input_ids": decoder[None]}
-    elif isinstance(text, Continued):
-        ids = text.ids[:-1][None]
-        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    elif model.is_encoder_decoder:
-        decoder = _array(model.backbone.shift_right(inputs["input_ids"], inputs.get("attention_mask")))[0]
+    inputs = _inputs(opened, text)
+    decoder = inputs.get("decoder_input_ids")
+    if model.is_encoder_decoder and decoder is None:
+        decoder = _array(model.backbone.shift_right(inputs["input_ids"], inputs.get("attention_mask")))
     states: dict[str, Any] = model(inputs, return_hidden_states=True, return_attention=True)
-    encoded = inputs["input_ids"][0]
-    return Insides(_attentions(states, encoded, decoder, _is_causal(model)), _layers(model, opened, text, inputs, states))
+    keys = _KEYS if decoder is not None else {"decoder" if is_causal(model) else "encoder": "attentions"}
+    weights = {
+        stack: {index: _array(each)[0] for index, each in enumerate(states.get(key, ())) if each is not None}
+        for stack, key in keys.items()
+    }
+    return Insides(_attentions(weights, inputs["input_ids"], decoder), _layers(model, opened, text, inputs, states))
+
+
+_KEYS = {"encoder": "encoder_attentions", "decoder": "attentions", "cross": "cross_attentions"}
+"""Names of the weights of an encoder-decoder among the results of a Keras model."""
+
+
+def of_bundle(source: BundleSource, opened: Opened, text: Continued | Reading) -> Insides:
+    """Runs a bundle that was exported with attention weights; it has no hidden states."""
+    inputs = _inputs(opened, text)
+    if opened.info.is_encoder_decoder and "decoder_input_ids" not in inputs:
+        return Insides((), ())
+    try:
+        weights = {stack: {each.index: each.weights for each in layers} for stack, layers in source.run(inputs).items()}
+    except CapacityError:  # the signature with attention weights may be shorter than the others
+        return Insides((), ())
+    return Insides(_attentions(weights, inputs["input_ids"], inputs.get("decoder_input_ids")), ())
+
+
+def _inputs(opened: Opened, text: Continued | Reading) -> dict[str, np.ndarray]:
+    """Returns int32 arrays `(1, T)` of all tokens that a model reads, of a continued text without the last one."""
+    if not isinstance(text, Continued):
+        return arrays(opened.info, text.inputs)
+    ids = text.ids[:-1][None]
+    if opened.info.is_encoder_decoder:
+        return {**arrays(opened.info, text.reading.inputs), "decoder_input_ids": ids}
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids)}
 
 
 def _array(tensor: Any) -> np.ndarray:
@@ -86,27 +111,22 @@ def _array(tensor: Any) -> np.ndarray:
     return array if array.dtype.kind in "iu" else array.astype(np.float32, copy=False)
 
 
-def _is_causal(model: PretrainedModel) -> bool:
+def is_causal(model: PretrainedModel) -> bool:
+    """Whether a model has a decoder alone."""
     return hasattr(model.backbone, "decoder") and not hasattr(model.backbone, "encoder")
 
 
 def _attentions(
-    states: dict[str, Any], ids: np.ndarray, decoder: np.ndarray | None, causal: bool
+    weights: dict[str, dict[int, np.ndarray]], ids: np.ndarray, decoder: np.ndarray | None
 ) -> tuple[Attention, ...]:
-    if decoder is None:
-        stacks = [("decoder" if causal else "encoder", "attentions", ids, ids)]
-    else:
-        stacks = [
-            ("encoder", "encoder_attentions", ids, ids),
-            ("decoder", "attentions", decoder, decoder),
-            ("cross", "cross_attentions", decoder, ids),
-        ]
+    """Returns the attention of each stack from weights `(H, T, M)` by stack and layer."""
     found = []
-    for name, key, queries, keys in stacks:
-        layers = [index for index, weights in enumerate(states.get(key, ())) if weights is not None]
+    for stack, layers in weights.items():
+        queries = ids[0] if decoder is None or stack == "encoder" else decoder[0]
+        keys = ids[0] if decoder is None or stack != "decoder" else decoder[0]
         if layers:
-            weights = np.stack([_array(states[key][index])[0] for index in layers])
-            found.append(Attention(name, weights[..., : len(keys)], tuple(layers), queries, keys))
+            stacked = np.stack([layers[index] for index in sorted(layers)])[:, :, : len(queries), : len(keys)]
+            found.append(Attention(stack, stacked, tuple(sorted(layers)), queries, keys))
     return tuple(found)
 
 

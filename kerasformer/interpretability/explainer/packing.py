@@ -43,5 +43,5 @@ def script_json(value: object) -> str:
     A text in it can neither end the element nor open a comment, since `<`, `>` and `&` are escaped.
     """
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    escapes = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+    escapes: dict[str, str | int | None] = {character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
     return text.translate(str.maketrans(escapes))

@@ -95,7 +95,7 @@ def _exported(
 
 
 def _sizes(model: PretrainedModel, texts: Sequence[Continued | Reading], format: str) -> Any:
-    """Returns options of an export for the lengths of these texts, since fewer and shorter signatures take less time."""
+    """Returns options of an export for the lengths of these texts: few and short signatures take less time."""
     readings = [text.reading if isinstance(text, Continued) else text for text in texts]
     longest = max(len(reading.ids) for reading in readings)
     limit = model.max_length or longest

@@ -103,9 +103,7 @@ def read(text: Text, info: ModelInfo, tokenizer: Tokenizer) -> Reading:
             f"A text is too long to be shown token by token. Expected: at most {limit} tokens. "
             f"Received: {encoded.input_ids.shape[1]}, {first[:60]!r}…"
         )
-    inputs = {
-        name: array for name, array in encoded.inputs.items() if name in info.input_names or name == "input_ids"
-    }
+    inputs = {name: array for name, array in encoded.inputs.items() if name in info.input_names or name == "input_ids"}
     inputs.setdefault("attention_mask", encoded.attention_mask)
     return Reading(first, second, prefix, inputs, encoded.special_tokens_mask[0] > 0)
 

@@ -14,9 +14,10 @@ import numpy as np
 from kerasformer import bundle
 from kerasformer.arguments import STRING, check, sequence
 from kerasformer.decoding import GenerationOutput, Step
-from kerasformer.errors import InputError
+from kerasformer.errors import BundleError, InputError
 from kerasformer.files import sources
 from kerasformer.files.reading import JsonObject
+from kerasformer.interpretability.attention_sources import BundleSource
 from kerasformer.interpretability.explainer.answers import (
     COMPARED_TOKENS,
     NEXT,
@@ -29,7 +30,7 @@ from kerasformer.interpretability.explainer.answers import (
     continued,
     kind_of,
 )
-from kerasformer.interpretability.explainer.insides import Attention, insides
+from kerasformer.interpretability.explainer.insides import Attention, insides, is_causal, of_bundle
 from kerasformer.interpretability.explainer.packing import packed_ids, packed_numbers, packed_shares
 from kerasformer.interpretability.explainer.precision import (
     RECIPES,
@@ -69,6 +70,7 @@ class _Subject:
         precision: Name and size of the weights.
         title: Name of the source.
         folder: Folder of a bundle; `None` for a Keras model.
+        weights: The bundle as a source of attention weights, if it was exported with them.
     """
 
     opened: Opened
@@ -76,6 +78,7 @@ class _Subject:
     precision: Precision
     title: str
     folder: Path | None = None
+    weights: BundleSource | None = None
 
 
 @dataclass(frozen=True)
@@ -141,11 +144,19 @@ def _opened(source: str | os.PathLike[str] | PretrainedModel) -> _Subject:
         if sources.kind(folder) != "checkpoint":
             precision = opened_bundle(folder)
             assert precision.opened is not None  # noqa: S101  # only a failed export has none
-            return _Subject(precision.opened, None, precision, folder.absolute().name, folder)
+            name = folder.absolute().name
+            return _Subject(precision.opened, None, precision, name, folder, _attention_source(folder))
         from kerasformer.models.loading import load
 
         return _of_model(load(folder), Path(source).name)
     return _of_model(source, "")
+
+
+def _attention_source(folder: Path) -> BundleSource | None:
+    try:
+        return bundle.load(folder, BundleSource)
+    except BundleError:  # exported without
+        return None
 
 
 def _of_model(model: PretrainedModel, title: str) -> _Subject:
@@ -187,7 +198,8 @@ def _facts(subject: _Subject) -> JsonObject:
     """Returns what the head of the page says about the model."""
     info, model = subject.opened.info, subject.model
     generates = isinstance(subject.opened.model, Step)
-    family = "encoder-decoder" if info.is_encoder_decoder else "decoder" if _is_causal(model, generates) else "encoder"
+    decodes = generates or (model is not None and is_causal(model))
+    family = "encoder-decoder" if info.is_encoder_decoder else "decoder" if decodes else "encoder"
     return {
         "title": subject.title,
         "name": info.name,
@@ -200,10 +212,6 @@ def _facts(subject: _Subject) -> JsonObject:
         "parameters": None if model is None else model.count_params(),
         "vocabulary": info.vocab_size,
     }
-
-
-def _is_causal(model: PretrainedModel | None, generates: bool) -> bool:
-    return generates or (model is not None and not hasattr(model.backbone, "encoder"))
 
 
 def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObject:
@@ -225,14 +233,16 @@ def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObjec
         page["written"] = packed_ids(words.of_tokens(text.ids))
         page["start"] = len(text.start)
         page["beams"] = _beams(beam_search(subject.opened, reading), words)
+    inside = None
     if subject.model is not None:
         inside = insides(subject.model, subject.opened, text)
+    elif subject.weights is not None:
+        inside = of_bundle(subject.weights, subject.opened, text)
+    if inside is not None:
         limit = ATTENTION_BYTES // count
         total = sum(attention.weights.size for attention in inside.attentions)
         stride = max(1, -(-total // limit))
-        page["attention"] = [
-            _attention(each, stride, words, _shared_vocabulary(subject)) for each in inside.attentions
-        ]
+        page["attention"] = [_attention(each, stride, words, _shared_vocabulary(subject)) for each in inside.attentions]
         page["lens"] = _lens(item, inside.layers, words) if inside.layers else None
     return page
 
@@ -354,7 +364,7 @@ def _rounded(number: float) -> float:
 
 
 def _comparison(subject: _Subject, item: _Item, precisions: Sequence[Precision], words: Words) -> list[JsonObject]:
-    """Returns, for the model and each precision, its best candidates and how far its probabilities are from the model's."""
+    """Returns the best candidates of the model and of each precision, and how far their probabilities are apart."""
     others = [(each, _answers_in(each, item)) for each in precisions if each.opened is not None]
     everything = [item.answers, *(answers for _, answers in others)]
     if item.answers.kind == VECTOR:
@@ -395,13 +405,15 @@ def _answers_in(precision: Precision, item: _Item) -> Answers:
         InputError: it is another model.
     """
     assert precision.opened is not None  # noqa: S101  # checked by the caller
-    answers = answers_of(precision.opened, item.text)
-    if answers.scores.shape != item.answers.scores.shape:
-        raise InputError(
-            f"A bundle of the same model was expected. Received: {precision.name}, whose answers have the shape "
-            f"{answers.scores.shape} instead of {item.answers.scores.shape}"
-        )
-    return answers
+    info = precision.opened.info
+    if kind_of(precision.opened) == item.answers.kind and info.vocab_size > item.reading.ids.max():
+        answers = answers_of(precision.opened, item.text)
+        if answers.scores.shape == item.answers.scores.shape:
+            return answers
+    raise InputError(
+        f"A bundle of the same model was expected. Received: {precision.name}, {info.name} with {info.vocab_size} "
+        "tokens"
+    )
 
 
 def _cosine(first: np.ndarray, second: np.ndarray) -> float:

@@ -15,7 +15,7 @@ export const ATTENTION = {
   ],
   absent: ({ record }) =>
     record.model.bundle
-      ? "This bundle returns no attention weights: explain the checkpoint that it was exported from."
+      ? "This bundle returns no attention weights: export it with outputs=(\"attentions\",), or explain the checkpoint that it was exported from."
       : "No layer of this model has attention weights.",
   draw(page) {
     const { attention } = page.text;
