@@ -111,9 +111,7 @@ class ExportOptions(TypedDict, total=False):
     lora_targets: Annotated[str | Sequence[str] | None, Option(_MODULES, formats=(TFLITE, ONNX))]
     cache_dtype: Annotated[str | None, Option(one_of(*CACHE_DTYPES), formats=(TFLITE, ONNX))]
     accelerator: Annotated[str | None, Option(one_of(*ACCELERATORS), formats=(TFLITE,))]
-    outputs: Annotated[
-        Sequence[str] | None, Option(sequence(one_of(*OUTPUTS), least=1), formats=(TFLITE, ONNX))
-    ]
+    outputs: Annotated[Sequence[str] | None, Option(sequence(one_of(*OUTPUTS), least=1), formats=(TFLITE, ONNX))]
     calibration: Annotated[Any, Option(_TEXTS)]
     texts: Annotated[Any, Option(_TEXTS)]
     labels: Annotated[Sequence[Any] | None, Option(_LABELS)]

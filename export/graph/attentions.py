@@ -56,7 +56,8 @@ def attention_function(
         with weights_needed():
             outputs = model({key: ops.cast(array, "int32") for key, array in arrays.items()}, return_attention=True)
         return {
-            attention_output(kind, layer): ops.cast(weights, "float32") for kind, layer, weights in _named(model, outputs)
+            attention_output(kind, layer): ops.cast(weights, "float32")
+            for kind, layer, weights in _named(model, outputs)
         }
 
     symbolic = {key: keras.KerasTensor((None, None), "int32") for key in inputs}

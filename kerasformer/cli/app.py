@@ -30,6 +30,7 @@ from kerasformer.cli.console import (
 )
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.cli.eval_command import eval
+from kerasformer.cli.explain_command import explain
 from kerasformer.cli.export_command import export
 from kerasformer.cli.models_command import models
 from kerasformer.cli.prune_command import prune
@@ -188,6 +189,11 @@ command(
     'kerasformer run SmolLM2-135M-Instruct.Q8_0.gguf "The capital of France is"',
     'kerasformer run qa-folder "A text that has the answer." --question "Where is it?"',
 )(run)
+command(
+    'kerasformer explain sentiment-bert "time flies like an arrow" "fruit flies like a banana" --out view.html',
+    'kerasformer explain summarizer-t5 "The cat sat on the mat." --view alignment --out alignment.png',
+    "kerasformer export story-gpt2 out --outputs attentions && kerasformer explain out 'Once upon a time'",
+)(explain)
 command(
     "kerasformer batch out reviews.jsonl classified --workers 4",
     "kerasformer batch MiniLM corpus vectors --column title --address auto --workers 64 --json",

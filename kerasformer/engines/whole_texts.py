@@ -69,10 +69,11 @@ class WholeTexts:
             outputs = {key: value.numpy() for key, value in zip(keys, self._onnx.call(feeds, keys), strict=True)}
         source = lengths[INPUT_IDS]
         target = lengths.get(DECODER_INPUT_IDS, source)
-        sizes = dict(zip(ATTENTIONS, ((source, source), (target, target), (target, source)), strict=True))
+        pairs = ((source, source), (target, target), (target, source))
+        sizes: dict[str | None, tuple[int, int]] = dict(zip(ATTENTIONS, pairs, strict=True))
         for key, info in signature.outputs.items():
             if info.kind in sizes:
-                rows, columns = sizes[Kind(info.kind)]
+                rows, columns = sizes[info.kind]
                 yield info, np.asarray(outputs[key][:, :, :rows, :columns], np.float32)
 
     def _smallest(self, length: int) -> tuple[str, Signature]:
@@ -82,7 +83,8 @@ class WholeTexts:
                 return name, signature
         longest = max(signature.tokens or 0 for signature in self._signatures.values())
         raise CapacityError(
-            f"This bundle returns the attention weights of at most {longest} tokens. Received: {length}. Shorten the text"
+            f"This bundle returns the attention weights of at most {longest} tokens. Received: {length}. "
+            "Shorten the text"
         )
 
     def _padded(self, name: str, array: np.ndarray, info: TensorInfo) -> np.ndarray:

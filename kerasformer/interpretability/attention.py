@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -178,7 +178,7 @@ class StackAttention:
         Raises:
             InputError: queries and keys are tokens of different texts.
         """
-        self._check_one_text("The distance between tokens")
+        self.check_one_text("The distance between tokens")
         apart = np.abs(np.arange(len(self.queries))[:, None] - np.arange(len(self.keys)))
         return self._of_layers(lambda weights: (weights * apart).sum(axis=-1).mean(axis=-1))
 
@@ -223,7 +223,7 @@ class StackAttention:
 
         Reference: Abnar and Zuidema 2020, arXiv:2005.00928, section 3.
         """
-        self._check_one_text("Rollout")
+        self.check_one_text("Rollout")
         state, states = np.eye(len(self.queries), dtype="float32"), []
         for layer in self.layers:
             mixed = 0.5 * layer.weights.mean(axis=0) + 0.5 * np.eye(len(self.queries), dtype="float32")
@@ -234,7 +234,12 @@ class StackAttention:
     def _of_layers(self, function: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
         return [function(layer.weights) for layer in self.layers]
 
-    def _check_one_text(self, what: str) -> None:
+    def check_one_text(self, what: str) -> None:
+        """Refuses attention between two texts.
+
+        Raises:
+            InputError: queries and keys are tokens of different texts.
+        """
         if self.kind == "cross":
             raise InputError(
                 f"{what} needs attention within one text. Expected: kind='encoder' or 'decoder'. Received: kind='cross'"
@@ -248,12 +253,14 @@ class Attention:
     Attributes:
         source: Name of the model.
         engine: What computed the weights: `"keras"`, `"litert"` or `"onnx"`.
+        texts: The texts that were read, as they were passed.
         stacks: Attention of each kind that the model has, in the order encoder, decoder, cross.
         why_no_states: Why there are no queries and keys; empty if there are.
     """
 
     source: str
     engine: str
+    texts: tuple[str, ...]
     stacks: tuple[StackAttention, ...]
     why_no_states: str = field(default="", repr=False)
 
@@ -309,11 +316,11 @@ class Attention:
             )
         return self._of_kind[kind]
 
-    def heads(self, layer: int = 0, head: int | None = None, kind: str | None = None) -> AttentionView:
+    def heads(self, layer: int | None = None, head: int | None = None, kind: str | None = None) -> AttentionView:
         """Draws a layer: the tokens in two columns, and a line for each weight.
 
         Args:
-            layer: Index of the layer that is shown first.
+            layer: Index of the layer that is shown first; the first one by default.
             head: Head that is shown first; all by default.
             kind: `"encoder"`, `"decoder"` or `"cross"`; the first one that the model has by default.
 
@@ -323,17 +330,19 @@ class Attention:
         Raises:
             InputError: there is no such layer, head or kind, or a text is too long to draw.
         """
-        return self._view("heads", kind, layer, head)
+        return self._view("heads", kind, self._layer(kind, layer), head)
 
     def model(self, kind: str | None = None) -> AttentionView:
         """Draws all heads of all layers as thumbnails; see `heads`."""
         return self._view("model", kind, None, None)
 
-    def neurons(self, layer: int = 0, head: int = 0, token: int = 1, kind: str | None = None) -> AttentionView:
+    def neurons(
+        self, layer: int | None = None, head: int = 0, token: int = 1, kind: str | None = None
+    ) -> AttentionView:
         """Draws how a weight comes about: query, key, their products, the score and its softmax, for one query.
 
         Args:
-            layer: Index of the layer.
+            layer: Index of the layer; the first one by default.
             head: Index of the head.
             token: Index of the query, in a page the first one that is shown.
             kind: As for `heads`.
@@ -342,11 +351,14 @@ class Attention:
             InputError: as for `heads`; there is no such token; or the source does not give queries and keys.
         """
         stack = self.stack(kind)
+        layer = self._layer(kind, layer)
         chosen = stack.layer(layer)
         if chosen.states is None:
             why = self.why_no_states or f"the scores of layer {layer} are not products of queries and keys alone"
             raise InputError(f"There are no queries and keys to draw: {why}. Views without them: heads, model")
-        token = check("token", token, integer(0, len(stack.queries) - 1)) if token != 1 else min(1, len(stack.queries) - 1)
+        token = (
+            check("token", token, integer(0, len(stack.queries) - 1)) if token != 1 else min(1, len(stack.queries) - 1)
+        )
         return self._view("neurons", kind, layer, check_head(head, len(chosen.weights)), token)
 
     def alignment(self, layer: int | None = None, head: int | None = None) -> AttentionView:
@@ -361,8 +373,7 @@ class Attention:
         Raises:
             InputError: as for `heads`; or the model is not an encoder-decoder.
         """
-        layers = self.stack("cross").layers
-        return self._view("alignment", "cross", layers[-1].index if layer is None else layer, head)
+        return self._view("alignment", "cross", self._layer("cross", layer, last=True), head)
 
     def rollout(self, layer: int | None = None, kind: str | None = None) -> AttentionView:
         """Draws how much of each token has reached each state after a layer, see `StackAttention.rollout`.
@@ -374,9 +385,8 @@ class Attention:
         Raises:
             InputError: as for `heads`.
         """
-        stack = self.stack(kind)
-        stack._check_one_text("Rollout")
-        return self._view("rollout", kind, stack.layers[-1].index if layer is None else layer, None)
+        self.stack(kind).check_one_text("Rollout")
+        return self._view("rollout", kind, self._layer(kind, layer, last=True), None)
 
     def statistics(self, figure: str = "entropy", kind: str | None = None) -> AttentionView:
         """Draws a figure of each head, see `StackAttention.statistics`.
@@ -392,23 +402,55 @@ class Attention:
         check("figure", figure, one_of(*figures))
         return self._view("statistics", kind, None, None, statistic=figures.index(figure))
 
-    def views(self, view: str | None = None, layer: int = 0, head: int | None = None, kind: str | None = None) -> AttentionView:
+    def views(
+        self, view: str | None = None, layer: int | None = None, head: int | None = None, kind: str | None = None
+    ) -> AttentionView:
         """Returns all views of this model in one page, for notebooks and `save("page.html")`.
 
         Args:
-            view: View that is shown first.
-            layer: As for `heads`.
-            head: As for `heads`.
-            kind: As for `heads`.
+            view: View that is shown first: the name of one of these methods.
+            layer: As for that method.
+            head: As for that method.
+            kind: As for that method.
 
         Raises:
-            InputError: as for `heads`; or the model has no such view.
+            InputError: as for that method; or the model has no such view.
         """
         from kerasformer.viz.attention import available
 
         names = available(self)
         view = names[0] if view is None else check("view", view, one_of(*names))
-        return self._view(view, kind, layer, head, names=names)
+        options = {"layer": layer, "head": head, "kind": kind}
+        allowed = {
+            "heads": ("layer", "head", "kind"),
+            "model": ("kind",),
+            "neurons": ("layer", "head", "kind"),
+            "alignment": ("layer", "head"),
+            "rollout": ("layer", "kind"),
+            "statistics": ("kind",),
+        }[view]
+        passed = {name: value for name, value in options.items() if value is not None}
+        if ignored := [name for name in passed if name not in allowed]:
+            raise InputError(
+                f"The view {view!r} has no {' and '.join(ignored)} to choose. Expected: {' or '.join(allowed)}. "
+                f"Received: {', '.join(f'{name}={passed[name]!r}' for name in ignored)}"
+            )
+        return replace(getattr(self, view)(**passed), names=tuple(names))
+
+    def _layer(self, kind: str | None, layer: int | None, last: bool = False) -> int:
+        """Returns the index of a layer; by default that of the first or last one with attention."""
+        return self.stack(kind).layers[-1 if last else 0].index if layer is None else layer
+
+    @property
+    def summary(self) -> str:
+        """Sizes in a line, such as `encoder: 4 layers of 12 heads, 18 tokens`."""
+        parts = []
+        for stack in self.stacks:
+            heads = sorted({len(layer.weights) for layer in stack.layers})
+            tokens = f"{len(stack.queries)} tokens"
+            tokens += f" to {len(stack.keys)}" if stack.kind == "cross" else ""
+            parts.append(f"{stack.kind}: {len(stack.layers)} layers of {_span(heads)} heads, {tokens}")
+        return "; ".join(parts)
 
     def _view(
         self,
@@ -418,7 +460,6 @@ class Attention:
         head: int | None,
         token: int | None = None,
         statistic: int = 0,
-        names: Sequence[str] | None = None,
     ) -> AttentionView:
         from kerasformer.viz.attention import AttentionView
 
@@ -427,7 +468,7 @@ class Attention:
         if layer is not None:
             count = len(stack.layer(layer).weights)
             head = None if head is None else check_head(head, count)
-        return AttentionView(self, tuple(names or (view,)), view, stack.kind, layer, head, token, statistic)
+        return AttentionView(self, (view,), view, stack.kind, layer, head, token, statistic)
 
     def _check_length(self) -> None:
         """Refuses to draw a text that is too long."""
@@ -491,11 +532,9 @@ def attention(
     """
     from kerasformer.interpretability.attention_sources import open_attention
 
-    texts = [check(name, text, optional(STRING)) for name, text in (("a", check("a", a, STRING)), ("b", b))]
+    a, b = check("a", a, STRING), check("b", b, optional(STRING))
     check("max_new_tokens", max_new_tokens, integer(1))
-    for name, text in zip(("a", "b"), texts, strict=True):
+    for name, text in (("a", a), ("b", b)):
         if text is not None and not text.strip():
             raise InputError(f"A text must have words. Received: {name}={text!r}")
-    reader = open_attention(source, src_lang, tgt_lang)
-    return reader.read(*texts, max_new_tokens)
-
+    return open_attention(source, src_lang, tgt_lang).read(a, b, max_new_tokens)

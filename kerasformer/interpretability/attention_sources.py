@@ -12,7 +12,7 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.bundle import Kind, Manifest, ModelInfo
-from kerasformer.bundle.interface import ATTENTIONS, ATTENTION_MASK, DECODER_INPUT_IDS, INPUT_IDS
+from kerasformer.bundle.interface import ATTENTION_MASK, ATTENTIONS, DECODER_INPUT_IDS, INPUT_IDS
 from kerasformer.decoding import GenerationConfig, Step
 from kerasformer.engines.whole_texts import WholeTexts
 from kerasformer.errors import CapacityError, InputError
@@ -176,7 +176,9 @@ class Reader:
         weights = self.source.run(inputs)
         stacks = [
             StackAttention(
-                kind, *texts[kind], tuple(LayerAttention(each.index, each.weights, each.states) for each in weights[kind])
+                kind,
+                *texts[kind],
+                tuple(LayerAttention(each.index, each.weights, each.states) for each in weights[kind]),
             )
             for kind in KINDS
             if weights.get(kind)
@@ -186,7 +188,8 @@ class Reader:
                 f"This model has no attention weights. Expected: a model with attention. Received: {self.source.name}, "
                 f"a {self.source.info.model_type}"
             )
-        return Attention(self.source.name, self.source.engine, tuple(stacks), self.source.why_no_states)
+        given = (a,) if b is None else (a, b)
+        return Attention(self.source.name, self.source.engine, given, tuple(stacks), self.source.why_no_states)
 
     def _encoded(self, tokenizer: Tokenizer, a: str, b: str | None) -> tuple[Arrays, TokenRow]:
         """Returns the inputs of an encoder, and its tokens."""
@@ -241,8 +244,8 @@ class Reader:
         check_known(ids, self.source.tokenizer, self.source.info.vocab_size)
         if limit is not None and ids.shape[1] > limit:
             raise CapacityError(
-                f"A text exceeds the model's maximum length. Expected at most {limit} tokens. Received: {ids.shape[1]}. "
-                "Shorten it"
+                f"A text exceeds the model's maximum length. Expected at most {limit} tokens. "
+                f"Received: {ids.shape[1]}. Shorten it"
             )
 
 
@@ -294,4 +297,3 @@ def open_attention(
     model: Any = opened.model
     name = str(source) if isinstance(source, str) else type(model.model).__name__
     return Reader(KerasSource(model.model, name, opened.tokenizer), src_lang, tgt_lang)
-

@@ -109,7 +109,8 @@ def record(model: PretrainedModel, inputs: Mapping[str, np.ndarray]) -> dict[str
         if "return_attention" not in str(error):
             raise
         raise InputError(
-            f"This model has no attention weights. Expected: a model with attention. Received: {model.config.model_type}"
+            "This model has no attention weights. Expected: a model with attention. "
+            f"Received: {model.config.model_type}"
         ) from error
     if model.is_encoder_decoder and model.generates:
         encoder, decoder = outputs["encoder_attentions"], outputs["attentions"]
@@ -141,7 +142,11 @@ def _states(call: _Call, weights: np.ndarray) -> QueryKeys | None:
     """Returns queries and keys of each head, if the weights follow from them."""
     heads, length, keys = weights.shape
     query, key = (_array(tensor)[0] for tensor in (call.query, call.key))
-    if key.shape[0] * call.group_size != heads or query.size != heads * length * query.shape[-1] or key.shape[1] != keys:
+    if (
+        key.shape[0] * call.group_size != heads
+        or query.size != heads * length * query.shape[-1]
+        or key.shape[1] != keys
+    ):
         return None  # such as a window that is computed by blocks
     query = query.reshape(heads, length, -1)
     bias = None if call.bias is None else _bias(_array(call.bias)[0], heads, length, keys)

@@ -141,9 +141,7 @@ def lengths_up_to(limit: int | None, lengths: Sequence[int] = ENCODER_LENGTHS) -
     return tuple(sorted({*(length for length in lengths if length < limit), limit}))
 
 
-def attention_lengths(
-    capacity: int | None, encoder_capacity: int | None, lengths: Sequence[int]
-) -> tuple[int, ...]:
+def attention_lengths(capacity: int | None, encoder_capacity: int | None, lengths: Sequence[int]) -> tuple[int, ...]:
     """Returns the lengths of texts for which a file returns attention weights.
 
     Args:

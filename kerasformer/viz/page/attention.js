@@ -21,7 +21,7 @@
 //                queries: (H, T, D), keys: (H, S, D), scale: 0.125, softcap: null, bias: (1 or H, T, S) }],
 //       // all but index, heads and weights are for the view of neurons alone; optional
 //     rollout: [(T, S) for each layer],                            // for the view of that name; optional
-//     statistics: [{ name: "entropy", unit: "bits", values: [[of each head] for each layer] }],
+//     statistics: [{ name: "entropy", unit: "bits", help: "a sentence", values: [[of each head] for each layer] }],
 //   }],
 // };
 //
@@ -199,7 +199,8 @@
       bar.setAttribute("aria-label", "View");
       bar.append(...this.data.views.map((view) => make("button", {
         type: "button", className: "kf-tab", data: { key: `view-${view}` }, aria: { pressed: this.state.view === view },
-        onclick: () => this.change({ view, token: null }),
+        // The last layer has seen all others.
+        onclick: () => this.change({ view, token: null, ...(["alignment", "rollout"].includes(view) ? { layer: Infinity } : {}) }),
       }, NAMES[view])));
       return bar;
     }
@@ -283,7 +284,9 @@
       const draw = () => {
         const { token, side } = current;
         svg.replaceChildren();
-        for (const head of heads) {
+        heads.forEach((head, index) => {
+          // The lines of several heads run beside each other, so that each has its colour.
+          const shift = (index - (heads.length - 1) / 2) * Math.min(1.6, (ROW - 8) / heads.length);
           const paths = Array.from({ length: LEVELS + 1 }, () => []);
           for (let query = 0; query < rows; query++) {
             if (token !== null && side === "queries" && token !== query) continue;
@@ -291,16 +294,17 @@
               if (token !== null && side === "keys" && token !== key) continue;
               const weight = at(head, query, key);
               if (weight < LEAST || !this.passes(query, key)) continue;
-              paths[Math.max(1, Math.round(weight * LEVELS))].push(`M0 ${ROW * (query + 0.5)}L100 ${ROW * (key + 0.5)}`);
+              const [from, to] = [query, key].map((row) => (ROW * (row + 0.5) + shift).toFixed(1));
+              paths[Math.max(1, Math.round(weight * LEVELS))].push(`M0 ${from}L100 ${to}`);
             }
           }
           paths.forEach((lines, level) => {
             if (!lines.length) return;
             const path = shape("path", { d: lines.join(""), "stroke-opacity": level / LEVELS, "vector-effect": "non-scaling-stroke" });
-            path.style.stroke = heads.length === 1 && layer.heads === 1 ? "var(--kf-accent)" : colour(head, layer.heads);
+            path.style.stroke = layer.heads === 1 ? "var(--kf-accent)" : colour(head, layer.heads);
             svg.append(path);
           });
-        }
+        });
         for (const [name, list] of Object.entries(lists)) {
           const active = name === side ? token : null;
           [...list.children].forEach((item, index) => {
@@ -350,7 +354,8 @@
     /** What a token attends to, or is attended by, as a sentence. */
     sentence(token, side, mean, heads) {
       if (token === null) {
-        return [document.createTextNode("Point at a token, or choose one, to see its weights alone.")];
+        const pair = this.hasPair ? " Tokens of text B are underlined." : "";
+        return [document.createTextNode(`Point at a token, or choose one, to see its weights alone.${pair}`)];
       }
       const [from, to] = [this.text("queries").tokens, this.text("keys").tokens];
       const others = side === "queries" ? to : from;
@@ -392,7 +397,7 @@
       panel.append(make("div", { className: "kf-scroll", tabIndex: 0, role: "region", ariaLabel: "All heads" }, grid));
       if (state.heads && state.heads.size === 1) {
         const [head] = state.heads;
-        const detail = make("div", { className: "kf-detail" }, make("h3", {}, `Layer ${this.layer.index}, head ${head}`));
+        const detail = make("div", { className: "kf-detail" }, make("p", { className: "kf-title" }, `Layer ${this.layer.index}, head ${head}`));
         panel.append(detail);
         this.heads(detail);
       } else {
@@ -462,7 +467,7 @@
           make("td", {}, this.strip(vector, limits.vector, "Key")),
           make("td", {}, this.strip(product, limits.product, "Product")),
           make("td", { className: "kf-figure" }, hidden ? "hidden" : shown(score + added)),
-          make("td", { className: "kf-figure" }, make("span", { className: "kf-bar", style: { "--kf-share": weight.toFixed(4) } }, shown(weight))));
+          make("td", { className: "kf-figure kf-share" }, shown(weight), make("span", { className: "kf-bar", style: { "--kf-share": weight.toFixed(4) } })));
       });
       const table = make("table", { className: "kf-neurons" },
         make("thead", {}, make("tr", {}, ...head_row.map((name) => make("th", { scope: "col" }, name)))), make("tbody", {}, ...body));
@@ -537,6 +542,7 @@
       const grid = make("div", { className: "kf-grid" }, make("span", {}), heads, names, canvas);
       grid.style.setProperty("--kf-cell", `${cell}px`);
       grid.style.setProperty("--kf-columns", columnTokens.length);
+      grid.style.setProperty("--kf-longest", Math.min(14, Math.max(...columnTokens.map((token) => visible(token).length))));
       panel.append(readout, make("div", { className: "kf-scroll", tabIndex: 0, role: "region", ariaLabel: "Matrix" }, grid));
     }
 
@@ -558,7 +564,7 @@
           ...row.map((value) => make("td", { className: "kf-figure kf-tint", style: { "--kf-share": value === null || high === low ? "0" : ((value - low) / (high - low)).toFixed(3) } }, number(value))),
           ...Array.from({ length: most - row.length }, () => make("td", {})), make("td", { className: "kf-figure" }, number(mean)));
       });
-      panel.append(make("p", { className: "kf-readout" }, `${help || name}${unit ? `, in ${unit}` : ""}.`),
+      panel.append(make("p", { className: "kf-readout" }, help || name),
         make("div", { className: "kf-scroll", tabIndex: 0, role: "region", ariaLabel: name },
           make("table", { className: "kf-statistics" }, make("thead", {}, head), make("tbody", {}, ...body))));
     }
