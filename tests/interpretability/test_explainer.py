@@ -28,6 +28,7 @@ from kerasformer.interpretability.explainer.precision import divergence
 from kerasformer.models import loading
 from kerasformer.models.pretrained import create
 from tests import tiny_text
+from tests.cli.test_cli import main as run_command
 from tests.export.text_models import shared_bundle, shared_model
 from tests.foreign.environments import need
 from tests.web.sites import Browser, browser
@@ -125,9 +126,7 @@ def _words_of(ids: np.ndarray) -> list[str]:
 
 def test_divergence_of_independent_classes() -> None:
     first, second = np.log([[0.9, 0.2]]), np.log([[0.8, 0.3]])
-    expected = sum(
-        p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)) for p, q in ((0.9, 0.8), (0.2, 0.3))
-    )
+    expected = sum(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)) for p, q in ((0.9, 0.8), (0.2, 0.3)))
     np.testing.assert_allclose(divergence(first, second, independent=True), [expected])
 
 
@@ -138,7 +137,9 @@ def test_json_cannot_end_its_element() -> None:
 
 
 def test_scripts_have_one_scope() -> None:
-    script = pages.bundled({"b.js": 'import { a } from "./a.js";\nexport const b = a;\n', "a.js": "export const a = 1;\n"})
+    script = pages.bundled(
+        {"b.js": 'import { a } from "./a.js";\nexport const b = a;\n', "a.js": "export const a = 1;\n"}
+    )
     assert script.split("\n\n") == ["const a = 1;", "const b = a;\n"]
 
 
@@ -176,6 +177,19 @@ def test_bundle(tmp_path: Path) -> None:
     assert result["texts"][0]["beams"]["steps"]
 
 
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = shared_bundle(DECODER, "tflite", "int4")
+    site = "explain", str(folder), "--site", str(tmp_path / "out")
+    assert run_command(*site, "The rain", "--text", "The sun", "--bundle", str(folder)) == 0
+    assert "index.html: 0." in capsys.readouterr().out
+    content = (tmp_path / "out" / "index.html").read_text()
+    assert '"The rain"' in content and '"The sun"' in content
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.html"]
+    assert run_command(*site, "--layer", "1") == run_command("explain", str(folder), "--text", "rain") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" cannot")[0] for line in lines] == ["Error: --layer", "Error: --text"]
+
+
 # ---- the page in Chromium ----
 
 SHARES = "[...document.querySelectorAll('#choice-bars .value')].map((each) => each.textContent)"
@@ -205,8 +219,8 @@ def slide(chromium: Browser, name: str, value: float) -> None:
     chromium(
         "run",
         script=f"""(() => {{
-            const label = [...document.querySelectorAll('.slider')].find((each) => each.firstChild.textContent === '{name}');
-            const input = label.querySelector('input');
+            const labels = [...document.querySelectorAll('.slider')];
+            const input = labels.find((each) => each.firstChild.textContent === '{name}').querySelector('input');
             input.value = {value};
             input.dispatchEvent(new Event('input'));
         }})()""",

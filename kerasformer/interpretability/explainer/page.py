@@ -20,6 +20,7 @@ from kerasformer.interpretability.explainer.packing import script_json
 from kerasformer.interpretability.explainer.precision import RECIPES
 from kerasformer.interpretability.explainer.readings import Text
 from kerasformer.interpretability.explainer.record import record
+from kerasformer.progress import StageProgress
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
@@ -41,6 +42,7 @@ def write_site(
     recipes: Sequence[str] = RECIPES,
     bundles: Mapping[str, str | os.PathLike[str]] | None = None,
     format: str = "litert",
+    progress: StageProgress | None = None,
 ) -> Path:
     """Writes one page that explains a model: tokens, attention, layers, probabilities, beams and precisions.
 
@@ -54,6 +56,7 @@ def write_site(
             compared with those of the same model that lie beside it.
         bundles: Bundles of the same model to compare instead of these, by the names that the page shows.
         format: Format of the exported bundles.
+        progress: Called with each stage.
 
     Returns:
         The file.
@@ -69,7 +72,8 @@ def write_site(
     file = path if path.suffix.lower() == ".html" else path / NAME
     if file.exists() and _MARK not in file.read_text(encoding="utf-8", errors="replace")[:2000]:
         raise InputError(f"A page of this command, or none, was expected there. Received: {file}. Choose another name")
-    content = rendered(record(source, texts, recipes=recipes, bundles=bundles, format=format))
+    recorded = record(source, texts, recipes=recipes, bundles=bundles, format=format, progress=progress)
+    content = rendered(recorded)
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.stem}.new.html")
     temporary.write_text(content, encoding="utf-8")

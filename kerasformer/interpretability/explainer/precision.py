@@ -14,11 +14,12 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.bundle import Manifest
-from kerasformer.errors import BundleError, ExportError, ExportMismatchError, KerasformerError
+from kerasformer.errors import BundleError, ExportError, ExportMismatchError, InputError, KerasformerError
 from kerasformer.files.publishing import MANIFEST
 from kerasformer.interpretability.explainer.answers import COMPARED_TOKENS, Continued
 from kerasformer.interpretability.explainer.readings import Reading
 from kerasformer.pipelines.opening import Opened, open_source
+from kerasformer.progress import StageProgress
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
@@ -66,14 +67,22 @@ def _name(manifest: Manifest) -> str:
 
 @contextmanager
 def exported(
-    model: PretrainedModel, texts: Sequence[Continued | Reading], recipes: Sequence[str], format: str
+    model: PretrainedModel,
+    texts: Sequence[Continued | Reading],
+    recipes: Sequence[str],
+    format: str,
+    report: StageProgress,
 ) -> Iterator[list[Precision]]:
     """Exports a model by recipes to a temporary folder, which exists until the block ends.
 
     A bundle that an export would refuse, since it differs too much from the Keras model, is shown as well, with a note.
     """
     with tempfile.TemporaryDirectory(prefix="kerasformer-", ignore_cleanup_errors=True) as folder:
-        yield [_exported(model, texts, name, format, Path(folder) / name) for name in recipes]
+        precisions = []
+        for name in recipes:
+            report(f"export {name}", 0, 0)
+            precisions.append(_exported(model, texts, name, format, Path(folder) / name))
+        yield precisions
 
 
 def _exported(
@@ -150,3 +159,19 @@ def divergence(reference: np.ndarray, other: np.ndarray, independent: bool) -> n
 def by_name(bundles: Mapping[str, str | os.PathLike[str]]) -> list[Precision]:
     """Opens the bundles that a caller names."""
     return [opened_bundle(folder, name) for name, folder in bundles.items()]
+
+
+def named(folders: Sequence[Path]) -> dict[str, Path]:
+    """Returns bundles by the names of their recipes.
+
+    Raises:
+        BundleError: a folder is no bundle.
+        InputError: two bundles have the same recipe.
+    """
+    found: dict[str, Path] = {}
+    for folder in folders:
+        name = _name(bundle.read(folder, check=False))
+        if name in found:
+            raise InputError(f"Bundles of different recipes were expected. Received: {name} in {found[name]}, {folder}")
+        found[name] = folder
+    return found

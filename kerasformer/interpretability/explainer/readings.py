@@ -43,6 +43,8 @@ class Reading:
         prefix: Text that the model's task puts before it.
         inputs: int32 arrays `(1, T)` by the names of the model's inputs.
         special: Whether each token is a special one, boolean `(T,)`.
+        segments: 0 for tokens of the first text of a pair and 1 for those of the second, `(T,)`, where a special token
+            belongs to the text before it; `None` without a pair.
     """
 
     text: str
@@ -50,6 +52,7 @@ class Reading:
     prefix: str
     inputs: dict[str, np.ndarray]
     special: np.ndarray
+    segments: np.ndarray | None = None
 
     @property
     def ids(self) -> np.ndarray:
@@ -105,7 +108,9 @@ def read(text: Text, info: ModelInfo, tokenizer: Tokenizer) -> Reading:
         )
     inputs = {name: array for name, array in encoded.inputs.items() if name in info.input_names or name == "input_ids"}
     inputs.setdefault("attention_mask", encoded.attention_mask)
-    return Reading(first, second, prefix, inputs, encoded.special_tokens_mask[0] > 0)
+    # Special tokens have the index -1.
+    segments = None if second is None else np.maximum(np.maximum.accumulate(encoded.sequence_ids[0]), 0)
+    return Reading(first, second, prefix, inputs, encoded.special_tokens_mask[0] > 0, segments)
 
 
 def readings(texts: Sequence[Text] | None, info: ModelInfo, tokenizer: Tokenizer) -> list[Reading]:

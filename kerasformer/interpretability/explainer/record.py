@@ -44,6 +44,7 @@ from kerasformer.interpretability.explainer.precision import (
 from kerasformer.interpretability.explainer.readings import Reading, Text, readings
 from kerasformer.interpretability.explainer.words import Words
 from kerasformer.pipelines.opening import Opened, open_source
+from kerasformer.progress import StageProgress
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
@@ -100,6 +101,7 @@ def record(
     recipes: Sequence[str] = RECIPES,
     bundles: Mapping[str, str | os.PathLike[str]] | None = None,
     format: str = "litert",
+    progress: StageProgress | None = None,
 ) -> JsonObject:
     """Records what the page shows.
 
@@ -110,6 +112,7 @@ def record(
             compared with those of the same model that lie beside it.
         bundles: Bundles of the same model to compare instead of these, by the names that the page shows.
         format: Format of the exported bundles.
+        progress: Called with each stage.
 
     Returns:
         A JSON object with `model`, `precisions`, `temperatures`, `words`, and a list of `texts`.
@@ -120,11 +123,16 @@ def record(
         SourceError: the source was not found.
         TokenizerError: the model has no tokenizer, or one without the mask token that it needs.
     """
+    report: StageProgress = progress or (lambda *_: None)
+    recipes = check("recipes", recipes, sequence(STRING))
+    report("load", 0, 0)
     subject = _opened(source)
     opened = subject.opened
+    report("read", 0, 0)
     items = [_item(opened, each) for each in readings(texts, opened.info, opened.tokenizer)]
     words = Words(opened.tokenizer)
-    with _compared_with(subject, items, check("recipes", recipes, sequence(STRING)), bundles, format) as precisions:
+    with _compared_with(subject, items, recipes, bundles, format, report) as precisions:
+        report("compare", 0, 0)
         pages = [_page(subject, item, words, len(items)) for item in items]
         for item, page in zip(items, pages, strict=True):
             page["comparison"] = _comparison(subject, item, precisions, words)
@@ -181,6 +189,7 @@ def _compared_with(
     recipes: Sequence[str],
     bundles: Mapping[str, str | os.PathLike[str]] | None,
     format: str,
+    report: StageProgress,
 ) -> Iterator[list[Precision]]:
     """Yields the other precisions of the model."""
     if bundles is not None:
@@ -188,7 +197,7 @@ def _compared_with(
     elif subject.folder is not None:
         yield siblings(subject.folder, bundle.read(subject.folder, check=False))
     elif subject.model is not None and recipes:
-        with exported(subject.model, [item.text for item in items], recipes, format) as precisions:
+        with exported(subject.model, [item.text for item in items], recipes, format, report) as precisions:
             yield precisions
     else:
         yield []
@@ -223,6 +232,7 @@ def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObjec
         "prefix": reading.prefix,
         "read": packed_ids(words.of_tokens(reading.ids, written=_shared_vocabulary(subject))),
         "special": [int(special) for special in reading.special],
+        "segments": None if reading.segments is None else reading.segments.tolist(),
         "choices": _choices(item, words),
         "attention": [],
         "lens": None,

@@ -21,7 +21,6 @@ class Page {
     this.written = this.text.written && this.words(this.text.written);
     this.isSeq2Seq = record.model.family === "encoder-decoder";
     this.isNext = record.model.kind === "next";
-    this.segments = null;
   }
 
   /** Words of an array of their indices. */

@@ -25,7 +25,8 @@ export const ATTENTION = {
       texts[QUERIES[each.stack]] = { tokens: page.words(each.queries).map(({ text }) => text) };
       texts[KEYS[each.stack]] ??= { tokens: page.words(each.keys).map(({ text }) => text) };
     }
-    if (page.segments) texts.encoder.segments = page.segments;
+    if (page.text.segments && texts.encoder) texts.encoder.segments = page.text.segments;
+    if (page.isNext) texts.decoder.next = page.written.slice(1).map(({ text }) => text);
     const kinds = attention.map((each) => ({ kind: each.stack, name: NAMES[each.stack], queries: QUERIES[each.stack], keys: KEYS[each.stack], layers: layers(each) }));
     const views = attention.some(({ stack }) => stack === "cross") ? ["heads", "model", "alignment"] : ["heads", "model"];
     const place = element("div", {});

@@ -18,7 +18,7 @@ function filled(node, attributes, children) {
     else if (name === "style") for (const [property, set] of Object.entries(value)) node.style.setProperty(property, set);
     else if (value !== null && value !== false) node.setAttribute(name, value === true ? "" : value);
   }
-  node.append(...children.flat(2).filter((child) => child !== null));
+  node.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
   return node;
 }
 
