@@ -41,8 +41,9 @@ export const ATTENTION = {
   },
 };
 
+/** Layers with their weights; they count from 1, as after each layer in the panel below. */
 function layers({ weights, layers: indices }) {
   const { shape, values } = unpacked(weights);
   const size = shape[1] * shape[2] * shape[3];
-  return indices.map((index, at) => ({ index, heads: shape[1], weights: Float32Array.from(values.subarray(at * size, (at + 1) * size), (value) => value / 255) }));
+  return indices.map((index, at) => ({ index: index + 1, heads: shape[1], weights: Float32Array.from(values.subarray(at * size, (at + 1) * size), (value) => value / 255) }));
 }

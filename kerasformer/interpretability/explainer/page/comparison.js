@@ -39,7 +39,7 @@ export const COMPARISON = {
       summary(page, parts),
       page.record.model.generates ? texts(page, parts) : null,
       placeStrip(page, place, show, bars),
-      parts.length > 2 || page.record.model.generates ? legend(parts) : null,
+      page.text.choices.places.length > 1 ? legend(parts) : null,
       details,
     ];
   },
