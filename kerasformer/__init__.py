@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from kerasformer.interpretability.attribution import attribute
     from kerasformer.interpretability.contextual import contextual
     from kerasformer.interpretability.lens import logit_lens
+    from kerasformer.interpretability.projection import projection
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.choosing import choose
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
@@ -47,6 +48,7 @@ __all__ = [
     "logit_lens",
     "next_token_distribution",
     "pipeline",
+    "projection",
     "prompt",
     "sequence_logprob",
     "training",
@@ -66,6 +68,7 @@ _FUNCTIONS = {
     "logit_lens": ("interpretability.lens", "logit_lens"),
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),
+    "projection": ("interpretability.projection", "projection"),
     "prompt": ("evaluation", "prompt"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),
 }

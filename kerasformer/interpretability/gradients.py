@@ -70,6 +70,7 @@ class ScoreGradient:
             )
         self.model, self.inputs, self._score = model, dict(inputs), score
         self._table = token_table(model)
+        self._values_and_gradients = _GRADIENTS[keras.backend.backend()](model, self._scores)
 
     def vectors(self, ids: np.ndarray) -> np.ndarray:
         """Returns the vectors of tokens `(T,)`: float32 `(T, E)`."""
@@ -80,14 +81,13 @@ class ScoreGradient:
         """Returns scores `(B,)` and gradients `(B, T, E)`, both float32, for vectors `(B, T, E)`."""
         count = len(vectors)
         inputs = {name: np.repeat(array, count, axis=0) for name, array in self.inputs.items()}
-
-        def scores(variable: Tensor) -> Tensor:
-            with primitives.lowering(TokenVectors(self._table.embeddings, variable)):
-                outputs = self.model.named(self.model(inputs, training=False))
-            return ops.cast(self._score(outputs), "float32")
-
-        values, gradients = _GRADIENTS[keras.backend.backend()](scores, vectors)
+        values, gradients = self._values_and_gradients(vectors, inputs)
         return np.asarray(values, np.float32), np.asarray(gradients, np.float32)
+
+    def _scores(self, vectors: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+        with primitives.lowering(TokenVectors(self._table.embeddings, vectors)):
+            outputs = self.model.named(self.model(inputs, training=False))
+        return ops.cast(self._score(outputs), "float32")
 
 
 def token_table(model: PretrainedModel) -> Embedding:
@@ -96,26 +96,45 @@ def token_table(model: PretrainedModel) -> Embedding:
     return table
 
 
-def _with_tensorflow(function: Callable[[Tensor], Tensor], vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+_Inputs = Mapping[str, np.ndarray]
+_Scores = Callable[[Tensor, Mapping[str, Tensor]], Tensor]
+_Gradient = Callable[[np.ndarray, _Inputs], tuple[np.ndarray, np.ndarray]]
+
+
+def _with_tensorflow(model: PretrainedModel, function: _Scores) -> _Gradient:
     import tensorflow as tf
 
-    variable = tf.convert_to_tensor(vectors)
-    with tf.GradientTape() as tape:
-        tape.watch(variable)
-        values = function(variable)
-    return values.numpy(), tape.gradient(values, variable).numpy()  # texts of a batch do not depend on each other
+    def gradient(vectors: np.ndarray, inputs: _Inputs) -> tuple[np.ndarray, np.ndarray]:
+        variable = tf.convert_to_tensor(vectors)
+        with tf.GradientTape() as tape:
+            tape.watch(variable)
+            values = function(variable, inputs)
+        return values.numpy(), tape.gradient(values, variable).numpy()  # texts of a batch do not depend on each other
+
+    return gradient
 
 
-def _with_jax(function: Callable[[Tensor], Tensor], vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _with_jax(model: PretrainedModel, function: _Scores) -> _Gradient:
     import jax
 
-    def total(variable: Tensor) -> tuple[Tensor, Tensor]:
-        values = function(variable)
+    def total(vectors: Tensor, inputs: Mapping[str, Tensor], weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+        with keras.StatelessScope(state_mapping=list(zip(model.variables, weights, strict=True))):
+            values = function(vectors, inputs)
         return values.sum(), values
 
-    (_, values), gradients = jax.value_and_grad(total, has_aux=True)(vectors)
-    return np.asarray(values), np.asarray(gradients)
+    # Compiled for each number of texts, since JAX would otherwise compile every single operation. Weights are
+    # arguments, so that they are no constants of the program.
+    compiled = jax.jit(jax.value_and_grad(total, has_aux=True))
+
+    def gradient(vectors: np.ndarray, inputs: _Inputs) -> tuple[np.ndarray, np.ndarray]:
+        (_, values), gradients = compiled(vectors, dict(inputs), [variable.value for variable in model.variables])
+        return np.asarray(values), np.asarray(gradients)
+
+    return gradient
 
 
-_GRADIENTS = {"tensorflow": _with_tensorflow, "jax": _with_jax}
-"""Functions that compute values and their gradients, by the name of the backend."""
+_GRADIENTS: dict[str, Callable[[PretrainedModel, _Scores], _Gradient]] = {
+    "tensorflow": _with_tensorflow,
+    "jax": _with_jax,
+}
+"""Functions that make one which computes scores and gradients of vectors and inputs, by the name of the backend."""

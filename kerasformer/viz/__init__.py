@@ -10,6 +10,7 @@ from kerasformer.viz.confusion import draw_confusion
 from kerasformer.viz.distribution import draw_distribution
 from kerasformer.viz.explanation import draw_explanation
 from kerasformer.viz.family_tree import draw_family_tree
+from kerasformer.viz.points import draw_points
 from kerasformer.viz.training_curve import draw_training_curve
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "draw_distribution",
     "draw_explanation",
     "draw_family_tree",
+    "draw_points",
     "draw_training_curve",
 ]

@@ -19,8 +19,7 @@ from tests.interpretability import references
 TEXT = "The sea was calm."
 
 
-@pytest.mark.jax
-@pytest.mark.parametrize("name", ["next", "masks"])
+@pytest.mark.parametrize("name", [pytest.param("next", marks=pytest.mark.jax), "masks"])
 def test_layers_are_those_of_pytorch(name):
     reference, model = references.pair(name)
     inputs = read(opened(model), TEXT).inputs
