@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
+from docs.site.colours import PAGE, colours  # noqa: E402
 from docs.site.mathematics import add_mathml  # noqa: E402
-
-PAGE = ROOT / "kerasformer" / "web" / "page"
 
 project = "kerasformer"
 author = "the authors of kerasformer"
@@ -52,55 +50,46 @@ html_show_sphinx = False
 html_show_copyright = False
 
 
-def _colours() -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the custom properties of the page's style sheet for its light and its dark theme."""
-    style = (PAGE / "style.css").read_text(encoding="utf-8")
-    light, dark = (
-        dict(re.findall(r"--([\w-]+): ([^;]+);", block)) for block in re.findall(r":root \{(.*?)\}", style, re.S)[:2]
-    )
-    return light, {**light, **dark}
-
-
-def _variables(colours: dict[str, str]) -> dict[str, str]:
+def _variables(colour: dict[str, str]) -> dict[str, str]:
     """Returns the variables of the theme."""
     return {
-        **{f"kf-{name}": value for name, value in colours.items()},
+        **{f"kf-{name}": value for name, value in colour.items()},
         "font-stack": 'system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif',
-        "color-brand-primary": colours["accent"],
-        "color-brand-content": colours["accent"],
-        "color-brand-visited": colours["accent"],
-        "color-foreground-primary": colours["text"],
-        "color-foreground-secondary": colours["muted"],
-        "color-foreground-muted": colours["muted"],
-        "color-foreground-border": colours["edge"],
-        "color-sidebar-link-text": colours["text"],
-        "color-sidebar-link-text--top-level": colours["text"],
-        "color-sidebar-caption-text": colours["muted"],
-        "color-background-primary": colours["card"],
-        "color-background-secondary": colours["page"],
-        "color-background-hover": colours["raised"],
-        "color-background-border": colours["line"],
-        "color-background-item": colours["raised"],
-        "color-code-background": colours["page"],
-        "color-code-foreground": colours["text"],
-        "color-inline-code-background": colours["raised"],
-        "color-api-background": colours["raised"],
-        "color-api-overall": colours["muted"],
-        "color-api-name": colours["accent"],
-        "color-api-pre-name": colours["accent"],
-        "color-api-keyword": colours["muted"],
-        "color-api-paren": colours["muted"],
-        "color-highlight-on-target": colours["accent-soft"],
-        "color-highlighted-background": colours["mark-1"],
-        "color-link-underline": colours["accent"],
-        "color-sidebar-search-icon": colours["muted"],
+        "color-brand-primary": colour["accent"],
+        "color-brand-content": colour["accent"],
+        "color-brand-visited": colour["accent"],
+        "color-foreground-primary": colour["text"],
+        "color-foreground-secondary": colour["muted"],
+        "color-foreground-muted": colour["muted"],
+        "color-foreground-border": colour["edge"],
+        "color-sidebar-link-text": colour["text"],
+        "color-sidebar-link-text--top-level": colour["text"],
+        "color-sidebar-caption-text": colour["muted"],
+        "color-background-primary": colour["card"],
+        "color-background-secondary": colour["page"],
+        "color-background-hover": colour["raised"],
+        "color-background-border": colour["line"],
+        "color-background-item": colour["raised"],
+        "color-code-background": colour["page"],
+        "color-code-foreground": colour["text"],
+        "color-inline-code-background": colour["raised"],
+        "color-api-background": colour["raised"],
+        "color-api-overall": colour["muted"],
+        "color-api-name": colour["accent"],
+        "color-api-pre-name": colour["accent"],
+        "color-api-keyword": colour["muted"],
+        "color-api-paren": colour["muted"],
+        "color-highlight-on-target": colour["accent-soft"],
+        "color-highlighted-background": colour["mark-1"],
+        "color-link-underline": colour["accent"],
+        "color-sidebar-search-icon": colour["muted"],
     }
 
 
-_light, _dark = _colours()
+_themes = colours()
 html_theme_options = {
-    "light_css_variables": _variables(_light),
-    "dark_css_variables": _variables(_dark),
+    "light_css_variables": _variables(_themes["light"]),
+    "dark_css_variables": _variables(_themes["dark"]),
     "navigation_with_keys": True,
 }
 
