@@ -104,7 +104,7 @@ class Stack:
         return sum(len(group.indices) for group in self.layers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Anatomy:
     """What a model is made of and what it costs; drawn as SVG in notebooks, printed as a table.
 
@@ -193,6 +193,9 @@ class Anatomy:
 
     def _repr_svg_(self) -> str:
         return self.svg
+
+    def __repr__(self) -> str:
+        return f"<Anatomy of {self.name}: {self.architecture}, {self.parameters:,} parameters>"
 
     def __str__(self) -> str:
         head = ["part", "block", "output", "parameters", "multiply-adds"]
