@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from kerasformer.evaluation.decoding_sweep import sweep
     from kerasformer.interpretability.anatomy import anatomy
     from kerasformer.interpretability.attention import attention
+    from kerasformer.interpretability.attribution import attribute
+    from kerasformer.interpretability.contextual import contextual
+    from kerasformer.interpretability.lens import logit_lens
+    from kerasformer.interpretability.projection import projection
     from kerasformer.pipelines import pipeline
     from kerasformer.pipelines.choosing import choose
     from kerasformer.pipelines.embedding_index import EmbeddingIndex
@@ -36,14 +40,18 @@ __all__ = [
     "__version__",
     "anatomy",
     "attention",
+    "attribute",
     "choose",
+    "contextual",
     "errors",
     "evaluate",
     "export",
     "layers",
     "load",
+    "logit_lens",
     "next_token_distribution",
     "pipeline",
+    "projection",
     "prompt",
     "sequence_logprob",
     "sweep",
@@ -57,11 +65,15 @@ _FUNCTIONS = {
     "Tokenizer": ("tokenization", "Tokenizer"),
     "anatomy": ("interpretability.anatomy", "anatomy"),
     "attention": ("interpretability.attention", "attention"),
+    "attribute": ("interpretability.attribution", "attribute"),
     "choose": ("pipelines.choosing", "choose"),
+    "contextual": ("interpretability.contextual", "contextual"),
     "evaluate": ("evaluation", "evaluate"),
     "load": ("zoo", "load"),
+    "logit_lens": ("interpretability.lens", "logit_lens"),
     "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
     "pipeline": ("pipelines", "pipeline"),
+    "projection": ("interpretability.projection", "projection"),
     "prompt": ("evaluation", "prompt"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),
     "sweep": ("evaluation.decoding_sweep", "sweep"),

@@ -69,7 +69,7 @@ SECONDS = {
     "export/test_divergence_limits.py": 30,
     "export/formats/test_gpu_graph.py": 30,
     "engines/test_saved_states.py": 30,
-    "examples/test_decoding.py": 30,
+    "examples/test_pages.py": 45,
     "training/test_distribution.py": 40,
     "training/test_resume.py": 30,
     "test_training_page.py": 30,

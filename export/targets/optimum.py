@@ -39,7 +39,7 @@ _CLASSES = {
     "translation": "ORTModelForSeq2SeqLM",
 }
 
-_IGNORED = ("frequency_penalty", "presence_penalty", "top_h")
+_IGNORED = ("frequency_penalty", "presence_penalty", "top_h", "uniform")
 """Generation settings that transformers 4.57 silently ignores."""
 
 

@@ -195,6 +195,7 @@ command(
     'kerasformer explain sentiment-bert "time flies like an arrow" "fruit flies like a banana" --out view.html',
     'kerasformer explain summarizer-t5 "The cat sat on the mat." --view alignment --out alignment.png',
     "kerasformer export story-gpt2 out --outputs attentions && kerasformer explain out 'Once upon a time'",
+    "kerasformer explain story-gpt2 --site explained",
 )(explain)
 command(
     "kerasformer batch out reviews.jsonl classified --workers 4",

@@ -47,7 +47,9 @@ _SINGLE = ("forced_bos_token_id", "pad_token_id", "bos_token_id", "decoder_start
 _SEVERAL = ("forced_eos_token_id", "eos_token_id", "suppress_tokens", "begin_suppress_tokens")
 ID_SETTINGS = (*_SINGLE, *_SEVERAL, "bad_words_ids", "sequence_bias")
 """Settings that contain ids of tokens."""
-_SAMPLING = frozenset({"temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff"})
+_SAMPLING = frozenset(
+    {"temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "uniform"}
+)
 """Settings that greedy search ignores."""
 
 PrefixFunction = Callable[[int, np.ndarray], Sequence[int] | np.ndarray]
@@ -81,6 +83,7 @@ class GenerationConfig:
         typical_p: Probability mass of locally typical sampling; 1 disables the filter.
         epsilon_cutoff: Minimum probability of the tokens to sample from; 0 disables the filter.
         eta_cutoff: Like `epsilon_cutoff`, with a threshold that adapts to the entropy; 0 disables the filter.
+        uniform: Whether all tokens that remain after these filters are equally probable, such as the `top_k` best ones.
         encoder_repetition_penalty: Values above 1 make tokens of the prompt more likely; 1 disables the penalty.
         repetition_penalty: Values above 1 make tokens of the prompt and the output less likely; 1 disables the penalty.
         frequency_penalty: Subtracted from the logit of a token once for each time that it was generated; 0 disables it.
@@ -136,6 +139,7 @@ class GenerationConfig:
     typical_p: Annotated[float, Option(number(0, 1))] = 1.0
     epsilon_cutoff: Annotated[float, Option(number(0, 1))] = 0.0
     eta_cutoff: Annotated[float, Option(number(0, 1))] = 0.0
+    uniform: Annotated[bool, Option(BOOLEAN)] = False
     encoder_repetition_penalty: Annotated[float, Option(POSITIVE)] = 1.0
     repetition_penalty: Annotated[float, Option(POSITIVE)] = 1.0
     frequency_penalty: Annotated[float, Option(number())] = 0.0

@@ -291,6 +291,13 @@ def eta_cutoff(candidates: Candidates, config: GenerationConfig) -> Candidates:
     return _keep(candidates, probabilities >= np.float32(threshold), candidates.logits, config)
 
 
+@sampling_filter(when=lambda config: config.uniform)
+def uniform(candidates: Candidates, config: GenerationConfig) -> Candidates:
+    """Makes all remaining candidates equally probable: with `top_k`, a uniform choice among the `k` best."""
+    logits = np.where(np.isneginf(candidates.logits), candidates.logits, np.float32(0))
+    return candidates._replace(logits=logits, greatest=np.float32(0))
+
+
 @sampling_filter(when=lambda config: config.renormalize_logits)
 def renormalize(candidates: Candidates, config: GenerationConfig) -> Candidates:
     """Normalizes the remaining candidates to log-probabilities. Source: `transformers.LogitNormalization`."""

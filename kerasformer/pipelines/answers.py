@@ -50,6 +50,18 @@ class Filling(TypedDict):
     sequence: str
 
 
+class FilledText(TypedDict):
+    """A text whose mask tokens were filled together.
+
+    `score` is the geometric mean of the probabilities of the tokens, and `steps` has the text after each iteration.
+    """
+
+    sequence: str
+    score: float
+    tokens: list[int]
+    steps: list[str]
+
+
 class Hit(TypedDict):
     """A text that was found for a query, and its index in the corpus."""
 

@@ -126,13 +126,17 @@ class Pipeline:
             parts.append(forward.run({name: array[rows, :width] for name, array in arrays.items()}))
         inverse = np.argsort(np.concatenate(batches))
         answers = {name: np.concatenate([part[name] for part in parts])[inverse] for name in parts[0]}
-        for name, values in answers.items():
+        return self._finite(answers)
+
+    def _finite(self, outputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Returns the outputs, or raises an `InputError` if one has NaN or infinity."""
+        for name, values in outputs.items():
             if not np.isfinite(values).all():
                 raise InputError(
                     "The model's output for a text is not finite. Expected: finite numbers. Received: "
                     f"{values[~np.isfinite(values)][0]} in {name}. {self._advice_for_infinite_output()}"
                 )
-        return answers
+        return outputs
 
     def _advice_for_infinite_output(self) -> str:
         """Returns what a caller can do about an output with NaN or infinity."""

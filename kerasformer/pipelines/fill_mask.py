@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import check, integer
+from kerasformer.arguments import check, integer, one_of, sequence
+from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.samplers import sampler_of
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.pipelines.answers import Filling
+from kerasformer.pipelines.answers import FilledText, Filling
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
+from kerasformer.pipelines.mask_filling import FillMethod, Gaps, gibbs, mask_predict
 
 
 class FillMaskPipeline(Pipeline):
-    """Predicts the most probable tokens for each mask token of a text."""
+    """Predicts the most probable tokens for each mask token of a text, or fills all of them together (`fill`)."""
 
     def __call__(
         self,
@@ -59,6 +62,83 @@ class FillMaskPipeline(Pipeline):
             return [self._filled(text, ids[real], scores[real], top_k) for text, ids, real, scores in rows]
 
         return map_inputs(checked, answer, batch_size=batch_size, progress=progress, label=self.task)
+
+    def fill(
+        self,
+        text: str,
+        *,
+        method: FillMethod = "mask_predict",
+        iterations: int = 10,
+        lengths: Sequence[int] | None = None,
+        seed: int | None = None,
+        **sampling: Any,
+    ) -> FilledText:
+        """Fills all mask tokens of a text together, so that they fit each other; a text of masks alone is generated.
+
+            pipe.fill("The [MASK] [MASK] [MASK] on the sea.")
+            pipe.fill("The captain [MASK] the ship.", lengths=range(1, 6))
+
+        Args:
+            text: A text with mask tokens.
+            method: `"mask_predict"` fills all masks at once, and then in each iteration fewer of them again, those with
+                the least probable tokens; `"gibbs"` samples one token after the other, given all others, in random
+                order.
+            iterations: Number of iterations; of Gibbs sampling, each visits all masks.
+            lengths: Numbers of tokens to try for each mask, of which that with the best score is returned; by default,
+                one token fills a mask.
+            seed: Seed of Gibbs sampling.
+            sampling: Settings of Gibbs sampling, such as `temperature=0.8` or `top_k=40`; see `GenerationConfig`.
+
+        Returns:
+            `{"sequence", "score", "tokens", "steps"}`. Special tokens are never chosen.
+
+        Raises:
+            CapacityError: the text is too long.
+            GenerationError: an invalid setting of sampling.
+            InputError: the text has no mask token, or settings of sampling for mask-predict.
+            TokenizerError: the tokenizer has no mask token.
+        Reference: Ghazvininejad et al. 2019, arXiv:1904.09324; Wang and Cho 2019, arXiv:1902.04094.
+        """
+        text, method = read_text(text), check("method", method, one_of("mask_predict", "gibbs"))
+        count = check("iterations", iterations, integer(1))
+        config = GenerationConfig().replace(**sampling, seed=seed, do_sample=True)
+        if method != "gibbs" and (sampling or seed is not None):
+            names = ", ".join([*sampling, *(["seed"] if seed is not None else [])])
+            raise InputError(f"Settings of sampling are for method='gibbs'. Received: {names} for {method!r}")
+        mask = self._mask_token(text)
+        masks = (1,) if lengths is None else check("lengths", lengths, sequence(integer(1), least=1))
+        random = np.random.default_rng(config.seed)
+        answers = [
+            self._filled_together(text.replace(mask, mask * number), method, count, config, random) for number in masks
+        ]
+        return max(answers, key=lambda answer: answer["score"])
+
+    def _mask_token(self, text: str) -> str:
+        mask = self.tokenizer.mask_token
+        if mask is None:
+            raise TokenizerError("fill-mask needs a tokenizer with a mask token. Received: one without")
+        if mask not in text:
+            raise InputError(f"The text has no {mask} to fill. Received: {text!r}")
+        return str(mask)
+
+    def _filled_together(
+        self, text: str, method: str, iterations: int, config: GenerationConfig, random: np.random.Generator
+    ) -> FilledText:
+        encoded = self._encode([text], LengthOptions(in_chunks=False))
+        excluded = np.array(sorted(token for token in self.tokenizer.all_special_ids if token < self.info.vocab_size))
+        gaps = Gaps.of(encoded.input_ids[0], int(self.tokenizer.mask_token_id or 0), excluded)
+        arrays = {name: array for name, array in encoded.inputs.items() if name in self.info.input_names}
+
+        def scores(ids: np.ndarray) -> np.ndarray:
+            return self._finite(self._forward().run({**arrays, "input_ids": ids[None]}))["logits"][0]
+
+        rounds = (
+            mask_predict(gaps, scores, iterations)
+            if method == "mask_predict"
+            else gibbs(gaps, scores, iterations, sampler_of(config), random)
+        )
+        steps = [self.tokenizer.decode(gaps.ids, skip_special_tokens=True) for _ in rounds]
+        return {"sequence": steps[-1], "score": gaps.score, "tokens": gaps.ids[gaps.places].tolist(), "steps": steps}
 
     def _filled(
         self, text: str, ids: np.ndarray, logits: np.ndarray, top_k: int

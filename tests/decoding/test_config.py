@@ -25,7 +25,7 @@ from kerasformer.options import declared
         {"early_stopping": "always"}, {"eos_token_id": -1}, {"eos_token_id": [3, None]}, {"bad_words_ids": [[]]},
         {"bad_words_ids": [3]}, {"sequence_bias": [[[], 1.0]]}, {"stop_strings": ""}, {"seed": -1}, {"seed": "x"},
         {"sequence_bias": [[[1], float("nan")]]}, {"exponential_decay_length_penalty": [1]},
-        {"prefix_allowed_tokens_fn": 3}, {"exponential_decay_length_penalty": [-1, 2.0]}, {"top_h": 2},
+        {"prefix_allowed_tokens_fn": 3}, {"exponential_decay_length_penalty": [-1, 2.0]}, {"top_h": 2}, {"uniform": 1},
         {"length_penalty": float("inf")}, {"do_sample": "yes"}, {"no_repeat_ngram_size": -2},
         {"num_beams": 5000}, {"num_return_sequences": 10**9}, {"eos_token_id": 2**31}, {"pad_token_id": 2**40},
         {"suppress_tokens": [1, 2**32 + 5]},
@@ -97,7 +97,7 @@ def test_round_trip_of_every_setting() -> None:
         "bad_words_ids": [[1, 2], [3]], "sequence_bias": {(4, 5): -1.5}, "suppress_tokens": [1], "seed": 4,
         "begin_suppress_tokens": [2, 3], "forced_eos_token_id": 2, "eos_token_id": [1, 2], "stop_strings": "end",
         "early_stopping": "never", "do_sample": True, "temperature": 0.5, "top_p": 0.5, "typical_p": 0.5,
-        "epsilon_cutoff": 0.5, "eta_cutoff": 0.5, "min_p": 0.5, "top_h": 0.5, "length_penalty": -1.0,
+        "epsilon_cutoff": 0.5, "eta_cutoff": 0.5, "min_p": 0.5, "top_h": 0.5, "uniform": True, "length_penalty": -1.0,
         "repetition_penalty": 1.5, "remove_invalid_values": True, "renormalize_logits": True,
         "exponential_decay_length_penalty": [4, 1.5],
     }  # fmt: skip

@@ -124,6 +124,14 @@ def test_top_k_keeps_ties() -> None:
     assert mask.tolist() == [[True, True, True, True, False], [True, True, False, False, False]]
 
 
+def test_a_uniform_choice_among_the_best() -> None:
+    logits = np.array([[3, 9, 1, 4, -np.inf]], np.float32).repeat(300, axis=0)
+    sampler = sampler_of(GenerationConfig(top_k=3, uniform=True, do_sample=True))
+    counts = np.bincount(sampler(logits, np.arange(300) / 300), minlength=5)
+    assert counts.tolist() == [100, 100, 0, 100, 0]
+    assert np.isneginf(sampling_of(GenerationConfig(uniform=True)).filtered(logits)[:, 4]).all()  # still forbidden
+
+
 def test_top_1_is_greedy() -> None:
     logits = np.random.default_rng(0).normal(size=(50, 30)).astype(np.float32)
     sampled = sampler_of(GenerationConfig(top_k=1))(logits, np.linspace(0, 0.999, 50))

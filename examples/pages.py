@@ -1,9 +1,9 @@
-"""Runs the code blocks of docs/decoding.md and updates the outputs and pictures of the page.
+"""Runs the code blocks of pages of the documentation and updates their outputs and pictures.
 
-    python examples/decoding.py
+    python examples/pages.py decoding
 
-Runs every ```pycon block of the page, from top to bottom in one namespace. Do not edit the outputs by hand: a test also
-runs the page, and fails if an output differs.
+Runs every ```pycon block of a page, from top to bottom in one namespace. Do not edit the outputs by hand: a test also
+runs the pages, and fails if an output differs.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ import doctest
 import io
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from kerasformer.errors import KerasformerError
 
-PAGE = Path(__file__).parents[1] / "docs" / "decoding.md"
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = ("decoding", "interpretability")
+"""The pages whose outputs are produced."""
 _BLOCK = re.compile(r"(?<=```pycon\n).*?(?=```)", re.DOTALL)
 
 
@@ -34,7 +37,7 @@ def _run(block: str, names: dict[str, Any]) -> str:
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
             try:
-                exec(compile(example.source, "<decoding.md>", "single"), names)
+                exec(compile(example.source, "<page>", "single"), names)
             except KerasformerError as error:  # the page may show an error
                 print(f"{type(error).__name__}: {error}")
         first, *more = example.source.splitlines()
@@ -44,5 +47,7 @@ def _run(block: str, names: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    os.chdir(PAGE.parent)
-    PAGE.write_text(updated_page(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    os.chdir(DOCS)
+    for name in sys.argv[1:] or PAGES:
+        page = DOCS / f"{name}.md"
+        page.write_text(updated_page(page.read_text(encoding="utf-8")), encoding="utf-8")
