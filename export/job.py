@@ -48,6 +48,7 @@ class ExportJob:
         cache_dtype: Data type of the caches of a decoder.
         cache_scales: Scales of each layer of int8 caches; `None` until they are measured, and for others.
         accelerator: Processor that a TFLite file is written for.
+        outputs: Further outputs, such as `attentions`.
     """
 
     model: PretrainedModel
@@ -67,6 +68,7 @@ class ExportJob:
     cache_dtype: str = "float32"
     cache_scales: tuple[CacheScales | None, ...] | None = None
     accelerator: str = "cpu"
+    outputs: tuple[str, ...] = ()
 
 
 def resolve_options(
@@ -116,6 +118,7 @@ def resolve_options(
         options.get("lora_targets") or "all-linear",  # type: ignore[arg-type]  # a tuple, once checked
         options.get("cache_dtype") or "float32",
         accelerator=options.get("accelerator") or "cpu",
+        outputs=tuple(options.get("outputs") or ()),
     )
 
 

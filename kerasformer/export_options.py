@@ -21,6 +21,9 @@ CACHE_DTYPES = ("float32", INT8_CACHES)
 GPU = "gpu"
 ACCELERATORS = ("cpu", GPU)
 """Processors that a TFLite file is written for."""
+ATTENTIONS = "attentions"
+OUTPUTS = (ATTENTIONS,)
+"""Further outputs that a bundle may have."""
 
 _LARGEST = 100_000  # MB: more than any model file, so that a larger limit was meant in bytes
 _MEGABYTES = number(above=0).where(
@@ -70,6 +73,8 @@ class ExportOptions(TypedDict, total=False):
             default, with scales that are measured on the calibration texts.
         accelerator: `gpu` writes a file without anything that LiteRT's GPU delegate is known to compute wrongly or to
             leave to the CPU; `cpu` by default.
+        outputs: Further outputs of the bundle: `attentions` adds a signature that reads a text, or a pair, and returns
+            the attention weights of all layers, for `kerasformer.attention` and `kerasformer explain`. None by default.
         calibration: Texts on which inputs of products, or keys and values, are measured, for recipes that round or
             scale them: a file with one text per line, a list, or a dataset. The first 128 are used; by default,
             sentences that ship with this package.
@@ -106,6 +111,7 @@ class ExportOptions(TypedDict, total=False):
     lora_targets: Annotated[str | Sequence[str] | None, Option(_MODULES, formats=(TFLITE, ONNX))]
     cache_dtype: Annotated[str | None, Option(one_of(*CACHE_DTYPES), formats=(TFLITE, ONNX))]
     accelerator: Annotated[str | None, Option(one_of(*ACCELERATORS), formats=(TFLITE,))]
+    outputs: Annotated[Sequence[str] | None, Option(sequence(one_of(*OUTPUTS), least=1), formats=(TFLITE, ONNX))]
     calibration: Annotated[Any, Option(_TEXTS)]
     texts: Annotated[Any, Option(_TEXTS)]
     labels: Annotated[Sequence[Any] | None, Option(_LABELS)]

@@ -53,14 +53,20 @@ class Function:
 
 def forward(model: PretrainedModel, name: str, batch: int | str, length: int | str, dtype: str) -> Function:
     """Returns the function of an encoder with its head, which reads texts `(batch, length)`."""
-    inputs = {key: TensorInfo((batch, length), dtype) for key in model.input_names}
-    for text_input in model.backbone.text_inputs:
-        if text_input.name in inputs and text_input not in TEXT:  # the manifest describes the values of those
-            count = text_input.count(model.config)
-            inputs[text_input.name] = TensorInfo((batch, length), dtype, count=count, default=text_input.default)
+    inputs = forward_inputs(model, batch, length, dtype)
     sizes = batch, length  # an unknown dimension is the batch size on axis 0 and the length on axis 1
     outputs = {
         key: TensorInfo(tuple(sizes[axis] if dim is None else dim for axis, dim in enumerate(shape)), "float32")
         for key, shape in KerasForward(model).output_shapes().items()
     }
     return Function(name, inputs, outputs, model.named_outputs)
+
+
+def forward_inputs(model: PretrainedModel, batch: int | str, length: int | str, dtype: str) -> Infos:
+    """Describes the arrays `(batch, length)` that an encoder reads."""
+    inputs = {key: TensorInfo((batch, length), dtype) for key in model.input_names}
+    for text_input in model.backbone.text_inputs:
+        if text_input.name in inputs and text_input not in TEXT:  # the manifest describes the values of those
+            count = text_input.count(model.config)
+            inputs[text_input.name] = TensorInfo((batch, length), dtype, count=count, default=text_input.default)
+    return inputs

@@ -12,7 +12,7 @@ from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
-from kerasformer.export_options import INT8_CACHES, ExportOptions
+from kerasformer.export_options import FORMATS, INT8_CACHES, ExportOptions
 from kerasformer.tokenization.tokenizer import TARGET_FILE
 
 TOKENIZED = ("input_ids", "attention_mask", "token_type_ids")
@@ -35,6 +35,7 @@ class Target:
         lengths: Default lengths for which an encoder is compiled; those beyond the model's limit are dropped.
         rolling_caches: Layers with a sliding window may have caches shorter than the text (`TensorInfo.margin`).
         app_files: Files beside the model that an app needs, of those that the bundle has.
+        further_outputs: Whether bundles may have signatures that only this package and its page call.
         model_folder: Folder of the bundle for the model files, if the runtime expects another than the format's.
     """
 
@@ -48,6 +49,7 @@ class Target:
     lengths: Sequence[int] = ENCODER_LENGTHS
     rolling_caches: bool = True
     app_files: Sequence[str] = ("tokenizer.json", TARGET_FILE)
+    further_outputs: bool = False
     model_folder: str | None = None
 
     def check_options(self, options: ExportOptions, format: str | None) -> str | None:
@@ -70,6 +72,11 @@ class Target:
             raise InputError(
                 f"target={self.name!r} passes caches of float32 to a model. Received: cache_dtype={INT8_CACHES!r}. "
                 "Remove cache_dtype, or target for a bundle that this package runs"
+            )
+        if self.name not in ("", *FORMATS) and "outputs" in options and not self.further_outputs:
+            raise InputError(
+                f"target={self.name!r} calls no signature for further outputs. Received: outputs={options['outputs']}. "
+                "Remove outputs, or target for a bundle that this package runs"
             )
         if self.format not in (None, format or self.format):
             raise ExportError(

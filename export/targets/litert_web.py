@@ -27,6 +27,7 @@ class LitertWeb(Target):
     summary = "LiteRT.js: browsers"
     format = "tflite"
     reads_tokenizer = True
+    further_outputs = True
     app_files = ("tokenizer.json", "tokenizer_config.json")
     # A page reads one text at a time, for which padding is the largest loss. Each length costs memory: LiteRT.js keeps
     # a copy of the weights for every signature.

@@ -39,6 +39,8 @@ class Role(StrEnum):
     """Generates whole texts in the graph."""
     TOKENIZE = "tokenize"
     """Converts strings to token ids."""
+    ATTENTION = "attention"
+    """Reads whole texts and returns the attention weights of all layers."""
     OTHER = "other"
     """Another signature."""
 
@@ -48,6 +50,8 @@ class Kind(StrEnum):
 
     IDS = "ids"
     """Token ids of a text, `(B, T)`."""
+    DECODER_IDS = "decoder_ids"
+    """Token ids that the decoder of an encoder-decoder reads, `(B, T)`, beside those of the encoder."""
     MASK = "mask"
     """1 for real tokens, 0 for padding, `(B, T)`."""
     SEGMENTS = "segments"
@@ -78,6 +82,12 @@ class Kind(StrEnum):
     """Matrix `A` of a low-rank adapter, `(in, r)`; `(r, in)` in TFLite files."""
     ADAPTER_B = "adapter_b"
     """Matrix `B` of a low-rank adapter, or a part of it, times its scale, `(r, out)`; `(out, r)` in TFLite files."""
+    ENCODER_ATTENTION = "encoder_attention"
+    """Attention weights of a layer of an encoder, `(B, Q, T, T)`, where `Q` are the query heads."""
+    DECODER_ATTENTION = "decoder_attention"
+    """Attention weights of a layer of a decoder for its own text, `(B, Q, T, T)`."""
+    CROSS_ATTENTION = "cross_attention"
+    """Attention weights of a layer of a decoder for an encoded text, `(B, Q, T, M)`."""
     LOGITS = "logits"
     """Scores of the next token, `(B, T, V)`."""
     TEXT = "text"
@@ -90,6 +100,7 @@ KEY_AND_VALUE = (Kind.KEY, Kind.VALUE)
 CACHES = (*KEY_AND_VALUE, Kind.STATE)
 CROSS_CACHES = (Kind.CROSS_KEY, Kind.CROSS_VALUE)
 ADAPTERS = (Kind.ADAPTER_A, Kind.ADAPTER_B)
+ATTENTIONS = (Kind.ENCODER_ATTENTION, Kind.DECODER_ATTENTION, Kind.CROSS_ATTENTION)
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,7 @@ class TensorInfo:
         shape: Dimensions; a string is a symbolic dimension, such as `"batch_size"`.
         dtype: `"int32"`, `"int64"`, `"float32"`, `"string"`, or for a cache also `"int8"`.
         kind: Content, one of `Kind`.
-        layer: For a cache, index of its layer, starting at 0.
+        layer: For a cache or attention weights, index of the layer, starting at 0.
         row: For a cache of a single row, index of that row in the batch.
         continues: For an output that is a new state, the input that it replaces in the next call.
         in_place: For an output that continues an input, whether both may be one buffer; `None` if unknown, as in
@@ -211,6 +222,7 @@ INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS, POSITION_IDS = (
     "token_type_ids",
     "position_ids",
 )
+DECODER_INPUT_IDS = "decoder_input_ids"
 TOKENS, INPUT_POS, ENCODER_MASK = "tokens", "input_pos", "encoder_mask"
 ENCODER_STATES, ENCODER_ATTENTION_MASK, CACHE_LENGTH = "encoder_hidden_states", "encoder_attention_mask", "cache_length"
 LOGITS_START = "logits_start"
@@ -222,11 +234,13 @@ SENTENCE_EMBEDDING = "sentence_embedding"
 
 # Names of signatures, and of ONNX files without their suffix.
 MODEL, ENCODER_MODEL, DECODER_MODEL = "model", "encoder_model", "decoder_model_merged"
+ATTENTION_MODEL = "attention_model"
 SERVING_DEFAULT, ON_TOKENS = "serving_default", "tokens"
 ENCODE, PREFILL, DECODE, GENERATE, SAMPLE, TOKENIZE = "encode", "prefill", "decode", "generate", "sample", "tokenize"
 
 _KINDS = {
     INPUT_IDS: Kind.IDS,
+    DECODER_INPUT_IDS: Kind.DECODER_IDS,
     TOKENS: Kind.IDS,
     ATTENTION_MASK: Kind.MASK,
     TOKEN_TYPE_IDS: Kind.SEGMENTS,
@@ -243,6 +257,7 @@ _KINDS = {
 _ROLES = {
     ENCODER_MODEL: Role.ENCODE,
     DECODER_MODEL: Role.DECODE,
+    ATTENTION_MODEL: Role.ATTENTION,
     SERVING_DEFAULT: Role.FORWARD,
     ON_TOKENS: Role.FORWARD,
     GENERATE: Role.GENERATE,
@@ -262,9 +277,10 @@ _STATIC_KINDS = {
     "cross_k": Kind.CROSS_KEY,
     "cross_v": Kind.CROSS_VALUE,
 }
+_ATTENTION = re.compile(r"(?P<stack>encoder|decoder|cross)_attentions_(?P<layer>\d+)")
 _PAST, _PRESENT = "past_key_values", "present"
 _SIZED = re.compile(
-    r"(?P<role>forward|encode|prefill|short_prefill|decode|verify)(?:_rows_(?P<rows>\d+))?(?:_(?P<sizes>\d+(?:_\d+)?))?"
+    r"(?P<role>forward|encode|prefill|short_prefill|decode|verify|attention)(?:_rows_(?P<rows>\d+))?(?:_(?P<sizes>\d+(?:_\d+)?))?"
 )
 
 
@@ -276,6 +292,21 @@ def forward_name(length: int) -> str:
 def encode_name(length: int) -> str:
     """Returns the name of the TFLite signature that encodes texts of up to `length` tokens."""
     return f"{ENCODE}_{length}"
+
+
+def attention_name(length: int) -> str:
+    """Returns the name of the TFLite signature that returns the attention weights of texts of `length` tokens."""
+    return f"attention_{length}"
+
+
+def attention_output(kind: Kind, layer: int) -> str:
+    """Returns the name of the output with the attention weights of a layer.
+
+    Args:
+        kind: One of `ATTENTIONS`.
+        layer: Index of the layer, starting at 0.
+    """
+    return f"{kind.value}s_{layer}"
 
 
 def prefill_name(length: int, cache_length: int | None = None) -> str:
@@ -413,6 +444,8 @@ def _described(name: str, info: TensorInfo, inputs: Mapping[str, TensorInfo] | N
         kind = (CROSS_CACHES if match["part"] == "encoder" else KEY_AND_VALUE)[match["half"] == "value"]
     elif match := _GROWING_STATE.fullmatch(name):
         kind = Kind.STATE
+    elif match := _ATTENTION.fullmatch(name):
+        kind = Kind(f"{match['stack']}_attention")
     else:
         return replace(info, kind=_KINDS.get(name, Kind.OTHER), continues=continues)
     return replace(info, kind=kind, layer=int(match["layer"]), row=row, continues=continues)

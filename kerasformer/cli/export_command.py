@@ -75,7 +75,7 @@ def _with_recipes(models: dict[str, list[str]]) -> list[str]:
     "calibration",
     "texts",
     "max_size",
-    "fallback",
+    "outputs",
     "overwrite",
 )
 def export(

@@ -1,4 +1,4 @@
-"""Ray: batches over clusters, and a deployment of the server on Ray Serve.
+"""Ray: batches over clusters, training on several machines, and a deployment of the server on Ray Serve.
 
 `ColumnModel` is what `ray.data.Dataset.map_batches` calls. Nothing here starts Ray on import.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from kerasformer.errors import InputError, KerasformerError, require
@@ -16,7 +18,7 @@ from kerasformer.integrations.batch import BlockWriter, Figures, Job, Runner
 from kerasformer.integrations.columns import ColumnModel
 from kerasformer.server.options import ServerOptions
 
-__all__ = ["ColumnModel", "cluster", "deployment", "on_ray"]
+__all__ = ["ColumnModel", "Worker", "cluster", "deployment", "join_workers", "on_ray"]
 
 _STORE = 100 * 2**20
 """Bytes of the object store of a Ray that is started here, through which hardly anything passes."""
@@ -92,6 +94,55 @@ def on_ray(workers: int = 1, address: str | None = None) -> Runner:
                     ray.kill(actor)
 
     return run
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One of the workers of Ray Train that train a model together.
+
+    Attributes:
+        rank: Its number, from 0.
+        count: Number of workers.
+    """
+
+    rank: int
+    count: int
+
+    def share(self, rows: Sequence[Any]) -> Sequence[Any]:
+        """Returns the rows that this worker trains on: every `count`-th, and as many as every other worker has."""
+        return rows[self.rank : len(rows) // self.count * self.count : self.count]
+
+
+def join_workers() -> Worker:
+    """Joins the workers of Ray Train, so that `kf.training.distribute` divides batches among the devices of all.
+
+    It is the first call of the function that Ray's `JaxTrainer` runs in each worker, before anything is computed.
+
+    Raises:
+        InputError: the backend of Keras is not JAX, or this is not a worker of Ray Train.
+    """
+    keras, train = require("keras", "train"), require("ray.train", "ray")
+    if keras.backend.backend() != "jax":
+        raise InputError(
+            "Keras trains on several machines with JAX alone. Pass worker_runtime_env={'env_vars': {'KERAS_BACKEND': "
+            f"'jax'}}}} to RunConfig. Received: {keras.backend.backend()}"
+        )
+    try:
+        context = train.get_context()
+    except RuntimeError as error:
+        raise InputError("join_workers is for the function that JaxTrainer runs in its workers") from error
+    worker = Worker(context.get_world_rank(), context.get_world_size())
+    if not require("jax", "train").distributed.is_initialized():  # JaxTrainer does it on TPUs and GPUs
+        first = f"{require('ray.util', 'ray').get_node_ip_address()}:{_free_port()}" if worker.rank == 0 else None
+        address = require("ray.train.collective", "ray").broadcast_from_rank_zero(first)
+        keras.distribution.initialize(address, worker.count, worker.rank)
+    return worker
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 def deployment(

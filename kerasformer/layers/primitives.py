@@ -199,7 +199,8 @@ class Primitives:
             dropout: Function applied to the weights in training; `None` otherwise.
 
         Returns:
-            `(context (B, H, T, D), weights (B, H, T, S))`; a fused operator returns `None` for the weights.
+            `(context (B, H, T, D), weights (B, H, T, S))`; a fused operator returns `None` for the weights, unless
+            `needs_weights()`.
 
         Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
         """
@@ -262,6 +263,24 @@ def lowering(primitives: Primitives) -> Iterator[None]:
         yield
     finally:
         _active.reset(token)
+
+
+_needs_weights: ContextVar[bool] = ContextVar("kerasformer_needs_weights", default=False)
+
+
+@contextmanager
+def weights_needed() -> Iterator[None]:
+    """Context in which attention returns its weights, so that fused operators, which have none, are not used."""
+    token = _needs_weights.set(True)
+    try:
+        yield
+    finally:
+        _needs_weights.reset(token)
+
+
+def needs_weights() -> bool:
+    """Returns whether attention must return its weights; a lowering then computes them with plain operators."""
+    return _needs_weights.get()
 
 
 def layer(layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:

@@ -67,7 +67,7 @@ class ServedModels:
     Args:
         models: Open models, and those that are opened when they are needed.
         budget: Memory for the weights in bytes.
-        patience: Seconds in which a request waits for memory until others have ended.
+        patience: Seconds in which a request waits for memory until others have ended, and for models that are opened.
         measurements: Figures of the server; those of models that are opened and closed if not `None`.
     Raises:
         InputError: a model does not fit.
@@ -125,28 +125,35 @@ class ServedModels:
         """
         entry = self._find(name)
         if entry.model is None or self._is_waiting:  # whoever waits for memory waits for requests that run, not for new
-            async with self._opening:
-                entry.model = await self._opened(entry)
+            end = time.monotonic() + self._patience
+            try:
+                async with asyncio.timeout(self._patience):
+                    await self._opening.acquire()
+            except TimeoutError:
+                raise overloaded(f"The model '{entry.name}' waits for others to be opened. Try again later") from None
+            try:
+                entry.model = await self._opened(entry, end)
+            finally:
+                self._opening.release()
         entry.requests += 1
         held.callback(self._release, entry)
         entry.last_used = time.monotonic()
         return entry.model if name == entry.name else entry.model.adapted[name]
 
-    async def _opened(self, entry: Entry) -> ServedModel:
+    async def _opened(self, entry: Entry, end: float) -> ServedModel:
         if entry.model is not None:
             return entry.model
         self._is_waiting = True
         try:
-            await self._make_room(entry)
+            await self._make_room(entry, end)
         finally:
             self._is_waiting = False
         model = await asyncio.to_thread(entry.open)
         self._count(entry, is_open=True)
         return model
 
-    async def _make_room(self, entry: Entry) -> None:
-        """Closes models until another one fits."""
-        end = time.monotonic() + self._patience
+    async def _make_room(self, entry: Entry, end: float) -> None:
+        """Closes models until another one fits, or until a time on the clock of `time.monotonic`."""
         while True:
             opened = [each for each in self._entries.values() if each.model is not None]
             if sum(each.size for each in opened) + entry.size <= self._budget:

@@ -61,7 +61,8 @@ def distribute(data: int | None = None, model: int = 1) -> Any:
     The model is created, compiled and trained within the scope. A batch is divided among the devices, so that its size
     is that of all of them together and must be a multiple of `data`. The result is that of one device, but for rounding
     and for the random numbers of dropout. Losses that ignore positions are averaged over devices on TensorFlow, and
-    over all positions on JAX.
+    over all positions on JAX. Of several processes that `keras.distribution.initialize` has joined, each passes its own
+    part of every batch, of the same shape.
 
     Args:
         data: Number of devices, or groups of devices, among which a batch is divided; by default, all that there are.
@@ -95,11 +96,11 @@ def distribute(data: int | None = None, model: int = 1) -> Any:
     if backend == "tensorflow":
         return require("tensorflow", "tensorflow").distribute.MirroredStrategy(used)
     if model == 1:
-        return keras.distribution.DataParallel(devices=used)
+        return keras.distribution.DataParallel(devices=used, auto_shard_dataset=False)
     layouts = keras.distribution.LayoutMap(keras.distribution.DeviceMesh((groups, model), [BATCH, MODEL], used))
     for path, axes in LAYOUT.items():
         layouts[path] = axes
-    return ModelParallel(layout_map=layouts, batch_dim_name=BATCH)
+    return ModelParallel(layout_map=layouts, batch_dim_name=BATCH, auto_shard_dataset=False)
 
 
 def _devices(backend: str) -> list[str]:

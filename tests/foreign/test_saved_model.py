@@ -167,6 +167,7 @@ def test_invalid_inputs_are_errors(case, ask, exported):
     )
 
 
+@pytest.mark.grid
 @pytest.mark.foreign("saved-model")
 @cases(tiny("bert", "text-classification"))
 def test_texts_as_inputs(case, tmp_path):

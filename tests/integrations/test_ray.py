@@ -13,13 +13,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import keras
+import numpy as np
 import openai
 import pytest
 
 from kerasformer.errors import InputError
 from kerasformer.integrations.batch import batch
 from kerasformer.integrations.columns import ColumnModel
-from kerasformer.integrations.ray import cluster, deployment, on_ray
+from kerasformer.integrations.ray import Worker, cluster, deployment, join_workers, on_ray
 from tests.integrations import models
 from tests.integrations.deadly import Deadly
 from tests.integrations.models import read_lines, rows, write_lines
@@ -60,6 +62,7 @@ def test_nothing_starts_ray_by_itself():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.grid
 def test_rows_of_a_data_set(local):
     import ray.data
 
@@ -78,6 +81,7 @@ def test_rows_of_a_data_set(local):
     assert [row["id"] for row in answered if row["error"] is not None] == [30]
 
 
+@pytest.mark.grid
 def test_a_row_that_kills_its_worker_is_kept_aside(local, tmp_path):
     content = rows(20)
     content[13]["text"] = "deadly"
@@ -88,6 +92,7 @@ def test_a_row_that_kills_its_worker_is_kept_aside(local, tmp_path):
     assert [row["id"] for row in read_lines(tmp_path / "out")] == [number for number in range(20) if number != 13]
 
 
+@pytest.mark.grid
 def test_errors_of_workers_are_named(local, tmp_path):
     inputs = write_lines(tmp_path / "in.jsonl", rows(3))
     with pytest.raises(InputError, match=r"^top_k must be"):
@@ -149,10 +154,52 @@ def test_nothing_is_lost_or_doubled_when_workers_are_killed(kills, tmp_path):
     assert not [path for path in (tmp_path / "out").rglob("*") if path.name.startswith(".")]
 
 
+def worker_of_a_training(config):
+    """Trains the model of the other tests of distribution on the share of this worker, and keeps its curve."""
+    sys.modules["tensorflow"] = None  # which saves the seconds of its import
+    worker = join_workers()
+    from tests.training.test_distribution import curve
+
+    losses, _ = curve({}, worker)
+    Path(config["out"], f"{worker.rank}.json").write_text(json.dumps(losses))
+
+
+@pytest.mark.grid
+def test_two_workers_train_one_model(local, tmp_path):
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.v2.jax import JaxTrainer
+
+    from tests.training.test_distribution import curve
+
+    root = str(Path(__file__).parents[2])
+    variables = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "PYTHONPATH": root}
+    JaxTrainer(
+        worker_of_a_training,
+        train_loop_config={"out": str(tmp_path)},
+        scaling_config=ScalingConfig(num_workers=2),
+        run_config=RunConfig(storage_path=str(tmp_path), worker_runtime_env={"env_vars": variables}),
+    ).fit()
+    first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
+    assert first == second
+    np.testing.assert_allclose(first, curve(None)[0], rtol=2e-5)
+
+
+def test_workers_have_equal_shares():
+    shares = [Worker(rank, 3).share(range(11)) for rank in range(3)]
+    assert [list(share) for share in shares] == [[0, 3, 6], [1, 4, 7], [2, 5, 8]]
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="is about other backends")
+def test_joining_needs_jax():
+    with pytest.raises(InputError, match="with JAX alone.*'KERAS_BACKEND': 'jax'.*Received: tensorflow"):
+        join_workers()
+
+
 def replicas() -> set[int]:
     return {pid for pid, name in descendants(os.getpid()) if name.startswith("ray::ServeReplica")}
 
 
+@pytest.mark.grid
 def test_a_deployment_answers_and_survives_the_death_of_a_replica(local):
     from ray import serve
 

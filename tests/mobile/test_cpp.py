@@ -18,6 +18,8 @@ from tests.foreign.cases import tiny
 from tests.foreign.environments import REQUIRED
 from tests.mobile.cards import CASES, codes
 
+pytestmark = pytest.mark.grid
+
 ROOT = Path(__file__).parents[2] / "mobile"
 VECTORS = ROOT / "vectors"
 

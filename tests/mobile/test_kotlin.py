@@ -22,6 +22,8 @@ from tests.export.text_models import LENGTHS, ROWS, size_options
 from tests.foreign.environments import HOME, need
 from tests.mobile.cards import CASES, codes, section
 
+pytestmark = pytest.mark.grid
+
 ROOT = Path(__file__).parents[2]
 LIBRARY = ROOT / "mobile" / "kotlin" / "src" / "main" / "kotlin"
 PROGRAMS = Path(__file__).parent / "kotlin"

@@ -62,6 +62,7 @@ def test_log_probabilities_of_an_encoder_decoder_equal_those_of_pytorch(rewrite,
     assert kf.sequence_logprob(rewrite, texts[1], input_len, target=targets[1]) == pytest.approx(expected[1], rel=1e-5)
 
 
+@pytest.mark.grid
 def test_every_kind_of_source(checkpoint, story):
     folder = checkpoint("story")
     expected = kf.sequence_logprob(story, PROMPTS[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -98,6 +99,26 @@ def test_models_that_do_not_fit(size):
     (model,) = models
     model.close()
     assert size_of("story-gpt2") > 4 * 100_000
+
+
+def test_requests_for_a_model_that_does_not_fit_wait_at_the_same_time(size):
+    models = open_models(sources("ab"), Limits(timeout=0.5), Measurements(), memory_budget=1.5 * size)
+
+    async def ask():
+        async def other():
+            with ExitStack() as held:
+                await models.hold("b", held)
+
+        with ExitStack() as held:
+            await models.hold("a", held)
+            start = time.monotonic()
+            answers = await asyncio.gather(*(other() for _ in range(8)), return_exceptions=True)
+            assert [type(each) for each in answers] == [ApiError] * 8
+            assert time.monotonic() - start < 3  # one after another, they would take four seconds
+
+    asyncio.run(ask())
+    (model,) = models
+    model.close()
 
 
 @pytest.fixture(scope="module")

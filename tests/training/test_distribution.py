@@ -15,6 +15,7 @@ import pytest
 
 from kerasformer import zoo
 from kerasformer.errors import InputError
+from kerasformer.integrations.ray import Worker
 from kerasformer.training.distribution import distribute
 from kerasformer.training.optimizers import optimizer
 
@@ -32,24 +33,28 @@ print(json.dumps([type(distribute()).__name__, *curve(json.loads(sys.argv[1]))])
 """
 
 
-class Batches(keras.utils.PyDataset):
-    """Two batches of random texts."""
+ALONE = Worker(0, 1)
 
-    def __init__(self) -> None:
+
+class Batches(keras.utils.PyDataset):
+    """Two batches of random texts, of which a worker has its share."""
+
+    def __init__(self, worker: Worker) -> None:
         super().__init__()
-        self.ids = np.random.default_rng(0).integers(1, 31, (2, 8, 6))
+        self.ids = np.stack([worker.share(ids) for ids in np.random.default_rng(0).integers(1, 31, (2, 8, 6))])
+        self.labels = worker.share(np.arange(8) // 3 % 2)
 
     def __len__(self) -> int:
         return 2
 
     def __getitem__(self, index: int):
-        return {"input_ids": self.ids[index]}, np.arange(8) % 2
+        return {"input_ids": self.ids[index]}, self.labels
 
 
-def curve(way):
+def curve(way, worker=ALONE):
     """Losses of a training, and where the matrices of the model are."""
     keras.utils.set_random_seed(0)
-    with distribute(**way).scope() if way else contextlib.nullcontext():
+    with contextlib.nullcontext() if way is None else distribute(**way).scope():
         # The size of the vocabulary is odd: it cannot be divided.
         sizes = {"vocab_size": 31, "hidden_dim": 8, "num_layers": 1, "num_heads": 2, "intermediate_dim": 12}
         model = zoo.build("bert", "text-classification", hidden_dropout=0.0, attention_dropout=0.0, **sizes)
@@ -58,7 +63,7 @@ def curve(way):
             variable.assign(random.normal(0, 0.3, variable.shape))
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         model.compile(optimizer(model, 2e-2, steps=6, layer_decay=0.9), loss, run_eagerly=way is None)
-        history = model.fit(Batches(), epochs=3, shuffle=False, verbose=0).history
+        history = model.fit(Batches(worker), epochs=3, shuffle=False, verbose=0).history
     layer, tokens = model.backbone.encoder.layers[0], model.backbone.embeddings.tokens
     kernels = [layer.attention.query.kernel, layer.attention.output_dense.kernel, tokens.embeddings]
     return history["loss"], [str(getattr(kernel.value, "sharding", None)) for kernel in kernels]
@@ -72,6 +77,7 @@ def alone():
     return losses
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
     "backend, way, kind",
     [("jax", {"data": 2, "model": 2}, "DataParallel"), ("tensorflow", {"data": 2}, "MirroredStrategy")],

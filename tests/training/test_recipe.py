@@ -30,6 +30,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.grid
 def test_a_killed_training_continues_with_the_same_curve(folder, monkeypatch):
     stories = Recipe.create("stories", STORIES)
     whole = train(stories, folder, folder / "whole", verbose=0).history

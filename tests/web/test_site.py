@@ -561,6 +561,7 @@ def test_the_commands(tmp_path, packages, capsys):
     assert "Bundles, and the folder to write, were expected" in capsys.readouterr().err
 
 
+@pytest.mark.grid
 def test_a_checkpoint_is_exported_first_as_small_as_its_answers_allow(tmp_path, packages, monkeypatch, capsys):
     model = kf.zoo.build("bert", "text-classification", vocab_size=3, hidden_dim=8, num_layers=1, num_heads=2)
     model.tokenizer = Tokenizer(tokenizers.Tokenizer.from_str(tokenizer_json()), special_tokens={"unk_token": "[UNK]"})

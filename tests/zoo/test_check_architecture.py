@@ -28,6 +28,7 @@ def _none_is_registered(monkeypatch):
     monkeypatch.setattr(architectures, "_added", {})
 
 
+@pytest.mark.grid
 def test_an_architecture_outside_of_the_package():
     seen = []
     report = check_architecture(

@@ -22,6 +22,7 @@ from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
 from kerasformer.export.formats.onnx.nodes import NodeWriter
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import GrowingCache, LayerCache
+from kerasformer.layers.primitives import needs_weights
 from kerasformer.layers.tensor import Tensor, split_heads
 from kerasformer.layers.visibility import Visibility
 
@@ -47,7 +48,12 @@ class FusedLowering(OnnxLowering):
         cache: LayerCache | None = None,
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
-        """Marks attention with a causal cache as GroupQueryAttention, and any other as MultiHeadAttention."""
+        """Marks attention with a causal cache as GroupQueryAttention, and any other as MultiHeadAttention.
+
+        Both return no attention weights: where these are needed, attention is computed with plain operators.
+        """
+        if needs_weights():
+            return super().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
         marked: tuple[Tensor, Tensor | None, LayerCache | None] | None
         if isinstance(cache, GrowingCache) and cache.causal:
             marked = self._cached_attention(query, key, value, spec, visibility, cache)

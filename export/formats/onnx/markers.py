@@ -16,7 +16,7 @@ import tensorflow as tf
 from kerasformer.arguments import Arguments
 from kerasformer.errors import ExportError
 from kerasformer.layers.attention_spec import Rotary
-from kerasformer.layers.primitives import LowRankProduct, Primitives
+from kerasformer.layers.primitives import LowRankProduct, Primitives, needs_weights
 from kerasformer.layers.tensor import Shape, Tensor
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ class OnnxLowering(Primitives):
         softcap: float | None = None,
         dropout: Callable[[Tensor], Tensor] | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Marks an attention, whose attention weights are not returned."""
+        """Marks an attention, whose weights are not returned unless they are needed."""
+        if needs_weights():
+            return super().attention(query, key, value, bias, scale, softcap, dropout)
         inputs = {"query": query, "key": key, "value": value} | ({} if bias is None else {"bias": bias})
         settings = {"scale": float(scale), "softcap": softcap, "same_for_queries": one_row(bias)}
         return self._mark("attention", inputs, query.shape, {}, **settings), None

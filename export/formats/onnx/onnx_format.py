@@ -7,13 +7,16 @@ from pathlib import Path
 
 from kerasformer.arguments import Arguments
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.interface import ATTENTION_MODEL
 from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.onnx.signatures import onnx_functions
+from kerasformer.export.graph.attentions import attention_function
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export_options import ATTENTIONS
 from kerasformer.files.reading import JsonObject
 from kerasformer.progress import CountProgress
 
@@ -36,7 +39,11 @@ class OnnxFormat(Format):
 
     def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""
-        return onnx_functions(job.model, job.cache_scales)
+        functions = onnx_functions(job.model, job.cache_scales)
+        if ATTENTIONS in job.outputs:
+            lengths = "sequence_length", "decoder_sequence_length"
+            functions.append(attention_function(job.model, ATTENTION_MODEL, "batch_size", *lengths, "int64"))
+        return functions
 
     def file(self, function: Function, recipe: str) -> str:
         """See `Format.file`."""
@@ -57,6 +64,8 @@ class OnnxFormat(Format):
         for path in files:
             path.parent.mkdir(exist_ok=True)
         functions = {path: function for path, (function,) in files.items()}
+        # The last of several files holds the weights that they share: not that of the attention weights.
+        functions = dict(sorted(functions.items(), key=lambda item: item[1].name != ATTENTION_MODEL))
         in_place = write_onnx(
             functions,
             job.model.variables,

@@ -39,6 +39,8 @@ from kerasformer.models.pretrained import PretrainedModel
 
 ENCODER_LENGTHS = (16, 32, 64, 128, 256, 512)
 PREFILL_LENGTHS = (8, 64)
+# The weights of 12 layers with 12 heads take 9 MB for 128 tokens, and 150 MB for 512, which no picture shows.
+ATTENTION_LENGTHS = (32, 128)
 # Attention to the first few hundred slots is much faster than to a cache of a thousand.
 DECODE_CACHE_LENGTHS = (128, 256)
 # A step of several rows reads every weight once, which pays as long as weights outweigh the caches.
@@ -137,6 +139,18 @@ def lengths_up_to(limit: int | None, lengths: Sequence[int] = ENCODER_LENGTHS) -
     """Returns the lengths below the limit, and the limit itself if it is below the longest of them."""
     limit = max(lengths) if limit is None else min(limit, max(lengths))
     return tuple(sorted({*(length for length in lengths if length < limit), limit}))
+
+
+def attention_lengths(capacity: int | None, encoder_capacity: int | None, lengths: Sequence[int]) -> tuple[int, ...]:
+    """Returns the lengths of texts for which a file returns attention weights.
+
+    Args:
+        capacity: Number of slots of the decoder's cache; `None` for an encoder.
+        encoder_capacity: Longest text that an encoder-decoder reads; `None` for other models.
+        lengths: Lengths at which an encoder reads texts.
+    """
+    limits = [limit for limit in (capacity, encoder_capacity) if limit is not None]
+    return lengths_up_to(min(limits) if limits else max(lengths), ATTENTION_LENGTHS)
 
 
 def tflite_functions(

@@ -6,16 +6,19 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from kerasformer.bundle import GpuFinding, Signature
+from kerasformer.bundle.interface import attention_name
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.formats.tflite.layout import TfliteLayout
-from kerasformer.export.formats.tflite.signatures import tflite_functions
+from kerasformer.export.formats.tflite.signatures import attention_lengths, tflite_functions
+from kerasformer.export.graph.attentions import attention_function
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export_options import ATTENTIONS
 from kerasformer.progress import CountProgress
 
 
@@ -34,7 +37,7 @@ class TfliteFormat(Format):
 
     def functions(self, job: ExportJob) -> list[Function]:
         """See `Format.functions`."""
-        return tflite_functions(
+        functions = tflite_functions(
             job.model,
             job.capacity,
             job.encoder_capacity,
@@ -43,6 +46,12 @@ class TfliteFormat(Format):
             job.rolling_caches,
             job.cache_scales,
         )
+        if ATTENTIONS in job.outputs:
+            functions += [
+                attention_function(job.model, attention_name(length), 1, length, length, "int32")
+                for length in attention_lengths(job.capacity, job.encoder_capacity, job.lengths)
+            ]
+        return functions
 
     def write(
         self,

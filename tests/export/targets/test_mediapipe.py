@@ -77,6 +77,7 @@ def test_an_embedder_returns_the_mean(tmp_path):
         pipe(TEXTS, pooling="cls")
 
 
+@pytest.mark.grid
 @quiet
 def test_two_exports_are_the_same_bytes(tmp_path):
     row = ROWS["distilbert-text-classification"]

@@ -120,6 +120,8 @@ private final class UnicodeForm {
     private let form: String
     /// The parts of characters that were seen.
     private var known: [UInt32: [UInt32]] = [:]
+    /// The characters that pairs were joined to; 0 for none.
+    private var pairs: [UInt64: UInt32] = [:]
 
     init(_ form: String) { self.form = form }
 
@@ -169,19 +171,66 @@ private final class UnicodeForm {
 
     private func decomposed(_ char: UInt32) -> [UInt32] {
         if let parts = known[char] { return parts }
-        let text = String(codePoints: [char])
-        let parts = (form.hasPrefix("NFK") ? text.decomposedStringWithCompatibilityMapping : text.decomposedStringWithCanonicalMapping).codePoints
+        let parts = decomposed(String(codePoints: [char]))
         known[char] = parts
         return parts
     }
 
     private func normalized(_ chars: ArraySlice<UInt32>) -> [UInt32] {
-        let text = String(codePoints: chars)
-        switch form {
-        case "NFC": return text.precomposedStringWithCanonicalMapping.codePoints
-        case "NFD": return text.decomposedStringWithCanonicalMapping.codePoints
-        case "NFKC": return text.precomposedStringWithCompatibilityMapping.codePoints
-        default: return text.decomposedStringWithCompatibilityMapping.codePoints
+        let parts = decomposed(String(codePoints: chars))
+        return form.hasSuffix("C") ? composed(parts) : parts
+    }
+
+    /// Decomposition by Foundation. The marks of a character are put in order (Unicode Standard, section 3.11, D109), since
+    /// Foundation of Linux leaves those before a mark that it has split.
+    private func decomposed(_ text: String) -> [UInt32] {
+        let whole = form.hasPrefix("NFK") ? text.decomposedStringWithCompatibilityMapping : text.decomposedStringWithCanonicalMapping
+        var parts = whole.codePoints
+        for end in parts.indices.dropFirst() where parts[end] >= 0x300 {
+            let combining = combiningClass(parts[end])
+            var index = end
+            while combining > 0, index > 0, combiningClass(parts[index - 1]) > combining {
+                parts.swapAt(index, index - 1)
+                index -= 1
+            }
         }
+        return parts
+    }
+
+    private func combiningClass(_ char: UInt32) -> UInt8 {
+        char < 0x300 ? 0 : Unicode.Scalar(char)?.properties.canonicalCombiningClass.rawValue ?? 0
+    }
+
+    /// Canonical composition (Unicode Standard, section 3.11, D117). Foundation composes two characters; in a longer
+    /// text, that of Linux leaves a Hangul syllable and its last consonant apart and cuts code points to 16 bits.
+    private func composed(_ parts: [UInt32]) -> [UInt32] {
+        var result: [UInt32] = []
+        var starter: Int?
+        var last: UInt8 = 0
+        for part in parts {
+            let combining = combiningClass(part)
+            if part >= 0x300, let index = starter, index == result.count - 1 || last < combining,
+                let joined = joined(result[index], part)
+            {
+                result[index] = joined
+                continue
+            }
+            if combining == 0 { starter = result.count }
+            last = combining
+            result.append(part)
+        }
+        return result
+    }
+
+    /// The character that consists of two others, if there is one.
+    private func joined(_ first: UInt32, _ second: UInt32) -> UInt32? {
+        let pair = UInt64(first) << 32 | UInt64(second)
+        if let known = pairs[pair] { return known == 0 ? nil : known }
+        let parts = String(codePoints: [first, second]).decomposedStringWithCanonicalMapping
+        let whole = parts.precomposedStringWithCanonicalMapping
+        let isOne = whole.codePoints.count == 1 && whole.decomposedStringWithCanonicalMapping.codePoints == parts.codePoints
+        let joined = isOne ? whole.codePoints[0] : 0
+        pairs[pair] = joined
+        return joined == 0 ? nil : joined
     }
 }
