@@ -83,8 +83,6 @@ def explain(
         computed = attention(source, text, second)
         computed.views(view, layer, head, kind).save(out, dark)
     say(f"{out}: {computed.summary}")
-        written = computed.views(view, layer, head, kind).save(out, dark)
-    say(f"{written}: {computed.summary}")
 
 
 def _refuse(mode: str, **options: object) -> None:
