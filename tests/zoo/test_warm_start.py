@@ -58,7 +58,7 @@ def test_it_writes_and_is_trained(sources):
     model.compile(kf.training.optimizer(model, 1e-3, steps=8), data.loss, run_eagerly=True)
     losses = model.fit(data, epochs=6, verbose=0).history["loss"]
     assert losses[-1] < 0.97 * losses[0]
-    assert isinstance(model.generate("The sea was calm.", max_new_tokens=4), str)
+    assert isinstance(model.generate("The sea was calm.", max_new_tokens=4, jit_compile=False), str)
 
 
 def test_other_vocabularies(sources, tmp_path):
