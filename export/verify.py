@@ -26,8 +26,8 @@ EXACT = "none"
 MAX_ATTENTION_ERROR = 1e-3
 """Largest difference of an attention weight, for a recipe that does not round."""
 MAX_ATTENTION_SHIFT = 0.25
-"""Largest share of attention that falls on other tokens than in Keras, for a recipe that rounds; on the presets, it is at
-most 0.012 for int8 and 0.062 for int4."""
+"""Largest share of attention that falls on other tokens than in Keras, for a recipe that rounds; on the presets, it is
+at most 0.012 for int8 and 0.062 for int4."""
 
 
 def verify(
