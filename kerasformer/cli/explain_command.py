@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kerasformer.cli.console import Source, Stages, one_of, say
-from kerasformer.errors import require
+from kerasformer.errors import InputError, require
 
 VIEWS = ("heads", "model", "neurons", "alignment", "rollout", "statistics")
 KINDS = ("encoder", "decoder", "cross")
@@ -16,7 +16,7 @@ KINDS = ("encoder", "decoder", "cross")
 
 def explain(
     source: Source,
-    text: Annotated[str, typer.Argument(help="The text that the model reads.")],
+    text: Annotated[str | None, typer.Argument(help="The text that the model reads; optional with --site.")] = None,
     second: Annotated[
         str | None,
         typer.Argument(
@@ -41,11 +41,36 @@ def explain(
     dark: Annotated[
         bool, typer.Option("--dark", help="Use dark colours in a picture; a page follows its reader.")
     ] = False,
+    site: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a page with six panels to this folder or .html file: tokens, attention, layers, probabilities, "
+            "beams, and the model in float32, int8 and int4."
+        ),
+    ] = None,
+    texts: Annotated[
+        list[str] | None, typer.Option("--text", help="Further text of the page of --site; may be given several times.")
+    ] = None,
+    bundles: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--bundle",
+            help="Bundle that --site compares, instead of those that it exports; may be given several times.",
+        ),
+    ] = None,
 ) -> None:
     """Show the attention of a model while it reads a text or a pair of texts, as one page that opens from a file.
 
-    A bundle shows its own attention if it was exported with --outputs attentions.
+    A bundle shows its own attention if it was exported with --outputs attentions. With --site, the page shows more than
+    attention; texts are then sample texts of the model's task unless there are others.
     """
+    if site is not None:
+        _refuse("--site", view=view, layer=layer, head=head, kind=kind, dark=dark or None)
+        _write_site(source, site, text, second, texts or [], bundles)
+        return
+    _refuse("a view of attention", text=texts, bundle=bundles)
+    if text is None:
+        raise InputError("A text was expected, or --site for a page with sample texts. Received: none")
     from kerasformer.files import sources
     from kerasformer.interpretability.attention import attention
     from kerasformer.viz.attention import check_view_path
@@ -58,3 +83,32 @@ def explain(
         computed = attention(source, text, second)
         computed.views(view, layer, head, kind).save(out, dark)
     say(f"{out}: {computed.summary}")
+
+
+def _refuse(mode: str, **options: object) -> None:
+    """Refuses options that would have no effect."""
+    received = [f"--{name}" for name, value in options.items() if value is not None]
+    if received:
+        raise InputError(f"{', '.join(received)} cannot be used with {mode}. Received: {' '.join(received)}")
+
+
+def _write_site(
+    source: str, site: Path, text: str | None, second: str | None, others: list[str], bundles: list[Path] | None
+) -> None:
+    """Writes the page of `--site`."""
+    from kerasformer.files import sources
+    from kerasformer.interpretability.explainer import write_site
+    from kerasformer.interpretability.explainer.precision import named
+
+    if sources.kind(sources.resolve(source)) == "checkpoint":
+        require("keras", "tensorflow")
+    first = [] if text is None else [text if second is None else (text, second)]
+    with Stages() as stages:
+        file = write_site(
+            source,
+            site,
+            texts=[*first, *others] or None,
+            bundles=None if bundles is None else named(bundles),
+            progress=stages,
+        )
+    say(f"{file}: {file.stat().st_size / 1e6:.1f} MB. Open it in a browser: {file.absolute().as_uri()}")

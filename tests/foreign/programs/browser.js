@@ -11,6 +11,7 @@ const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", hea
 let context = null;
 let page = null;
 let errors = []; // errors of the page and its console
+let requests = []; // addresses that the page asked for
 
 const COMMANDS = {
   /** Opens a page in a new profile; `scripts` run before those of the page. */
@@ -23,6 +24,8 @@ const COMMANDS = {
     for (const script of scripts) await context.addInitScript(script);
     page = await context.newPage();
     errors = [];
+    requests = [];
+    page.on("request", (request) => requests.push(request.url()));
     page.on("pageerror", (error) => errors.push(String(error)));
     page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
   },
@@ -50,6 +53,12 @@ const COMMANDS = {
   run: ({ script }) => page.evaluate(script),
   picture: ({ path, whole = true }) => page.screenshot({ path, fullPage: whole }).then(() => null),
   console: () => errors,
+  requests: () => requests,
+  /** Makes the processor so many times slower, for the page that is opened next. */
+  async throttle({ times }) {
+    const session = await context.newCDPSession(page);
+    await session.send("Emulation.setCPUThrottlingRate", { rate: times });
+  },
   /** Returns violations of accessibility rules. */
   async axe() {
     await page.evaluate(readFileSync(new URL("node_modules/axe-core/axe.min.js", import.meta.url), "utf8"));

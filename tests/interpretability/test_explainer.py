@@ -1,0 +1,304 @@
+"""The page that explains a model: its numbers are those of the model and its bundles, and it opens from a file."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import kerasformer as kf
+from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.distribution import softmax
+from kerasformer.decoding.samplers import sampling_of
+from kerasformer.errors import CapacityError, InputError, TokenizerError
+from kerasformer.files.reading import JsonObject
+from kerasformer.interpretability.explainer import page as pages
+from kerasformer.interpretability.explainer import record, write_site
+from kerasformer.interpretability.explainer.packing import script_json
+from kerasformer.interpretability.explainer.precision import divergence
+from kerasformer.models import loading
+from kerasformer.models.pretrained import create
+from tests import tiny_text
+from tests.cli.test_cli import main as run_command
+from tests.export.text_models import shared_bundle, shared_model
+from tests.foreign.environments import need
+from tests.web.sites import Browser, browser
+
+DECODER, CLASSIFIER, WRITER = "gpt2-text-generation", "bert-text-classification", "t5-text2text-generation"
+HOSTILE = "</script><img src=x onerror=alert(1)> rain"
+TEXTS = {
+    DECODER: ["The rain fell", HOSTILE],
+    CLASSIFIER: ["The rain fell on the roof.", ("The sun is out.", HOSTILE)],
+    WRITER: ["The rain fell on the roof.", HOSTILE],
+}
+BUNDLES = {DECODER: ("int8", "int4"), CLASSIFIER: (), WRITER: ("int8",)}
+TYPES = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "f4": "<f4"}
+
+
+@cache
+def recorded(name: str) -> JsonObject:
+    """The record of a tiny model with its bundles."""
+    bundles = {recipe: shared_bundle(name, "tflite", recipe) for recipe in BUNDLES[name]}
+    return record(shared_model(name), TEXTS[name], bundles=bundles)
+
+
+def unpacked(array: JsonObject) -> np.ndarray:
+    """Returns an array of the record."""
+    values = np.frombuffer(base64.b64decode(array["data"]), TYPES[array["type"]])
+    return values.reshape(array["shape"])
+
+
+def words(name: str, array: JsonObject) -> list[str]:
+    """Returns the words of an array of their indices."""
+    return [recorded(name)["words"][index][0] for index in unpacked(array).ravel().tolist()]
+
+
+def logits(name: str, index: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the ids of a continued text of the decoder, and the logits that the Keras model has for them."""
+    rows = recorded(name)["words"]
+    ids = np.array([[rows[word][1] for word in unpacked(recorded(name)["texts"][index]["written"]).tolist()]])
+    return ids, keras.ops.convert_to_numpy(shared_model(name)({"input_ids": ids[:, :-1]}))[0]
+
+
+def test_attention_and_layers_are_those_of_the_model() -> None:
+    ids, scores = logits(DECODER)
+    text = recorded(DECODER)["texts"][0]
+    states = shared_model(DECODER)({"input_ids": ids[:, :-1]}, return_attention=True)
+    (attention,) = text["attention"]
+    expected = np.stack([keras.ops.convert_to_numpy(weights)[0] for weights in states["attentions"]])
+    assert np.abs(unpacked(attention["weights"]) / 255 - expected).max() <= 0.5 / 255 + 1e-6
+    lens = kf.logit_lens(shared_model(DECODER), "The rain fell")
+    length = len(lens.tokens)
+    shown = unpacked(text["lens"]["words"])[:, :length]
+    assert [[recorded(DECODER)["words"][word][1] for word in row] for row in shown[..., 0]] == lens.ids[..., 0].tolist()
+    np.testing.assert_allclose(unpacked(text["lens"]["shares"])[:, :length], lens.probabilities, atol=1e-5)
+    assert unpacked(text["choices"]["scores"]).shape == (len(scores), 200)
+
+
+@pytest.mark.grid
+def test_stacks_of_an_encoder_decoder() -> None:
+    text = recorded(WRITER)["texts"][0]
+    stacks = {each["stack"]: each["weights"]["shape"] for each in text["attention"]}
+    source, target = text["read"]["shape"][0], text["written"]["shape"][0] - 1
+    assert {name: shape[2:] for name, shape in stacks.items()} == {
+        "encoder": [source, source], "decoder": [target, target], "cross": [target, source],
+    }  # fmt: skip
+    for each in text["attention"]:
+        np.testing.assert_allclose(unpacked(each["weights"]).sum(axis=-1), 255, atol=source)
+
+
+def test_precisions_are_those_of_real_bundles() -> None:
+    ids, scores = logits(DECODER)
+    text = recorded(DECODER)["texts"][0]
+    reference, *others = text["comparison"]
+    reference_logs = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
+    for recipe, other in zip(BUNDLES[DECODER], others, strict=True):
+        pipe = kf.pipeline(shared_bundle(DECODER, "tflite", recipe))
+        state, rows = pipe.model.start(ids[:, :1], np.ones((1, 1), np.int32)), []
+        for position in range(ids.shape[1] - 1):
+            step, state = pipe.model.step(ids[:, position : position + 1].astype(np.int32), state)
+            rows.append(step[0, -1])
+        logs = np.log(softmax(np.stack(rows)))
+        expected = (np.exp(reference_logs) * (reference_logs - logs)).sum(axis=1)
+        np.testing.assert_allclose(unpacked(other["divergence"]), expected, atol=1e-4)
+        assert words(DECODER, other["best"]) == _words_of(np.stack(rows).argmax(axis=1))
+        prompt = "The rain fell"
+        greedy = pipe(prompt, do_sample=False, max_new_tokens=48, repetition_penalty=1.0)[0]["generated_text"]
+        tokens = [recorded(DECODER)["words"][word][1] for word in unpacked(other["written"]).tolist()]
+        assert pipe.tokenizer.decode(tokens, skip_special_tokens=True) == greedy[len(prompt) :]
+    assert unpacked(reference["divergence"]).max() == 0
+    assert unpacked(others[1]["divergence"]).mean() > unpacked(others[0]["divergence"]).mean() > 0
+
+
+def _words_of(ids: np.ndarray) -> list[str]:
+    known = {token: word for word, token in recorded(DECODER)["words"]}
+    return [known[token] for token in ids.tolist()]
+
+
+def test_divergence_of_independent_classes() -> None:
+    first, second = np.log([[0.9, 0.2]]), np.log([[0.8, 0.3]])
+    expected = sum(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)) for p, q in ((0.9, 0.8), (0.2, 0.3)))
+    np.testing.assert_allclose(divergence(first, second, independent=True), [expected])
+
+
+def test_json_cannot_end_its_element() -> None:
+    value = {HOSTILE: ["<!--", "&amp;\u2028"]}
+    assert not re.search("[<>&\u2028]", script_json(value))
+    assert json.loads(script_json(value)) == value
+
+
+def test_scripts_have_one_scope() -> None:
+    script = pages.bundled(
+        {"b.js": 'import { a } from "./a.js";\nexport const b = a;\n', "a.js": "export const a = 1;\n"}
+    )
+    assert script.split("\n\n") == ["const a = 1;", "const b = a;\n"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "message"),
+    [
+        (["rain " * 200], CapacityError, r"Expected: at most \d+ tokens. Received: \d+"),
+        ([], InputError, r"a non-empty list.* Received: texts=\[\]"),
+        ([3], InputError, "a text or a pair of texts"),
+    ],
+)
+def test_bad_texts(texts: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        record(shared_model(CLASSIFIER), texts, recipes=())
+
+
+def test_bad_sources(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="no tokenizer"):
+        record(kf.zoo.build("gpt2", num_layers=1, hidden_dim=12, num_heads=2, vocab_size=20), recipes=())
+    with pytest.raises(InputError, match="A bundle of the same model was expected"):
+        record(shared_model(CLASSIFIER), ["rain"], bundles={"other": shared_bundle(DECODER, "tflite", "int8")})
+    (tmp_path / "index.html").write_text("<p>mine</p>")
+    with pytest.raises(InputError, match="Choose another name"):
+        write_site(shared_model(CLASSIFIER), tmp_path, recipes=())
+    assert (tmp_path / "index.html").read_text() == "<p>mine</p>"
+
+
+def test_bundle(tmp_path: Path) -> None:
+    """A bundle is compared with those beside it, and says what it cannot show."""
+    for recipe in BUNDLES[DECODER]:
+        (tmp_path / recipe).symlink_to(shared_bundle(DECODER, "tflite", recipe))
+    result = record(tmp_path / "int8", ["The rain fell"])
+    assert [each["name"] for each in result["precisions"]] == ["int8", "int4"]
+    assert result["texts"][0]["attention"] == [] and result["texts"][0]["lens"] is None
+    assert result["texts"][0]["beams"]["steps"]
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = shared_bundle(DECODER, "tflite", "int4")
+    site = "explain", str(folder), "--site", str(tmp_path / "out")
+    assert run_command(*site, "The rain", "--text", "The sun", "--bundle", str(folder)) == 0
+    assert "index.html: 0." in capsys.readouterr().out
+    content = (tmp_path / "out" / "index.html").read_text()
+    assert '"The rain"' in content and '"The sun"' in content
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.html"]
+    assert run_command(*site, "--layer", "1") == run_command("explain", str(folder), "--text", "rain") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(" cannot")[0] for line in lines] == ["Error: --layer", "Error: --text"]
+
+
+# ---- the page in Chromium ----
+
+SHARES = "[...document.querySelectorAll('#choice-bars .value')].map((each) => each.textContent)"
+PANELS = "[...document.querySelectorAll('.panel')].map((panel) => panel.querySelector('.absent')?.textContent ?? '')"
+READY = "document.documentElement.dataset.ready === '{}'"
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Chromium, for files."""
+    need("chromium")
+    with browser() as opened:
+        yield opened
+
+
+def opened(chromium: Browser, folder: Path, name: str, **settings: Any) -> None:
+    """Writes the page of a model and opens the file."""
+    file = folder / "explained.html"
+    file.write_text(pages.rendered(recorded(name)), encoding="utf-8")
+    assert file.stat().st_size < pages.MAX_BYTES
+    chromium.open(file.as_uri(), **settings)
+    chromium("until", script=READY.format(0))
+
+
+def slide(chromium: Browser, name: str, value: float) -> None:
+    """Moves a slider."""
+    chromium(
+        "run",
+        script=f"""(() => {{
+            const labels = [...document.querySelectorAll('.slider')];
+            const input = labels.find((each) => each.firstChild.textContent === '{name}').querySelector('input');
+            input.value = {value};
+            input.dispatchEvent(new Event('input'));
+        }})()""",
+    )
+
+
+def checked(chromium: Browser) -> None:
+    """Checks that nothing was requested but the file, that nothing failed, and the rules of accessibility."""
+    assert [address[:7] for address in chromium("requests")] == ["file://"]
+    assert chromium("console") == []
+    assert chromium("axe") == []
+    assert chromium("run", script="document.documentElement.scrollWidth <= innerWidth")
+    assert chromium("run", script="document.querySelectorAll('img, iframe').length") == 0
+
+
+def test_page_of_a_decoder(chromium: Browser, tmp_path: Path) -> None:
+    opened(chromium, tmp_path, DECODER)
+    assert chromium("run", script=PANELS) == [""] * 6
+    ids, scores = logits(DECODER)
+    start = recorded(DECODER)["texts"][0]["start"] - 1
+    for settings in ({}, {"temperature": 0.5}, {"temperature": 1.7, "top_k": 9}, {"temperature": 0.9, "top_p": 0.7}):
+        slide(chromium, "Temperature", settings.get("temperature", 1))
+        slide(chromium, "top-k", settings.get("top_k", 201))
+        slide(chromium, "top-p", settings.get("top_p", 1))
+        kept = sampling_of(GenerationConfig().replace(**settings)).filtered(scores[start : start + 1])[0]
+        best = np.argsort(-scores[start], kind="stable")[:12]
+        expected = softmax(kept)
+        shown = [0.0 if "<" in each else float(each.split()[0]) for each in chromium("run", script=SHARES)]
+        np.testing.assert_allclose(shown[:12], 100 * expected[best], atol=0.11)
+        np.testing.assert_allclose(shown[12], 100 * (1 - expected[best].sum()), atol=0.11)
+    checked(chromium)
+    chromium("run", script="document.querySelectorAll('.pill input')[1].click()")
+    chromium("until", script=READY.format(1))
+    assert HOSTILE in chromium("text", at="#texts")
+    written = [unpacked(each["written"]) for each in recorded(DECODER)["texts"][1]["comparison"]]
+    parts = [
+        next((at for at, (token, other) in enumerate(zip_longest(written[0], each)) if token != other), None)
+        for each in written
+    ]
+    shown = chromium("run", script="[...document.querySelectorAll('.texts small')].map((each) => each.textContent)")
+    for part, verdict in zip(parts[1:], shown, strict=True):
+        expected_verdict = "the same text" if part is None else rf"(parts|ends) at token {part + 1}[:,] .*"
+        assert re.fullmatch(expected_verdict, verdict), (part, verdict)
+    checked(chromium)
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize(
+    ("name", "absent"),
+    [
+        (CLASSIFIER, ["", "", "", "", "An encoder writes no text", "There is nothing to compare"]),
+        (WRITER, [""] * 6),
+    ],
+)
+def test_page_of_others(chromium: Browser, tmp_path: Path, name: str, absent: list[str]) -> None:
+    opened(chromium, tmp_path, name, scheme="dark", width=1280)
+    for line, beginning in zip(chromium("run", script=PANELS), absent, strict=True):
+        assert line.startswith(beginning) and bool(line) == bool(beginning)
+    checked(chromium)
+    chromium("run", script="document.querySelectorAll('.pill input')[1].click()")
+    chromium("until", script=READY.format(1))
+    checked(chromium)
+
+
+@pytest.mark.grid
+def test_every_architecture() -> None:
+    """Every architecture of the zoo has a page, with its first head."""
+    from tests.zoo.cases import FIRST
+
+    shown_types = []
+    for case in FIRST:
+        tokenizer, task = tiny_text.wordpiece(), case.tasks[0]
+        model_class = case.kind(task)
+        config = model_class.backbone_type.config_type.from_hf({**case.settings, "vocab_size": tokenizer.vocab_size})
+        model = create(model_class, config, "float32", **model_class.options(task, config, None, None))
+        model.tokenizer = tokenizer
+        text = record(model, ["rain fell"], recipes=())["texts"][0]
+        assert text["attention"] and (text["lens"] or text["choices"]["kind"] == "vector"), case.name
+        assert bool(text["beams"]) == model.generates, case.name
+        shown_types.append(case.model_type)
+    assert sorted(shown_types) == sorted(loading.architectures())
