@@ -19,7 +19,7 @@ from kerasformer.files.reading import JsonObject, local_path
 from kerasformer.interpretability.explainer.packing import script_json
 from kerasformer.interpretability.explainer.precision import RECIPES
 from kerasformer.interpretability.explainer.readings import Text
-from kerasformer.interpretability.explainer.record import record
+from kerasformer.interpretability.explainer.recording import record
 from kerasformer.progress import StageProgress
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from kerasformer.files.reading import JsonObject
 from kerasformer.interpretability.attention_sources import BundleSource
 from kerasformer.interpretability.explainer.answers import (
     COMPARED_TOKENS,
+    NEW_TOKENS,
     NEXT,
     SPAN,
     VECTOR,
@@ -84,10 +85,11 @@ class _Subject:
 
 @dataclass(frozen=True)
 class _Item:
-    """One text with the answers of the model."""
+    """One text with the answers of the model, and its continuation in the comparison."""
 
     text: Continued | Reading
     answers: Answers
+    whole: Continued | None = None
 
     @property
     def reading(self) -> Reading:
@@ -178,8 +180,11 @@ def _of_model(model: PretrainedModel, title: str) -> _Subject:
 
 
 def _item(opened: Opened, reading: Reading) -> _Item:
-    text = continued(opened, reading) if kind_of(opened) == NEXT else reading
-    return _Item(text, answers_of(opened, text))
+    if kind_of(opened) != NEXT:
+        return _Item(reading, answers_of(opened, reading))
+    whole = continued(opened, reading, COMPARED_TOKENS)
+    text = whole.first(NEW_TOKENS)
+    return _Item(text, answers_of(opened, text), whole)
 
 
 @contextmanager
@@ -401,8 +406,8 @@ def _comparison(subject: _Subject, item: _Item, precisions: Sequence[Precision],
             "best": packed_ids(_candidates(item, words)(each.argmax(axis=1))),
             "divergence": packed_numbers(divergence(logs[0], each, answers.independent)),
         }
-        if isinstance(item.text, Continued) and opened is not None:
-            written = continued(opened, item.reading, COMPARED_TOKENS)
+        if item.whole is not None and opened is not None:
+            written = item.whole if index == 0 else continued(opened, item.reading, COMPARED_TOKENS)
             result["written"] = packed_ids(words.of_tokens(written.written))
         results.append(result)
     return results
