@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kerasformer import errors, export, layers, training, zoo
     from kerasformer.evaluation import evaluate, prompt
+    from kerasformer.evaluation.decoding_sweep import sweep
+    from kerasformer.interpretability.anatomy import anatomy
     from kerasformer.interpretability.attention import attention
     from kerasformer.interpretability.attribution import attribute
     from kerasformer.interpretability.contextual import contextual
@@ -36,6 +38,7 @@ __all__ = [
     "EmbeddingIndex",
     "Tokenizer",
     "__version__",
+    "anatomy",
     "attention",
     "attribute",
     "choose",
@@ -51,6 +54,7 @@ __all__ = [
     "projection",
     "prompt",
     "sequence_logprob",
+    "sweep",
     "training",
     "zoo",
 ]
@@ -59,6 +63,7 @@ _MODULES = {"errors", "export", "layers", "training", "zoo"}
 _FUNCTIONS = {
     "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
     "Tokenizer": ("tokenization", "Tokenizer"),
+    "anatomy": ("interpretability.anatomy", "anatomy"),
     "attention": ("interpretability.attention", "attention"),
     "attribute": ("interpretability.attribution", "attribute"),
     "choose": ("pipelines.choosing", "choose"),
@@ -71,6 +76,7 @@ _FUNCTIONS = {
     "projection": ("interpretability.projection", "projection"),
     "prompt": ("evaluation", "prompt"),
     "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),
+    "sweep": ("evaluation.decoding_sweep", "sweep"),
 }
 
 

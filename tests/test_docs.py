@@ -54,6 +54,7 @@ def test_code_fits_on_a_narrow_screen(page):
 def test_commands_are_commands(page):
     commands = typer.main.get_command(cli.app).commands
     lines = [line for block in blocks(page, "bash") for line in block.replace("\\\n", " ").splitlines()]
+    lines += [line[2:] for block in blocks(page, "console") for line in block.splitlines() if line.startswith("$ ")]
     for part in (part.strip() for line in lines for part in re.split(r"\||&&|;", line.partition(" #")[0])):
         typed = shlex.split(part)
         if typed[:1] == ["kerasformer"] and typed[1] in commands and "--list-targets" not in typed:

@@ -12,7 +12,7 @@ from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
-from kerasformer.export_options import INT8_CACHES, ExportOptions
+from kerasformer.export_options import FORMATS, INT8_CACHES, ExportOptions
 from kerasformer.tokenization.tokenizer import TARGET_FILE
 
 TOKENIZED = ("input_ids", "attention_mask", "token_type_ids")
@@ -73,7 +73,7 @@ class Target:
                 f"target={self.name!r} passes caches of float32 to a model. Received: cache_dtype={INT8_CACHES!r}. "
                 "Remove cache_dtype, or target for a bundle that this package runs"
             )
-        if self.name and "outputs" in options and not self.further_outputs:
+        if self.name not in ("", *FORMATS) and "outputs" in options and not self.further_outputs:
             raise InputError(
                 f"target={self.name!r} calls no signature for further outputs. Received: outputs={options['outputs']}. "
                 "Remove outputs, or target for a bundle that this package runs"

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer import __version__, process
+from kerasformer.cli.anatomy_command import anatomy
 from kerasformer.cli.batch_command import batch
 from kerasformer.cli.chat_command import chat
 from kerasformer.cli.command import Command, examples
@@ -37,6 +38,7 @@ from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
 from kerasformer.cli.shrink_command import shrink
+from kerasformer.cli.sweep_command import sweep
 from kerasformer.cli.train_command import train
 from kerasformer.cli.web_command import web
 from kerasformer.command_options import BenchOptions
@@ -336,6 +338,20 @@ command(
     "kerasformer compare gpt2/config.json gpt2-xl/config.json",
     "kerasformer compare story-gpt2 out --no-speed --json",
 )(compare)
+
+
+command(
+    "kerasformer anatomy story-gpt2",
+    "kerasformer anatomy t5-11b/config.json --out t5-11b.svg",
+    "kerasformer anatomy bert-base-cased --task fill-mask --json",
+)(anatomy)
+
+
+command(
+    'kerasformer sweep story-gpt2 "Once upon a time"',
+    "kerasformer sweep summarizer-t5 TEXT --set greedy --set num_beams=4,length_penalty=2 --json",
+    'kerasformer sweep out "The sea" --set top_p=0.9 --set top_p=0.5 --samples 5 --picture sweep.png',
+)(sweep)
 
 
 @command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")

@@ -81,8 +81,8 @@ def explain(
     with Stages() as stages:
         stages("read", 0, 0)
         computed = attention(source, text, second)
-        written = computed.views(view, layer, head, kind).save(out, dark)
-    say(f"{written}: {computed.summary}")
+        computed.views(view, layer, head, kind).save(out, dark)
+    say(f"{out}: {computed.summary}")
 
 
 def _refuse(mode: str, **options: object) -> None:

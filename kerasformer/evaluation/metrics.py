@@ -230,3 +230,25 @@ def check_packages(*modules: str) -> None:
     """
     for module in modules:
         require(module, _EXTRA)
+
+
+def repetition(tokens: Sequence[Hashable], n: int) -> float:
+    """Returns the share of the n-grams of a text that occurred in it before (rep-n); 0 for a text that is too short.
+
+    Reference: Welleck et al. 2020, arXiv:1908.04319, section 4.1.
+    """
+    grams = _n_grams(tokens, n)
+    return 1 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def distinct(texts: Sequence[Sequence[Hashable]], n: int) -> float:
+    """Returns the number of distinct n-grams in texts divided by their number of tokens (distinct-n).
+
+    Reference: Li et al. 2016, arXiv:1510.03055, section 5.
+    """
+    count = sum(map(len, texts))
+    return len({gram for tokens in texts for gram in _n_grams(tokens, n)}) / count if count else 0.0
+
+
+def _n_grams(tokens: Sequence[Hashable], n: int) -> list[tuple[Hashable, ...]]:
+    return [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]

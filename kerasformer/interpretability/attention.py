@@ -513,7 +513,7 @@ def attention(
     Args:
         source: Keras model, checkpoint folder, preset, hub id, or a bundle that was exported with
             `outputs=("attentions",)`.
-        a: The text.
+        a: The text. If the task of an encoder-decoder has a prefix, it is read before the text, as in a pipeline.
         b: For an encoder: the second text of a pair. For a decoder: a continuation of the text. For an encoder-decoder:
             the text that the decoder writes; by default, the one that it generates greedily.
         max_new_tokens: Largest number of tokens that an encoder-decoder generates.

@@ -99,7 +99,10 @@ class KerasSource:
 
     def step(self) -> Step:
         """Returns the engine that generates."""
-        return open_step(self.model)[0]
+        from kerasformer.models.keras_engine import KerasStep
+
+        model: Any = self.model
+        return KerasStep(model, jit_compile=False)  # compilation by XLA would take longer than one text
 
     def run(self, inputs: Arrays) -> dict[str, list[Weights]]:
         """Runs the model once."""
@@ -234,8 +237,9 @@ class Reader:
         base = GenerationConfig.from_dict(settings)
         if not base.eos_token_id and self.source.info.eos_token_id:
             base = base.replace(eos_token_id=self.source.info.eos_token_id)
-        greedy = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1, "max_new_tokens": count}
         step = self.source.step()
+        greedy = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
+        greedy["max_new_tokens"] = min(count, step.capacity - 1)
         output = request(greedy, base, tokenizer, open_step).generate(step, ids, mask)
         written: np.ndarray = np.asarray(output.sequences[0], "int32")
         return written

@@ -5,9 +5,11 @@ Variables have shapes here but no values, so that a model of any size can be cou
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,7 +92,23 @@ def costs(source: str | Path | PretrainedModel, task: str | None = None) -> Cost
         InputError: the architecture does not support the task.
     """
     if isinstance(source, PretrainedModel):
-        return _count(source, _FLOAT32)
+        return count(source, Counting())
+    with abstract_model(source, task) as (model, parameter_size):
+        return count(model, Counting(), parameter_size)
+
+
+@contextmanager
+def abstract_model(
+    source: str | Path | PretrainedModel, task: str | None = None
+) -> Iterator[tuple[PretrainedModel, int]]:
+    """Context with a model whose variables have shapes and no values, and with the bytes of a parameter in its files.
+
+    Arguments and errors are those of `costs`. A model is created anew from its configuration.
+    """
+    if isinstance(source, PretrainedModel):
+        with abstract_variables():
+            yield type(source).from_config({**source.get_config(), "dtype": "float32"}), _FLOAT32
+        return
     content = read_config(source)
     model_type = model_type_of(content)
     classes_by_task = architecture(model_type).MODELS
@@ -98,8 +116,8 @@ def costs(source: str | Path | PretrainedModel, task: str | None = None) -> Cost
     task_class = model_class(classes_by_task, model_type, task)
     config = task_class.backbone_type.config_type.from_hf(content)
     with abstract_variables():
-        model: PretrainedModel = create(task_class, config, "float32", **task_class.options(task, config, None, None))
-        return _count(model, _size_of(content))
+        options = task_class.options(task, config, None, None)
+        yield create(task_class, config, "float32", **options), _size_of(content)
 
 
 def read_config(source: str | Path) -> JsonObject:
@@ -131,16 +149,21 @@ def _size_of(content: JsonObject) -> int:
     return int(bits[0]) // 8 if bits else _FLOAT32
 
 
-def _count(model: PretrainedModel, parameter_size: int) -> Costs:
+def count(model: PretrainedModel, counting: Counting, parameter_size: int = _FLOAT32) -> Costs:
+    """Counts what a model costs, while it is traced on a short text.
+
+    Args:
+        model: The model; its variables need no values.
+        counting: What counts, for this text.
+        parameter_size: Bytes of a parameter.
+    """
     variables = variables_by_path(model)
     parameters = sum(math.prod(variable.shape) for variable in variables.values())
     tables = [layer for layer in model._flatten_layers() if isinstance(layer, Embedding)]
     embeddings = {id(variable): math.prod(variable.shape) for layer in tables for variable in layer.variables}
-    lengths = [length for length in (model.max_length, model.max_answer_length) if length is not None]
-    length = min([_LENGTH, *lengths])
-    counted = _Counting()
+    length = counted_length(model)
     ids = {name: keras.KerasTensor((1, length), "int32") for name in _ids_of(model)}
-    with primitives.lowering(counted):
+    with primitives.lowering(counting):
         model(ids)
     cache = sum(len(spec.tensors) * spec.num_heads * spec.size for spec in _cache_specs(model)) * _FLOAT32
     return Costs(
@@ -149,10 +172,15 @@ def _count(model: PretrainedModel, parameter_size: int) -> Costs:
         parameters,
         sum(embeddings.values()),
         parameters * parameter_size,
-        round(counted.linear_macs / length),
-        round(counted.attention_macs / length**2),
+        round(counting.linear_macs / length),
+        round(counting.attention_macs / length**2),
         cache,
     )
+
+
+def counted_length(model: PretrainedModel) -> int:
+    """Returns the number of tokens of the text that `count` traces a model on."""
+    return min([_LENGTH, *(length for length in (model.max_length, model.max_answer_length) if length is not None)])
 
 
 def _ids_of(model: PretrainedModel) -> tuple[str, ...]:
@@ -163,7 +191,13 @@ def _cache_specs(model: PretrainedModel) -> list:
     return model.cache_specs() if model.generates else []
 
 
-class _Counting(Primitives):
+def kind_of(layer: keras.layers.Layer) -> str:
+    """Returns a text that is the same for layers that compute the same with other weights."""
+    config = {name: value for name, value in layer.get_config().items() if name != "name"}
+    return f"{type(layer).__name__} {json.dumps(config, sort_keys=True, default=str)}"
+
+
+class Counting(Primitives):
     """Counts multiply-adds while a model is traced; results have the right shapes and no meaning.
 
     Attributes:
@@ -178,7 +212,7 @@ class _Counting(Primitives):
     def layer(self, layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Tensor | Outputs:
         """See `Primitives.layer`; of equal layers, one is traced."""
         shapes = tuple(tuple(variable.shape) for variable in layer.variables)
-        equal = (type(layer), shapes, tuple(x.shape), *sorted(arguments))
+        equal = (kind_of(layer), shapes, tuple(x.shape), *sorted(arguments))
         if equal not in self._layers:
             linear, attention = self.linear_macs, self.attention_macs
             output = layer(x, **arguments)

@@ -97,6 +97,54 @@ class NextTokens:
             logits = np.log(self.probabilities[None])
         return int((sampling_of(GenerationConfig().replace(**cuts)).filtered(logits) > -np.inf).sum())
 
+    def at(self, temperature: float) -> NextTokens:
+        """Returns the distribution at a temperature, by which the logits are divided once more.
+
+        Args:
+            temperature: Above 0; below 1 the most probable tokens gain, above 1 they lose.
+        """
+        divisor = np.float32(check("temperature", temperature, TEMPERATURE))
+        with np.errstate(divide="ignore"):
+            return NextTokens(softmax(np.log(self.probabilities) / divisor), self.tokenizer)
+
+    def temperatures(
+        self,
+        path: str | Path,
+        temperatures: Sequence[float] = (0.5, 1.0, 2.0),
+        top_k: int | None = None,
+        top_p: float | None = None,
+        count: int = 12,
+        title: str = "",
+        dark: bool = False,
+    ) -> None:
+        """Draws the most probable tokens at several temperatures, with what top-k and top-p sampling leave.
+
+        Args:
+            path: Output file, ending in `.png` or `.svg`.
+            temperatures: Temperatures, one panel each.
+            top_k: Value of top-k; tokens that it cuts are grey.
+            top_p: Value of top-p, likewise.
+            count: Number of tokens in a panel.
+            title: Title of the figure.
+            dark: Use colours for dark pages.
+
+        Raises:
+            InputError: `path` has another suffix, or its folder does not exist.
+            MissingExtraError: matplotlib is not installed.
+        """
+        from kerasformer.viz import draw_temperatures
+        from kerasformer.viz.patterns import Candidate
+
+        cuts = {name: value for name, value in (("top_k", top_k), ("top_p", top_p)) if value is not None}
+        panels = {}
+        for temperature in temperatures:
+            tokens = self.at(temperature)
+            left = tokens.left(**cuts) if cuts else len(self.probabilities)
+            named = f"temperature {temperature:g}" + (f": {left:,} left" if cuts else "")
+            best = enumerate(tokens.best(count))
+            panels[named] = [Candidate(text, probability, rank < left) for rank, (text, probability) in best]
+        draw_temperatures(panels, path, title, dark)
+
     def picture(
         self, path: str | Path, top_k: int | None = 50, top_p: float | None = 0.9, title: str = "", dark: bool = False
     ) -> None:

@@ -10,7 +10,9 @@ from kerasformer.viz.confusion import draw_confusion
 from kerasformer.viz.distribution import draw_distribution
 from kerasformer.viz.explanation import draw_explanation
 from kerasformer.viz.family_tree import draw_family_tree
+from kerasformer.viz.patterns import draw_masks, draw_positions, draw_temperatures
 from kerasformer.viz.points import draw_points
+from kerasformer.viz.sweep import draw_sweep
 from kerasformer.viz.training_curve import draw_training_curve
 
 __all__ = [
@@ -24,5 +26,9 @@ __all__ = [
     "draw_explanation",
     "draw_family_tree",
     "draw_points",
+    "draw_masks",
+    "draw_positions",
+    "draw_sweep",
+    "draw_temperatures",
     "draw_training_curve",
 ]

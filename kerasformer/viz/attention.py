@@ -32,8 +32,10 @@ _HELP = {
 }
 _ROW = 0.24
 """Height of a token in inches."""
-_LEAST = 0.01
-"""Weights below have no line: they would be invisible."""
+_WIDE = 1.8
+"""Width of the lines between tokens in inches."""
+_LEAST = 0.03
+"""Weights below have no line: they would hardly be visible."""
 
 
 class Tokens(Protocol):
@@ -112,15 +114,12 @@ class AttentionView:
         """Returns the element that notebooks show."""
         return html_page.notebook_element(self.html(), self._height)
 
-    def save(self, path: str | Path, dark: bool = False) -> Path:
+    def save(self, path: str | Path, dark: bool = False) -> None:
         """Writes the view to a file.
 
         Args:
             path: File: `.html` for a page that readers can point at, `.png` or `.svg` for a picture.
             dark: Use colours for dark pages, of a picture; a page follows the setting of its reader.
-
-        Returns:
-            The path.
 
         Raises:
             InputError: `path` has another suffix, or its folder does not exist.
@@ -132,7 +131,6 @@ class AttentionView:
             html_page.write(self.html(), path)
         else:
             self._draw(path, DARK if dark else LIGHT)
-        return path
 
     @property
     def _stack(self) -> Any:
@@ -301,9 +299,9 @@ def draw_heads(
     """
     rows = max(len(queries), len(keys))
     widths = [_text_width(tokens) for tokens in (queries, keys)]
-    with canvas(path, sum(widths) + 2.4, _ROW * rows + 0.6, theme) as figure:
+    with canvas(path, sum(widths) + 2.0, _ROW * rows + 0.6, theme) as figure:
         axis = _plain_axis(figure, title)
-        axis.set(xlim=(-widths[0], 2.2 + widths[1]), ylim=(rows - 0.4, -0.6))
+        axis.set(xlim=(-widths[0], _WIDE + widths[1]), ylim=(rows - 0.4, -0.6))
         segments, colours = [], []
         for index, head in enumerate(heads):
             # The lines of several heads run beside each other, so that each has its colour.
@@ -311,12 +309,12 @@ def draw_heads(
             rgb = require("matplotlib.colors", "viz").to_rgb(theme.accent)
             if len(weights) > 1:
                 rgb = _head_colour(head, len(weights), theme)
-            for query, key in np.argwhere(weights[head] >= (_LEAST if len(heads) == 1 else 3 * _LEAST)):
-                segments.append([(0, query + shift), (2.2, key + shift)])
+            for query, key in np.argwhere(weights[head] >= _LEAST):
+                segments.append([(0, query + shift), (_WIDE, key + shift)])
                 colours.append((*rgb, min(1.0, float(weights[head, query, key]))))
         collections = require("matplotlib.collections", "viz")
         axis.add_collection(collections.LineCollection(segments, colors=colours, linewidths=1.4))
-        for tokens, x, align in ((queries, -0.08, "right"), (keys, 2.28, "left")):
+        for tokens, x, align in ((queries, -0.08, "right"), (keys, _WIDE + 0.08, "left")):
             for row, token in enumerate(tokens):
                 _text(axis, x, row, token, theme, ha=align)
 

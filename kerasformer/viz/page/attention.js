@@ -91,9 +91,11 @@
     return share > 0 && share < 0.005 ? "<1 %" : `${Math.round(100 * share)} %`;
   }
 
-  /** A token as readers see it: marks for what has no ink. */
+  /** A token as readers see it: marks and codes for what has no ink. */
   function visible(token) {
-    return token === "" ? "∅" : token.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replace(/^ +$/, (s) => "␣".repeat(s.length));
+    const marked = token.replaceAll("\n", "⏎").replaceAll("\t", "⇥").replace(/^ +$/, (spaces) => "␣".repeat(spaces.length));
+    const code = (character) => `\\u{${character.codePointAt(0).toString(16)}}`;
+    return marked.replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, code) || "∅";
   }
 
   class View {
@@ -359,7 +361,10 @@
       }
       const [from, to] = [this.text("queries").tokens, this.text("keys").tokens];
       const others = side === "queries" ? to : from;
-      const shares = others.map((_, other) => (side === "queries" ? mean(token, other) : mean(other, token)));
+      const shares = others.map((_, other) => {
+        const pair = side === "queries" ? [token, other] : [other, token];
+        return this.passes(...pair) ? mean(...pair) : 0;
+      });
       const order = shares.map((_, i) => i).sort((a, b) => shares[b] - shares[a]).slice(0, 3);
       const parts = order.filter((i) => shares[i] >= 0.005).map((i) => `${visible(others[i])} ${percent(shares[i])}`);
       const verb = side === "queries" ? " attends to " : " is attended by ";

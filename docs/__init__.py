@@ -1,0 +1,1 @@
+"""Documentation; `python -m docs.site` builds the site."""

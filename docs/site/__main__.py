@@ -1,0 +1,66 @@
+"""Builds the documentation site: python -m docs.site [FOLDER], by default build/site.
+
+It needs the extras `docs` and `export`. A warning of Sphinx, a broken link or anything that a page would fetch from
+another place is an error, and an earlier site then stays as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from docs.site import accessibility, links, navigation, staging
+from docs.site.staging import ROOT
+
+HERE = Path(__file__).parent
+
+
+def build(folder: Path) -> list[str]:
+    """Builds the site and returns its problems, without which it replaces what was in the folder.
+
+    Args:
+        folder: Destination; an existing one must be a site that this command has written.
+
+    Raises:
+        SystemExit: The folder contains something else.
+    """
+    from sphinx.cmd.build import build_main
+
+    if folder.exists() and any(folder.iterdir()) and not (folder / "searchindex.js").is_file():
+        raise SystemExit(f"The folder must be new, empty or an earlier site. Received: {folder}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work, tempfile.TemporaryDirectory(dir=folder.parent) as beside:
+        source, output = Path(work) / "source", Path(beside) / "site"
+        pages = staging.stage(source)
+        navigation.write(source, pages)
+        doctrees = ["-d", str(Path(work) / "doctrees")]
+        status = build_main(["-q", "-W", "--keep-going", "-c", str(HERE), *doctrees, str(source), str(output)])
+        accessibility.mend(output)
+        problems = ["Sphinx has warned, see above"] if status else links.problems(output)
+        if not problems:
+            shutil.rmtree(output / "_sources", ignore_errors=True)
+            if folder.exists():
+                os.replace(folder, Path(beside) / "earlier")
+            os.replace(output, folder)
+    return problems
+
+
+def main() -> int:
+    """Builds the site; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m docs.site", description="Builds the documentation site.")
+    parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "site", help="where it is written")
+    folder = parser.parse_args().folder
+    problems = build(folder.resolve())
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if not problems:
+        print(f"{folder}/index.html: {len(list(folder.rglob('*.html')))} pages")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
