@@ -96,6 +96,40 @@ def test_stacks_of_an_encoder_decoder() -> None:
         np.testing.assert_allclose(unpacked(each["weights"]).sum(axis=-1), 255, atol=source)
 
 
+@pytest.mark.grid
+def test_stacks_of_an_encoder_decoder_that_does_not_generate() -> None:
+    model = shared_model("bart-question-answering")
+    result = record(model, [("Rain?", "The rain fell.")], recipes=())
+    text, ids = result["texts"][0], model.tokenizer(["Rain?"], ["The rain fell."]).inputs
+    states = model(ids, return_attention=True)
+    expected = {"encoder": "encoder_attentions", "decoder": "attentions", "cross": "cross_attentions"}
+    assert result["model"]["family"] == "encoder-decoder"
+    for each in text["attention"]:
+        weights = keras.ops.convert_to_numpy(states[expected.pop(each["stack"])][0])[0]
+        np.testing.assert_allclose(unpacked(each["weights"])[0] / 255, weights, atol=0.5 / 255 + 1e-6)
+    assert not expected
+
+
+def test_masked_tokens_are_those_of_the_pipeline() -> None:
+    model = shared_model("bert-fill-mask")
+    result = record(model, ["The rain [MASK] on."], recipes=())
+    text, table = result["texts"][0], result["words"]
+    place = text["choices"]["places"].index(text["gap"])
+    best = kf.pipeline(model)("The rain [MASK] on.", top_k=3)
+    chosen = [table[word][1] for word in unpacked(text["choices"]["words"])[place][:3]]
+    assert chosen == [each["token"] for each in best]
+    np.testing.assert_allclose(
+        softmax(unpacked(text["choices"]["scores"]))[place][:3], [each["score"] for each in best], rtol=1e-4
+    )  # the vocabulary has fewer tokens than the page has candidates
+    np.testing.assert_allclose(unpacked(text["lens"]["shares"])[-1, place, :3], [e["score"] for e in best], rtol=1e-4)
+
+
+def test_samples_are_shortened() -> None:
+    """A sample text that is too long loses sentences, and a model that reads no sentence is refused."""
+    text = record(shared_model("gpt2-question-answering"), recipes=())["texts"][0]
+    assert text["pair"] == "The lighthouse was built in 1874 by Ada Berg on a small island north of the harbour."
+
+
 def test_precisions_are_those_of_real_bundles() -> None:
     ids, scores = logits(DECODER)
     text = recorded(DECODER)["texts"][0]
@@ -293,7 +327,8 @@ def test_every_architecture() -> None:
     for case in FIRST:
         tokenizer, task = tiny_text.wordpiece(), case.tasks[0]
         model_class = case.kind(task)
-        fewer = {name: 2 for name in LAYERS if case.settings.get(name) == 3}
+        per_layer = any(isinstance(value, list) for value in case.settings.values())
+        fewer = {name: 2 for name in LAYERS if case.settings.get(name) == 3 and not per_layer}
         settings = {**case.settings, "vocab_size": tokenizer.vocab_size, **fewer}
         config = model_class.backbone_type.config_type.from_hf(settings)
         model = create(model_class, config, "float32", **model_class.options(task, config, None, None))
@@ -311,8 +346,12 @@ LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder
 
 def check_page(model: Any) -> None:
     """Checks that there is what a page shows of a model."""
-    text = record(model, ["rain fell"], recipes=())["texts"][0]
+    result = record(model, ["rain fell"], recipes=())
+    text = result["texts"][0]
     name = type(model).__name__
     assert text["attention"] and (text["lens"] or text["choices"]["kind"] == "vector"), name
     assert bool(text["beams"]) == model.generates, name
-    assert {each["stack"] for each in text["attention"]} >= ({"cross"} if model.is_encoder_decoder else set()), name
+    stacks = [each["stack"] for each in text["attention"]]
+    assert stacks == (["encoder", "decoder", "cross"] if model.is_encoder_decoder else [result["model"]["family"]]), (
+        name
+    )

@@ -31,7 +31,7 @@ from kerasformer.interpretability.explainer.answers import (
     continued,
     kind_of,
 )
-from kerasformer.interpretability.explainer.insides import Attention, insides, is_causal, of_bundle
+from kerasformer.interpretability.explainer.insides import Attention, family, insides, of_bundle
 from kerasformer.interpretability.explainer.packing import packed_ids, packed_numbers, packed_shares
 from kerasformer.interpretability.explainer.precision import (
     RECIPES,
@@ -212,14 +212,14 @@ def _facts(subject: _Subject) -> JsonObject:
     """Returns what the head of the page says about the model."""
     info, model = subject.opened.info, subject.model
     generates = isinstance(subject.opened.model, Step)
-    decodes = generates or (model is not None and is_causal(model))
-    family = "encoder-decoder" if info.is_encoder_decoder else "decoder" if decodes else "encoder"
+    # The manifest of a bundle has no stacks.
+    stacks = "encoder-decoder" if info.is_encoder_decoder else "decoder" if generates else "encoder"
     return {
         "title": subject.title,
         "name": info.name,
         "type": info.model_type,
         "task": subject.opened.task,
-        "family": family,
+        "family": stacks if model is None else family(model),
         "generates": generates,
         "bundle": subject.folder is not None,
         "kind": kind_of(subject.opened),
@@ -237,6 +237,7 @@ def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObjec
         "prefix": reading.prefix,
         "read": packed_ids(words.of_tokens(reading.ids, written=_shared_vocabulary(subject))),
         "special": [int(special) for special in reading.special],
+        "gap": _gap(subject.opened, reading),
         "segments": None if reading.segments is None else reading.segments.tolist(),
         "choices": _choices(item, words),
         "attention": [],
@@ -260,6 +261,12 @@ def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObjec
         page["attention"] = [_attention(each, stride, words, _shared_vocabulary(subject)) for each in inside.attentions]
         page["lens"] = _lens(item, inside.layers, words) if inside.layers else None
     return page
+
+
+def _gap(opened: Opened, reading: Reading) -> int | None:
+    """Returns the index of the first mask token in a text; `None` if there is none."""
+    gaps = np.flatnonzero(reading.ids == opened.tokenizer.mask_token_id)
+    return int(gaps[0]) if len(gaps) else None
 
 
 def _shared_vocabulary(subject: _Subject) -> bool:

@@ -51,8 +51,7 @@ class Page {
   get firstPlace() {
     const { places } = this.text.choices;
     if (this.isNext) return Math.max(0, places.indexOf(this.text.start));
-    const special = places.findIndex((token) => typeof token === "number" && this.text.special[token]);
-    return Math.max(0, special);
+    return Math.max(0, places.indexOf(this.text.gap));
   }
 
   placeName(place) {
