@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from docs.site import docstrings, links, path_picture
+import kerasformer as kf
+from docs.site import docstrings, links, live, path_picture
 from tests.foreign.environments import need
-from tests.web.sites import browser
+from tests.web.sites import browser, served
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("index.html", "docs/decoding.html", "reference/layers.html")
@@ -53,15 +55,21 @@ def test_the_picture_of_the_path_has_the_colours_of_the_page():
         assert path.read_text(encoding="utf-8") == text, "run: python -m docs.site.path_picture"
 
 
-@pytest.mark.grid
-@pytest.mark.foreign
-def test_the_site_opens_from_a_file_with_its_search_and_without_violations(tmp_path):
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The site, which CI has built before the tests."""
     pytest.importorskip("furo")
     need("chromium")
-    site = Path(os.environ.get("KERASFORMER_SITE", tmp_path / "site"))  # CI has built it before the tests
-    if not site.is_dir():
-        built = subprocess.run([sys.executable, "-m", "docs.site", site], cwd=ROOT, capture_output=True, text=True)
+    folder = Path(os.environ.get("KERASFORMER_SITE", tmp_path_factory.mktemp("site") / "site"))
+    if not folder.is_dir():
+        built = subprocess.run([sys.executable, "-m", "docs.site", folder], cwd=ROOT, capture_output=True, text=True)
         assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.mark.grid
+@pytest.mark.foreign
+def test_the_site_opens_from_a_file_with_its_search_and_without_violations(site):
     address = site.as_uri()
     with browser() as page:
         page.open(f"{address}/search.html?q=distillation", scheme="dark")
@@ -72,3 +80,21 @@ def test_the_site_opens_from_a_file_with_its_search_and_without_violations(tmp_p
             page.open(f"{address}/{name}", scheme="dark" if name == PAGES[0] else "light")
             assert page("run", script="document.documentElement.scrollWidth <= innerWidth")
             assert page("axe") == []
+
+
+@pytest.mark.grid
+@pytest.mark.foreign
+def test_code_runs_in_the_page_where_the_site_is_served(site, tmp_path):
+    shutil.copytree(site, tmp_path / "site", ignore=shutil.ignore_patterns("live"))
+    live.write(tmp_path / "site", ["sentiment-bert"], need("web").parent)
+    with browser() as page, served(tmp_path / "site", plain=True) as address:  # without headers, as on many hosts
+        page.open(f"{address}/docs/playground.html")
+        page("until", script="document.querySelectorAll('button.run').length >= 12")
+        page("click", at="button.run >> nth=1")
+        page("until", script="document.querySelectorAll('pre.printed')[1].textContent.split('\\n').length === 3")
+        shown = page("run", script="document.querySelectorAll('pre.printed')[1].textContent").split()
+        pipe = kf.pipeline(tmp_path / "site" / "live" / "models" / "sentiment-bert")
+        expected = pipe("Not bad at all!", top_k=None)
+        assert shown[::2] == [each["label"] for each in expected]
+        assert [float(score) for score in shown[1::2]] == pytest.approx([each["score"] for each in expected], abs=0.02)
+        assert page("axe") == []

@@ -13,17 +13,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from docs.site import accessibility, links, navigation, staging
+from docs.site import accessibility, links, live, navigation, staging
 from docs.site.staging import ROOT
 
 HERE = Path(__file__).parent
 
 
-def build(folder: Path) -> list[str]:
+def build(folder: Path, runs: bool = False, runtime_files: Path | None = None) -> list[str]:
     """Builds the site and returns its problems, without which it replaces what was in the folder.
 
     Args:
         folder: Destination; an existing one must be a site that this command has written.
+        runs: Whether code of the playground runs in the page, where the site is served.
+        runtime_files: See `live.write`.
 
     Raises:
         SystemExit: The folder contains something else.
@@ -42,6 +44,8 @@ def build(folder: Path) -> list[str]:
         accessibility.mend(output)
         problems = ["Sphinx has warned, see above"] if status else links.problems(output)
         if not problems:
+            if runs:
+                live.write(output, runtime_files=runtime_files)
             shutil.rmtree(output / "_sources", ignore_errors=True)
             if folder.exists():
                 os.replace(folder, Path(beside) / "earlier")
@@ -53,8 +57,11 @@ def main() -> int:
     """Builds the site; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m docs.site", description="Builds the documentation site.")
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "build" / "site", help="where it is written")
-    folder = parser.parse_args().folder
-    problems = build(folder.resolve())
+    parser.add_argument("--live", action="store_true", help="with presets that run in the page, where it is served")
+    parser.add_argument("--runtime-files", type=Path, help="packages of npm for --live, as for kerasformer web")
+    arguments = parser.parse_args()
+    folder = arguments.folder
+    problems = build(folder.resolve(), arguments.live, arguments.runtime_files)
     for problem in problems:
         print(problem, file=sys.stderr)
     if not problems:

@@ -11,8 +11,8 @@ from docs.site.tables import contents
 NOTEBOOKS = "examples/notebooks"
 
 SECTIONS: dict[str, list[str]] = {
-    "Start": ["docs/install", "docs/command_line", "tasks/index", "examples/quickstart", "docs/coming_from",
-              "docs/errors"],
+    "Start": ["docs/install", "docs/command_line", "tasks/index", "examples/quickstart", "docs/playground",
+              "docs/coming_from", "docs/errors"],
     "Train": ["docs/training", "docs/pytorch_to_keras", "docs/keras_hub", "examples/presets/README"],
     "See inside": ["docs/interpretability", "docs/anatomy", "docs/explainer", "docs/notebooks", NOTEBOOKS, "gallery"],
     "Generate": ["docs/decoding", "docs/chat"],

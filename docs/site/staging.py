@@ -155,13 +155,17 @@ def _notebook(path: Path, source: Path) -> str:
             parts.append(text)
             continue
         parts += [f"```python\n{text}\n```"] if text else []
+        printed: list[str] = []
+        pictures: list[str] = []
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             if "image/png" in data:
-                parts.append(picture("".join(data["image/png"]), "png", base64.b64decode))
+                pictures.append(picture("".join(data["image/png"]), "png", base64.b64decode))
             elif "image/svg+xml" in data:
-                parts.append(picture("".join(data["image/svg+xml"]), "svg", str.encode))
+                pictures.append(picture("".join(data["image/svg+xml"]), "svg", str.encode))
             else:
-                shown = "".join(output.get("text", data.get("text/plain", ()))).rstrip()
-                parts += [f"````text\n{shown}\n````"] if shown else []
+                printed.append("".join(output.get("text", data.get("text/plain", ()))).rstrip())
+        shown = "\n".join(text for text in printed if text)
+        parts += [f"````text\n{shown}\n````"] if shown else []
+        parts += pictures
     return "\n\n".join(parts) + "\n"

@@ -27,7 +27,7 @@ def pages() -> dict[str, str]:
 def _page(runtime: Tested) -> str:
     target = TARGETS[runtime.name]
     module = inspect.getmodule(type(target))
-    text = markdown(module.__doc__).partition(".\n\n" if ".\n\n" in (module.__doc__ or "") else "\n\n")[2]
+    text = markdown(module.__doc__)
     source = f"export/{Path(inspect.getfile(type(target))).resolve().relative_to(ROOT / 'export').as_posix()}"
     tasks = [
         (f"`{task}`", ", ".join(f"`{name}`" + _recipes(recipes) for name, recipes in models.items()))

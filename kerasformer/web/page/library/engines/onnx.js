@@ -76,7 +76,7 @@ function recordMemories(memories) {
     /** @param {WebAssembly.MemoryDescriptor} descriptor */
     constructor(descriptor) {
       super(descriptor);
-      memories.push(this);
+      if (descriptor.maximum !== 0) memories.push(this); // where pages lack SharedArrayBuffer, an empty one is made to find it
     }
   };
   return () => {
