@@ -31,6 +31,7 @@ from tests import tiny_text
 from tests.cli.test_cli import main as run_command
 from tests.export.text_models import shared_bundle, shared_model
 from tests.foreign.environments import need
+from tests.interpretability.bundles import attention_bundle
 from tests.web.sites import Browser, browser
 
 DECODER, CLASSIFIER, WRITER = "gpt2-text-generation", "bert-text-classification", "t5-text2text-generation"
@@ -222,6 +223,22 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(*site, "--layer", "1") == run_command("explain", str(folder), "--text", "rain") == 1
     lines = capsys.readouterr().err.splitlines()
     assert [line.split(" cannot")[0] for line in lines] == ["Error: --layer", "Error: --text"]
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("name", [WRITER, DECODER, CLASSIFIER])
+def test_attention_of_a_bundle(name: str) -> None:
+    """A bundle that was exported with attention weights shows them, those of the Keras model."""
+    (of_bundle,), (of_keras,) = (
+        record(source, ["The rain fell."], recipes=(), bundles={})["texts"]
+        for source in (attention_bundle(name, "onnx"), shared_model(name))
+    )
+    stacks = [[each["stack"] for each in text["attention"]] for text in (of_bundle, of_keras)]
+    assert stacks[0] == stacks[1] != []
+    for first, second in zip(of_bundle["attention"], of_keras["attention"], strict=True):
+        assert first["layers"] == second["layers"]
+        differences = np.abs(unpacked(first["weights"]).astype(int) - unpacked(second["weights"]).astype(int))
+        assert differences.max() <= 1
 
 
 # ---- the page in Chromium ----
