@@ -19,10 +19,10 @@ import kerasformer as kf
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.distribution import softmax
 from kerasformer.decoding.samplers import sampling_of
-from kerasformer.errors import CapacityError, InputError, TokenizerError
+from kerasformer.errors import CapacityError, ExportError, InputError, TokenizerError
 from kerasformer.files.reading import JsonObject
 from kerasformer.interpretability.explainer import page as pages
-from kerasformer.interpretability.explainer import record, write_site
+from kerasformer.interpretability.explainer import record, recording, write_site
 from kerasformer.interpretability.explainer.packing import script_json
 from kerasformer.interpretability.explainer.precision import divergence
 from kerasformer.models import loading
@@ -125,6 +125,15 @@ def test_masked_tokens_are_those_of_the_pipeline() -> None:
     np.testing.assert_allclose(unpacked(text["lens"]["shares"])[-1, place, :3], [e["score"] for e in best], rtol=1e-4)
 
 
+def test_layers_are_left_out_of_a_large_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = shared_model(CLASSIFIER)
+    whole = record(model, ["rain"], recipes=())["texts"][0]["attention"][0]
+    monkeypatch.setattr(recording, "ATTENTION_BYTES", unpacked(whole["weights"]).size - 1)
+    part = record(model, ["rain"], recipes=())["texts"][0]["attention"][0]
+    assert (whole["layers"], whole["total"], part["layers"], part["total"]) == ([0, 1], 2, [1], 2)
+    assert np.array_equal(unpacked(part["weights"])[0], unpacked(whole["weights"])[1])
+
+
 def test_samples_are_shortened() -> None:
     """A sample text that is too long loses sentences, and a model that reads no sentence is refused."""
     text = record(shared_model("gpt2-question-answering"), recipes=())["texts"][0]
@@ -196,6 +205,9 @@ def test_bad_sources(tmp_path: Path) -> None:
         record(kf.zoo.build("gpt2", num_layers=1, hidden_dim=12, num_heads=2, vocab_size=20), recipes=())
     with pytest.raises(InputError, match="A bundle of the same model was expected"):
         record(shared_model(CLASSIFIER), ["rain"], bundles={"other": shared_bundle(DECODER, "tflite", "int8")})
+    for wrong, error in (({"recipes": ("int9",)}, ExportError), ({"format": "keras"}, InputError)):
+        with pytest.raises(error, match="Received"):
+            record(shared_model(CLASSIFIER), ["rain"], **wrong)
     (tmp_path / "index.html").write_text("<p>mine</p>")
     with pytest.raises(InputError, match="Choose another name"):
         write_site(shared_model(CLASSIFIER), tmp_path, recipes=())

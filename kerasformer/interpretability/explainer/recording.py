@@ -70,7 +70,8 @@ class _Subject:
         opened: The engine that answers.
         model: The Keras model; `None` for a bundle.
         precision: Name and size of the weights.
-        title: Name of the source.
+        title: Name of the model.
+        source: Name of the preset, folder or hub id; `None` for a Keras model that the caller has.
         folder: Folder of a bundle; `None` for a Keras model.
         weights: The bundle as a source of attention weights, if it was exported with them.
     """
@@ -79,6 +80,7 @@ class _Subject:
     model: PretrainedModel | None
     precision: Precision
     title: str
+    source: str | None = None
     folder: Path | None = None
     weights: BundleSource | None = None
 
@@ -121,7 +123,8 @@ def record(
 
     Raises:
         CapacityError: a text has more tokens than the model reads, or than a page shows.
-        InputError: a text is no text, or a bundle is of another model.
+        ExportError: a recipe is unknown.
+        InputError: the format is unknown, a text is no text, or a bundle is of another model.
         SourceError: the source was not found.
         TokenizerError: the model has no tokenizer, or one without the mask token that it needs.
     """
@@ -155,11 +158,13 @@ def _opened(source: str | os.PathLike[str] | PretrainedModel) -> _Subject:
             precision = opened_bundle(folder)
             assert precision.opened is not None  # noqa: S101  # only a failed export has none
             name = folder.absolute().name
-            return _Subject(precision.opened, None, precision, name, folder, _attention_source(folder))
+            return _Subject(precision.opened, None, precision, name, name, folder, _attention_source(folder))
         from kerasformer.models.loading import load
 
-        return _of_model(load(folder), Path(source).name)
-    return _of_model(source, "")
+        name = Path(source).name
+        # The page does not tell the folders of the machine; a hub id is whole.
+        return _of_model(load(folder), name, name if Path(source).exists() else str(source))
+    return _of_model(source)
 
 
 def _attention_source(folder: Path) -> BundleSource | None:
@@ -169,14 +174,14 @@ def _attention_source(folder: Path) -> BundleSource | None:
         return None
 
 
-def _of_model(model: PretrainedModel, title: str) -> _Subject:
+def _of_model(model: PretrainedModel, title: str | None = None, source: str | None = None) -> _Subject:
     from kerasformer.models.keras_engine import KerasStep
 
     opened = open_source(None, model)
     if model.generates:  # without XLA, which pays off only for longer texts
         opened = Opened("keras", KerasStep(model, jit_compile=False), opened.tokenizer, opened.info, opened.task)
     precision = Precision("float32", opened, 4 * model.count_params())
-    return _Subject(opened, model, precision, title or opened.info.name)
+    return _Subject(opened, model, precision, title or opened.info.name, source)
 
 
 def _item(opened: Opened, reading: Reading) -> _Item:
@@ -216,6 +221,7 @@ def _facts(subject: _Subject) -> JsonObject:
     stacks = "encoder-decoder" if info.is_encoder_decoder else "decoder" if generates else "encoder"
     return {
         "title": subject.title,
+        "source": subject.source,
         "name": info.name,
         "type": info.model_type,
         "task": subject.opened.task,

@@ -100,6 +100,7 @@ function start() {
   document.getElementById("title").textContent = model.title;
   const facts = [model.name, `${model.family}, ${model.task}`, model.parameters && `${model.parameters.toLocaleString("en")} parameters`, counted(texts.length, "text"), precisions.map(({ name }) => name).join(", ")];
   document.getElementById("facts").append(...facts.filter(Boolean).map((fact) => element("li", {}, fact)));
+  document.getElementById("command").append("For texts of your own: ", element("code", {}, `kerasformer explain ${model.source ?? "SOURCE"} "Your text" --site explained`));
   const place = document.getElementById("panels");
   const probe = new Page(record, 0);
   const pills = texts.map((text, index) => element("label", { class: "pill" },
