@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 import re
 from collections.abc import Iterator
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from kerasformer.errors import CapacityError, ExportError, InputError, Tokenizer
 from kerasformer.files.reading import JsonObject
 from kerasformer.interpretability.explainer import page as pages
 from kerasformer.interpretability.explainer import record, recording, write_site
-from kerasformer.interpretability.explainer.packing import script_json
+from kerasformer.interpretability.explainer.packing import packed_ids, script_json
 from kerasformer.interpretability.explainer.precision import divergence
 from kerasformer.models import loading
 from kerasformer.models.pretrained import create
@@ -41,7 +41,7 @@ TEXTS = {
     CLASSIFIER: ["The rain fell on the roof.", ("The sun is out.", HOSTILE)],
     WRITER: ["The rain fell on the roof.", HOSTILE],
 }
-BUNDLES = {DECODER: ("int8", "int4"), CLASSIFIER: (), WRITER: ("int8",)}
+BUNDLES = {DECODER: ("none", "int8"), CLASSIFIER: (), WRITER: ("int8",)}
 TYPES = {"u1": "<u1", "u2": "<u2", "u4": "<u4", "f4": "<f4"}
 
 
@@ -160,7 +160,7 @@ def test_precisions_are_those_of_real_bundles() -> None:
         tokens = [recorded(DECODER)["words"][word][1] for word in unpacked(other["written"]).tolist()]
         assert pipe.tokenizer.decode(tokens, skip_special_tokens=True) == greedy[len(prompt) :]
     assert unpacked(reference["divergence"]).max() == 0
-    assert unpacked(others[1]["divergence"]).mean() > unpacked(others[0]["divergence"]).mean() > 0
+    assert unpacked(others[1]["divergence"]).mean() > 100 * unpacked(others[0]["divergence"]).mean()
 
 
 def _words_of(ids: np.ndarray) -> list[str]:
@@ -219,13 +219,13 @@ def test_bundle(tmp_path: Path) -> None:
     for recipe in BUNDLES[DECODER]:
         (tmp_path / recipe).symlink_to(shared_bundle(DECODER, "tflite", recipe))
     result = record(tmp_path / "int8", ["The rain fell"])
-    assert [each["name"] for each in result["precisions"]] == ["int8", "int4"]
+    assert [each["name"] for each in result["precisions"]] == ["int8", "float32"]
     assert result["texts"][0]["attention"] == [] and result["texts"][0]["lens"] is None
     assert result["texts"][0]["beams"]["steps"]
 
 
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = shared_bundle(DECODER, "tflite", "int4")
+    folder = shared_bundle(DECODER, "tflite", "int8")
     site = "explain", str(folder), "--site", str(tmp_path / "out")
     assert run_command(*site, "The rain", "--text", "The sun", "--bundle", str(folder)) == 0
     assert "index.html: 0." in capsys.readouterr().out
@@ -268,10 +268,10 @@ def chromium() -> Iterator[Browser]:
         yield opened
 
 
-def opened(chromium: Browser, folder: Path, name: str, **settings: Any) -> None:
-    """Writes the page of a model and opens the file."""
+def opened(chromium: Browser, folder: Path, content: JsonObject, **settings: Any) -> None:
+    """Writes a page and opens the file."""
     file = folder / "explained.html"
-    file.write_text(pages.rendered(recorded(name)), encoding="utf-8")
+    file.write_text(pages.rendered(content), encoding="utf-8")
     assert file.stat().st_size < pages.MAX_BYTES
     chromium.open(file.as_uri(), **settings)
     chromium("until", script=READY.format(0))
@@ -300,7 +300,7 @@ def checked(chromium: Browser) -> None:
 
 
 def test_page_of_a_decoder(chromium: Browser, tmp_path: Path) -> None:
-    opened(chromium, tmp_path, DECODER)
+    opened(chromium, tmp_path, recorded(DECODER))
     assert chromium("run", script=PANELS) == [""] * 6
     ids, scores = logits(DECODER)
     start = recorded(DECODER)["texts"][0]["start"] - 1
@@ -318,16 +318,23 @@ def test_page_of_a_decoder(chromium: Browser, tmp_path: Path) -> None:
     chromium("run", script="document.querySelectorAll('.pill input')[1].click()")
     chromium("until", script=READY.format(1))
     assert HOSTILE in chromium("text", at="#texts")
-    written = [unpacked(each["written"]) for each in recorded(DECODER)["texts"][1]["comparison"]]
-    parts = [
-        next((at for at, (token, other) in enumerate(zip_longest(written[0], each)) if token != other), None)
-        for each in written
-    ]
-    shown = chromium("run", script="[...document.querySelectorAll('.texts small')].map((each) => each.textContent)")
-    for part, verdict in zip(parts[1:], shown, strict=True):
-        expected_verdict = "the same text" if part is None else rf"(parts|ends) at token {part + 1}[:,] .*"
-        assert re.fullmatch(expected_verdict, verdict), (part, verdict)
     checked(chromium)
+
+
+def test_page_marks_where_texts_part(chromium: Browser, tmp_path: Path) -> None:
+    changed = copy.deepcopy(recorded(DECODER))
+    first, same, other = changed["texts"][0]["comparison"]
+    written = unpacked(first["written"]).copy()
+    same["written"] = first["written"]
+    written[5] = (written[5] + 1) % 3
+    other["written"] = packed_ids(written)
+    opened(chromium, tmp_path, changed)
+    verdicts = chromium("run", script="[...document.querySelectorAll('.texts small')].map((each) => each.textContent)")
+    texts = [word for word, _ in changed["words"]]
+    words_there = texts[written[5]], texts[unpacked(first["written"])[5]]
+    assert verdicts == ["the same text", "parts at token 6: {} instead of {}".format(*words_there)]
+    assert chromium("text", at=".texts mark") == words_there[0]
+    assert chromium("run", script="document.querySelectorAll('.texts .after').length") == len(written) - 6
 
 
 @pytest.mark.grid
@@ -339,7 +346,7 @@ def test_page_of_a_decoder(chromium: Browser, tmp_path: Path) -> None:
     ],
 )
 def test_page_of_others(chromium: Browser, tmp_path: Path, name: str, absent: list[str]) -> None:
-    opened(chromium, tmp_path, name, scheme="dark", width=1280)
+    opened(chromium, tmp_path, recorded(name), scheme="dark", width=1280)
     for line, beginning in zip(chromium("run", script=PANELS), absent, strict=True):
         assert line.startswith(beginning) and bool(line) == bool(beginning)
     checked(chromium)
