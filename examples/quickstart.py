@@ -1,14 +1,16 @@
-"""Runs quickstart.ipynb and updates its outputs.
+"""Runs quickstart.ipynb, or other notebooks, and updates their outputs.
 
     python examples/quickstart.py
+    python examples/quickstart.py examples/notebooks/*.ipynb
 
 The repository contains the outputs, so that the notebook can be read without running it. Do not edit them by hand: a
-test also runs the notebook and compares its outputs.
+test also runs the notebooks and compares their outputs.
 """
 
 from __future__ import annotations
 
 import re
+import sys
 import tempfile
 from pathlib import Path
 
@@ -20,9 +22,9 @@ NOTEBOOK = Path(__file__).with_name("quickstart.ipynb")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def executed() -> NotebookNode:
-    """Returns the notebook with the current outputs of its cells, and without metadata of this machine."""
-    notebook = nbformat.read(NOTEBOOK, as_version=4)
+def executed(path: Path = NOTEBOOK) -> NotebookNode:
+    """Returns a notebook with the current outputs of its cells, and without metadata of this machine."""
+    notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
         NotebookClient(notebook, timeout=600, coalesce_streams=True, resources={"metadata": {"path": folder}}).execute()
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
@@ -40,14 +42,16 @@ def printed(cell: NotebookNode) -> str:
 
 
 def _plain(output: NotebookNode) -> NotebookNode:
-    """Returns the output as text, without colours and without the equivalent HTML."""
+    """Returns the output as text or as a drawing, without colours and without the equivalent HTML."""
     if "text" in output:
         output.text = _COLOURS.sub("", output.text)
     if "data" in output and "text/plain" in output.data:
-        output.data = {"text/plain": _COLOURS.sub("", output.data["text/plain"])}
+        drawing = {kind: data for kind, data in output.data.items() if kind == "image/svg+xml"}
+        output.data = {"text/plain": _COLOURS.sub("", output.data["text/plain"]), **drawing}
     output.pop("transient", None)
     return output
 
 
 if __name__ == "__main__":
-    nbformat.write(executed(), NOTEBOOK)
+    for notebook_path in map(Path, sys.argv[1:] or [NOTEBOOK]):
+        nbformat.write(executed(notebook_path), notebook_path)

@@ -17,7 +17,7 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.arguments import STRING, check, optional
-from kerasformer.bundle import Bundle, Fidelity, Manifest
+from kerasformer.bundle import Bundle, Fidelity, Manifest, Role
 from kerasformer.errors import ExportError, InputError
 from kerasformer.evaluation import Example, examples, read_examples
 from kerasformer.export.attention_support import check_attention
@@ -43,8 +43,9 @@ from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
 from kerasformer.export.quantization.sample_inputs import described_texts, read_texts
 from kerasformer.export.quantization.search import LIMITS, Auto
-from kerasformer.export.references import keras_quality, record
+from kerasformer.export.references import Attentions, keras_quality, record, record_attention
 from kerasformer.export.targets import TARGETS, find_target
+from kerasformer.export.verify import verify_attention
 from kerasformer.export_options import ALIASES, IN_GRAPH, INT8_CACHES, ExportOptions
 from kerasformer.fidelity.references import CHATS, DEFAULT_TEXTS
 from kerasformer.files.reading import JsonObject
@@ -200,6 +201,7 @@ def _write_all(
     builder.report("answer with Keras", 0, 0)
     answers = record(job.model, builder.manifest(), texts, builder.functions[0])
     bundle.write_references(folder, answers | quality)
+    attentions = _attentions(builder, answers)
     with ExitStack() as stack:
         if isinstance(recipe, Recipe):
             recipe = recipe.resolved(variable.path for variable in job.model.variables)
@@ -207,6 +209,8 @@ def _write_all(
             recipe = adapted(cast(Recipe, recipe))
             stack.enter_context(rotated(cast(CausalLM, job.model), keep=not job.owned))
         recipe_entry, fidelity = _write(builder, recipe, fallback, calibration_texts)
+    for expected in attentions:
+        verify_attention(folder, builder.manifest(), str(recipe_entry["name"]), expected)
     findings = builder.gpu_findings()
     signatures = builder.manifest().signatures
     if job.in_graph:
@@ -225,6 +229,12 @@ def _write_all(
     write_card(folder, manifest, builder.target, Credits.of(job.model.source), added)
     bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
     return manifest
+
+
+def _attentions(builder: BundleBuilder, answers: dict[str, np.ndarray]) -> list[Attentions]:
+    """Returns the attention weights of Keras for a text, with which the bundle is compared if it has such outputs."""
+    functions = [function for function in builder.functions if function.signature().role == Role.ATTENTION]
+    return [record_attention(builder.job.model, functions[0], answers)] if functions else []
 
 
 def _rotates(job: ExportJob, recipe: Recipe | Auto) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.bundle import Manifest, ModelInfo, Role
+from kerasformer.bundle.interface import DECODER_INPUT_IDS, INPUT_IDS
 from kerasformer.errors import ChatTemplateError, InputError
 from kerasformer.evaluation import Example, check, examples
 from kerasformer.export.graph.functions import Function
@@ -42,6 +43,10 @@ _CHAT_BLOCK_TOKENS = 64
 _MASK_EVERY, _MASKINGS = 7, 2
 """One token in seven is masked, and each text is read twice with different tokens masked."""
 
+Attentions = tuple[dict[str, np.ndarray], list[np.ndarray]]
+"""Inputs of a text by name, int32 `(1, T)`, and the attention weights of all layers."""
+_TEXT = ("input.input_ids", "input.attention_mask", "input.token_type_ids")
+
 TextRow = tuple[list[int], list[int], list[int]]
 """Token ids, token types, and 1 for each token whose answer is compared."""
 
@@ -64,6 +69,34 @@ def record(
     else:
         recorded = _record_forward(model, manifest, texts, function)
     return recorded | {DEFAULT_TEXTS: np.array(int(not texts))}
+
+
+def record_attention(model: PretrainedModel, function: Function, references: dict[str, np.ndarray]) -> Attentions:
+    """Computes the attention weights of the Keras model for a text of the references.
+
+    Args:
+        model: A model of the zoo.
+        function: The exported function that returns attention weights.
+        references: The result of `record`.
+
+    Returns:
+        The inputs by name, int32 `(1, T)`, and the weights of all layers, in the order of the function's outputs.
+    """
+    row = int(references["input.attention_mask"].sum(axis=1).argmin())
+    real = references["input.attention_mask"][row] > 0
+    arrays = {
+        key.removeprefix("input."): array[row : row + 1, real] for key, array in references.items() if key in _TEXT
+    }
+    if DECODER_INPUT_IDS in function.inputs:
+        arrays[DECODER_INPUT_IDS] = np.concatenate([references["input.first"][row], references["tokens"][row]])[None]
+    sizes = [info.shape[1] for info in function.inputs.values()]
+    length = min(size if isinstance(size, int) else _TOKENS for size in sizes)
+    inputs = {}
+    for name, info in function.inputs.items():
+        array = arrays.get(name, np.full_like(arrays[INPUT_IDS], info.default or 0))
+        inputs[name] = array[:, :length].astype("int32")
+    outputs = KerasForward(model, function.call).run(inputs)
+    return inputs, [outputs[name] for name in function.outputs]
 
 
 def _record_step(model: PretrainedModel, manifest: Manifest, texts: Sequence[Example] | None) -> dict[str, np.ndarray]:

@@ -12,12 +12,22 @@ from kerasformer import bundle
 from kerasformer.bundle import Fidelity, Limits, Manifest, Rounding
 from kerasformer.decoding import Forward, Step
 from kerasformer.engines import open_engine
+from kerasformer.engines.whole_texts import WholeTexts
 from kerasformer.errors import ExportMismatchError
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.export.references import Attentions
 from kerasformer.fidelity import verification
 from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of
 from kerasformer.tokenization import Tokenizer
+
+EXACT = "none"
+"""The recipe that does not round."""
+MAX_ATTENTION_ERROR = 1e-3
+"""Largest difference of an attention weight, for a recipe that does not round."""
+MAX_ATTENTION_SHIFT = 0.25
+"""Largest share of attention that falls on other tokens than in Keras, for a recipe that rounds; on the presets, it is
+at most 0.012 for int8 and 0.062 for int4."""
 
 
 def verify(
@@ -80,6 +90,36 @@ def first_look(folder: Path, manifest: Manifest, recipe: Recipe) -> Fidelity | N
         return None
     engine, references = open_engine(folder, manifest), bundle.read_references(folder)
     return _look(engine, manifest, references, recipe, limits._replace(max_divergence_p99=None))
+
+
+def verify_attention(folder: Path, manifest: Manifest, recipe: str, expected: Attentions) -> None:
+    """Compares the attention weights of a bundle with those of the Keras model, for one text.
+
+    Args:
+        folder: Folder of the bundle.
+        manifest: Manifest of the bundle.
+        recipe: Name of the recipe of the model files.
+        expected: The text and the weights, of `references.record_attention`.
+
+    Raises:
+        ExportMismatchError: The weights differ by more than `MAX_ATTENTION_ERROR`; or for a recipe that rounds, by more
+            than `MAX_ATTENTION_SHIFT`.
+    """
+    inputs, weights = expected
+    received = [array for _, array in WholeTexts(folder, manifest).run(inputs)]
+    differences = [np.abs(a - b) for a, b in zip(received, weights, strict=True)]
+    if recipe == EXACT:
+        what, limit = "largest difference", MAX_ATTENTION_ERROR
+        error = max(float(difference.max()) for difference in differences)
+    else:
+        what, limit = "mean share of attention on other tokens", MAX_ATTENTION_SHIFT
+        error = max(float(difference.sum(axis=-1).mean()) / 2 for difference in differences)
+    if not error <= limit:
+        raise ExportMismatchError(
+            f"The attention weights of the {manifest.format} file differ from those of Keras. Expected for "
+            f"{recipe}: {what} at most {limit}. Received: {error:.3g}. Export without outputs, or with a recipe "
+            "with more bits. Nothing was written"
+        )
 
 
 def _limits(manifest: Manifest, recipe: Recipe) -> Limits:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 ZOO = ROOT / "zoo"
 
 # Modules that an architecture may import in addition to those of the architectures that it is derived from.
-FURTHER = {"marian": {"bart"}}
+FURTHER = {"marian": {"bart"}, "encoder_decoder": {"bert"}}
 
 BLOCKED = """
 import importlib, sys

@@ -11,6 +11,7 @@ from kerasformer.models.loading import architecture, architectures, build, load,
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.pruning import PrunedModel, prune_vocabulary
 from kerasformer.models.sentence_settings import SentenceSettings
+from kerasformer.models.warm_start import warm_start
 
 __all__ = [
     "CausalLM",
@@ -26,6 +27,7 @@ __all__ = [
     "prune_vocabulary",
     "register",
     "to_keras_hub",
+    "warm_start",
 ]
 
 for _name in zoo_modules():

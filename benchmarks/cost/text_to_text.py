@@ -9,6 +9,7 @@ import kerasformer as kf
 from benchmarks.cost import next_tokens
 from benchmarks.cost.bundles import Candidate
 from kerasformer.evaluation import Example, TextEvaluation
+from kerasformer.evaluation.text_evaluation import references
 
 SCORED = 100
 """Number of references along which distributions are compared."""
@@ -34,7 +35,8 @@ class TextToText:
         self._task, self._metric, self._threads = task, metric, threads
         pipe: Any = kf.pipeline(reference.folder, task)
         prefix = next(iter(pipe.info.prefixes(task).values()), "")
-        pairs = [(prefix + example.text, example.label[0]) for example in examples[:SCORED]]
+        scored = examples[:SCORED]
+        pairs = [(prefix + example.text, row[0]) for example, row in zip(scored, references(scored), strict=True)]
         start = pipe.generation_config.decoder_start_token_id
         rows = next_tokens.pairs(pipe.tokenizer, pairs, start, pipe.info.max_length)
         self._comparison = next_tokens.Comparison(task, reference, rows, threads)

@@ -180,6 +180,7 @@ command(
     "kerasformer export story-gpt2 out --format onnx --quantize int4 --capacity 512 --overwrite",
     "kerasformer export ./my-model out --quantize auto --max-size 60 --texts labelled.tsv",
     "kerasformer export sentiment-bert phone --target mediapipe --quantize int8",
+    "kerasformer export story-gpt2 out --outputs attentions",
     "kerasformer export --list-targets",
 )(export)
 command(
@@ -194,7 +195,7 @@ command(
 command(
     'kerasformer explain sentiment-bert "time flies like an arrow" "fruit flies like a banana" --out view.html',
     'kerasformer explain summarizer-t5 "The cat sat on the mat." --view alignment --out alignment.png',
-    "kerasformer export story-gpt2 out --outputs attentions && kerasformer explain out 'Once upon a time'",
+    'kerasformer explain out "Once upon a time" --view heads --layer 2 --head 3',
     "kerasformer explain story-gpt2 --site explained",
 )(explain)
 command(

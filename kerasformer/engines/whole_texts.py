@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from kerasformer.bundle import Kind, Manifest, Role, Signature, TensorInfo
-from kerasformer.bundle.interface import ATTENTIONS, DECODER_INPUT_IDS, INPUT_IDS
+from kerasformer.bundle.interface import ADAPTERS, ATTENTIONS, DECODER_INPUT_IDS, INPUT_IDS
 from kerasformer.errors import BundleError, CapacityError
 
 EXPORT_OPTION = 'outputs=("attentions",)'
@@ -61,7 +61,10 @@ class WholeTexts:
         """
         lengths = {name: array.shape[1] for name, array in inputs.items()}
         name, signature = self._smallest(max(lengths.values()))
-        feeds = {key: self._padded(key, inputs[key], info) for key, info in signature.inputs.items()}
+        feeds = {
+            key: _no_adapter(info) if info.kind in ADAPTERS else self._padded(key, inputs[key], info)
+            for key, info in signature.inputs.items()
+        }
         if self.engine == "litert":
             outputs = self._litert.run(name, feeds)
         else:
@@ -92,6 +95,11 @@ class WholeTexts:
         width = info.shape[1] if isinstance(info.shape[1], int) else array.shape[1]
         fill = self._padding if name == INPUT_IDS else 0
         return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=fill).astype(info.dtype)
+
+
+def _no_adapter(info: TensorInfo) -> np.ndarray:
+    """Returns the matrix of an adapter that changes nothing."""
+    return np.zeros([size if isinstance(size, int) else 1 for size in info.shape], info.dtype)
 
 
 def _outputs(manifest: Manifest) -> set[str]:

@@ -28,6 +28,8 @@ INPUT = -1
 """In `Block.inputs`: the input of the layer, or of the model."""
 RECIPES = ("none", "fp16", "int8", "int4")
 """Recipes whose bytes are computed; `none` is float32."""
+_STORED = {"none": "float32", "fp16": "float16"}
+"""Names of recipes as readers know them."""
 FORMATS = (".svg", ".txt", ".json")
 
 
@@ -104,7 +106,7 @@ class Stack:
         return sum(len(group.indices) for group in self.layers)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Anatomy:
     """What a model is made of and what it costs; drawn as SVG in notebooks, printed as a table.
 
@@ -141,8 +143,7 @@ class Anatomy:
         """The drawing, with colours for light and dark pages."""
         from kerasformer.viz.anatomy import anatomy_svg
 
-        names = {"none": "float32", "fp16": "float16"}
-        sizes = [(names.get(name, name), size) for name, size in self.bytes.items()]
+        sizes = [(_STORED.get(name, name), size) for name, size in self.bytes.items()]
         return anatomy_svg(self.name, f"{self.architecture} · {self.task}", self._facts(), self._columns(), sizes)
 
     def rows(self) -> list[list[str]]:
@@ -162,7 +163,7 @@ class Anatomy:
         unused = f", of which this task does not use {self.unused_parameters:,}" if self.unused_parameters else ""
         facts = [
             ("parameters", f"{self.parameters:,}{unused}"),
-            *((f"bytes with {name}", f"{size:,}") for name, size in self.bytes.items()),
+            *((f"bytes in {_STORED.get(name, name)}", f"{size:,}") for name, size in self.bytes.items()),
             ("multiply-adds for each token", f"{self.macs:,}"),
             ("further ones for each token that it attends to", f"{self.attention_macs:,}"),
         ]
@@ -193,6 +194,9 @@ class Anatomy:
 
     def _repr_svg_(self) -> str:
         return self.svg
+
+    def __repr__(self) -> str:
+        return f"<Anatomy of {self.name}: {self.architecture}, {self.parameters:,} parameters>"
 
     def __str__(self) -> str:
         head = ["part", "block", "output", "parameters", "multiply-adds"]

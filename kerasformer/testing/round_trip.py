@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -62,8 +63,8 @@ def check_transformers_reads_it(it: Loaded, folder: Path) -> float:
     theirs = reopened(it, folder)
     inputs = make_inputs(it)
     error = assert_same_outputs(inputs, run(it, inputs), run_reference(theirs, inputs))
-    before, after = it.reference.config.to_dict(), theirs.config.to_dict()
-    for name in set(before) - _BOOKKEEPING:
+    before, after = (_settings(model.config.to_dict()) for model in (it.reference, theirs))
+    for name in before:
         expect(
             name in after and after[name] == before[name],
             f"{name} of the saved config.json: {after.get(name)!r}, expected {before[name]!r}",
@@ -71,6 +72,15 @@ def check_transformers_reads_it(it: Loaded, folder: Path) -> float:
     saved, expected = theirs.config.architectures, it.reference.config.architectures
     expect(saved == expected, f"architectures of the saved config.json: {saved}, expected {expected}")
     return error
+
+
+def _settings(content: dict[str, Any]) -> dict[str, Any]:
+    """Returns the entries of a configuration, and of those inside it, that describe the model."""
+    return {
+        name: _settings(value) if isinstance(value, dict) else value
+        for name, value in content.items()
+        if name not in _BOOKKEEPING
+    }
 
 
 def check_it_reads_itself(it: Loaded, folder: Path) -> None:

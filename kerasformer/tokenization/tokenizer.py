@@ -597,6 +597,10 @@ class Tokenizer:
             cleans_spaces=self._cleans_spaces,
         )
 
+    def keep_inputs(self, names: Sequence[str]) -> None:
+        """Makes the tokenizer return only these of the inputs that it returns so far."""
+        self._model_inputs = tuple(name for name in self._model_inputs if name in names)
+
     def convert_to_lower_case(self) -> None:
         """Converts all texts to lower case first, unless the tokenizer has such a rule."""
         normalizer, lowercase = self.backend.normalizer, tokenizers.normalizers.Lowercase

@@ -162,6 +162,11 @@ _LED = {
     "attention_window": [8, 12],
 }  # fmt: skip
 # Heads that do not add up to the hidden size.
+_BERT2BERT = {
+    "hidden_dim": 72, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90, "num_decoder_layers": 2,
+    "decoder_num_heads": 4, "decoder_vocab_size": 180, "max_length": 96, "decoder_max_length": 90, "pad_token_id": 0,
+    "eos_token_id": 3, "decoder_start_token_id": 2,
+}  # fmt: skip
 _T5 = {"hidden_dim": 64, "head_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 90}
 
 ROWS = {
@@ -274,6 +279,7 @@ ROWS = {
             spread=1.2,
         ),
         Row("led", "text2text-generation", _LED, tiny_text.byte_pairs_in_texts, min_agreement=0.95, spread=1.2, seed=0),
+        Row("encoder-decoder", "text2text-generation", _BERT2BERT, min_agreement=0.95, spread=1.2, seed=2),
         Row("bart", "text2text-generation", _BART, tiny_text.byte_pairs_in_texts, 0.95, 0.8, spread=1.2, seed=2),
         Row("mbart", "text2text-generation", _MBART, tiny_text.language_after, 0.95, spread=1.2, seed=1),
         Row("m2m_100", "text2text-generation", _M2M_100, tiny_text.language_first, spread=1.2, seed=2),

@@ -811,6 +811,19 @@ CASES = (
         only=("text2text-generation",),
         std=0.2,
     ),
+    Case(
+        "bert2bert",
+        "encoder-decoder",
+        {
+            "encoder": {**BERT, "model_type": "bert", "num_hidden_layers": 2},
+            "decoder": {
+                **BERT, "model_type": "bert", "is_decoder": True, "add_cross_attention": True, "type_vocab_size": 2,
+                "num_attention_heads": 4, "intermediate_size": 52,
+            },
+            "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1,
+        },
+        std=0.15,
+    ),
     Case("mbart", "mbart", MBART, std=0.15, end_token=2),
     Case(
         "mbart-plain",

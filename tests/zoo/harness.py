@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -29,6 +29,20 @@ def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None, on_j
         for task in case.tasks
         if tasks is None or task in tasks
     ]
+
+
+def with_entry(settings: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+    """Returns settings with another value of an entry, whose name has dots inside of nested settings.
+
+    All nested settings that have it get the value, since the stacks of a model may have to agree.
+    """
+    *parents, last = name.split(".")
+    if not parents:
+        return {**settings, name: value}
+    return {
+        key: {**inner, last: value} if isinstance(inner, Mapping) and last in inner else inner
+        for key, inner in settings.items()
+    }
 
 
 def first_of_each(parameters: Iterable[Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from typing import Any
@@ -15,6 +16,7 @@ from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.config import ConfigWarning
 from kerasformer.testing import Case
 from tests.zoo.cases import CASES, FIRST
+from tests.zoo.harness import with_entry
 
 
 def config_type(case: Case | str) -> Any:
@@ -29,7 +31,8 @@ def test_defaults_are_those_of_the_reference(case):
     for field in dataclasses.fields(ours):
         name = field.metadata["hf"][0]
         if name not in case.derived:
-            assert getattr(ours, field.name) == getattr(reference, name, None), field.name
+            expected = functools.reduce(lambda part, key: getattr(part, key, None), name.split("."), reference)
+            assert getattr(ours, field.name) == expected, field.name
     assert ours.num_labels == reference.num_labels
 
 
@@ -148,11 +151,13 @@ def activation_key(case: Case) -> str | None:
 
 @pytest.mark.parametrize("case", [case for case in FIRST if activation_key(case)], ids=str)
 def test_an_unknown_activation_is_refused(case, tmp_path):
-    config = config_type(case).from_hf({**case.settings, activation_key(case): "swoosh"})
+    config = config_type(case).from_hf(with_entry(case.settings, activation_key(case), "swoosh"))
     names = {
         field.name: field.metadata["hf"][0] for field in dataclasses.fields(config_type(case)) if "hf" in field.metadata
     }
-    config = config_type(case).from_hf({**case.settings, names.get("hidden_act", "feed_forward_proj"): "swoosh"})
+    config = config_type(case).from_hf(
+        with_entry(case.settings, names.get("hidden_act", "feed_forward_proj"), "swoosh")
+    )
     with pytest.raises(UnsupportedConfigError, match="Unknown activation.*gelu.*Received: 'swoosh'"):
         case.kind(case.tasks[0])(config)
 

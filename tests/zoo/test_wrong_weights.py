@@ -21,7 +21,7 @@ from kerasformer.testing import Case
 from kerasformer.testing.comparison import Loaded, make_inputs, run
 from tests.grids import grid
 from tests.zoo.cases import FIRST
-from tests.zoo.harness import HEADS
+from tests.zoo.harness import HEADS, with_entry
 from tests.zoo.test_loading import BERT, GPT2, TORCH, assert_same, change, change_config
 
 KERNEL, TABLE = "bert.encoder.layer.1.output.dense.weight", "bert.embeddings.word_embeddings.weight"
@@ -214,7 +214,7 @@ WRONG_EPSILONS += [(case, 0.0) for case in FIRST if epsilon_key(case)]
 def test_an_epsilon_that_cannot_be(case, value):
     kind, name = case.kind(case.tasks[0]).backbone_type.config_type, epsilon_key(case)
     with pytest.raises(UnsupportedConfigError, match=rf"epsilon \({name} in config.json\) must be .*above 0 to 1"):
-        kind.from_hf({**case.settings, name: value})
+        kind.from_hf(with_entry(case.settings, name, value))
 
 
 def test_all_wrong_values_stand_in_one_error():

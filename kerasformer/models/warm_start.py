@@ -1,0 +1,99 @@
+"""Encoder-decoders whose weights come from two encoders, and whose cross attention is new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kerasformer.decoding import GenerationConfig
+from kerasformer.errors import InputError
+from kerasformer.models.loading import architecture, load
+from kerasformer.models.pretrained import PretrainedModel, create
+from kerasformer.models.variables import variables_by_path
+from kerasformer.tokenization import Tokenizer
+
+MODEL_TYPE = "encoder-decoder"
+
+# Paths of the variables of one stack, with `{}` for its name, and those of a BERT.
+_PLACES = {
+    "{}/": "backbone/encoder/",
+    "{}_positions/segments/": "backbone/embeddings/segments/",
+    "{}_positions/": "backbone/embeddings/positions/",
+    "{}_embeddings_norm/": "backbone/embeddings/norm/",
+}
+_TOKENS = {"encoder": "tokens/", "decoder": "decoder_tokens/"}
+
+
+def warm_start(encoder: str | Path, decoder: str | Path | None = None, *, dtype: str | None = None) -> PretrainedModel:
+    """Creates an encoder-decoder from two checkpoints of BERT, for fine-tuning to summarize or translate.
+
+        model = zoo.warm_start("bert-base-uncased")
+
+    The encoder has the weights of the first checkpoint. The decoder has those of the second, with its head for masked
+    words, and sees only earlier tokens. Its cross attention is new: `model.new_variables` lists it. The tokens that
+    begin and end an answer are the decoder's `[CLS]` and `[SEP]`.
+
+    Args:
+        encoder: Checkpoint, preset or hub id of a BERT.
+        decoder: The same for the decoder; by default the encoder's, as a copy.
+        dtype: Keras dtype policy.
+
+    Raises:
+        InputError: a source is not of the architecture `bert`.
+        MissingHeadError: the second checkpoint has no head for masked words.
+        SourceError: a source does not exist.
+        UnsupportedConfigError: both differ in a size or a setting that must be equal.
+    Reference: Rothe et al. 2020, arXiv:1907.12461, BERT2BERT.
+    """
+    models = {
+        "encoder": load(encoder, "feature-extraction", dtype=dtype),
+        "decoder": load(encoder if decoder is None else decoder, "fill-mask", dtype=dtype),
+    }
+    for stack, model in models.items():
+        if model.config.model_type != "bert":
+            raise InputError(f"The {stack} must be a bert. Received: {model.config.model_type}")
+    module = architecture(MODEL_TYPE)
+    configs = {stack: model.config.to_hf() for stack, model in models.items()}
+    module.check_pair(*(model.config for model in models.values()))
+    reader, writer = (model.tokenizer for model in models.values())
+    content: dict[str, Any] = {**configs, "pad_token_id": models["decoder"].config.pad_token_id}
+    content["decoder"] |= {"is_decoder": True, "add_cross_attention": True}
+    if writer is not None:
+        content |= {"decoder_start_token_id": writer.cls_token_id, "eos_token_id": writer.sep_token_id}
+    model_class = module.MODELS["text2text-generation"]
+    result: PretrainedModel = create(model_class, model_class.backbone_type.config_type.from_hf(content), dtype)
+    result.new_variables = tuple(_copy(result, models))
+    result.generation_config = GenerationConfig.from_dict({}, result.config.generation_settings())
+    if reader is not None and writer is not None:
+        result.set_tokenizer(_joined(reader, writer))
+    return result
+
+
+def _copy(result: PretrainedModel, models: dict[str, PretrainedModel]) -> list[str]:
+    """Copies the variables of both models, and returns the paths of those that are in neither."""
+    sources = {stack: variables_by_path(model) for stack, model in models.items()}
+    new = []
+    for path, variable in variables_by_path(result).items():
+        stack, other = _origin(path)
+        if "/cross_attention" in path:
+            new.append(path)
+        else:
+            variable.assign(sources[stack][other])
+    return new
+
+
+def _origin(path: str) -> tuple[str, str]:
+    """Returns the stack that a variable belongs to, and the path of the same variable in a BERT."""
+    inner = path.removeprefix("backbone/")
+    for stack, tokens in _TOKENS.items():
+        for mine, theirs in {tokens: "backbone/embeddings/tokens/", **_PLACES}.items():
+            if inner.startswith(prefix := mine.format(stack)):
+                return stack, theirs + inner.removeprefix(prefix)
+    return "decoder", path  # the head
+
+
+def _joined(reader: Tokenizer, writer: Tokenizer) -> Tokenizer:
+    """Returns one tokenizer for both texts, which has another one for the decoder's if the vocabularies differ."""
+    if reader.get_vocab() != writer.get_vocab():
+        reader.target = writer
+    return reader
