@@ -18,7 +18,7 @@ from tests.foreign.environments import need
 from tests.web.sites import browser, served
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("index.html", "tasks/translation.html", "reference/zoo.html")
+PAGES = ("index.html", "tasks/translation.html", "reference/errors.html")
 
 
 def test_sections_of_a_docstring_become_lists():

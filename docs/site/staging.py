@@ -109,8 +109,9 @@ def _rewritten(text: str, path: Path, source: Path, reached: list[Path]) -> str:
         linked = (path.parent / file).resolve()
         if linked.suffix in (".png", ".svg", ".gif", ".jpg", ".webp"):
             copy = source / linked.relative_to(ROOT)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(linked, copy)
+            if not copy.exists():  # as that of a cell of a notebook does
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(linked, copy)
             return target
         reached.append(linked)
         here = (source / name(path)).parent

@@ -129,7 +129,7 @@ The task `{task}` with `{model}`, {what}.{also}{needs}
 
 ## In Python
 
-The Keras model answers, is exported as a bundle with weights of eight bits and compared with it, and the bundle answers:
+The Keras model answers, is exported as a bundle with weights of eight bits, and the bundle answers:
 
 ```python
 {code(task, model)}```
