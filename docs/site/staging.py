@@ -109,7 +109,7 @@ def _rewritten(text: str, path: Path, source: Path, reached: list[Path]) -> str:
         linked = (path.parent / file).resolve()
         if linked.suffix in (".png", ".svg", ".gif", ".jpg", ".webp"):
             copy = source / linked.relative_to(ROOT)
-            if not copy.exists():  # as that of a cell of a notebook does
+            if not copy.exists():  # pictures in a notebook have been written
                 copy.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(linked, copy)
             return target
