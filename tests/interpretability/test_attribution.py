@@ -42,9 +42,10 @@ def picked(name, result):
     return CASES[name][4]
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.jax if name in ("classes", "next") else ()) for name in CASES]
-)
+MARKS = {"classes": pytest.mark.jax, "next": pytest.mark.jax, "entities": pytest.mark.grid, "masks": pytest.mark.grid}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in CASES])
 def test_gradients_are_those_of_pytorch(name):
     text, pair, target, at, _ = CASES[name]
     reference, model = references.pair(name)
@@ -102,7 +103,9 @@ ON_BUNDLES = {
 }
 
 
-@pytest.mark.parametrize("name", ON_BUNDLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.grid if "bert" not in name else ()) for name in ON_BUNDLES]
+)
 def test_occlusion_on_a_bundle_is_that_of_keras(name):
     text, pair, settings = ON_BUNDLES[name]
     expected = kf.attribute(shared_model(name), text, pair, method="occlusion", **settings)
@@ -120,6 +123,17 @@ def test_occlusion_is_the_score_that_is_lost():
     logits = keras.ops.convert_to_numpy(model({"input_ids": ids}))[:, 0]
     assert result.attributions[3] == pytest.approx(logits[0] - logits[1], abs=1e-5)
     assert (result.attributions[[0, -1]] == 0).all()
+
+
+def test_an_encoder_decoder_is_explained_by_the_text_that_it_reads():
+    model = shared_model("t5-text2text-generation")
+    result = kf.attribute(model, TEXT, tolerance=0.02)
+    assert result.attributions.sum() == pytest.approx(result.score - result.baseline_score, rel=0.05)
+    inputs = {**result.read.inputs, "decoder_input_ids": np.array([[model.config.decoder_start_token_id]])}
+    assert result.score == pytest.approx(float(keras.ops.max(model(inputs))), rel=1e-5)
+    with pytest.raises(InputError, match="both read the text.*method='occlusion'"):
+        kf.attribute(shared_model("bart-text-classification"), TEXT)
+    assert kf.attribute(shared_model("bart-text-classification"), TEXT, method="occlusion").attributions.any()
 
 
 def test_words_add_up_the_tokens_of_a_word():

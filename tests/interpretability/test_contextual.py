@@ -10,7 +10,7 @@ import kerasformer as kf
 from kerasformer.errors import InputError
 from tests.interpretability import references
 
-TEXTS = ("The sea was calm.", "A calm sea, and a Sea of ice.")
+TEXTS = ("The sea was calm.", "A calm (sea), and a Sea of ice.")
 
 
 @pytest.mark.parametrize("name", [pytest.param("classes", marks=pytest.mark.jax), "next"])

@@ -121,6 +121,7 @@ def test_mistakes_are_named(folder, text, options, message):
         pipeline(folder, "fill-mask").fill(text, **options)
 
 
+@pytest.mark.grid
 def test_the_code_of_the_page_runs(folder, monkeypatch, capsys):
     page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
     section = page.partition("## Masked words")[2].partition("\n## ")[0]

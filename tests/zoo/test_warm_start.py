@@ -55,10 +55,10 @@ def test_it_writes_and_is_trained(sources):
     assert model.config.decoder_start_token_id == 2 and model.config.eos_token_id == 3
     texts, answers = ["The sea was calm.", "A grey ship."] * 4, ["calm", "grey"] * 4
     data = kf.training.dataset(model, texts, answers, batch_size=8)
-    model.compile(kf.training.optimizer(model, 1e-3, steps=8), data.loss, run_eagerly=True)
-    losses = model.fit(data, epochs=6, verbose=0).history["loss"]
+    model.compile(kf.training.optimizer(model, 3e-3, steps=8), data.loss, run_eagerly=True)
+    losses = model.fit(data, epochs=3, verbose=0).history["loss"]
     assert losses[-1] < 0.97 * losses[0]
-    assert isinstance(model.generate("The sea was calm.", max_new_tokens=4), str)
+    assert isinstance(model.generate("The sea was calm.", max_new_tokens=4, jit_compile=False), str)
 
 
 def test_other_vocabularies(sources, tmp_path):
