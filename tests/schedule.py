@@ -70,6 +70,7 @@ SECONDS = {
     "export/formats/test_gpu_graph.py": 30,
     "engines/test_saved_states.py": 30,
     "examples/test_pages.py": 45,
+    "examples/test_notebooks.py": 90,
     "training/test_distribution.py": 40,
     "training/test_resume.py": 30,
     "test_training_page.py": 30,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
 import shutil
 import subprocess
@@ -16,7 +18,7 @@ from tests.foreign.environments import need
 from tests.web.sites import browser, served
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("index.html", "docs/decoding.html", "reference/layers.html")
+PAGES = ("index.html", "tasks/translation.html", "reference/errors.html")
 
 
 def test_sections_of_a_docstring_become_lists():
@@ -53,6 +55,16 @@ def test_broken_links_and_files_of_other_hosts_are_found(tmp_path):
 def test_the_picture_of_the_path_has_the_colours_of_the_page():
     for path, text in path_picture.files().items():
         assert path.read_text(encoding="utf-8") == text, "run: python -m docs.site.path_picture"
+
+
+def test_every_task_has_a_page_whose_code_is_python():
+    from docs.site import tasks
+
+    samples = json.loads((ROOT / "kerasformer" / "sample_texts.json").read_text(encoding="utf-8"))
+    assert set(tasks.MODELS) == set(samples)
+    for task, model in tasks.MODELS.items():
+        code = ast.unparse(ast.parse(tasks.code(task, model)))
+        assert code.count("print(pipe") == code.count("kf.pipeline(") == 2 and f"kf.load('{model}'" in code
 
 
 @pytest.fixture(scope="module")

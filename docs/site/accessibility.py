@@ -1,4 +1,4 @@
-"""Mends what the theme leaves out for keyboards and screen readers, in the pages that were written."""
+"""Mends what the theme leaves out for keyboards, screen readers and phones, in the pages that were written."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ _MENDED = [
     ("<pre>", '<pre tabindex="0">'),
     ('<div id="search-results">', '<h1>Search</h1>\n<div id="search-results">'),
 ]
+_TOP = re.compile(r'(<a href="#" class="back-to-top.*?</a>)', re.DOTALL)
+_LONG_CODE = re.compile(r'(?<=<span class="pre">)[^<]{18,}(?=</span>)')
 _EMPTY_HEAD = re.compile(r'<th class="head([^"]*)"><p></p></th>')
 
 
@@ -25,6 +27,8 @@ def mend(site: Path) -> None:
         for before, after in _MENDED:
             text = text.replace(before, after)
         text = _EMPTY_HEAD.sub(r'<td class="head\1"></td>', text)
+        text = _TOP.sub(r'<nav aria-label="Top of the page">\1</nav>', text)
+        text = _LONG_CODE.sub(lambda match: re.sub(r"(?<=[._/(,=])", "<wbr>", match[0]), text)
         text = _PARAMETERS.sub(_lines, text)
         path.write_text(text, encoding="utf-8")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
+import pkgutil
+import re
 from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
@@ -11,7 +14,19 @@ from typing import Any
 import kerasformer as kf
 from docs.site.docstrings import first_line, markdown
 from docs.site.tables import contents, table
-from kerasformer import decoding, errors, export, layers, pipelines, server, tokenization, training, zoo
+from kerasformer import (
+    decoding,
+    errors,
+    export,
+    interpretability,
+    layers,
+    pipelines,
+    server,
+    tokenization,
+    training,
+    viz,
+    zoo,
+)
 from kerasformer.export_options import ExportOptions
 from kerasformer.options import declared
 
@@ -48,6 +63,12 @@ def pages() -> dict[str, str]:
             "Options of `kerasformer serve` and fields of `kerasformer.server.ServerOptions`.",
             _options(server.ServerOptions),
         ),
+        "interpretability": (
+            "kerasformer.interpretability",
+            first_line(interpretability.__doc__),
+            _room(interpretability),
+        ),
+        "viz": ("kerasformer.viz", first_line(viz.__doc__), _members(viz, viz.__all__)),
         "errors": ("kerasformer.errors", _ERRORS, _members(errors, _errors())),
     }
     for name, module in modules.items():
@@ -92,6 +113,20 @@ def _members(module: ModuleType, names: Iterable[str], from_base: bool = False) 
         elif callable(value) and getattr(value, "__name__", "") == name:
             texts.append(_entry("function", full, _signature(value), markdown(value.__doc__)))
     return "\n".join(f"## {text.partition(chr(0))[0]}\n\n{text.partition(chr(0))[2]}" for text in texts)
+
+
+def _room(package: ModuleType) -> str:
+    """Returns the entries of all modules of a package, which lists no public names itself."""
+    texts = []
+    for name in sorted(each.name for each in pkgutil.iter_modules(package.__path__)):
+        module = importlib.import_module(f"{package.__name__}.{name}")
+        own = [
+            key
+            for key, value in vars(module).items()
+            if not key.startswith("_") and getattr(value, "__module__", "") == module.__name__ and callable(value)
+        ]
+        texts.append(_members(module, own))
+    return "\n".join(texts)
 
 
 def _class(full: str, kind: type, from_base: bool) -> str:
@@ -175,8 +210,6 @@ def _annotation(annotation: Any) -> Any:
 
 def _shortened(text: str, prefix: str) -> str:
     """Returns text without the modules of names that start with a prefix."""
-    import re
-
     return re.sub(rf"\b{re.escape(prefix)}(?:\w+\.)*(\w+)", r"\1", text)
 
 

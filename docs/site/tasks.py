@@ -40,6 +40,7 @@ _CALLS = {
     "fill-mask": "pipe({text})",
     "feature-extraction": 'pipe({text}, pooling="mean")',
     in_apps.CONVERSATION: 'pipe([{{"role": "user", "content": {text}}}], max_new_tokens=40)',
+    "text-generation": "pipe({text}, max_new_tokens=40, seed=1)",
     "translation": "pipe({text})",
 }
 _GENERATES = "pipe(text, max_new_tokens=40)"
@@ -93,7 +94,7 @@ def sample_of(task: str) -> dict[str, str | Sequence[str]]:
         name: value for name, value in inputs.items() if name in ("text", "query", "question", "context")
     }
     if "documents" in inputs:
-        sample["documents"] = sorted(inputs["documents"], key=len)[:2]
+        sample["documents"] = inputs["documents"][:2]
     if "candidate_labels" in inputs:
         sample["labels"] = inputs["candidate_labels"].split(", ")
     if task == "fill-mask":
@@ -128,7 +129,7 @@ The task `{task}` with `{model}`, {what}.{also}{needs}
 
 ## In Python
 
-The Keras model answers, is exported as a bundle with weights of eight bits, and the bundle answers the same:
+The Keras model answers, is exported as a bundle with weights of eight bits, and the bundle answers:
 
 ```python
 {code(task, model)}```

@@ -208,8 +208,10 @@ class Anatomy:
 
     def _facts(self) -> list[tuple[str, str]]:
         """Returns the figures for the head of the drawing: a short number, and what it counts."""
+        from kerasformer.viz.anatomy import readable_bytes
+
         facts = [(short(self.parameters), "parameters"), (short(self.macs), "multiply-adds / token")]
-        return facts + ([(f"{short(self.cache_bytes)}B", "cache / token")] if self.cache_bytes else [])
+        return facts + ([(readable_bytes(self.cache_bytes), "cache / token")] if self.cache_bytes else [])
 
     def _columns(self) -> list[Column]:
         """Returns the stacks as they are drawn, from bottom to top."""
@@ -307,12 +309,12 @@ def positions(indices: Sequence[int]) -> str:
 
 
 def short(number: float) -> str:
-    """Writes a number with three digits and a unit: `124 M`, `1.56 G`."""
-    for unit, name in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    """Writes a number with three digits and a unit: `124 M`, `1.56 B` (10^9, as parameters are counted)."""
+    for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= unit:
             scaled = number / unit
             return f"{scaled:.{max(0, 2 - int(math.log10(scaled)))}f} {name}"
-    return f"{number:,.0f} "
+    return f"{number:,.0f}"
 
 
 def _name(source: object) -> str:
@@ -343,7 +345,7 @@ def _frame(label: str, blocks: Sequence[Block], note: str = "") -> Frame:
     boxes = []
     blocks, result = joined_sums(blocks)
     for block in blocks:
-        counted = f"{short(block.parameters).strip()} parameters" if block.parameters else ""
+        counted = f"{short(block.parameters)} parameters" if block.parameters else ""
         lines = (*block.details, *([counted] if counted else []))
         boxes.append(Box(block.title, lines, block.role, block.inputs, block.reads_memory))
     return Frame(label, note, tuple(boxes), result, blocks[result].shape)

@@ -342,7 +342,8 @@ class Attention:
         """Draws how a weight comes about: query, key, their products, the score and its softmax, for one query.
 
         Args:
-            layer: Index of the layer; the first one by default.
+            layer: Index of the layer; the first one by default. A page has the queries and keys of all layers, or of a
+                large model and a long text those of this one.
             head: Index of the head.
             token: Index of the query, in a page the first one that is shown.
             kind: As for `heads`.

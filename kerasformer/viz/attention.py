@@ -37,6 +37,9 @@ _WIDE = 1.8
 _LEAST = 0.03
 """Weights below have no line: they would hardly be visible."""
 
+_MAX_STATES = 4_000_000
+"""Largest size in bytes of the queries and keys of all layers in a page; of larger ones, it has those of one layer."""
+
 
 class Tokens(Protocol):
     """The tokens of a text; see `interpretability.attention.TokenRow`."""
@@ -105,7 +108,7 @@ class AttentionView:
             "token": self.token,
             "statistic": self.statistic,
         }
-        data = page_data(self.attention, self.names) | {"options": options}
+        data = page_data(self.attention, self.names, self._index) | {"options": options}
         start = "KerasformerAttention.mount(element, data, data.options);"
         title = f"Attention of {self.attention.source} on {_ENGINES[self.attention.engine]}"
         return html_page.page(title, note, data, ("attention.css", "attention.js"), start)
@@ -211,20 +214,27 @@ def available(attention: Any) -> list[str]:
     return [*names, "rollout", "statistics"]
 
 
-def page_data(attention: Any, names: Sequence[str]) -> dict[str, Any]:
+def page_data(attention: Any, names: Sequence[str], layer: int = 0) -> dict[str, Any]:
     """Returns what `attention.js` needs to draw views; the beginning of that file describes it.
 
     Args:
         attention: The attention, an `interpretability.attention.Attention`.
         names: The views.
+        layer: Index of the layer whose queries and keys are included even if those of all layers are too many, among
+            the layers with attention.
     """
+    states = [each.states for stack in attention.stacks for each in stack.layers if each.states is not None]
+    all_fit = sum(each.queries.nbytes + each.keys.nbytes for each in states) <= _MAX_STATES
     texts: dict[str, Any] = {}
     kinds = []
     for stack in attention.stacks:
         keys = _text_name(stack, "keys", texts)
         queries = _text_name(stack, "queries", texts)
         kind: dict[str, Any] = {"kind": stack.kind, "name": _NAMES[stack.kind], "queries": queries, "keys": keys}
-        kind["layers"] = [_layer_data(layer, "neurons" in names) for layer in stack.layers]
+        kind["layers"] = [
+            _layer_data(each, "neurons" in names and (all_fit or index == layer))
+            for index, each in enumerate(stack.layers)
+        ]
         if "rollout" in names and stack.kind != "cross":
             kind["rollout"] = [html_page.packed(matrix, shares=True) for matrix in stack.rollout()]
         if "statistics" in names:

@@ -52,4 +52,5 @@ def test_a_notebook_prints_what_it_says(path: Path, tmp_path: Path, monkeypatch:
         with contextlib.redirect_stdout(io.StringIO()) as output:
             exec(compile(cell.source, f"<{path.name}, cell {number}>", "exec"), names)  # noqa: S102
         kept = "".join(each.get("text", "") for each in cell.outputs if each.output_type == "stream")
-        assert words(output.getvalue()) == words(kept), cell.source
+        hint = f"run: python examples/quickstart.py {path.relative_to(FOLDER.parents[1])}"
+        assert words(output.getvalue()) == words(kept), f"{cell.source}\n{hint}"

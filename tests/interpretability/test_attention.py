@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.errors import BundleError, CapacityError, InputError, TokenizerError
+from kerasformer.errors import BundleError, CapacityError, ExportMismatchError, InputError, TokenizerError
 from kerasformer.interpretability.attention import MAX_DRAWN, Attention, StackAttention
 from tests.export.text_models import shared_bundle, shared_model
 from tests.interpretability.bundles import attention_bundle
@@ -196,6 +196,25 @@ def test_a_bundle_describes_its_attention() -> None:
     kinds = {info.kind for info in signature.outputs.values()}
     assert kinds == {Kind.ENCODER_ATTENTION, Kind.DECODER_ATTENTION, Kind.CROSS_ATTENTION}
     assert signature.outputs["cross_attentions_1"].layer == 1
+
+
+def test_an_export_compares_the_weights_with_keras() -> None:
+    from kerasformer import bundle
+    from kerasformer.export.verify import verify_attention
+
+    folder = attention_bundle("bert-text-classification", "tflite")
+    manifest, attention = bundle.read(folder), kf.attention(folder, TINY)
+    tokens, stack = attention.encoder.queries, attention.encoder
+    inputs = {"input_ids": tokens.ids[None], "attention_mask": np.ones_like(tokens.ids)[None]}
+    inputs["token_type_ids"] = tokens.segments[None]
+    weights = [layer.weights[None] for layer in stack.layers]
+    verify_attention(folder, manifest, "none", (inputs, weights))
+    other = [weights[0], weights[1] + np.float32(2e-3)]
+    verify_attention(folder, manifest, "int8", (inputs, other))
+    with pytest.raises(ExportMismatchError, match=r"largest difference at most 0.001. Received: 0.002"):
+        verify_attention(folder, manifest, "none", (inputs, other))
+    with pytest.raises(ExportMismatchError, match="mean share of attention on other tokens at most 0.25"):
+        verify_attention(folder, manifest, "int8", (inputs, [weights[0], np.roll(weights[1], 3, axis=-1)]))
 
 
 def test_a_bundle_without_attention_names_the_option() -> None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from kerasformer.interpretability.explainer.page import write_site
-from kerasformer.interpretability.explainer.record import record
+from kerasformer.interpretability.explainer.recording import record
 
 __all__ = ["record", "write_site"]

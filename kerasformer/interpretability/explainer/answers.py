@@ -6,7 +6,7 @@ an answer. Keras models and bundles are asked in the same way, so that their ans
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,6 +76,10 @@ class Continued:
         """Token ids of the decoder, `(P + N,)`."""
         return np.concatenate([self.start, self.written]).astype(np.int32)
 
+    def first(self, count: int) -> Continued:
+        """Returns the text with the first tokens that were written."""
+        return replace(self, written=self.written[:count])
+
 
 def config_of(info: ModelInfo, new_tokens: int, num_beams: int = 1) -> GenerationConfig:
     """Returns settings without rules and sampling, with the special tokens of a model."""
@@ -85,7 +89,7 @@ def config_of(info: ModelInfo, new_tokens: int, num_beams: int = 1) -> Generatio
     return known.replace(do_sample=False, max_new_tokens=new_tokens, num_beams=num_beams)
 
 
-def continued(opened: Opened, reading: Reading, new_tokens: int = NEW_TOKENS) -> Continued:
+def continued(opened: Opened, reading: Reading, new_tokens: int) -> Continued:
     """Writes the most probable continuation of a text."""
     step = _step(opened)
     output = _generate(opened, reading, new_tokens)
@@ -97,17 +101,15 @@ def continued(opened: Opened, reading: Reading, new_tokens: int = NEW_TOKENS) ->
 
 def beam_search(opened: Opened, reading: Reading) -> GenerationOutput:
     """Continues a text by a recorded beam search."""
-    return _generate(opened, reading, BEAM_STEPS, min(NUM_BEAMS, _step(opened).vocab_size // 2), record=True)
+    return _generate(opened, reading, BEAM_STEPS, min(NUM_BEAMS, _step(opened).vocab_size // 2))
 
 
-def _generate(
-    opened: Opened, reading: Reading, new_tokens: int, num_beams: int = 1, record: bool = False
-) -> GenerationOutput:
+def _generate(opened: Opened, reading: Reading, new_tokens: int, num_beams: int = 1) -> GenerationOutput:
     step = _step(opened)
     room = step.capacity - (1 if step.is_encoder_decoder else len(reading.ids))
     config = config_of(opened.info, max(1, min(new_tokens, room)), num_beams)
     inputs = reading.inputs["input_ids"], reading.inputs["attention_mask"]
-    return generate(step, *inputs, config, Controls(record=record))
+    return generate(step, *inputs, config, Controls(record=True))  # token by token, by functions compiled anyway
 
 
 def next_answers(opened: Opened, text: Continued) -> Answers:

@@ -67,10 +67,10 @@ def insides(model: PretrainedModel, opened: Opened, text: Continued | Reading) -
     """Runs a Keras model once and returns what it computed."""
     inputs = _inputs(opened, text)
     decoder = inputs.get("decoder_input_ids")
-    if model.is_encoder_decoder and decoder is None:
+    if family(model) == "encoder-decoder" and decoder is None:
         decoder = _array(model.backbone.shift_right(inputs["input_ids"], inputs.get("attention_mask")))
     states: dict[str, Any] = model(inputs, return_hidden_states=True, return_attention=True)
-    keys = _KEYS if decoder is not None else {"decoder" if is_causal(model) else "encoder": "attentions"}
+    keys = _KEYS if decoder is not None else {family(model): "attentions"}
     weights = {
         stack: {index: _array(each)[0] for index, each in enumerate(states.get(key, ())) if each is not None}
         for stack, key in keys.items()
@@ -111,9 +111,11 @@ def _array(tensor: Any) -> np.ndarray:
     return array if array.dtype.kind in "iu" else array.astype(np.float32, copy=False)
 
 
-def is_causal(model: PretrainedModel) -> bool:
-    """Whether a model has a decoder alone."""
-    return hasattr(model.backbone, "decoder") and not hasattr(model.backbone, "encoder")
+def family(model: PretrainedModel) -> str:
+    """Returns which stacks a model has: `"encoder"`, `"decoder"` or `"encoder-decoder"`."""
+    backbone = model.backbone
+    stacks = [name for name in ("encoder", "decoder") if getattr(backbone, name, None) is not None]
+    return stacks[0] if getattr(backbone, "encoder_only", False) else "-".join(stacks)
 
 
 def _attentions(

@@ -19,7 +19,7 @@ from kerasformer.files.reading import JsonObject, local_path
 from kerasformer.interpretability.explainer.packing import script_json
 from kerasformer.interpretability.explainer.precision import RECIPES
 from kerasformer.interpretability.explainer.readings import Text
-from kerasformer.interpretability.explainer.record import record
+from kerasformer.interpretability.explainer.recording import record
 from kerasformer.progress import StageProgress
 
 if TYPE_CHECKING:
@@ -63,7 +63,9 @@ def write_site(
 
     Raises:
         CapacityError: a text has more tokens than the model reads, or than a page shows.
-        InputError: another file would be replaced, a text is no text, or a bundle is of another model.
+        ExportError: a recipe is unknown.
+        InputError: another file would be replaced, the format is unknown, a text is no text, or a bundle is of another
+            model.
         MissingExtraError: a runtime or a converter is not installed.
         SourceError: the source was not found.
         TokenizerError: the model has no tokenizer, or one without the mask token that it needs.

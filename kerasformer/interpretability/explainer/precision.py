@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kerasformer import bundle
+from kerasformer.arguments import check, one_of
 from kerasformer.bundle import Manifest
 from kerasformer.errors import BundleError, ExportError, ExportMismatchError, InputError, KerasformerError
+from kerasformer.export_options import ALIASES, FORMATS
 from kerasformer.files.publishing import MANIFEST
 from kerasformer.interpretability.explainer.answers import COMPARED_TOKENS, Continued
 from kerasformer.interpretability.explainer.readings import Reading
@@ -76,7 +78,16 @@ def exported(
     """Exports a model by recipes to a temporary folder, which exists until the block ends.
 
     A bundle that an export would refuse, since it differs too much from the Keras model, is shown as well, with a note.
+
+    Raises:
+        ExportError: a recipe is unknown.
+        InputError: the format is unknown.
     """
+    from kerasformer.export import recipe
+
+    check("format", format, one_of(*FORMATS, *ALIASES))
+    for name in recipes:
+        recipe(name)  # raises an error for an unknown name
     with tempfile.TemporaryDirectory(prefix="kerasformer-", ignore_cleanup_errors=True) as folder:
         precisions = []
         for name in recipes:

@@ -119,10 +119,22 @@ def readings(texts: Sequence[Text] | None, info: ModelInfo, tokenizer: Tokenizer
         return [read(text, info, tokenizer) for text in check("texts", texts, TEXTS)]
     fitting = []
     for text in samples(info, tokenizer):
-        try:
-            fitting.append(read(text, info, tokenizer))
-        except CapacityError:
-            continue
+        shorter: Text | None = text
+        while shorter is not None:
+            try:
+                fitting.append(read(shorter, info, tokenizer))
+                break
+            except CapacityError:
+                shorter = _without_last_sentence(shorter)
     if not fitting:
         raise CapacityError("No sample text is short enough for this model. Pass texts of your own")
     return fitting
+
+
+def _without_last_sentence(text: Text) -> Text | None:
+    """Returns a sample text, or the second one of a pair, without its last sentence; `None` if it has but one."""
+    last = text if isinstance(text, str) else text[1]
+    rest, separator, _ = last.rpartition(". ")
+    if not separator:
+        return None
+    return f"{rest}." if isinstance(text, str) else (text[0], f"{rest}.")

@@ -434,7 +434,7 @@
     neurons(panel) {
       const { layer, state } = this;
       if (!layer.queries) {
-        panel.append(make("p", { className: "kf-readout" }, "This layer has no single query and key for each token."));
+        panel.append(make("p", { className: "kf-readout" }, "This page has no queries and keys of this layer."));
         return;
       }
       const [from, to] = [this.text("queries").tokens, this.text("keys").tokens];

@@ -51,8 +51,7 @@ class Page {
   get firstPlace() {
     const { places } = this.text.choices;
     if (this.isNext) return Math.max(0, places.indexOf(this.text.start));
-    const special = places.findIndex((token) => typeof token === "number" && this.text.special[token]);
-    return Math.max(0, special);
+    return Math.max(0, places.indexOf(this.text.gap));
   }
 
   placeName(place) {
@@ -101,6 +100,7 @@ function start() {
   document.getElementById("title").textContent = model.title;
   const facts = [model.name, `${model.family}, ${model.task}`, model.parameters && `${model.parameters.toLocaleString("en")} parameters`, counted(texts.length, "text"), precisions.map(({ name }) => name).join(", ")];
   document.getElementById("facts").append(...facts.filter(Boolean).map((fact) => element("li", {}, fact)));
+  document.getElementById("command").append("For texts of your own: ", element("code", {}, `kerasformer explain ${model.source ?? "SOURCE"} "Your text" --site explained`));
   const place = document.getElementById("panels");
   const probe = new Page(record, 0);
   const pills = texts.map((text, index) => element("label", { class: "pill" },

@@ -95,7 +95,7 @@ function similarities(page) {
     .map((text, index) => ({ text, index, cosine: own.reduce((sum, value, axis) => sum + value * vectors[index][axis], 0) / (length(own) * length(vectors[index]) || 1) }))
     .filter(({ index }) => index !== page.index)
     .sort((first, second) => second.cosine - first.cosine)
-    .map(({ text, cosine }) => element("li", { class: "bar" }, element("span", { class: "name" }, page.nameOf(text)), element("span", { class: "value" }, cosine.toFixed(3)), element("span", { class: "track" }, element("span", { style: { width: `${(100 * Math.max(0, cosine)).toFixed(2)}%` } }))));
+    .map(({ text, cosine }) => element("li", { class: "bar sentence" }, element("span", { class: "name" }, page.nameOf(text)), element("span", { class: "value" }, cosine.toFixed(3)), element("span", { class: "track" }, element("span", { style: { width: `${(100 * Math.max(0, cosine)).toFixed(2)}%` } }))));
   if (!items.length) return [element("p", { class: "absent" }, "A comparison needs a second text.")];
   return [element("h3", {}, "Compared with the other texts"), element("ol", { class: "bars" }, items), element("p", { class: "muted small" }, `The vector has ${own.length.toLocaleString("en")} numbers.`)];
 }

@@ -7,7 +7,7 @@ import { placeStrip } from "./choices.js";
 const SMALLEST = 1e-6; // nats: the lowest end of the bars
 
 export const COMPARISON = {
-  title: ({ record }) => record.precisions.map(({ name }) => name).join(", ") || "Precisions",
+  title: ({ record }) => (record.precisions.length > 1 ? record.precisions.map(({ name }) => name).join(", ") : "Precisions"),
   texts: ({ record }) => [
     `Rounded weights make a model smaller, and its probabilities a little different; these are real bundles, run by their own engine.`,
     record.model.generates

@@ -20,6 +20,7 @@ from kerasformer.files.reading import JsonObject
 from kerasformer.interpretability.attention_sources import BundleSource
 from kerasformer.interpretability.explainer.answers import (
     COMPARED_TOKENS,
+    NEW_TOKENS,
     NEXT,
     SPAN,
     VECTOR,
@@ -30,7 +31,7 @@ from kerasformer.interpretability.explainer.answers import (
     continued,
     kind_of,
 )
-from kerasformer.interpretability.explainer.insides import Attention, insides, is_causal, of_bundle
+from kerasformer.interpretability.explainer.insides import Attention, family, insides, of_bundle
 from kerasformer.interpretability.explainer.packing import packed_ids, packed_numbers, packed_shares
 from kerasformer.interpretability.explainer.precision import (
     RECIPES,
@@ -69,7 +70,8 @@ class _Subject:
         opened: The engine that answers.
         model: The Keras model; `None` for a bundle.
         precision: Name and size of the weights.
-        title: Name of the source.
+        title: Name of the model.
+        source: Name of the preset, folder or hub id; `None` for a Keras model that the caller has.
         folder: Folder of a bundle; `None` for a Keras model.
         weights: The bundle as a source of attention weights, if it was exported with them.
     """
@@ -78,16 +80,18 @@ class _Subject:
     model: PretrainedModel | None
     precision: Precision
     title: str
+    source: str | None = None
     folder: Path | None = None
     weights: BundleSource | None = None
 
 
 @dataclass(frozen=True)
 class _Item:
-    """One text with the answers of the model."""
+    """One text with the answers of the model, and its continuation in the comparison."""
 
     text: Continued | Reading
     answers: Answers
+    whole: Continued | None = None
 
     @property
     def reading(self) -> Reading:
@@ -119,7 +123,8 @@ def record(
 
     Raises:
         CapacityError: a text has more tokens than the model reads, or than a page shows.
-        InputError: a text is no text, or a bundle is of another model.
+        ExportError: a recipe is unknown.
+        InputError: the format is unknown, a text is no text, or a bundle is of another model.
         SourceError: the source was not found.
         TokenizerError: the model has no tokenizer, or one without the mask token that it needs.
     """
@@ -153,11 +158,13 @@ def _opened(source: str | os.PathLike[str] | PretrainedModel) -> _Subject:
             precision = opened_bundle(folder)
             assert precision.opened is not None  # noqa: S101  # only a failed export has none
             name = folder.absolute().name
-            return _Subject(precision.opened, None, precision, name, folder, _attention_source(folder))
+            return _Subject(precision.opened, None, precision, name, name, folder, _attention_source(folder))
         from kerasformer.models.loading import load
 
-        return _of_model(load(folder), Path(source).name)
-    return _of_model(source, "")
+        name = Path(source).name
+        # The page does not tell the folders of the machine; a hub id is whole.
+        return _of_model(load(folder), name, name if Path(source).exists() else str(source))
+    return _of_model(source)
 
 
 def _attention_source(folder: Path) -> BundleSource | None:
@@ -167,19 +174,22 @@ def _attention_source(folder: Path) -> BundleSource | None:
         return None
 
 
-def _of_model(model: PretrainedModel, title: str) -> _Subject:
+def _of_model(model: PretrainedModel, title: str | None = None, source: str | None = None) -> _Subject:
     from kerasformer.models.keras_engine import KerasStep
 
     opened = open_source(None, model)
     if model.generates:  # without XLA, which pays off only for longer texts
         opened = Opened("keras", KerasStep(model, jit_compile=False), opened.tokenizer, opened.info, opened.task)
     precision = Precision("float32", opened, 4 * model.count_params())
-    return _Subject(opened, model, precision, title or opened.info.name)
+    return _Subject(opened, model, precision, title or opened.info.name, source)
 
 
 def _item(opened: Opened, reading: Reading) -> _Item:
-    text = continued(opened, reading) if kind_of(opened) == NEXT else reading
-    return _Item(text, answers_of(opened, text))
+    if kind_of(opened) != NEXT:
+        return _Item(reading, answers_of(opened, reading))
+    whole = continued(opened, reading, COMPARED_TOKENS)
+    text = whole.first(NEW_TOKENS)
+    return _Item(text, answers_of(opened, text), whole)
 
 
 @contextmanager
@@ -207,14 +217,15 @@ def _facts(subject: _Subject) -> JsonObject:
     """Returns what the head of the page says about the model."""
     info, model = subject.opened.info, subject.model
     generates = isinstance(subject.opened.model, Step)
-    decodes = generates or (model is not None and is_causal(model))
-    family = "encoder-decoder" if info.is_encoder_decoder else "decoder" if decodes else "encoder"
+    # The manifest of a bundle has no stacks.
+    stacks = "encoder-decoder" if info.is_encoder_decoder else "decoder" if generates else "encoder"
     return {
         "title": subject.title,
+        "source": subject.source,
         "name": info.name,
         "type": info.model_type,
         "task": subject.opened.task,
-        "family": family,
+        "family": stacks if model is None else family(model),
         "generates": generates,
         "bundle": subject.folder is not None,
         "kind": kind_of(subject.opened),
@@ -232,6 +243,7 @@ def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObjec
         "prefix": reading.prefix,
         "read": packed_ids(words.of_tokens(reading.ids, written=_shared_vocabulary(subject))),
         "special": [int(special) for special in reading.special],
+        "gap": _gap(subject.opened, reading),
         "segments": None if reading.segments is None else reading.segments.tolist(),
         "choices": _choices(item, words),
         "attention": [],
@@ -255,6 +267,12 @@ def _page(subject: _Subject, item: _Item, words: Words, count: int) -> JsonObjec
         page["attention"] = [_attention(each, stride, words, _shared_vocabulary(subject)) for each in inside.attentions]
         page["lens"] = _lens(item, inside.layers, words) if inside.layers else None
     return page
+
+
+def _gap(opened: Opened, reading: Reading) -> int | None:
+    """Returns the index of the first mask token in a text; `None` if there is none."""
+    gaps = np.flatnonzero(reading.ids == opened.tokenizer.mask_token_id)
+    return int(gaps[0]) if len(gaps) else None
 
 
 def _shared_vocabulary(subject: _Subject) -> bool:
@@ -401,8 +419,8 @@ def _comparison(subject: _Subject, item: _Item, precisions: Sequence[Precision],
             "best": packed_ids(_candidates(item, words)(each.argmax(axis=1))),
             "divergence": packed_numbers(divergence(logs[0], each, answers.independent)),
         }
-        if isinstance(item.text, Continued) and opened is not None:
-            written = continued(opened, item.reading, COMPARED_TOKENS)
+        if item.whole is not None and opened is not None:
+            written = item.whole if index == 0 else continued(opened, item.reading, COMPARED_TOKENS)
             result["written"] = packed_ids(words.of_tokens(written.written))
         results.append(result)
     return results
