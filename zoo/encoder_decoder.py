@@ -7,7 +7,8 @@ Reference: `transformers.models.encoder_decoder`, with BERT as encoder and decod
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 import keras
@@ -80,8 +81,10 @@ class Bert2BertConfig(Config):
                 setting that must be equal.
         """
         config = super().from_hf(content)
-        parts = {name: content.get(name) or {} for name in ("encoder", "decoder")}
+        parts = {name: content.get(name, {}) for name in ("encoder", "decoder")}
         for name, part in parts.items():
+            if not isinstance(part, Mapping):
+                raise UnsupportedConfigError(f"{name} must be the configuration of a BERT. Received: {part!r:.200}")
             expected = {"model_type": "bert", **(_DECODER if name == "decoder" else {})}
             for key, value in expected.items():
                 if part.get(key, value) != value:
@@ -94,6 +97,19 @@ class Bert2BertConfig(Config):
         )
         check_pair(encoder, decoder)
         return config
+
+    def with_vocabulary(self, size: int, new_ids: Mapping[int, int]) -> Self:
+        """Returns the configuration of a model whose tokens have other ids, in both stacks.
+
+        Raises:
+            UnsupportedConfigError: the stacks have vocabularies of their own.
+        """
+        if self.decoder_vocab_size != self.vocab_size:
+            raise UnsupportedConfigError(
+                "One vocabulary of encoder and decoder was expected. "
+                f"Received: {self.vocab_size} and {self.decoder_vocab_size} tokens"
+            )
+        return replace(super().with_vocabulary(size, new_ids), decoder_vocab_size=size)
 
     def to_hf(self) -> JsonObject:
         """Returns the content of a `config.json`, with both BERTs as `transformers` reads them."""

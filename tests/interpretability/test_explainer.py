@@ -363,9 +363,7 @@ def test_every_architecture() -> None:
     for case in FIRST:
         tokenizer, task = tiny_text.wordpiece(), case.tasks[0]
         model_class = case.kind(task)
-        per_layer = any(isinstance(value, list) for value in case.settings.values())
-        fewer = {name: 2 for name in LAYERS if case.settings.get(name) == 3 and not per_layer}
-        settings = {**case.settings, "vocab_size": tokenizer.vocab_size, **fewer}
+        settings = smaller(case.settings, tokenizer.vocab_size)
         config = model_class.backbone_type.config_type.from_hf(settings)
         model = create(model_class, config, "float32", **model_class.options(task, config, None, None))
         model.tokenizer = tokenizer
@@ -375,6 +373,18 @@ def test_every_architecture() -> None:
     oldest.tokenizer = tiny_text.marian()
     check_page(oldest)
     assert {case.model_type for case in FIRST} | {"transformer"} == set(loading.architectures())
+
+
+def smaller(settings: Any, vocab_size: int) -> dict[str, Any]:
+    """Returns the settings of a configuration with fewer layers, and with the vocabulary of the tokenizer."""
+    per_layer = any(isinstance(value, list) for value in settings.values())
+    fewer = {name: 2 for name in LAYERS if settings.get(name) == 3 and not per_layer}
+    stacks = {
+        name: smaller(value, vocab_size)
+        for name, value in settings.items()
+        if isinstance(value, dict) and "model_type" in value
+    }
+    return {**settings, **fewer, **stacks, **({} if stacks else {"vocab_size": vocab_size})}
 
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "decoder_layers")
