@@ -5,8 +5,8 @@ from __future__ import annotations
 import base64
 import copy
 import json
-import shutil
 import re
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
