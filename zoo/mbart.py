@@ -48,5 +48,9 @@ class Mbart(bart.Bart):
         start = ops.take_along_axis(ids, ops.maximum(last, 0), axis=1)
         return ops.concatenate([start, ids[:, :-1]], axis=1)
 
+    @property
+    def start_token_id(self) -> None:
+        """No token of its own; see `EncoderDecoder.start_token_id`."""
+
 
 MODELS = heads_like(bart.MODELS, Mbart)

@@ -15,6 +15,7 @@ from kerasformer.export.graph.functions import Function, forward_inputs
 from kerasformer.layers.primitives import weights_needed
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.models.stacks import attention_outputs
 
 
 def attention_function(
@@ -77,15 +78,8 @@ def attention_function(
 
 def _named(model: PretrainedModel, outputs: Any) -> Iterator[tuple[Kind, int, Tensor]]:
     """Yields the weights of each layer that has some, with their kind and the index of the layer."""
-    if model.is_encoder_decoder and model.generates:
-        names = {
-            Kind.ENCODER_ATTENTION: "encoder_attentions",
-            Kind.DECODER_ATTENTION: "attentions",
-            Kind.CROSS_ATTENTION: "cross_attentions",
-        }
-    else:
-        names = {Kind.DECODER_ATTENTION if model.generates else Kind.ENCODER_ATTENTION: "attentions"}
-    for kind, name in names.items():
+    kinds = {"encoder": Kind.ENCODER_ATTENTION, "decoder": Kind.DECODER_ATTENTION, "cross": Kind.CROSS_ATTENTION}
+    for stack, name in attention_outputs(model).items():
         for layer, weights in enumerate(outputs.get(name, ()) if isinstance(outputs, dict) else ()):
             if weights is not None:
-                yield kind, layer, weights
+                yield kinds[stack], layer, weights

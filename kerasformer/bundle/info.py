@@ -68,7 +68,8 @@ class ModelInfo:
         is_encoder_decoder: Whether the model has an encoder and a decoder.
         pad_token_id: Id of the padding token.
         bos_token_id: Id of the token that starts a text.
-        decoder_start_token_id: First token of the decoder of an encoder-decoder.
+        decoder_start_token_id: First token of the decoder of an encoder-decoder; `None` if it is not known, or if a
+            model that does not generate reads the last token of the text there (mBART).
         eos_token_id: Ids of the tokens that end a generated text.
         task_prefixes: Text put before the input, by task (`{"summarization": "summarize: "}`).
         task_settings: Generation settings of a task, which override `generation`

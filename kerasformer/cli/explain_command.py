@@ -9,9 +9,7 @@ import typer
 
 from kerasformer.cli.console import Source, Stages, one_of, say
 from kerasformer.errors import InputError, require
-
-VIEWS = ("heads", "model", "neurons", "alignment", "rollout", "statistics")
-KINDS = ("encoder", "decoder", "cross")
+from kerasformer.viz.attention_names import KINDS, VIEWS, view_options
 
 
 def explain(
@@ -25,9 +23,10 @@ def explain(
             "by default what it generates greedily.",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="File: .html for a page, .png or .svg for a picture of one view.")] = Path(
-        "view.html"
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File: .html for a page, .png or .svg for a picture of one view; view.html by default."),
+    ] = None,
     view: Annotated[
         str | None,
         typer.Option(help=f"View that is shown first: {', '.join(VIEWS)}.", autocompletion=one_of(*VIEWS)),
@@ -65,7 +64,7 @@ def explain(
     attention; texts are then sample texts of the model's task unless there are others.
     """
     if site is not None:
-        _refuse("--site", view=view, layer=layer, head=head, kind=kind, dark=dark or None)
+        _refuse("--site", out=out, view=view, layer=layer, head=head, kind=kind, dark=dark or None)
         _write_site(source, site, text, second, texts or [], bundles)
         return
     _refuse("a view of attention", text=texts, bundle=bundles)
@@ -75,7 +74,9 @@ def explain(
     from kerasformer.interpretability.attention import attention
     from kerasformer.viz.attention import check_view_path
 
+    out = out or Path("view.html")
     check_view_path(out)
+    view_options(view, layer, head, kind)
     if sources.kind(sources.resolve(source)) == "checkpoint":
         require("keras", "tensorflow")
     with Stages() as stages:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasformer.bundle import Kind, Manifest, Role, Signature, TensorInfo
+from kerasformer.bundle import Kind, Manifest, Role, TensorInfo
 from kerasformer.bundle.interface import ADAPTERS, ATTENTIONS, DECODER_INPUT_IDS, INPUT_IDS
-from kerasformer.errors import BundleError, CapacityError
+from kerasformer.engines.text_inputs import text_inputs
+from kerasformer.errors import BundleError
 
 EXPORT_OPTION = 'outputs=("attentions",)'
 """Option of an export that adds the signature."""
@@ -38,12 +39,12 @@ class WholeTexts:
                 f"bundle that was exported with {EXPORT_OPTION}, on the command line --outputs attentions. Received: "
                 f"{manifest.info.name} in {manifest.format}, {folder}"
             )
-        self._signatures = dict(sorted(signatures.items(), key=lambda item: item[1].tokens or 0))
-        self._padding = manifest.info.input_padding
+        self._padding, self._counts = manifest.info.input_padding, manifest.info.counts
         self.engine = "litert" if manifest.format == "tflite" else "onnx"
         if self.engine == "litert":
-            from kerasformer.engines.litert.signatures import open_file
+            from kerasformer.engines.litert.signatures import by_length, open_file
 
+            self._signatures = by_length(manifest, Role.ATTENTION)
             self._litert = open_file(folder, manifest, None, None, None)
         else:
             from kerasformer.engines.onnx.session import OnnxSession
@@ -54,15 +55,24 @@ class WholeTexts:
         """Yields the attention weights of each layer with their description.
 
         Args:
-            inputs: int32 `(1, T)` by Hugging Face's names: those of the signature.
+            inputs: int32 `(1, T)` by Hugging Face's names: `input_ids`, `decoder_input_ids` if the signature has them,
+                and others of the signature, which have their defaults if they are left out.
 
         Raises:
             CapacityError: a text is longer than the longest signature.
+            InputError: an unknown or invalid input.
         """
         lengths = {name: array.shape[1] for name, array in inputs.items()}
-        name, signature = self._smallest(max(lengths.values()))
+        if self.engine == "litert":
+            from kerasformer.engines.litert.signatures import smallest
+
+            _, name, signature = smallest(self._signatures, max(lengths.values()), "text")
+        else:
+            signature = self._onnx.signature
+        encoded = {key: array for key, array in inputs.items() if key != DECODER_INPUT_IDS}  # of another length
+        arrays = {**text_inputs(encoded, signature, self._counts), **inputs}
         feeds = {
-            key: _no_adapter(info) if info.kind in ADAPTERS else self._padded(key, inputs[key], info)
+            key: _no_adapter(info) if info.kind in ADAPTERS else self._padded(key, arrays[key], info)
             for key, info in signature.inputs.items()
         }
         if self.engine == "litert":
@@ -78,17 +88,6 @@ class WholeTexts:
             if info.kind in sizes:
                 rows, columns = sizes[info.kind]
                 yield info, np.asarray(outputs[key][:, :, :rows, :columns], np.float32)
-
-    def _smallest(self, length: int) -> tuple[str, Signature]:
-        """Returns the signature with the smallest sufficient length."""
-        for name, signature in self._signatures.items():
-            if signature.tokens is None or signature.tokens >= length:
-                return name, signature
-        longest = max(signature.tokens or 0 for signature in self._signatures.values())
-        raise CapacityError(
-            f"This bundle returns the attention weights of at most {longest} tokens. Received: {length}. "
-            "Shorten the text"
-        )
 
     def _padded(self, name: str, array: np.ndarray, info: TensorInfo) -> np.ndarray:
         """Returns an input with the length of the signature; padding is hidden by the mask, or follows the text."""

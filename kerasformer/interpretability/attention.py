@@ -9,20 +9,18 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from kerasformer.arguments import STRING, check, integer, one_of, optional
 from kerasformer.errors import InputError
+from kerasformer.viz.attention_names import KINDS, StackKind, view_options
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
     from kerasformer.viz.attention import AttentionView
 
-StackKind = Literal["encoder", "decoder", "cross"]
-KINDS: tuple[StackKind, ...] = ("encoder", "decoder", "cross")
-NAMES = {"encoder": "Encoder", "decoder": "Decoder", "cross": "Cross attention"}
 SEGMENTS = ("A", "B")
 MAX_DRAWN = 128
 """Largest number of tokens of a text that a picture shows."""
@@ -219,17 +217,39 @@ class StackAttention:
         multiplied layer by layer.
 
         Raises:
-            InputError: queries and keys are tokens of different texts.
+            InputError: queries and keys are tokens of different texts, or a layer has no attention.
 
         Reference: Abnar and Zuidema 2020, arXiv:2005.00928, section 3.
         """
-        self.check_one_text("Rollout")
+        self.check_rollout()
         state, states = np.eye(len(self.queries), dtype="float32"), []
         for layer in self.layers:
             mixed = 0.5 * layer.weights.mean(axis=0) + 0.5 * np.eye(len(self.queries), dtype="float32")
             state = mixed / mixed.sum(axis=-1, keepdims=True) @ state
             states.append(state)
         return np.stack(states)
+
+    @property
+    def has_rollout(self) -> bool:
+        """Whether there is rollout: within one text, and through all layers."""
+        return self.kind != "cross" and self._has_all_layers
+
+    @property
+    def _has_all_layers(self) -> bool:
+        return [layer.index for layer in self.layers] == list(range(len(self.layers)))
+
+    def check_rollout(self) -> None:
+        """Refuses rollout through layers of which some have no attention.
+
+        Raises:
+            InputError: queries and keys are tokens of different texts, or a layer has no attention.
+        """
+        self.check_one_text("Rollout")
+        if not self._has_all_layers:
+            raise InputError(
+                "Rollout needs the attention of every layer, since each mixes the states of the one before. Received: "
+                f"layers {_span([layer.index for layer in self.layers])}"
+            )
 
     def _of_layers(self, function: Callable[[np.ndarray], np.ndarray]) -> list[np.ndarray]:
         return [function(layer.weights) for layer in self.layers]
@@ -337,7 +357,7 @@ class Attention:
         return self._view("model", kind, None, None)
 
     def neurons(
-        self, layer: int | None = None, head: int = 0, token: int = 1, kind: str | None = None
+        self, layer: int | None = None, head: int = 0, token: int | None = None, kind: str | None = None
     ) -> AttentionView:
         """Draws how a weight comes about: query, key, their products, the score and its softmax, for one query.
 
@@ -345,7 +365,7 @@ class Attention:
             layer: Index of the layer; the first one by default. A page has the queries and keys of all layers, or of a
                 large model and a long text those of this one.
             head: Index of the head.
-            token: Index of the query, in a page the first one that is shown.
+            token: Index of the query, in a page the first one that is shown; by default 1, after a start token.
             kind: As for `heads`.
 
         Raises:
@@ -357,9 +377,8 @@ class Attention:
         if chosen.states is None:
             why = self.why_no_states or f"the scores of layer {layer} are not products of queries and keys alone"
             raise InputError(f"There are no queries and keys to draw: {why}. Views without them: heads, model")
-        token = (
-            check("token", token, integer(0, len(stack.queries) - 1)) if token != 1 else min(1, len(stack.queries) - 1)
-        )
+        last = len(stack.queries) - 1
+        token = min(1, last) if token is None else check("token", token, integer(0, last))
         return self._view("neurons", kind, layer, check_head(head, len(chosen.weights)), token)
 
     def alignment(self, layer: int | None = None, head: int | None = None) -> AttentionView:
@@ -384,9 +403,9 @@ class Attention:
             kind: As for `heads`, but not `"cross"`.
 
         Raises:
-            InputError: as for `heads`.
+            InputError: as for `heads`; or a layer has no attention.
         """
-        self.stack(kind).check_one_text("Rollout")
+        self.stack(kind).check_rollout()
         return self._view("rollout", kind, self._layer(kind, layer, last=True), None)
 
     def statistics(self, figure: str = "entropy", kind: str | None = None) -> AttentionView:
@@ -421,22 +440,8 @@ class Attention:
 
         names = available(self)
         view = names[0] if view is None else check("view", view, one_of(*names))
-        options = {"layer": layer, "head": head, "kind": kind}
-        allowed = {
-            "heads": ("layer", "head", "kind"),
-            "model": ("kind",),
-            "neurons": ("layer", "head", "kind"),
-            "alignment": ("layer", "head"),
-            "rollout": ("layer", "kind"),
-            "statistics": ("kind",),
-        }[view]
-        passed = {name: value for name, value in options.items() if value is not None}
-        if ignored := [name for name in passed if name not in allowed]:
-            raise InputError(
-                f"The view {view!r} has no {' and '.join(ignored)} to choose. Expected: {' or '.join(allowed)}. "
-                f"Received: {', '.join(f'{name}={passed[name]!r}' for name in ignored)}"
-            )
-        return replace(getattr(self, view)(**passed), names=tuple(names))
+        options = view_options(view, layer, head, kind)
+        return replace(getattr(self, view)(**options), names=tuple(names))
 
     def _layer(self, kind: str | None, layer: int | None, last: bool = False) -> int:
         """Returns the index of a layer; by default that of the first or last one with attention."""

@@ -19,10 +19,11 @@ from kerasformer.errors import CapacityError, InputError
 from kerasformer.files import sources
 from kerasformer.generation import request
 from kerasformer.generation.readable_tokens import readable_token
-from kerasformer.interpretability.attention import KINDS, Attention, LayerAttention, QueryKeys, StackAttention, TokenRow
+from kerasformer.interpretability.attention import Attention, LayerAttention, QueryKeys, StackAttention, TokenRow
 from kerasformer.pipelines.opening import open_source, open_step
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.fitting import check_known
+from kerasformer.viz.attention_names import KINDS
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
@@ -177,6 +178,9 @@ class Reader:
             inputs, row = self._continued(tokenizer, a, b) if self.source.generates else self._encoded(tokenizer, a, b)
             texts = {"encoder": (row, row), "decoder": (row, row)}
         weights = self.source.run(inputs)
+        if "cross" not in texts and weights.get("cross"):  # an encoder-decoder that does not generate
+            target = _shifted_row(tokenizer, self.source.info, row)
+            texts = {"encoder": (row, row), "decoder": (target, target), "cross": (target, row)}
         stacks = [
             StackAttention(
                 kind,
@@ -216,7 +220,7 @@ class Reader:
     ) -> tuple[Arrays, TokenRow, TokenRow]:
         """Returns the inputs of an encoder-decoder, the tokens that the decoder reads, and those of the encoder."""
         info, writer = self.source.info, tokenizer.writer
-        encoding = tokenizer(a if a.startswith(info.prefix) else info.prefix + a)
+        encoding = tokenizer(info.prefix + a)
         ids, mask = encoding.input_ids, encoding.attention_mask
         self._check(ids, info.max_length)
         settings = {**info.generation, **tokenizer.target_settings(info.generation)}
@@ -251,6 +255,21 @@ class Reader:
                 f"A text exceeds the model's maximum length. Expected at most {limit} tokens. "
                 f"Received: {ids.shape[1]}. Shorten it"
             )
+
+
+def shifted(info: ModelInfo, ids: np.ndarray) -> np.ndarray:
+    """Returns what the decoder of an encoder-decoder that does not generate reads of a text.
+
+    Args:
+        info: Properties of the model.
+        ids: Token ids, int32 `(1, T)`.
+    """
+    start = info.decoder_start_token_id
+    return np.concatenate([ids[:, -1:] if start is None else np.full_like(ids[:, :1], start), ids[:, :-1]], axis=1)
+
+
+def _shifted_row(tokenizer: Tokenizer, info: ModelInfo, row: TokenRow) -> TokenRow:
+    return _row(tokenizer, shifted(info, row.ids[None])[0], np.concatenate([row.segments[:1], row.segments[:-1]]))
 
 
 def _row(tokenizer: Tokenizer, ids: np.ndarray, segments: np.ndarray, written: np.ndarray | None = None) -> TokenRow:
@@ -299,5 +318,7 @@ def open_attention(
             return Reader(bundle.load(folder, BundleSource), src_lang, tgt_lang)
     opened = open_source(None, source)
     model: Any = opened.model
-    name = str(source) if isinstance(source, str) else type(model.model).__name__
+    name = type(model.model).__name__
+    if isinstance(source, str | os.PathLike):
+        name = Path(source).absolute().name if Path(source).exists() else str(source)  # no folders of the machine
     return Reader(KerasSource(model.model, name, opened.tokenizer), src_lang, tgt_lang)

@@ -20,6 +20,7 @@ from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.layers.visibility import Visibility
 from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.models.stacks import attention_outputs
 
 TOLERANCE = 1e-4
 """Largest difference between the weights of a layer and those that its queries and keys give; beyond it, the scores
@@ -112,18 +113,12 @@ def record(model: PretrainedModel, inputs: Mapping[str, np.ndarray]) -> dict[str
             "This model has no attention weights. Expected: a model with attention. "
             f"Received: {model.config.model_type}"
         ) from error
-    if model.is_encoder_decoder and model.generates:
-        encoder, decoder = outputs["encoder_attentions"], outputs["attentions"]
-        recorded = recorder.layers if len(recorder.layers) == len(encoder) + len(decoder) else []
-        of_encoder, of_decoder = recorded[: len(encoder)], recorded[len(encoder) :]
-        return {
-            "encoder": _layers(encoder, of_encoder, 0),
-            "decoder": _layers(decoder, of_decoder, 0),
-            "cross": _layers(outputs["cross_attentions"], of_decoder, -1),
-        }
-    weights = outputs.get("attentions", ())
-    recorded = recorder.layers if len(recorder.layers) == len(weights) else []
-    return {"decoder" if model.generates else "encoder": _layers(weights, recorded, 0)}
+    weights = {kind: outputs.get(name, ()) for kind, name in attention_outputs(model).items()}
+    # Layers run in this order; those of a decoder attend to its own text, then to the encoded one.
+    counts = [len(layers) for kind, layers in weights.items() if kind != "cross"]
+    recorded = recorder.layers if len(recorder.layers) == sum(counts) else []
+    calls = {"encoder": recorded[: counts[0]], "decoder": recorded[-counts[-1] :], "cross": recorded[-counts[-1] :]}
+    return {kind: _layers(layers, calls[kind], -1 if kind == "cross" else 0) for kind, layers in weights.items()}
 
 
 def _layers(weights: Sequence[Tensor | None], recorded: Sequence[_Layer], call: int) -> list[LayerAttention]:

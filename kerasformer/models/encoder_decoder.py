@@ -322,8 +322,13 @@ class EncoderDecoder(Backbone):
             ids: Texts with their special tokens, padded on the right, `(B, T)` int32.
             attention_mask: 1 for real tokens, `(B, T)`; optional.
         """
-        start = self.config.generation_settings()["decoder_start_token_id"]
-        return ops.concatenate([ops.full_like(ids[:, :1], start), ids[:, :-1]], axis=1)
+        return ops.concatenate([ops.full_like(ids[:, :1], self.start_token_id), ids[:, :-1]], axis=1)
+
+    @property
+    def start_token_id(self) -> int | None:
+        """The token before a text that `shift_right` shifts; `None` if it is the last token of the text."""
+        start: int = self.config.generation_settings()["decoder_start_token_id"]
+        return start
 
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""

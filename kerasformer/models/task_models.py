@@ -654,6 +654,10 @@ class EncoderDecoderModel(EncoderModel):
         limits = (super().max_length, self.max_answer_length)
         return min((limit for limit in limits if limit is not None), default=None)
 
+    def info(self, task: str | None = None) -> ModelInfo:
+        """Returns the information that pipelines and bundles need, with the first token that the decoder reads."""
+        return replace(super().info(task), decoder_start_token_id=self.backbone.start_token_id)
+
     def call(
         self, inputs: Inputs, training: bool = False, return_hidden_states: bool = False, return_attention: bool = False
     ) -> Tensor | Outputs:

@@ -15,13 +15,13 @@ import numpy as np
 
 from kerasformer.errors import InputError, require
 from kerasformer.viz import html_page
+from kerasformer.viz.attention_names import KINDS, StackKind
 from kerasformer.viz.canvas import DARK, FORMATS, LIGHT, Theme, canvas, check_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_NAMES = {"encoder": "Encoder", "decoder": "Decoder", "cross": "Cross attention"}
 _ENGINES = {"keras": "Keras", "litert": "LiteRT", "onnx": "ONNX Runtime"}
 _HELP = {
     "entropy": ("bits", "Entropy of the weights in bits, the mean over queries; 0 if each looks at one token alone."),
@@ -83,7 +83,7 @@ class AttentionView:
     attention: Any
     names: tuple[str, ...]
     view: str
-    kind: str
+    kind: StackKind
     layer: int | None = None
     head: int | None = None
     token: int | None = None
@@ -92,7 +92,7 @@ class AttentionView:
     @property
     def title(self) -> str:
         """What the picture shows."""
-        parts = [self.attention.source, _NAMES[self.kind].lower()]
+        parts = [self.attention.source, KINDS[self.kind].lower()]
         if self.layer is not None and self.view not in ("model", "statistics"):
             parts.append(f"layer {self.layer}" + ("" if self.head is None else f", head {self.head}"))
         return " · ".join(parts)
@@ -211,7 +211,9 @@ def available(attention: Any) -> list[str]:
         names.append("neurons")
     if "cross" in attention.kinds:
         names.append("alignment")
-    return [*names, "rollout", "statistics"]
+    if any(stack.has_rollout for stack in attention.stacks):
+        names.append("rollout")
+    return [*names, "statistics"]
 
 
 def page_data(attention: Any, names: Sequence[str], layer: int = 0) -> dict[str, Any]:
@@ -230,12 +232,12 @@ def page_data(attention: Any, names: Sequence[str], layer: int = 0) -> dict[str,
     for stack in attention.stacks:
         keys = _text_name(stack, "keys", texts)
         queries = _text_name(stack, "queries", texts)
-        kind: dict[str, Any] = {"kind": stack.kind, "name": _NAMES[stack.kind], "queries": queries, "keys": keys}
+        kind: dict[str, Any] = {"kind": stack.kind, "name": KINDS[stack.kind], "queries": queries, "keys": keys}
         kind["layers"] = [
             _layer_data(each, "neurons" in names and (all_fit or index == layer))
             for index, each in enumerate(stack.layers)
         ]
-        if "rollout" in names and stack.kind != "cross":
+        if "rollout" in names and stack.has_rollout:
             kind["rollout"] = [html_page.packed(matrix, shares=True) for matrix in stack.rollout()]
         if "statistics" in names:
             kind["statistics"] = [

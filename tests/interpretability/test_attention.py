@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,14 +37,13 @@ def reference(folder: Path, read: Attention) -> dict[str, list[np.ndarray]]:
     import transformers
 
     sequence = "cross" in read.kinds
-    kind = {"encoder": "AutoModel", "decoder": "AutoModelForCausalLM"}[read.kinds[0]]
-    kind = "AutoModelForSeq2SeqLM" if sequence else kind
-    model = getattr(transformers, kind).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
+    (name,) = transformers.AutoConfig.from_pretrained(folder).architectures
+    model = getattr(transformers, name).from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
     first = read.stacks[0].queries
     inputs = {"input_ids": torch.tensor(first.ids[None].astype("int64"))}
     if read.kinds == ("encoder",):
         inputs["token_type_ids"] = torch.tensor(first.segments[None].astype("int64"))
-    if sequence:
+    if name.endswith("ForConditionalGeneration"):  # others shift the text themselves
         inputs["decoder_input_ids"] = torch.tensor(read.decoder.queries.ids[None].astype("int64"))
     with torch.no_grad():
         outputs = model(**inputs, output_attentions=True)
@@ -70,14 +70,27 @@ def test_weights_are_those_of_transformers(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["mistral-text-generation", pytest.param("bart-text2text-generation", marks=pytest.mark.grid)]
-)
+    "name",
+    [
+        "mistral-text-generation", "bart-question-answering", "gpt2-text-classification",
+        pytest.param("bart-text2text-generation", marks=pytest.mark.grid),
+    ],
+)  # fmt: skip
 def test_weights_of_groups_windows_and_other_heads_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     attention = read(name, "the cat sat on the mat and the dog sat on the cat", "the dog")
     if name.startswith("mistral"):
         assert len(attention.decoder.queries) > 10  # longer than the window
     shared_model(name).save_pretrained(tmp_path / "model")
     assert_equal(attention, reference(tmp_path / "model", attention))
+
+
+@pytest.mark.parametrize("name", ["bart-question-answering", "mbart-question-answering"])
+def test_a_decoder_that_does_not_write_reads_the_shifted_text(name: str) -> None:
+    attention = read(name, "rain?", "the rain fell on the cat")
+    ids, row = attention.encoder.queries.ids[None], attention.decoder.queries
+    assert row.ids.tolist() == np.asarray(shared_model(name).backbone.shift_right(ids))[0].tolist()
+    assert row.tokens[1:] == attention.cross.keys.tokens[:-1] and row.written is None
+    assert attention.neurons(kind="cross").title.startswith(type(shared_model(name)).__name__)
 
 
 def products(name: str, *texts: str) -> None:
@@ -129,6 +142,25 @@ def test_the_decoder_reads_what_it_writes_one_token_later() -> None:
     assert "".join(written).replace("␣", " ").strip() == expected.strip()
 
 
+def test_the_prefix_of_a_task_precedes_every_text() -> None:
+    from kerasformer.interpretability.attention_sources import KerasSource, Reader
+
+    model: Any = kf.load("summarizer-t5")
+    source = KerasSource(model, "summarizer", model.tokenizer)
+    source.info = replace(source.info, task="summarization")  # as of a bundle for this task
+    ids = Reader(source).read("summarize: a cat", "a cat", 8).encoder.queries.ids.tolist()
+    assert ids == model.tokenizer.encode("summarize: summarize: a cat")
+
+
+def test_the_name_of_a_source_is_not_its_path() -> None:
+    from kerasformer.files import sources
+    from kerasformer.interpretability.attention_sources import open_attention
+
+    folder = sources.resolve("sentiment-bert")
+    names = {open_attention(source).source.name for source in (folder, str(folder), "sentiment-bert")}
+    assert names == {"sentiment-bert"}
+
+
 def expected_rollout(stack: StackAttention) -> np.ndarray:
     """Formula of Abnar and Zuidema, section 3: the product of the mean weights of all layers with residuals."""
     product = np.eye(len(stack.queries))
@@ -168,7 +200,7 @@ BUNDLES = [
         for case in (
             ("bert-text-classification", "onnx"), ("t5-text2text-generation", "tflite"),
             ("t5-text2text-generation", "onnx"), ("mistral-text-generation", "tflite"),
-            ("mistral-text-generation", "onnx"),
+            ("mistral-text-generation", "onnx"), ("mbart-question-answering", "onnx"),
         )
     ),
 ]  # fmt: skip
@@ -176,7 +208,7 @@ BUNDLES = [
 
 @pytest.mark.parametrize(("name", "format"), BUNDLES)
 def test_a_bundle_shows_its_own_weights(name: str, format: str) -> None:
-    texts = (TINY, "the dog") if name.startswith("bert") else (TINY,)
+    texts = (TINY,) if name.endswith("generation") else (TINY, "the dog")
     folder = attention_bundle(name, format)
     attention = kf.attention(folder, *texts, max_new_tokens=8)
     assert attention.engine == ("litert" if format == "tflite" else "onnx")
@@ -216,6 +248,20 @@ def test_an_export_compares_the_weights_with_keras() -> None:
         verify_attention(folder, manifest, "none", (inputs, other))
     with pytest.raises(ExportMismatchError, match="mean share of attention on other tokens at most 0.25"):
         verify_attention(folder, manifest, "int8", (inputs, [weights[0], np.roll(weights[1], 3, axis=-1)]))
+    for recipe in ("none", "int8"):
+        with pytest.raises(ExportMismatchError, match="Received: nan"):
+            verify_attention(folder, manifest, recipe, (inputs, [weights[0], weights[1] * np.float32("nan")]))
+
+
+def test_inputs_that_a_tokenizer_does_not_return_have_their_defaults() -> None:
+    from kerasformer import bundle
+    from kerasformer.engines.whole_texts import WholeTexts
+
+    folder = attention_bundle("bert-text-classification", "tflite")
+    runner, ids = WholeTexts(folder, bundle.read(folder)), np.array([[2, 9, 8, 7, 3]], "int32")
+    complete = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+    for (_, few), (_, all) in zip(runner.run({"input_ids": ids}), runner.run(complete), strict=True):
+        np.testing.assert_array_equal(few, all)
 
 
 def test_a_bundle_without_attention_names_the_option() -> None:

@@ -31,18 +31,18 @@ def row(tokens: tuple[str, ...], second: int = 0, written: tuple[str, ...] | Non
     return TokenRow(tokens, np.arange(len(tokens)), segments.astype("int32"), np.arange(len(tokens)) == 0, written)
 
 
-def layer(index: int, queries: int, keys: int, causal: bool = False) -> LayerAttention:
+def layer(index: int, queries: int, keys: int, causal: bool = False, heads: int = HEADS) -> LayerAttention:
     """Returns a layer whose weights follow from random queries and keys."""
     random = np.random.default_rng(index)
-    states = [random.normal(size=(HEADS, count, SIZE)).astype("float32") for count in (queries, keys)]
+    states = [random.normal(size=(heads, count, SIZE)).astype("float32") for count in (queries, keys)]
     bias = np.where(np.tri(queries), 0, -1e9)[None].astype("float32") if causal else None
     complete = QueryKeys(*states, scale=0.5, bias=bias)
     return LayerAttention(index, complete.weights(), complete)
 
 
-def encoder(tokens: tuple[str, ...] = HOSTILE, second: int = 2) -> Attention:
+def encoder(tokens: tuple[str, ...] = HOSTILE, second: int = 2, indices: tuple[int, ...] = (0, 1)) -> Attention:
     text = row(tokens, second)
-    layers = tuple(layer(index, len(tokens), len(tokens)) for index in (0, 2))
+    layers = tuple(layer(index, len(tokens), len(tokens)) for index in indices)
     return Attention("<b>model</b>", "keras", ("<i>a</i>", "b"), (StackAttention("encoder", text, text, layers),))
 
 
@@ -50,7 +50,7 @@ def encoder_decoder() -> Attention:
     source, target = row(HOSTILE), row(("<s>", "ein", "<u>"), written=("ein", "<u>", "</s>"))
     stacks = (
         StackAttention("encoder", source, source, (layer(0, 6, 6),)),
-        StackAttention("decoder", target, target, (layer(0, 3, 3, causal=True),)),
+        StackAttention("decoder", target, target, (layer(0, 3, 3, causal=True, heads=HEADS + 1),)),
         StackAttention("cross", target, source, (layer(0, 3, 6),)),
     )
     return Attention("translator", "onnx", ("a",), stacks)
@@ -81,7 +81,7 @@ def test_a_token_that_is_html_stays_text(chromium: Browser, tmp_path: Path, widt
 
 
 def test_readers_choose_tokens_heads_layers_and_texts(chromium: Browser, tmp_path: Path) -> None:
-    attention = encoder(("[CLS]", "time", "flies", "[SEP]", "fruit", "[SEP]"))
+    attention = encoder(("[CLS]", "time", "flies", "[SEP]", "fruit", "[SEP]"), indices=(0, 2))
     attention.heads(2, 1).save(tmp_path / "view.html")
     chromium.open((tmp_path / "view.html").as_uri(), 1280, 800)
     assert not chromium("visible", at="[data-key='view-heads']")  # one view needs no choice
@@ -117,9 +117,33 @@ def test_scores_of_hidden_keys_are_hidden_and_all_kinds_are_there(chromium: Brow
     assert chromium("axe") == []
 
 
+def test_a_head_that_another_stack_does_not_have_becomes_all_heads(chromium: Browser, tmp_path: Path) -> None:
+    encoder_decoder().views("heads", head=HEADS, kind="decoder").save(tmp_path / "view.html")
+    chromium.open((tmp_path / "view.html").as_uri(), 390, 800)
+    chromium("choose", at="[data-key='kind']", label="Encoder")
+    assert chromium("run", script="document.querySelector('[data-key=\"head-all\"]').ariaPressed") == "true"
+    assert chromium("run", script="document.querySelectorAll('.kf-panel svg path').length") > 0
+
+
+def test_rollout_needs_every_layer() -> None:
+    attention = encoder(indices=(0, 2))
+    assert attention.views().names == ("heads", "model", "neurons", "statistics")
+    assert "rollout" not in page_data(attention, ("rollout",))["kinds"][0]
+    for compute in (attention.encoder.rollout, attention.rollout):
+        with pytest.raises(InputError, match="Received: layers 0 or 2"):
+            compute()
+
+
+def test_the_query_of_a_text_of_one_token() -> None:
+    attention = encoder(("a",), 0)
+    assert attention.neurons().token == 0 and encoder().neurons().token == 1
+    with pytest.raises(InputError, match="token must be .* from 0 to 0. Received: token=1"):
+        attention.neurons(token=1)
+
+
 PICTURES: dict[str, Any] = {
-    "heads": lambda: encoder().heads(2),
-    "head": lambda: encoder().heads(2, 1),
+    "heads": lambda: encoder().heads(1),
+    "head": lambda: encoder().heads(1, 1),
     "model": lambda: encoder().model(),
     "neurons": lambda: encoder_decoder().neurons(kind="decoder"),
     "alignment": lambda: encoder_decoder().alignment(),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kerasformer.errors import CapacityError
+from kerasformer.interpretability.attention_sources import BundleSource, shifted
 from kerasformer.interpretability.explainer.answers import (
     MASK,
     VECTOR,
@@ -23,11 +24,13 @@ from kerasformer.interpretability.explainer.answers import (
     of_gaps,
 )
 from kerasformer.interpretability.explainer.readings import Reading
+from kerasformer.models.stacks import attention_outputs, family
 from kerasformer.pipelines.opening import Opened
 
 if TYPE_CHECKING:
-    from kerasformer.interpretability.attention_sources import BundleSource
     from kerasformer.models.pretrained import PretrainedModel
+
+__all__ = ["Attention", "Insides", "family", "insides", "of_bundle"]
 
 
 @dataclass(frozen=True)
@@ -70,16 +73,11 @@ def insides(model: PretrainedModel, opened: Opened, text: Continued | Reading) -
     if family(model) == "encoder-decoder" and decoder is None:
         decoder = _array(model.backbone.shift_right(inputs["input_ids"], inputs.get("attention_mask")))
     states: dict[str, Any] = model(inputs, return_hidden_states=True, return_attention=True)
-    keys = _KEYS if decoder is not None else {family(model): "attentions"}
     weights = {
         stack: {index: _array(each)[0] for index, each in enumerate(states.get(key, ())) if each is not None}
-        for stack, key in keys.items()
+        for stack, key in attention_outputs(model).items()
     }
     return Insides(_attentions(weights, inputs["input_ids"], decoder), _layers(model, opened, text, inputs, states))
-
-
-_KEYS = {"encoder": "encoder_attentions", "decoder": "attentions", "cross": "cross_attentions"}
-"""Names of the weights of an encoder-decoder among the results of a Keras model."""
 
 
 def of_bundle(source: BundleSource, opened: Opened, text: Continued | Reading) -> Insides:
@@ -91,7 +89,10 @@ def of_bundle(source: BundleSource, opened: Opened, text: Continued | Reading) -
         weights = {stack: {each.index: each.weights for each in layers} for stack, layers in source.run(inputs).items()}
     except CapacityError:  # the signature with attention weights may be shorter than the others
         return Insides((), ())
-    return Insides(_attentions(weights, inputs["input_ids"], inputs.get("decoder_input_ids")), ())
+    decoder = inputs.get("decoder_input_ids")
+    if "cross" in weights and decoder is None:
+        decoder = shifted(opened.info, inputs["input_ids"])
+    return Insides(_attentions(weights, inputs["input_ids"], decoder), ())
 
 
 def _inputs(opened: Opened, text: Continued | Reading) -> dict[str, np.ndarray]:
@@ -109,13 +110,6 @@ def _array(tensor: Any) -> np.ndarray:
 
     array = host_array(tensor)
     return array if array.dtype.kind in "iu" else array.astype(np.float32, copy=False)
-
-
-def family(model: PretrainedModel) -> str:
-    """Returns which stacks a model has: `"encoder"`, `"decoder"` or `"encoder-decoder"`."""
-    backbone = model.backbone
-    stacks = [name for name in ("encoder", "decoder") if getattr(backbone, name, None) is not None]
-    return stacks[0] if getattr(backbone, "encoder_only", False) else "-".join(stacks)
 
 
 def _attentions(

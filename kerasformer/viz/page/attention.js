@@ -147,6 +147,7 @@
       state.layer = Math.max(0, Math.min(state.layer, this.kind.layers.length - 1));
       const { heads } = this.layer;
       if (state.heads) state.heads = new Set([...state.heads].filter((head) => head < heads));
+      if (state.heads && !state.heads.size) state.heads = null;
       const count = this.text(state.side === "keys" ? "keys" : "queries").tokens.length;
       if (state.token !== null && state.token >= count) state.token = null;
       if (!this.hasPair) state.filter = "all";
