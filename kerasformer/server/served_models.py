@@ -132,8 +132,8 @@ class ServedModels:
             except TimeoutError:
                 if entry.model is None:
                     raise overloaded(
-                        f"The model '{entry.name}' is closed and waits behind others for memory, or for a model that is "
-                        "being opened. Try again later"
+                        f"The model '{entry.name}' is closed and waits behind others for memory, or for a model that "
+                        "is being opened. Try again later"
                     ) from None
             else:
                 try:

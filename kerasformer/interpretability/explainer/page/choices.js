@@ -32,7 +32,7 @@ export const CHOICES = {
     const rest = choices.rest && unpacked(choices.rest);
     const candidates = scores.shape[1];
     const list = element("ol", { class: "bars", id: "choice-bars" });
-    const line = element("p", { class: "summary", "aria-live": "polite" });
+    const line = element("p", { class: "summary", id: "choice-text", "aria-live": "polite" });
     const dice = element("p", { class: "muted small", "aria-live": "polite" });
     let current = null;
 
