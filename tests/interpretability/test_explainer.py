@@ -274,17 +274,19 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("name", [WRITER, DECODER, CLASSIFIER])
+@pytest.mark.parametrize("name", [WRITER, DECODER, CLASSIFIER, "mbart-question-answering"])
 def test_attention_of_a_bundle(name: str) -> None:
     """A bundle that was exported with attention weights shows them, those of the Keras model."""
+    text = ("Rain?", "The rain fell.") if name.endswith("answering") else "The rain fell."
     (of_bundle,), (of_keras,) = (
-        record(source, ["The rain fell."], recipes=(), bundles={})["texts"]
+        record(source, [text], recipes=(), bundles={})["texts"]
         for source in (attention_bundle(name, "onnx"), shared_model(name))
     )
     stacks = [[each["stack"] for each in text["attention"]] for text in (of_bundle, of_keras)]
     assert stacks[0] == stacks[1] != []
     for first, second in zip(of_bundle["attention"], of_keras["attention"], strict=True):
-        assert first["layers"] == second["layers"]
+        for key in ("layers", "queries", "keys"):
+            assert first[key] == second[key]
         differences = np.abs(unpacked(first["weights"]).astype(int) - unpacked(second["weights"]).astype(int))
         assert differences.max() <= 1
 
