@@ -269,7 +269,8 @@ def shifted(info: ModelInfo, ids: np.ndarray) -> np.ndarray:
 
 
 def _shifted_row(tokenizer: Tokenizer, info: ModelInfo, row: TokenRow) -> TokenRow:
-    return _row(tokenizer, shifted(info, row.ids[None])[0], np.concatenate([row.segments[:1], row.segments[:-1]]))
+    segments = np.concatenate([row.segments[:1], row.segments[:-1]])
+    return _row(tokenizer.writer, shifted(info, row.ids[None])[0], segments)
 
 
 def _row(tokenizer: Tokenizer, ids: np.ndarray, segments: np.ndarray, written: np.ndarray | None = None) -> TokenRow:
