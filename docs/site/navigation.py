@@ -14,7 +14,7 @@ SECTIONS: dict[str, list[str]] = {
     "Start": ["docs/install", "docs/command_line", "tasks/index", "examples/quickstart", "docs/playground",
               "docs/coming_from", "docs/errors"],
     "Train": ["docs/training", "docs/pytorch_to_keras", "docs/keras_hub", "examples/presets/README"],
-    "See inside": ["docs/interpretability", "docs/anatomy", "docs/explainer", "gallery"],
+    "See inside": ["docs/interpretability", "docs/anatomy", "gallery"],
     "Chapters": [NOTEBOOKS],
     "Generate": ["docs/decoding", "docs/chat"],
     "Export": ["docs/quantization", "docs/bundles", "docs/gguf", "docs/tf_text", "targets/index"],

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -117,11 +118,12 @@ def join_workers() -> Worker:
     """Joins the workers of Ray Train, so that `kf.training.distribute` divides batches among the devices of all.
 
     It is the first call of the function that Ray's `JaxTrainer` runs in each worker, before anything is computed.
+    The workers have the same random numbers; `keras.utils.set_random_seed` after it chooses which.
 
     Raises:
         InputError: the backend of Keras is not JAX, or this is not a worker of Ray Train.
     """
-    keras, train = require("keras", "train"), require("ray.train", "ray")
+    keras, jax, train = require("keras", "jax"), require("jax", "jax"), require("ray.train", "ray")
     if keras.backend.backend() != "jax":
         raise InputError(
             "Keras trains on several machines with JAX alone. Pass worker_runtime_env={'env_vars': {'KERAS_BACKEND': "
@@ -130,12 +132,18 @@ def join_workers() -> Worker:
     try:
         context = train.get_context()
     except RuntimeError as error:
-        raise InputError("join_workers is for the function that JaxTrainer runs in its workers") from error
+        raise InputError(
+            "join_workers is called by a worker of Ray Train. Received: a call outside of one. Call it in the function "
+            "that is passed to JaxTrainer"
+        ) from error
     worker = Worker(context.get_world_rank(), context.get_world_size())
-    if not require("jax", "train").distributed.is_initialized():  # JaxTrainer does it on TPUs and GPUs
-        first = f"{require('ray.util', 'ray').get_node_ip_address()}:{_free_port()}" if worker.rank == 0 else None
-        address = require("ray.train.collective", "ray").broadcast_from_rank_zero(first)
-        keras.distribution.initialize(address, worker.count, worker.rank)
+    is_first = worker.rank == 0
+    broadcast = require("ray.train.collective", "ray").broadcast_from_rank_zero
+    if not jax.distributed.is_initialized():  # JaxTrainer does it on TPUs and GPUs
+        address = f"{require('ray.util', 'ray').get_node_ip_address()}:{_free_port()}" if is_first else None
+        keras.distribution.initialize(broadcast(address), worker.count, worker.rank)
+    seed = broadcast(secrets.randbits(31) if is_first else None)
+    keras.utils.set_random_seed(seed)  # new weights and dropout must be the same in all workers
     return worker
 
 

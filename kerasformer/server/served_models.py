@@ -130,11 +130,16 @@ class ServedModels:
                 async with asyncio.timeout(self._patience):
                     await self._opening.acquire()
             except TimeoutError:
-                raise overloaded(f"The model '{entry.name}' waits for others to be opened. Try again later") from None
-            try:
-                entry.model = await self._opened(entry, end)
-            finally:
-                self._opening.release()
+                if entry.model is None:
+                    raise overloaded(
+                        f"The model '{entry.name}' is closed and waits behind others for memory, or for a model that "
+                        "is being opened. Try again later"
+                    ) from None
+            else:
+                try:
+                    entry.model = await self._opened(entry, end)
+                finally:
+                    self._opening.release()
         entry.requests += 1
         held.callback(self._release, entry)
         entry.last_used = time.monotonic()

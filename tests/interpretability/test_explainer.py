@@ -24,8 +24,9 @@ from kerasformer.errors import CapacityError, ExportError, InputError, Tokenizer
 from kerasformer.files.reading import JsonObject
 from kerasformer.interpretability.explainer import page as pages
 from kerasformer.interpretability.explainer import record, recording, write_site
+from kerasformer.interpretability.explainer.answers import Continued
 from kerasformer.interpretability.explainer.packing import packed_ids, script_json
-from kerasformer.interpretability.explainer.precision import divergence
+from kerasformer.interpretability.explainer.precision import divergence, opened_bundle
 from kerasformer.models import loading
 from kerasformer.models.pretrained import create
 from tests import tiny_text
@@ -195,6 +196,8 @@ def test_scripts_have_one_scope() -> None:
         (["rain " * 200], CapacityError, r"Expected: at most \d+ tokens. Received: \d+"),
         ([], InputError, r"a non-empty list.* Received: texts=\[\]"),
         ([3], InputError, "a text or a pair of texts"),
+        ([""], InputError, "at least one token was expected. Received: ''"),
+        (["\ud800"], InputError, "a text or a pair of texts"),
     ],
 )
 def test_bad_texts(texts: Any, error: type[Exception], message: str) -> None:
@@ -214,6 +217,37 @@ def test_bad_sources(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="Choose another name"):
         write_site(shared_model(CLASSIFIER), tmp_path, recipes=())
     assert (tmp_path / "index.html").read_text() == "<p>mine</p>"
+    (tmp_path / "folder.html").mkdir()
+    for name, received in (("index.html/site", "is a file"), ("folder.html", "which is a folder")):
+        with pytest.raises(InputError, match=received):
+            write_site(shared_model(CLASSIFIER), tmp_path / name, recipes=())
+
+
+def test_numbers_are_no_choices() -> None:
+    sizes = {"num_layers": 1, "hidden_dim": 12, "num_heads": 2, "vocab_size": 180, "num_labels": 1}
+    model = kf.zoo.build("bert", "text-classification", problem_type="regression", **sizes)
+    model.set_tokenizer(shared_model(CLASSIFIER).tokenizer)
+    with pytest.raises(InputError, match="a model for regression"):
+        record(model, ["rain"], recipes=())
+
+
+def test_answers_stand_in_the_context() -> None:
+    model = shared_model("bert-question-answering")
+    question, context = "The rain?", "The sun is out."
+    choices = record(model, [(question, context)], recipes=())["texts"][0]["choices"]
+    encoded = model.tokenizer(question, context)
+    allowed = np.flatnonzero(encoded.sequence_ids[0] == 1)
+    count = (unpacked(choices["scores"]) > -1000).sum(axis=1)
+    assert count.tolist() == [len(allowed) + 1] * 2
+
+
+def test_a_short_cache_is_left_out() -> None:
+    precision = opened_bundle(shared_bundle(DECODER, "tflite", "int8"))
+    capacity = precision.opened.model.capacity
+    for written, is_open in ((1, True), (2, False)):
+        text = Continued(None, np.zeros(capacity - 1, "int32"), np.zeros(written, "int32"))
+        result = recording._unless_short(precision, [recording._Item(text, None)])
+        assert (result.opened is not None) is is_open and bool(result.note) is not is_open
 
 
 def test_bundle(tmp_path: Path) -> None:
@@ -321,6 +355,23 @@ def test_page_of_a_decoder(chromium: Browser, tmp_path: Path) -> None:
     chromium("until", script=READY.format(1))
     assert HOSTILE in chromium("text", at="#texts")
     checked(chromium)
+
+
+def test_page_of_a_nucleus_beyond_the_recorded_candidates(
+    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "CANDIDATES", 10)
+    few = record(shared_model(DECODER), ["The rain fell"], recipes=())
+    opened(chromium, tmp_path, few)
+    _, scores = logits(DECODER)
+    start = few["texts"][0]["start"] - 1
+    slide(chromium, "top-p", 0.5)
+    kept = softmax(sampling_of(GenerationConfig().replace(top_p=0.5)).filtered(scores[start : start + 1])[0])
+    assert (kept > 0).sum() > 12
+    best = np.argsort(-scores[start], kind="stable")[:10]
+    shown = [float(share.split()[0]) for share in chromium("run", script=SHARES)]
+    np.testing.assert_allclose(shown, 100 * np.append(kept[best], 1 - kept[best].sum()), atol=0.5)
+    assert "more than 10 tokens can be drawn, which have 50.0" in chromium("text", at="#choice-text")
 
 
 def test_page_marks_where_texts_part(chromium: Browser, tmp_path: Path) -> None:

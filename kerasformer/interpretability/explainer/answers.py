@@ -29,6 +29,8 @@ BEAM_STEPS, NUM_BEAMS = 10, 4
 NEXT, MASK, CLASS, TOKEN_CLASS, SPAN, VECTOR = "next", "mask", "class", "token-class", "span", "vector"
 """Kinds of answers."""
 
+_NOT_AN_ANSWER = -1e4
+"""Score of tokens at which no answer begins or ends."""
 _IDS = tuple(name for name in ID_SETTINGS if name.endswith("_token_id") and name != "forced_eos_token_id")
 
 
@@ -168,7 +170,10 @@ def described(info: ModelInfo, outputs: dict[str, np.ndarray], reading: Reading)
     """Returns the answers from the outputs of a model for one text, by their names in bundles."""
     places = tuple(index for index, special in enumerate(reading.special) if not special)
     if "start_logits" in outputs:
-        scores = np.concatenate([outputs["start_logits"], outputs["end_logits"]])
+        # Answers stand in the context; the first token means that there is none, as in pipelines.
+        context = ~reading.special if reading.segments is None else (reading.segments == 1) & ~reading.special
+        context[0] = True
+        scores = np.where(context, np.concatenate([outputs["start_logits"], outputs["end_logits"]]), _NOT_AN_ANSWER)
         return Answers(SPAN, ("first token of the answer", "last token of the answer"), scores, ())
     scores = outputs.get("logits", np.zeros(0))
     if info.task == "token-classification":

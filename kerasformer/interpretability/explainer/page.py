@@ -72,6 +72,12 @@ def write_site(
     """
     path = local_path(folder, InputError)
     file = path if path.suffix.lower() == ".html" else path / NAME
+    parent = next(each for each in file.absolute().parents if each.exists())
+    if file.is_dir() or not parent.is_dir():
+        raise InputError(
+            f"A new folder, or a file that ends in .html, was expected. Received: {path}, "
+            + ("which is a folder" if file.is_dir() else f"where {parent} is a file")
+        )
     if file.exists() and _MARK not in file.read_text(encoding="utf-8", errors="replace")[:2000]:
         raise InputError(f"A page of this command, or none, was expected there. Received: {file}. Choose another name")
     recorded = record(source, texts, recipes=recipes, bundles=bundles, format=format, progress=progress)

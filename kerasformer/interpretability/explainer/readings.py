@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kerasformer import sample_texts
-from kerasformer.arguments import STRING, Kind, check, sequence
+from kerasformer.arguments import TEXT, Kind, check, sequence
 from kerasformer.bundle import ModelInfo
-from kerasformer.errors import CapacityError
+from kerasformer.errors import CapacityError, InputError
 from kerasformer.files.reading import JsonObject
 from kerasformer.tasks import entailment_class
 from kerasformer.tokenization import Tokenizer
@@ -25,8 +25,8 @@ Text = str | tuple[str, str]
 
 def _text(value: object) -> Text:
     if isinstance(value, str):
-        return STRING.convert(value)
-    first, second = sequence(STRING, least=2).convert(value)
+        return TEXT.convert(value)
+    first, second = sequence(TEXT, least=2).convert(value)
     return first, second
 
 
@@ -95,6 +95,7 @@ def read(text: Text, info: ModelInfo, tokenizer: Tokenizer) -> Reading:
 
     Raises:
         CapacityError: it has more tokens than the model reads, or than a page shows.
+        InputError: it has no token besides special ones.
     """
     first, second = (text, None) if isinstance(text, str) else text
     prefix = next(iter(info.task_prefixes.values()), "") if second is None else ""
@@ -106,11 +107,14 @@ def read(text: Text, info: ModelInfo, tokenizer: Tokenizer) -> Reading:
             f"A text is too long to be shown token by token. Expected: at most {limit} tokens. "
             f"Received: {encoded.input_ids.shape[1]}, {first[:60]!r}…"
         )
+    special = encoded.special_tokens_mask[0] > 0
+    if not np.any(~special | (encoded.input_ids[0] == tokenizer.mask_token_id)):
+        raise InputError(f"A text with at least one token was expected. Received: {first!r}")
     inputs = {name: array for name, array in encoded.inputs.items() if name in info.input_names or name == "input_ids"}
     inputs.setdefault("attention_mask", encoded.attention_mask)
     # Special tokens have the index -1.
     segments = None if second is None else np.maximum(np.maximum.accumulate(encoded.sequence_ids[0]), 0)
-    return Reading(first, second, prefix, inputs, encoded.special_tokens_mask[0] > 0, segments)
+    return Reading(first, second, prefix, inputs, special, segments)
 
 
 def readings(texts: Sequence[Text] | None, info: ModelInfo, tokenizer: Tokenizer) -> list[Reading]:

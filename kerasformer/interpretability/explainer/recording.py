@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,7 +110,8 @@ def record(
     """Records what the page shows.
 
     Args:
-        source: Keras model, checkpoint folder, preset, hub id or bundle. A bundle shows neither attention nor layers.
+        source: Keras model, checkpoint folder, preset, hub id or bundle. A bundle shows no layers, and
+            attention only if it was exported with it.
         texts: Texts or pairs of texts; by default sample texts of the model's task.
         recipes: Recipes of the bundles that are exported for the comparison; none for no comparison. A bundle is
             compared with those of the same model that lie beside it.
@@ -180,7 +181,13 @@ def _of_model(model: PretrainedModel, title: str | None = None, source: str | No
     opened = open_source(None, model)
     if model.generates:  # without XLA, which pays off only for longer texts
         opened = Opened("keras", KerasStep(model, jit_compile=False), opened.tokenizer, opened.info, opened.task)
-    precision = Precision("float32", opened, 4 * model.count_params())
+    if opened.info.problem_type == "regression":
+        raise InputError(
+            "The page explains choices among tokens, classes or places. Received: a model for regression, which "
+            "returns numbers. kerasformer explain without --site shows its attention"
+        )
+    size = sum(int(np.prod(each.shape)) * np.dtype(each.dtype).itemsize for each in model.variables)
+    precision = Precision(model.dtype_policy.name, opened, size)
     return _Subject(opened, model, precision, title or opened.info.name, source)
 
 
@@ -205,12 +212,22 @@ def _compared_with(
     if bundles is not None:
         yield by_name(bundles)
     elif subject.folder is not None:
-        yield siblings(subject.folder, bundle.read(subject.folder, check=False))
+        found = siblings(subject.folder, bundle.read(subject.folder, check=False))
+        yield [_unless_short(each, items) for each in found]
     elif subject.model is not None and recipes:
         with exported(subject.model, [item.text for item in items], recipes, format, report) as precisions:
             yield precisions
     else:
         yield []
+
+
+def _unless_short(precision: Precision, items: Sequence[_Item]) -> Precision:
+    """Returns a bundle that nobody named, which is not opened if its cache is too short for the texts."""
+    model = None if precision.opened is None else precision.opened.model
+    longest = max((len(item.text.ids) for item in items if isinstance(item.text, Continued)), default=0)
+    if not isinstance(model, Step) or longest <= model.capacity:
+        return precision
+    return replace(precision, opened=None, note=f"It reads {model.capacity} tokens, and these texts have {longest}")
 
 
 def _facts(subject: _Subject) -> JsonObject:

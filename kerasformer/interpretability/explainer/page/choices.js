@@ -32,7 +32,7 @@ export const CHOICES = {
     const rest = choices.rest && unpacked(choices.rest);
     const candidates = scores.shape[1];
     const list = element("ol", { class: "bars", id: "choice-bars" });
-    const line = element("p", { class: "summary", "aria-live": "polite" });
+    const line = element("p", { class: "summary", id: "choice-text", "aria-live": "polite" });
     const dice = element("p", { class: "muted small", "aria-live": "polite" });
     let current = null;
 
@@ -54,10 +54,9 @@ export const CHOICES = {
       const othersShare = current.after.slice(shown).reduce((sum, share) => sum + share, 0) + current.restAfter;
       if (others > 0) items.push(bar(`all ${counted(others, "other")}`, othersShare, { cut: othersShare === 0 }));
       list.replaceChildren(...items);
-      const held = current.before.reduce((sum, share, rank) => sum + (current.after[rank] > 0 ? share : 0), 0) + (current.restAfter > 0 ? current.restBefore : 0);
       const entropy = -current.after.reduce((sum, share) => sum + (share > 0 ? share * Math.log2(share) : 0), 0);
       line.textContent = drawn
-        ? `${current.exact ? "" : "more than "}${counted(current.exact ? current.kept : candidates, "token")} can be drawn, which ${current.kept === 1 && current.exact ? "has" : "have"} ${percent(held)} of the probability.`
+        ? `${current.exact ? "" : "more than "}${counted(current.exact ? current.kept : candidates, "token")} can be drawn, which ${current.kept === 1 && current.exact ? "has" : "have"} ${percent(current.held)} of the probability.`
         : `Uncertainty: ${entropy.toFixed(2)} bits of at most ${Math.log2(Math.max(2, candidates)).toFixed(2)}.`;
     };
     const draw = () => {

@@ -10,8 +10,9 @@
  * @param others Number of the others.
  * @param cuts `temperature`, `topK` (0 for all) and `topP` (1 for all).
  * @returns `before` and `after`, probabilities of the recorded candidates without and with both cuts; `restBefore` and
- *   `restAfter`, those of the others together; `kept`, the number of candidates that can be drawn, and `exact`, whether
- *   it is known: a nucleus that reaches beyond the recorded candidates ends somewhere among the others.
+ *   `restAfter`, those of the others together; `held`, the probability of what can be drawn before the cuts; `kept`,
+ *   the number of candidates that can be drawn, and `exact`, whether it is known: a nucleus that reaches beyond the
+ *   recorded candidates ends somewhere among the others.
  */
 export function distribution(scores, rest, others, { temperature, topK, topP }) {
   const scaled = Array.from(scores, (score) => score / temperature);
@@ -33,15 +34,17 @@ export function distribution(scores, rest, others, { temperature, topK, topP }) 
     let held = 0;
     let size = 0;
     while (size < Math.min(kept, after.length) && held < mass) held += after[size++];
-    if (held < mass && restAfter > 0) exact = false;
-    else {
+    if (held < mass && restAfter > 0) {
+      exact = false;
+      restAfter = Math.min(restAfter, mass - held); // the others that the nucleus needs
+    } else {
       after.fill(0, size);
       restAfter = 0;
       kept = size;
     }
   }
   const sum = after.reduce((all, share) => all + share, 0) + restAfter;
-  return { before, after: after.map((share) => share / sum), restBefore: restPower / total, restAfter: restAfter / sum, kept, exact };
+  return { before, after: after.map((share) => share / sum), restBefore: restPower / total, restAfter: restAfter / sum, held: sum, kept, exact };
 }
 
 /** Returns the probability of each candidate by itself. */
