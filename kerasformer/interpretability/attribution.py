@@ -247,7 +247,7 @@ def _refuse_ignored(method: str, baseline: bool, integral: bool) -> None:
         *(["n_steps or tolerance"] if integral and method != "integrated_gradients" else []),
     ]
     if ignored:
-        raise InputError(f"{' and '.join(ignored)} would have no effect. Received: it with method={method!r}")
+        raise InputError(f"{' and '.join(ignored)} would have no effect with this method. Received: method={method!r}")
 
 
 def _baseline(source: Opened, baseline: object, method: str) -> tuple[str, int | None]:

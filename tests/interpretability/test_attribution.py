@@ -251,7 +251,7 @@ MISTAKES = {
     "a baseline without effect": (
         "classes",
         {"method": "gradient_x_input", "baseline": "[PAD]"},
-        "baseline would have no effect",
+        "baseline would have no effect with this method",
     ),
     "steps without effect": ("classes", {"method": "occlusion", "n_steps": 3}, "n_steps or tolerance would have no"),
     "a tolerance without effect": ("classes", {"method": "occlusion", "tolerance": None}, "n_steps or tolerance would"),
