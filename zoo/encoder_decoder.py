@@ -33,8 +33,20 @@ if TYPE_CHECKING:
 
 _OF_BOTH = ("hidden_dim", "hidden_act", "hidden_dropout", "attention_dropout", "epsilon", "initializer_range")
 """Settings that must be equal in both stacks, by their names in `BertConfig`."""
+PART = "bert"
+"""Architecture of both stacks."""
+_PLACES = {
+    "{}/": "backbone/encoder/",
+    "{}_positions/segments/": "backbone/embeddings/segments/",
+    "{}_positions/": "backbone/embeddings/positions/",
+    "{}_embeddings_norm/": "backbone/embeddings/norm/",
+}
+"""Paths of the variables of one stack, with `{}` for its name, and those of a BERT."""
+_TOKENS = {"encoder": "tokens/", "decoder": "decoder_tokens/"}
 _DECODER = {"is_decoder": True, "add_cross_attention": True}
 """Entries that make a BERT a decoder which attends to an encoder."""
+_UNUSED = frozenset({"tie_encoder_decoder", "tf_legacy_loss"})
+"""Entries of the parts in older files that neither part uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +54,7 @@ class Bert2BertConfig(Config):
     """Configuration of two BERTs; the defaults are those of `bert-base-uncased` for both."""
 
     model_type = "encoder-decoder"
+    ignored = frozenset({"tf_legacy_loss"})
     required = {"tie_encoder_decoder": (False,), "tie_word_embeddings": (True,)}
     counterparts = {**Config.counterparts, "decoder_num_segments": "num_segments"}
 
@@ -85,14 +98,14 @@ class Bert2BertConfig(Config):
         for name, part in parts.items():
             if not isinstance(part, Mapping):
                 raise UnsupportedConfigError(f"{name} must be the configuration of a BERT. Received: {part!r:.200}")
-            expected = {"model_type": "bert", **(_DECODER if name == "decoder" else {})}
+            expected = {"model_type": PART, **(_DECODER if name == "decoder" else {})}
             for key, value in expected.items():
                 if part.get(key, value) != value:
                     raise UnsupportedConfigError(
                         f"encoder-decoder supports only {key}={value!r} in its {name}. Received: {part[key]!r}"
                     )
         encoder, decoder = (
-            BertConfig.from_hf({key: value for key, value in part.items() if key not in _DECODER})
+            BertConfig.from_hf({key: value for key, value in part.items() if key not in {*_DECODER, *_UNUSED}})
             for part in parts.values()
         )
         check_pair(encoder, decoder)
@@ -116,8 +129,8 @@ class Bert2BertConfig(Config):
         content = super().to_hf()
         shared = ("hidden_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob")
         copied = {key: content["encoder"][key] for key in (*shared, "layer_norm_eps", "initializer_range")}
-        content["encoder"]["model_type"] = "bert"
-        content["decoder"] |= {**copied, **_DECODER, "model_type": "bert"}
+        content["encoder"]["model_type"] = PART
+        content["decoder"] |= {**copied, **_DECODER, "model_type": PART}
         return content
 
     @property
@@ -138,6 +151,22 @@ def check_pair(encoder: BertConfig, decoder: BertConfig) -> None:
             raise UnsupportedConfigError(
                 f"Encoder and decoder must have the same {name}. Received: {values[0]} and {values[1]}"
             )
+
+
+def origin(path: str) -> tuple[str, str] | None:
+    """Returns the stack that a variable belongs to, and the path of the same variable in a BERT.
+
+    Returns:
+        `None` for a variable of cross attention, which a BERT lacks.
+    """
+    if "/cross_attention" in path:
+        return None
+    inner = path.removeprefix("backbone/")
+    for stack, tokens in _TOKENS.items():
+        for mine, theirs in {tokens: "backbone/embeddings/tokens/", **_PLACES}.items():
+            if inner.startswith(prefix := mine.format(stack)):
+                return stack, theirs + inner.removeprefix(prefix)
+    return "decoder", path  # the head
 
 
 class Bert2Bert(EncoderDecoder):

@@ -47,7 +47,7 @@ _SINGLE = ("forced_bos_token_id", "pad_token_id", "bos_token_id", "decoder_start
 _SEVERAL = ("forced_eos_token_id", "eos_token_id", "suppress_tokens", "begin_suppress_tokens")
 ID_SETTINGS = (*_SINGLE, *_SEVERAL, "bad_words_ids", "sequence_bias")
 """Settings that contain ids of tokens."""
-_SAMPLING = frozenset(
+SAMPLING_SETTINGS = frozenset(
     {"temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff", "uniform"}
 )
 """Settings that greedy search ignores."""
@@ -330,7 +330,7 @@ class GenerationConfig:
 
 def _implies_sampling(passed: Mapping[str, Any], num_beams: int) -> bool:
     """Whether settings passed without `do_sample` enable sampling; with several beams, a seed alone does not."""
-    sampling = _SAMPLING | {"seed"} if num_beams == 1 else _SAMPLING
+    sampling = SAMPLING_SETTINGS | {"seed"} if num_beams == 1 else SAMPLING_SETTINGS
     return any(value is not None for name, value in passed.items() if name in sampling)
 
 

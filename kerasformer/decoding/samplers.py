@@ -293,9 +293,13 @@ def eta_cutoff(candidates: Candidates, config: GenerationConfig) -> Candidates:
 
 @sampling_filter(when=lambda config: config.uniform)
 def uniform(candidates: Candidates, config: GenerationConfig) -> Candidates:
-    """Makes all remaining candidates equally probable: with `top_k`, a uniform choice among the `k` best."""
-    logits = np.where(np.isneginf(candidates.logits), candidates.logits, np.float32(0))
-    return candidates._replace(logits=logits, greatest=np.float32(0))
+    """Makes all remaining candidates equally probable: with `top_k`, a uniform choice among the `k` best.
+
+    The values are log-probabilities, which beam search adds up.
+    """
+    excluded = np.isneginf(candidates.logits)
+    value = -np.log(np.float32(np.count_nonzero(~excluded)))
+    return candidates._replace(logits=np.where(excluded, candidates.logits, value), greatest=value)
 
 
 @sampling_filter(when=lambda config: config.renormalize_logits)

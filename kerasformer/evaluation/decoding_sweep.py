@@ -15,6 +15,7 @@ import numpy as np
 from kerasformer.arguments import STRING, check, integer
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.generation_config import ID_SETTINGS
+from kerasformer.decoding.setting_names import resolve_aliases
 from kerasformer.errors import InputError
 from kerasformer.evaluation.metrics import distinct, repetition
 from kerasformer.files.reading import JsonObject
@@ -154,36 +155,40 @@ def sweep(
         source: Model, pipeline, bundle, folder, preset or hub id of a model that generates.
         text: The prompt, or the input of the encoder.
         settings: Fields of `GenerationConfig` by the name of the setting, or a list of them; by default greedy search,
-            beams, penalties, temperatures and the filters of sampling (`SWEEP`). What a setting does not name is
-            off, even if the model's own settings have it.
+            beams, penalties, temperatures and the filters of sampling (`SWEEP`). What a setting does not name is off,
+            even if the model's own settings have it, except for the maximum length and for settings with ids of tokens,
+            such as tokens that are forced or never generated.
         task: Task of a source.
         samples: Number of texts of each setting that samples.
         seed: Seed of the first sample; the next ones have the next seeds. A setting may have its own.
         common: Settings of all, such as `max_new_tokens=40`.
 
     Raises:
-        InputError: the model does not generate, or there are no settings.
+        InputError: the model does not generate, there are no settings, or one returns several texts in one call.
         GenerationError: a setting is invalid.
 
-    Reference: rep-n: Welleck et al. 2020, arXiv:1908.04319, section 4.1; distinct-n: Li et al. 2016, arXiv:1510.03055,
-        section 5.
+    Reference: rep-n: Welleck et al. 2020, arXiv:1908.04319; distinct-n: Li et al. 2016, arXiv:1510.03055, section 5.
     """
     text = check("text", text, STRING)
     samples, seed = check("samples", samples, integer(1)), check("seed", seed, integer(0))
     chosen: Mapping[str, Settings] = SWEEP if settings is None else _named(settings)
     if not chosen:
         raise InputError("A sweep compares settings. Expected: at least one. Received: none")
-    configs = {name: GenerationConfig().replace(**{**common, **values}) for name, values in chosen.items()}
+    shared = resolve_aliases(common)
+    chosen = {name: {**shared, **resolve_aliases(values)} for name, values in chosen.items()}
+    configs = {name: GenerationConfig().replace(**values) for name, values in chosen.items()}
+    if any(config.num_return_sequences > 1 for config in configs.values()):
+        raise InputError("A sweep measures one text of each call. Expected: samples=. Received: num_return_sequences")
     pipe = source if isinstance(source, GenerationPipeline) else pipeline(source, task)
     if not isinstance(pipe, GenerationPipeline):
         raise InputError(f"A sweep is for models that generate. Received: a model for {pipe.task}")
     rows = []
     for name, values in chosen.items():
-        sampled = bool(configs[name].do_sample)
-        call = {**_neutral(pipe.generation_config), **common, **values, "do_sample": sampled}
-        seeds = range(seed, seed + samples) if sampled and "seed" not in call else []
-        calls = [{**call, "seed": each} for each in seeds] or [call]
-        rows.append(_swept(pipe, text, name, {**common, **values}, calls))
+        sampled, own = bool(configs[name].do_sample), configs[name].seed
+        call = {**_neutral(pipe.generation_config), **values, "do_sample": sampled}
+        first = seed if own is None else own
+        calls = [{**call, "seed": first + index} for index in range(samples)] if sampled else [call]
+        rows.append(_swept(pipe, text, name, values, calls))
     return Sweep(text, pipe.engine, tuple(rows))
 
 
@@ -215,14 +220,14 @@ def parsed(option: str) -> Settings:
 def _named(settings: Mapping[str, Settings] | Sequence[Settings]) -> Mapping[str, Settings]:
     if isinstance(settings, Mapping):
         return settings
-    named = {", ".join(f"{name}={value}" for name, value in each.items()) or "greedy": each for each in settings}
+    named = {", ".join(f"{name}={value}" for name, value in row.items()) or "greedy": row for row in settings}
     if len(named) < len(settings):
         raise InputError(f"Each setting may be given only once. Received: {', '.join(map(str, settings))}")
     return named
 
 
 def _neutral(config: GenerationConfig) -> dict[str, Any]:
-    """Returns the defaults of what a model sets beyond ids of tokens and lengths, so that only a sweep sets it."""
+    """Returns the defaults of what a model sets, so that only a sweep sets it; but for ids and the maximum length."""
     kept, plain = {*ID_SETTINGS, "max_new_tokens", "max_length", "seed"}, GenerationConfig()
     names = [field.name for field in dataclasses.fields(GenerationConfig) if field.name not in kept]
     return {name: getattr(plain, name) for name in names if getattr(config, name) != getattr(plain, name)}
@@ -251,7 +256,7 @@ def _swept(
         tuple(texts),
         count,
         sum(logs) / max(count, 1),
-        float(np.mean([repetition(each, _REPEATED) for each in tokens])),
+        float(np.mean([repetition(row, _REPEATED) for row in tokens])),
         distinct(tokens, 1),
         distinct(tokens, 2),
         float(np.mean(seconds)),

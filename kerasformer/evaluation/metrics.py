@@ -235,7 +235,7 @@ def check_packages(*modules: str) -> None:
 def repetition(tokens: Sequence[Hashable], n: int) -> float:
     """Returns the share of the n-grams of a text that occurred in it before (rep-n); 0 for a text that is too short.
 
-    Reference: Welleck et al. 2020, arXiv:1908.04319, section 4.1.
+    Reference: Welleck et al. 2020, arXiv:1908.04319.
     """
     grams = _n_grams(tokens, n)
     return 1 - len(set(grams)) / len(grams) if grams else 0.0

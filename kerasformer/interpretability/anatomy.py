@@ -248,7 +248,7 @@ def anatomy(source: str | Path | PretrainedModel, task: str | None = None) -> An
     Raises:
         SourceError: the source does not exist.
         UnsupportedConfigError: the architecture or a value of its configuration is unsupported.
-        InputError: the architecture does not support the task.
+        InputError: the architecture does not support the task, or a model has another one.
         MissingExtraError: Keras is not installed.
     """
     require("keras", "tensorflow")
@@ -310,6 +310,7 @@ def positions(indices: Sequence[int]) -> str:
 
 def short(number: float) -> str:
     """Writes a number with three digits and a unit: `124 M`, `1.56 B` (10^9, as parameters are counted)."""
+    number = float(f"{number:.3g}")
     for unit, name in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
         if number >= unit:
             scaled = number / unit
@@ -321,7 +322,9 @@ def _name(source: object) -> str:
     if not isinstance(source, str | Path):
         return str(getattr(source, "name", source))
     path = Path(source)
-    return path.absolute().parent.name if path.name == "config.json" else path.stem if path.exists() else str(source)
+    if path.is_file():
+        return path.absolute().parent.name if path.name == "config.json" else path.stem
+    return path.absolute().name if path.exists() else str(source)
 
 
 def _rows(part: str, blocks: Sequence[Block]) -> list[list[str]]:

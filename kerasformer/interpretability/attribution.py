@@ -26,6 +26,8 @@ Method = Literal["integrated_gradients", "gradient_x_input", "occlusion"]
 
 _STEPS = (32, 64, 128, 256, 512)
 """Numbers of steps that are tried in turn until the attributions are complete."""
+_TOLERANCE = 0.05
+"""Default of the largest relative error."""
 ZERO = "zero"
 """Name of the baseline of vectors of zeros."""
 
@@ -59,7 +61,8 @@ class Attribution:
         position: Position of the token whose class or filling is explained; `None` for other targets.
         read: The text and its tokens.
         attributions: Share of each token, `(T,)` float32: positive for tokens that raise the score.
-        score: The score, a logit; for an answer the sum of the logits of its first and last token.
+        score: The score, a logit or the logarithm of a probability; for an answer the sum of the logits of its first
+            and last token.
         baseline: Token that took the place of the text's tokens in the text that it is compared with, or `"zero"`.
         baseline_score: Score of that text; `None` for gradient x input.
         n_steps: Number of steps of the integral; 0 for other methods.
@@ -165,7 +168,7 @@ def attribute(
     method: Method = "integrated_gradients",
     baseline: str | int | None = None,
     n_steps: int | None = None,
-    tolerance: float | None = 0.05,
+    tolerance: float | None = _TOLERANCE,
     internal_batch_size: int | None = None,
 ) -> Attribution:
     """Computes the share of each token in the score of a class, an entity, an answer or the next token.
@@ -174,11 +177,16 @@ def attribute(
         kf.attribute(ner, "Maria lives in Berlin", at="Berlin", target="B-LOC")
         kf.attribute(qa, "Who wrote it?", "It was written by Ada.", target="Ada")
 
-    A score is a logit. `"integrated_gradients"` adds up the gradients on the straight path from the vectors of the
-    baseline to those of the text, so that the attributions add up to the difference of both scores.
-    `"gradient_x_input"` is the gradient times the vectors of the text. `"occlusion"` is how much the score falls if the
-    baseline takes the place of one token; it needs no gradients, and works for bundles, too. Special tokens that the
-    tokenizer adds are part of the baseline and have no share, except with gradient x input.
+    A score is a logit; of a bundle that returns probabilities, as MediaPipe's classifiers do, it is their logarithm
+    `log p`, or `log(p / (1 - p))` where classes do not exclude each other. An encoder-decoder reads the prefix of the
+    source's task before the text, as in a pipeline, and the score is that of the first token that its settings do not
+    force.
+
+    `"integrated_gradients"` adds up the gradients on the straight path from the vectors of the baseline to those of the
+    text, so that the attributions add up to the difference of both scores. `"gradient_x_input"` is the gradient times
+    the vectors of the text. `"occlusion"` is how much the score falls if the baseline takes the place of one token; it
+    needs no gradients, and works for bundles, too. Special tokens that the tokenizer adds are part of the baseline and
+    have no share, except with gradient x input.
 
     Args:
         source: Keras model, pipeline, or what `kerasformer.pipeline` opens. Gradients need a Keras model, with
@@ -202,7 +210,8 @@ def attribute(
 
     Raises:
         CapacityError: the text is longer than the model.
-        InputError: there is no such target, the source has no gradients, or integrated gradients miss the tolerance.
+        InputError: there is no such target, the source has no gradients, an argument has no effect with the method, or
+            integrated gradients miss the tolerance.
         TokenizerError: the source has no tokenizer.
 
     Reference: Sundararajan, Taly, Yan 2017, arXiv:1703.01365, with completeness in section 3; gradient x input:
@@ -213,14 +222,15 @@ def attribute(
     steps = check("n_steps", n_steps, optional(integer(1, 10_000)))
     limit = check("tolerance", tolerance, optional(number(above=0)))
     size = check("internal_batch_size", internal_batch_size, optional(integer(1)))
+    _refuse_ignored(method, baseline is not None, steps is not None or limit != _TOLERANCE)
     model = opened(source)
     if method != "occlusion":
         keras_model(model, f"method={method!r}")
     tokens = read(model, text, pair)
     scorer = Scorer(model, size)
     outputs = scorer(tokens.inputs)
-    chosen = find_target(model.info, model.tokenizer.writer, tokens, outputs, target, at)
-    name, token = _baseline(model, baseline, method)
+    chosen = find_target(model.info, model.tokenizer.writer, tokens, outputs, target, at, scorer.generates)
+    name, token = (ZERO, None) if method == "gradient_x_input" else _baseline(model, baseline, method)
     plain = Attribution(
         method, chosen.name, chosen.position, tokens, np.zeros(len(tokens.tokens), np.float32),
         float(chosen.score(outputs)[0]), name,
@@ -228,6 +238,16 @@ def attribute(
     if method == "occlusion":
         return _occluded(plain, scorer, chosen, token)
     return _with_gradients(plain, model, scorer, chosen, token, steps, limit)
+
+
+def _refuse_ignored(method: str, baseline: bool, integral: bool) -> None:
+    """Refuses arguments of another method than the one that is used."""
+    ignored = [
+        *(["baseline"] if baseline and method == "gradient_x_input" else []),
+        *(["n_steps or tolerance"] if integral and method != "integrated_gradients" else []),
+    ]
+    if ignored:
+        raise InputError(f"{' and '.join(ignored)} would have no effect with this method. Received: method={method!r}")
 
 
 def _baseline(source: Opened, baseline: object, method: str) -> tuple[str, int | None]:
@@ -255,7 +275,8 @@ def _occluded(plain: Attribution, scorer: Scorer, target: Target, token: int | N
     ids[np.arange(len(places)), places] = token
     ids[-1, places] = token
     inputs = {name: np.repeat(array, len(ids), axis=0) for name, array in plain.read.inputs.items()}
-    scores = np.asarray(target.score(scorer({**inputs, "input_ids": ids})), np.float32)
+    batches = scorer.batches({**inputs, "input_ids": ids})  # of which only the scores are kept
+    scores = np.concatenate([np.array(target.score(outputs), np.float32) for outputs in batches])
     attributions = plain.attributions.copy()
     attributions[places] = np.float32(plain.score) - scores[:-1]
     return replace(plain, attributions=attributions, baseline_score=float(scores[-1]))
@@ -282,7 +303,7 @@ def _with_gradients(
         gradient = ScoreGradient(model, scorer.with_start(plain.read.inputs), score)
         vectors = gradient.vectors(plain.read.ids)
         if plain.method == "gradient_x_input":
-            return replace(plain, attributions=(gradient(vectors[None])[1][0] * vectors).sum(axis=1), baseline=ZERO)
+            return replace(plain, attributions=(gradient(vectors[None])[1][0] * vectors).sum(axis=1))
         changed = np.where(plain.read.sequence_ids >= 0, plain.read.ids if token is None else token, plain.read.ids)
         start = gradient.vectors(changed)
         if token is None:

@@ -111,7 +111,7 @@ def _positions(spec: AttentionSpec) -> list[str]:
 
 
 def _capped(softcap: float | None) -> list[str]:
-    return [] if softcap is None else [f"soft limit {softcap:g}"]
+    return [] if softcap is None else [f"soft cap {softcap:g}"]
 
 
 def _matrices(layer: keras.layers.Layer) -> list[str]:

@@ -6,6 +6,7 @@ Shape letters: `L` layers, `N` occurrences of the word, `E` hidden.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from kerasformer.interpretability.states import states_of, states_source
 
 DEFAULT_MODEL = "embedder-bert"
 """Preset whose vectors are computed if the caller passes no model."""
+_WITHOUT_SPACES = {"CJK", "IDEOGRAPHIC", "HIRAGANA", "KATAKANA", "BOPOMOFO", "THAI", "LAO", "KHMER", "MYANMAR"}
+"""Scripts without spaces between words, as the Unicode names of their letters begin."""
 
 
 @dataclass(frozen=True)
@@ -86,8 +89,9 @@ def contextual(word: str, texts: Sequence[str], model: Any = DEFAULT_MODEL) -> C
         flies = kf.contextual("flies", ["time flies like an arrow", "fruit flies like a banana"])
         flies.similarities()[-1]
 
-    Every occurrence of the word counts; upper and lower case are not distinguished. The vector of a word of several
-    tokens is the mean of theirs.
+    Every occurrence of the word counts; upper and lower case are not distinguished. A word is not found within a longer
+    one, unless its script has no spaces between words, such as Chinese. The vector of a word of several tokens is the
+    mean of theirs.
 
     Args:
         word: The word.
@@ -101,7 +105,7 @@ def contextual(word: str, texts: Sequence[str], model: Any = DEFAULT_MODEL) -> C
     """
     word = check("word", word, TEXT)
     rows = check("texts", texts, sequence(TEXT, least=1))
-    pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+    pattern = _pattern(word)
     if missing := [text for text in rows if not word or not pattern.search(text)]:
         raise InputError(f"Each text must contain the word {word!r}. Received: {missing[0]!r}")
     source = states_source(model, "Vectors of a word")
@@ -117,6 +121,14 @@ def contextual(word: str, texts: Sequence[str], model: Any = DEFAULT_MODEL) -> C
             positions.append(places)
             vectors.append(states[:, places].mean(axis=1))
     return ContextualVectors(word, tuple(reads), tuple(positions), np.stack(vectors, axis=1))
+
+
+def _pattern(word: str) -> re.Pattern[str]:
+    """Returns the pattern of a word: not within a longer one, unless there are no spaces between words."""
+    scripts = {unicodedata.name(letter, "").split(" ")[0].split("-")[0] for letter in word if letter.isalpha()}
+    escaped = re.escape(word)
+    joined = scripts and scripts <= _WITHOUT_SPACES
+    return re.compile(escaped if joined else rf"(?<!\w){escaped}(?!\w)", re.IGNORECASE)
 
 
 def _shortened(text: str, longest: int = 32) -> str:

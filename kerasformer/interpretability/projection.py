@@ -76,9 +76,9 @@ class Projection:
         index, count = check("index", index, integer(0, last)), check("count", count, integer(1))
         similarities = self._similarities(index)
         return [
-            Neighbor(each, self.texts[each], None if self.labels is None else self.labels[each], similarity)
-            for each in np.argsort(-similarities, kind="stable")[: min(count, last)].tolist()
-            for similarity in [float(similarities[each])]
+            Neighbor(other, self.texts[other], None if self.labels is None else self.labels[other], similarity)
+            for other in np.argsort(-similarities, kind="stable")[: min(count, last)].tolist()
+            for similarity in [float(similarities[other])]
         ]
 
     def agreement(self, count: int = 5) -> float:
@@ -130,12 +130,12 @@ def projection(
     texts: Sequence[str],
     labels: Sequence[str] | None = None,
     *,
-    layer: int = -1,
-    pooling: Pooling = "mean",
+    layer: int | None = None,
+    pooling: Pooling | None = None,
     method: ProjectionMethod = "pca",
     seed: int = 0,
 ) -> Projection:
-    """Projects the hidden states of texts to a plane, to see what a layer tells apart.
+    """Projects the hidden states of texts to a plane, to see what a layer separates.
 
         kf.projection("sentiment-bert", reviews, labels).picture("reviews.png")
 
@@ -144,14 +144,15 @@ def projection(
             embeddings that the pipeline of a bundle returns.
         texts: At least three texts.
         labels: The class of each text; optional.
-        layer: Layer whose states are used, 0 for the embeddings; -1 is the last one.
-        pooling: `"mean"` of all tokens of a text, or the `"first"` or the `"last"` one.
+        layer: Layer whose states are used, 0 for the embeddings; by default the last one, -1.
+        pooling: `"mean"` of all tokens of a text, which is the default, or the `"first"` or the `"last"` one.
         method: `"pca"`, or `"umap"`, which needs the package `umap-learn`.
         seed: Seed of UMAP.
 
     Raises:
         CapacityError: a text is longer than the model.
-        InputError: too few texts, other numbers of labels or vectors, no such layer, or the source is a bundle.
+        InputError: too few texts, other numbers of labels or vectors, no such layer, the source is a bundle, or `layer`
+            or `pooling` is passed with vectors.
         MissingExtraError: UMAP is requested and not installed.
         TokenizerError: the model has no tokenizer.
     Reference: Pearson 1901 for PCA; McInnes, Healy, Melville 2018, arXiv:1802.03426, for UMAP.
@@ -161,9 +162,17 @@ def projection(
     if classes is not None and len(classes) != len(rows):
         raise InputError(f"Each text needs a label. Received: {len(rows)} texts and {len(classes)} labels")
     method = check("method", method, one_of("pca", "umap"))
-    pooling = check("pooling", pooling, one_of("mean", "first", "last"))
+    chosen = check("pooling", pooling, optional(one_of("mean", "first", "last")))
+    if isinstance(model, np.ndarray) and (layer is not None or chosen is not None):
+        raise InputError(
+            "layer and pooling would have no effect: they choose states of a model. "
+            f"Received: vectors, layer={layer!r}, pooling={chosen!r}"
+        )
     reducer = _umap() if method == "umap" else None  # before the states, which take longer
-    vectors = _checked(model, len(rows)) if isinstance(model, np.ndarray) else _vectors(model, rows, layer, pooling)
+    if isinstance(model, np.ndarray):
+        vectors = _checked(model, len(rows))
+    else:
+        vectors = _vectors(model, rows, -1 if layer is None else layer, chosen or "mean")
     if reducer is not None:
         neighbors = min(15, len(rows) - 1)
         points = reducer(n_neighbors=neighbors, random_state=check("seed", seed, integer(0)), n_jobs=1, init="random")
@@ -201,7 +210,7 @@ def _vectors(model: Any, texts: Sequence[str], layer: int, pooling: str) -> np.n
     vectors: list[Any] = [None] * len(texts)
     for first in range(0, len(order), _BATCH):
         part = order[first : first + _BATCH].tolist()
-        for index, vector in zip(part, _batch(source, [texts[each] for each in part], layer, pooling), strict=True):
+        for index, vector in zip(part, _batch(source, [texts[place] for place in part], layer, pooling), strict=True):
             vectors[index] = vector
     return _checked(np.stack(vectors), len(texts))
 

@@ -106,14 +106,20 @@ def keras_model(source: Opened, purpose: str) -> PretrainedModel:
 def read(source: Opened, text: object, pair: object = None) -> ReadText:
     """Tokenizes a text, or a pair of texts, as the model reads it.
 
+    If the task of the source has a prefix, such as `"summarize: "`, the text that is returned starts with it, as in a
+    pipeline.
+
     Raises:
         CapacityError: the text is longer than the model.
         InputError: the text is empty or no text.
     """
     first, second = check("text", text, TEXT), check("pair", pair, optional(TEXT))
-    tokenizer = source.tokenizer
-    if isinstance(source.model, Step) and not source.model.is_encoder_decoder:
-        tokenizer = tokenizer.writer
+    tokenizer, prefixes = source.tokenizer, tuple(source.info.prefixes(source.task).values())
+    if isinstance(source.model, Step):
+        if not source.model.is_encoder_decoder:
+            tokenizer = tokenizer.writer
+        elif first and len(prefixes) == 1 and not first.startswith(prefixes):
+            first = prefixes[0] + first
     encoded = tokenizer([first], None if second is None else [second], padding_side="right")
     check_known(encoded.input_ids, tokenizer, source.info.vocab_size)
     length, limit = encoded.input_ids.shape[1], source.info.max_length

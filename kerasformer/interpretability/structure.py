@@ -36,7 +36,7 @@ class Part:
         inputs: Indices of the parts of the section whose outputs it reads, or `INPUT`.
         shape: Shape of its output; `None` if that is no tensor.
         reads_memory: Whether it reads the encoded text.
-        visibility: What an attention is told about the keys that a token sees.
+        visibility: Which keys a token may attend to.
         macs: Multiply-adds in products with weights, for the whole traced text.
         attention_macs: Multiply-adds of queries with keys and of weights with values, likewise.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.arguments import check, instance, integer
-from kerasformer.bundle import PROBABILITIES, ModelInfo
+from kerasformer.bundle import ModelInfo
 from kerasformer.errors import InputError
 from kerasformer.generation.readable_tokens import readable_token
 from kerasformer.interpretability.reading import ReadText, token_id
@@ -43,7 +43,13 @@ class Target:
 
 
 def find_target(
-    info: ModelInfo, tokenizer: Tokenizer, read: ReadText, outputs: Mapping[str, np.ndarray], target: object, at: object
+    info: ModelInfo,
+    tokenizer: Tokenizer,
+    read: ReadText,
+    outputs: Mapping[str, np.ndarray],
+    target: object,
+    at: object,
+    generates: bool,
 ) -> Target:
     """Finds what to explain in the outputs of a text.
 
@@ -55,6 +61,7 @@ def find_target(
         target: Class, answer or token; `None` for the best one.
         at: Part of the text, or position, of the token whose output is explained; `None` for the one that is most of
             interest.
+        generates: Whether the outputs are the scores of the next token.
 
     Raises:
         InputError: there is no such class, answer, token or position, or the outputs have no scores.
@@ -62,13 +69,13 @@ def find_target(
     if "start_logits" in outputs:
         _refuse_position(at, "the tokens of an answer are its target")
         return _answer(read, outputs["start_logits"][0], outputs["end_logits"][0], target)
-    name = PROBABILITIES if PROBABILITIES in outputs else "logits"
-    if name not in outputs:
+    name = "logits"
+    scores = outputs[name][0] if name in outputs else None
+    if scores is None or (scores.ndim == 1 and not info.labels and not generates):  # the latter of replaced tokens
         raise InputError(
             "An attribution explains a score: that of a class, an entity, an answer or a token. "
-            f"Received: a model that returns {', '.join(outputs)}"
+            f"Received: a model for {info.task} that returns {', '.join(outputs)}"
         )
-    scores = outputs[name][0]
     if scores.ndim == 1 and info.labels:
         _refuse_position(at, "the scores are those of the whole text")
         index = _label(info.labels, target, scores)

@@ -16,6 +16,7 @@ from pathlib import Path
 import keras
 from keras import ops
 
+from kerasformer.errors import InputError
 from kerasformer.files import sources
 from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.gguf import checkpoint_files
@@ -28,8 +29,11 @@ from kerasformer.models.loading import architecture, configured_task, model_clas
 from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.variables import abstract_variables, variables_by_path
 
-_LENGTH = 64
-"""Number of tokens of the counted text, or the maximum length of the model if that is less."""
+_LENGTH = 61
+"""Number of tokens of the counted text, or the maximum length of the model if that is less.
+
+It is unusual as any other size, so that shapes show which of their sizes is the number of tokens.
+"""
 _FLOAT32 = 4
 
 
@@ -89,9 +93,10 @@ def costs(source: str | Path | PretrainedModel, task: str | None = None) -> Cost
     Raises:
         SourceError: the source does not exist.
         UnsupportedConfigError: the architecture or a value of its configuration is unsupported.
-        InputError: the architecture does not support the task.
+        InputError: the architecture does not support the task, or a model has another one.
     """
     if isinstance(source, PretrainedModel):
+        _check_task(source, task)
         return count(source, Counting())
     with abstract_model(source, task) as (model, parameter_size):
         return count(model, Counting(), parameter_size)
@@ -106,6 +111,7 @@ def abstract_model(
     Arguments and errors are those of `costs`. A model is created anew from its configuration.
     """
     if isinstance(source, PretrainedModel):
+        _check_task(source, task)
         with abstract_variables():
             yield type(source).from_config({**source.get_config(), "dtype": "float32"}), _FLOAT32
         return
@@ -118,6 +124,11 @@ def abstract_model(
     with abstract_variables():
         options = task_class.options(task, config, None, None)
         yield create(task_class, config, "float32", **options), _size_of(content)
+
+
+def _check_task(model: PretrainedModel, task: str | None) -> None:
+    if task not in (None, model.task):
+        raise InputError(f"A model has one task: {model.task}. Received: task={task!r}")
 
 
 def read_config(source: str | Path) -> JsonObject:

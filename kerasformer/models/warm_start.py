@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
-from kerasformer.models.loading import architecture, load
+from kerasformer.models.costs import read_config
+from kerasformer.models.loading import architecture, load, model_type_of
 from kerasformer.models.pretrained import PretrainedModel, create
 from kerasformer.models.variables import variables_by_path
 from kerasformer.tokenization import Tokenizer
 
 MODEL_TYPE = "encoder-decoder"
-
-# Paths of the variables of one stack, with `{}` for its name, and those of a BERT.
-_PLACES = {
-    "{}/": "backbone/encoder/",
-    "{}_positions/segments/": "backbone/embeddings/segments/",
-    "{}_positions/": "backbone/embeddings/positions/",
-    "{}_embeddings_norm/": "backbone/embeddings/norm/",
-}
-_TOKENS = {"encoder": "tokens/", "decoder": "decoder_tokens/"}
 
 
 def warm_start(encoder: str | Path, decoder: str | Path | None = None, *, dtype: str | None = None) -> PretrainedModel:
@@ -45,14 +38,13 @@ def warm_start(encoder: str | Path, decoder: str | Path | None = None, *, dtype:
         UnsupportedConfigError: both differ in a size or a setting that must be equal.
     Reference: Rothe et al. 2020, arXiv:1907.12461, BERT2BERT.
     """
-    models = {
-        "encoder": load(encoder, "feature-extraction", dtype=dtype),
-        "decoder": load(encoder if decoder is None else decoder, "fill-mask", dtype=dtype),
-    }
-    for stack, model in models.items():
-        if model.config.model_type != "bert":
-            raise InputError(f"The {stack} must be a bert. Received: {model.config.model_type}")
     module = architecture(MODEL_TYPE)
+    sources = {"encoder": encoder, "decoder": encoder if decoder is None else decoder}
+    for stack, source in sources.items():
+        if (model_type := model_type_of(read_config(source))) != module.PART:
+            raise InputError(f"The {stack} must be a {module.PART}. Received: {model_type}")
+    tasks = {"encoder": "feature-extraction", "decoder": "fill-mask"}
+    models = {stack: load(source, tasks[stack], dtype=dtype) for stack, source in sources.items()}
     configs = {stack: model.config.to_hf() for stack, model in models.items()}
     module.check_pair(*(model.config for model in models.values()))
     reader, writer = (model.tokenizer for model in models.values())
@@ -62,34 +54,32 @@ def warm_start(encoder: str | Path, decoder: str | Path | None = None, *, dtype:
         content |= {"decoder_start_token_id": writer.cls_token_id, "eos_token_id": writer.sep_token_id}
     model_class = module.MODELS["text2text-generation"]
     result: PretrainedModel = create(model_class, model_class.backbone_type.config_type.from_hf(content), dtype)
-    result.new_variables = tuple(_copy(result, models))
+    result.new_variables = tuple(_copy(result, models, module.origin))
     result.generation_config = GenerationConfig.from_dict({}, result.config.generation_settings())
     if reader is not None and writer is not None:
         result.set_tokenizer(_joined(reader, writer))
     return result
 
 
-def _copy(result: PretrainedModel, models: dict[str, PretrainedModel]) -> list[str]:
-    """Copies the variables of both models, and returns the paths of those that are in neither."""
+def _copy(
+    result: PretrainedModel, models: dict[str, PretrainedModel], origin: Callable[[str], tuple[str, str] | None]
+) -> list[str]:
+    """Copies the variables of both models, and returns the paths of those that are in neither.
+
+    Args:
+        result: The model to copy to.
+        models: The models by the name of the stack.
+        origin: Function from the path of a variable to its stack and its path in that model; `None` for a new variable.
+    """
     sources = {stack: variables_by_path(model) for stack, model in models.items()}
     new = []
     for path, variable in variables_by_path(result).items():
-        stack, other = _origin(path)
-        if "/cross_attention" in path:
+        if (place := origin(path)) is None:
             new.append(path)
         else:
+            stack, other = place
             variable.assign(sources[stack][other])
     return new
-
-
-def _origin(path: str) -> tuple[str, str]:
-    """Returns the stack that a variable belongs to, and the path of the same variable in a BERT."""
-    inner = path.removeprefix("backbone/")
-    for stack, tokens in _TOKENS.items():
-        for mine, theirs in {tokens: "backbone/embeddings/tokens/", **_PLACES}.items():
-            if inner.startswith(prefix := mine.format(stack)):
-                return stack, theirs + inner.removeprefix(prefix)
-    return "decoder", path  # the head
 
 
 def _joined(reader: Tokenizer, writer: Tokenizer) -> Tokenizer:

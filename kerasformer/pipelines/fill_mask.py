@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import check, integer, one_of, sequence
+from kerasformer.arguments import Arguments, check, integer, one_of, sequence
 from kerasformer.decoding import GenerationConfig
+from kerasformer.decoding.generation_config import SAMPLING_SETTINGS
 from kerasformer.decoding.samplers import sampler_of
-from kerasformer.errors import InputError, TokenizerError
+from kerasformer.decoding.setting_names import resolve_aliases
+from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.pipelines.answers import FilledText, Filling
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
@@ -52,8 +54,7 @@ class FillMaskPipeline(Pipeline):
         """
         checked, options = read_inputs(inputs, read_text), LengthOptions(truncation, in_chunks=False)
         top_k = check("top_k", top_k, integer(1))
-        if self.tokenizer.mask_token_id is None:
-            raise TokenizerError("fill-mask needs a tokenizer with a mask token. Received: one without")
+        self._mask_token()  # refuses a tokenizer without one
 
         def answer(part: Sequence[str]) -> list[list[Filling] | list[list[Filling]]]:
             encoded = self._encode(part, options)
@@ -87,25 +88,28 @@ class FillMaskPipeline(Pipeline):
             lengths: Numbers of tokens to try for each mask, of which that with the best score is returned; by default,
                 one token fills a mask.
             seed: Seed of Gibbs sampling.
-            sampling: Settings of Gibbs sampling, such as `temperature=0.8` or `top_k=40`; see `GenerationConfig`.
+            sampling: Settings of Gibbs sampling, such as `temperature=0.8` or `top_k=40`: those of `GenerationConfig`
+                that greedy search ignores.
 
         Returns:
             `{"sequence", "score", "tokens", "steps"}`. Special tokens are never chosen.
 
         Raises:
             CapacityError: the text is too long.
-            GenerationError: an invalid setting of sampling.
+            GenerationError: an invalid setting, or one that is not of sampling.
             InputError: the text has no mask token, or settings of sampling for mask-predict.
             TokenizerError: the tokenizer has no mask token.
         Reference: Ghazvininejad et al. 2019, arXiv:1904.09324; Wang and Cho 2019, arXiv:1902.04094.
         """
         text, method = read_text(text), check("method", method, one_of("mask_predict", "gibbs"))
         count = check("iterations", iterations, integer(1))
-        config = GenerationConfig().replace(**sampling, seed=seed, do_sample=True)
         if method != "gibbs" and (sampling or seed is not None):
             names = ", ".join([*sampling, *(["seed"] if seed is not None else [])])
             raise InputError(f"Settings of sampling are for method='gibbs'. Received: {names} for {method!r}")
-        mask = self._mask_token(text)
+        config = _sampling(sampling, seed)
+        mask = self._mask_token()
+        if mask not in text:
+            raise self._without_mask(text)
         masks = (1,) if lengths is None else check("lengths", lengths, sequence(integer(1), least=1))
         random = np.random.default_rng(config.seed)
         answers = [
@@ -113,13 +117,13 @@ class FillMaskPipeline(Pipeline):
         ]
         return max(answers, key=lambda answer: answer["score"])
 
-    def _mask_token(self, text: str) -> str:
-        mask = self.tokenizer.mask_token
-        if mask is None:
+    def _mask_token(self) -> str:
+        if self.tokenizer.mask_token_id is None:
             raise TokenizerError("fill-mask needs a tokenizer with a mask token. Received: one without")
-        if mask not in text:
-            raise InputError(f"The text has no {mask} to fill. Received: {text!r}")
-        return str(mask)
+        return str(self.tokenizer.mask_token)
+
+    def _without_mask(self, text: str) -> InputError:
+        return InputError(f"The text has no {self.tokenizer.mask_token} to fill. Received: {text!r}")
 
     def _filled_together(
         self, text: str, method: str, iterations: int, config: GenerationConfig, random: np.random.Generator
@@ -145,7 +149,7 @@ class FillMaskPipeline(Pipeline):
     ) -> list[Filling] | list[list[Filling]]:
         gaps = np.flatnonzero(ids == self.tokenizer.mask_token_id)
         if not len(gaps):
-            raise InputError(f"The text has no {self.tokenizer.mask_token} to fill. Received: {text!r}")
+            raise self._without_mask(text)
         answers = []
         for gap in gaps.tolist():
             scores = softmax(logits[gap])
@@ -162,3 +166,14 @@ class FillMaskPipeline(Pipeline):
             "token_str": self.tokenizer.decode([token]),
             "sequence": self.tokenizer.decode(filled, skip_special_tokens=only),
         }
+
+
+def _sampling(settings: Arguments, seed: int | None) -> GenerationConfig:
+    """Returns settings with those of sampling alone, since Gibbs sampling has neither rules nor beams."""
+    settings = resolve_aliases(settings)
+    if others := sorted(set(settings) - SAMPLING_SETTINGS):
+        raise GenerationError(
+            "fill takes settings of sampling only. "
+            f"Expected: {', '.join(sorted(SAMPLING_SETTINGS))}. Received: {', '.join(others)}"
+        )
+    return GenerationConfig().replace(**settings, seed=seed, do_sample=True)

@@ -130,6 +130,9 @@ def test_a_uniform_choice_among_the_best() -> None:
     counts = np.bincount(sampler(logits, np.arange(300) / 300), minlength=5)
     assert counts.tolist() == [100, 100, 0, 100, 0]
     assert np.isneginf(sampling_of(GenerationConfig(uniform=True)).filtered(logits)[:, 4]).all()  # still forbidden
+    beams = GenerationConfig(top_k=3, uniform=True, do_sample=True, num_beams=2)
+    chosen = np.exp(sampling_of(beams).filtered(logits[:1]))  # of which beam search adds up the logarithms
+    np.testing.assert_allclose(chosen, [[1 / 3, 1 / 3, 0, 1 / 3, 0]], rtol=1e-6)
 
 
 def test_top_1_is_greedy() -> None:

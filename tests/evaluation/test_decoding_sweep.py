@@ -57,11 +57,29 @@ def test_rows_equal_single_calls() -> None:
 
 
 def test_an_encoder_decoder_and_a_picture(tmp_path: Path) -> None:
-    swept = kf.sweep(kf.pipeline("summarizer-t5"), "It rains in the north.", [{}, {"num_beams": 2}], max_new_tokens=5)
+    pipe, text = kf.pipeline("summarizer-t5", "summarization"), "It rains in the north."
+    swept = kf.sweep(pipe, text, [{}, {"num_beams": 2}], max_new_tokens=5)
     assert [row.name for row in swept.rows] == ["greedy", "num_beams=2"]
-    assert all(-20 < row.log_probability < 0 for row in swept.rows)
+    for row, beams in zip(swept.rows, (1, 2), strict=True):
+        options = {"max_new_tokens": 5, "min_new_tokens": 0, "num_beams": beams, "do_sample": False}
+        (new,) = pipe(text, return_dict_in_generate=True, **options).sequences
+        expected = kf.sequence_logprob(pipe, "summarize: " + text, target=new)
+        assert row.num_tokens == len(new) and row.log_probability == pytest.approx(expected / len(new), abs=1e-4)
     swept.picture(tmp_path / "sweep.svg", "Beams", dark=True)
     assert (tmp_path / "sweep.svg").stat().st_size > 1000
+
+
+@pytest.mark.filterwarnings("ignore:generation settings")
+def test_seeds_and_names_of_other_libraries() -> None:
+    pipe = kf.pipeline(shared_bundle("gpt2-text-generation", "onnx"))
+    settings = {"own seed": {"seed": 3, "temperature": 2.0}, "beams": {"beam_size": 2, "max_new_tokens": 3}}
+    first, second = kf.sweep(pipe, PROMPT, settings, samples=2, max_tokens=4).rows
+    options = {"do_sample": True, "temperature": 2.0, "max_new_tokens": 4, "return_full_text": False}
+    expected = [pipe(PROMPT, seed=seed, **options)[0]["generated_text"] for seed in (3, 4)]
+    assert list(first.texts) == expected and expected[0] != expected[1]
+    assert second.settings == {"num_beams": 2, "max_new_tokens": 3} and second.num_tokens <= 3
+    with pytest.raises(InputError, match="Expected: samples=. Received: num_return_sequences"):
+        kf.sweep(pipe, PROMPT, [{"do_sample": True, "n": 2}])
 
 
 def test_the_command() -> None:

@@ -168,6 +168,10 @@ def test_a_model_in_memory_stays_as_it_is() -> None:
     found = kf.anatomy(model)
     assert found.parameters == model.count_params()
     assert not any("call" in vars(part) for part in model._flatten_layers())
+    for function in (kf.anatomy, costs):
+        assert function(model, "text-generation").task == "text-generation"
+        with pytest.raises(InputError, match="one task: text-generation. Received: task='fill-mask'"):
+            function(model, "fill-mask")
 
 
 def test_files(tmp_path: Path) -> None:
@@ -180,6 +184,18 @@ def test_files(tmp_path: Path) -> None:
         found.save(tmp_path / "model.png")
     with pytest.raises(InputError, match="folder of an anatomy must exist"):
         found.save(tmp_path / "missing" / "model.svg")
+
+
+def test_names_of_sources(tmp_path: Path) -> None:
+    folder = tmp_path / "Qwen2.5-0.5B"
+    folder.mkdir()
+    assert described(folder, SMALL_GPT2).name == kf.anatomy(folder).name == "Qwen2.5-0.5B"
+
+
+def test_a_size_is_not_taken_for_the_number_of_tokens(tmp_path: Path) -> None:
+    labels = {str(index): f"LABEL_{index}" for index in range(64)}
+    found = described(tmp_path, {**SMALL_GPT2, "n_positions": 100, "id2label": labels}, "text-classification")
+    assert found.head[-1].shape == "(B, 64)"
 
 
 def test_a_name_with_markup_stays_text(tmp_path: Path) -> None:
@@ -204,5 +220,6 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_short_forms() -> None:
     assert [short(number) for number in (7.0, 1234.0, 124_439_808.0, 1.5576e9)] == ["7", "1.23 k", "124 M", "1.56 B"]
+    assert [short(number) for number in (999.0, 999_499.0, 999_999.0)] == ["999", "999 k", "1.00 M"]
     assert positions((0, 1, 2)) == "1–3" and positions((0,)) == "1" and positions((0, 2)) == "1, 3"
     assert positions(range(0, 12, 2)) == "1, 3, …, 11" and positions((0, 1, 3, 4, 6)) == "1–2, 4–5, 7"

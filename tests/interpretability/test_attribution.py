@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import keras
@@ -10,8 +12,12 @@ import pytest
 import torch
 
 import kerasformer as kf
+from kerasformer import zoo
 from kerasformer.errors import CapacityError, InputError
+from kerasformer.interpretability.reading import opened
+from kerasformer.interpretability.scoring import Scorer
 from kerasformer.viz import attribution_html
+from tests import tiny_text
 from tests.export.text_models import shared_bundle, shared_model
 from tests.interpretability import references
 
@@ -125,6 +131,63 @@ def test_occlusion_is_the_score_that_is_lost():
     assert (result.attributions[[0, -1]] == 0).all()
 
 
+def test_occlusion_keeps_the_outputs_of_one_batch(monkeypatch):
+    _, model = references.pair("masks")
+    text, run, outputs, alive = "The [MASK] was calm.", Scorer._run, [], []
+
+    def counted(scorer, inputs):
+        alive.append(sum(kept() is not None for kept in outputs))
+        result = run(scorer, inputs)
+        outputs.append(weakref.ref(result["logits"]))
+        return result
+
+    expected = kf.attribute(model, text, method="occlusion")
+    monkeypatch.setattr(Scorer, "_run", counted)
+    received = kf.attribute(model, text, method="occlusion", internal_batch_size=1)
+    assert np.allclose(received.attributions, expected.attributions, atol=1e-4)
+    assert len(alive) > 4 and max(alive) <= 2  # that of the text itself, and the last one
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_probabilities_are_explained_by_their_logarithms(several):
+    """Bundles for MediaPipe return probabilities."""
+    _, model = references.pair("classes")
+    source, scorer = opened(model), Scorer(opened(model))
+    logits = scorer(source.tokenizer([TEXT]).inputs)["logits"]
+    powers = np.exp(logits)
+    probabilities = powers / (1 + powers) if several else powers / powers.sum()
+    info = replace(source.info, problem_type="multi_label_classification" if several else None)
+    scorer = Scorer(replace(source, info=info))
+    scorer.engine.run, scorer.model = lambda inputs: {"probabilities": probabilities}, None
+    received = scorer({"input_ids": np.zeros((1, 2), np.int32)})
+    assert list(received) == ["logits"]
+    expected = logits if several else logits - np.log(powers.sum())
+    assert np.allclose(received["logits"], expected, rtol=1e-3, atol=1e-3)
+
+
+def test_an_encoder_decoder_is_explained_on_what_a_pipeline_reads():
+    pipe = kf.pipeline("summarizer-t5", "summarization")
+    result = kf.attribute(pipe, TEXT, method="occlusion")
+    assert result.read.text == "summarize: " + TEXT
+    assert kf.attribute(pipe, result.read.text, method="occlusion").read.tokens == result.read.tokens
+    model, inputs = kf.load("summarizer-t5"), pipe.tokenizer(["summarize: " + TEXT]).inputs
+    logits = model({**inputs, "decoder_input_ids": np.array([[model.config.decoder_start_token_id]])})
+    assert result.score == pytest.approx(float(keras.ops.max(logits)), rel=1e-4)
+    with pytest.raises(InputError, match="at least one token"):
+        kf.attribute(pipe, "", method="occlusion")
+
+
+@pytest.mark.parametrize("engine", ["keras", pytest.param("onnx", marks=pytest.mark.grid)])
+def test_a_forced_token_is_not_the_target(engine):
+    name = "t5-text2text-generation"
+    source = opened(shared_model(name) if engine == "keras" else shared_bundle(name, engine))
+    info = replace(source.info, generation={**source.info.generation, "forced_bos_token_id": 7})
+    result = kf.attribute(replace(source, info=info), TEXT, method="occlusion")
+    starts = np.array([[shared_model(name).config.decoder_start_token_id, 7]])
+    logits = shared_model(name)({**result.read.inputs, "decoder_input_ids": starts})
+    assert result.score == pytest.approx(float(keras.ops.max(logits[0, -1])), rel=1e-2)
+
+
 def test_an_encoder_decoder_is_explained_by_the_text_that_it_reads():
     model = shared_model("t5-text2text-generation")
     result = kf.attribute(model, TEXT, tolerance=0.02)
@@ -185,6 +248,13 @@ MISTAKES = {
     "no mask": ("masks", {}, "has no .MASK."),
     "no such method": ("classes", {"method": "lime"}, "method must be"),
     "occlusion without token": ("classes", {"method": "occlusion", "baseline": "zero"}, "baseline must be one token"),
+    "a baseline without effect": (
+        "classes",
+        {"method": "gradient_x_input", "baseline": "[PAD]"},
+        "baseline would have no effect with this method",
+    ),
+    "steps without effect": ("classes", {"method": "occlusion", "n_steps": 3}, "n_steps or tolerance would have no"),
+    "a tolerance without effect": ("classes", {"method": "occlusion", "tolerance": None}, "n_steps or tolerance would"),
     "no text": ("next", {"text": ""}, "at least one token"),
 }
 
@@ -201,6 +271,11 @@ def test_what_has_no_gradient_is_named():
         kf.attribute(shared_bundle("bert-text-classification", "onnx"), TEXT)
     with pytest.raises(InputError, match="explains a score.*last_hidden_state"):
         kf.attribute(shared_model("bert-feature-extraction"), TEXT)
+    sizes = {"hidden_dim": 32, "embedding_dim": 32, "num_layers": 1, "num_heads": 2, "intermediate_dim": 40}
+    detector = zoo.build("electra", "replaced-token-detection", vocab_size=180, max_length=64, **sizes)
+    detector.set_tokenizer(tiny_text.wordpiece())
+    with pytest.raises(InputError, match="explains a score.*replaced-token-detection that returns logits"):
+        kf.attribute(detector, TEXT, method="occlusion")
     with pytest.raises(CapacityError, match="at most 64 tokens"):
         kf.attribute(references.pair("classes")[1], TEXT * 20)
 

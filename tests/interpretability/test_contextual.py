@@ -44,6 +44,14 @@ def test_a_text_without_the_word_is_named(word):
         kf.contextual(word, TEXTS, references.pair("classes")[1])
 
 
+def test_a_word_of_a_script_without_spaces_is_found_within_a_text():
+    _, model = references.pair("classes")
+    result = kf.contextual("海", ["我爱海洋。", "海 海"], model)
+    assert result.texts == ("我爱海洋。", "海 海", "海 海")
+    with pytest.raises(InputError, match="must contain the word"):
+        kf.contextual("바다", ["푸른바다"], model)  # Korean has spaces
+
+
 def test_the_default_model_separates_two_meanings():
     result = kf.contextual(
         "flies", ["time flies like an arrow", "fruit flies like a banana", "The flies ate a banana."]

@@ -50,6 +50,9 @@ def test_neighbours_are_the_most_similar(tmp_path):
     assert (first.index, first.label, second.index) == (1, "a", 3) and first.text == TEXTS[1]
     assert first.similarity == pytest.approx(2 / np.hypot(2, 0.1)) and len(result.nearest(0, 99)) == 3
     assert result.agreement(1) == 0.5
+    for option in ({"layer": 0}, {"pooling": "mean"}):
+        with pytest.raises(InputError, match="layer and pooling would have no effect"):
+            kf.projection(vectors, TEXTS, **option)
     result.picture(tmp_path / "points.png", "Title", dark=True)
     with pytest.raises(InputError, match="index must be"):
         result.nearest(4)

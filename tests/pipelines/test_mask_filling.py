@@ -10,7 +10,7 @@ import torch
 import transformers
 
 import kerasformer as kf
-from kerasformer.errors import InputError
+from kerasformer.errors import GenerationError, InputError
 from kerasformer.pipelines import pipeline
 from kerasformer.pipelines.mask_filling import Gaps, gibbs, mask_predict
 from tests.code_blocks import blocks_of
@@ -119,6 +119,13 @@ def test_a_bundle_fills_as_keras():
 def test_mistakes_are_named(folder, text, options, message):
     with pytest.raises(InputError, match=message):
         pipeline(folder, "fill-mask").fill(text, **options)
+
+
+@pytest.mark.parametrize("setting", [{"repetition_penalty": 2.0}, {"num_beams": 2}, {"do_sample": True}])
+def test_settings_that_are_not_of_sampling_are_refused(folder, setting):
+    (name,) = setting
+    with pytest.raises(GenerationError, match=f"sampling only. Expected: .*top_k, .*Received: {name}"):
+        pipeline(folder, "fill-mask").fill(TEXT, method="gibbs", **setting)
 
 
 @pytest.mark.grid
