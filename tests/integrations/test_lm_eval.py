@@ -166,7 +166,12 @@ def check_equal(received: dict[str, Any], expected: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["gpt2-tflite", "llama-onnx", pytest.param("story-gpt2-tflite", marks=pytest.mark.grid)]
+    "case",
+    [
+        pytest.param("gpt2-tflite", marks=pytest.mark.grid),
+        "llama-onnx",
+        pytest.param("story-gpt2-tflite", marks=pytest.mark.grid),
+    ],
 )
 def test_scores_equal_those_of_transformers(case: str, tasks: list[dict[str, Any]]) -> None:
     name, _, format = case.rpartition("-")
@@ -234,6 +239,7 @@ def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
         KerasformerLM(str(bundle("gpt2", "tflite")), **options)
 
 
+@pytest.mark.grid
 def test_the_command(tasks: list[dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(json.dumps(tasks[0]))  # JSON is YAML
     command = [sys.executable, "-m", "kerasformer.integrations.lm_eval", "run", "--model", "kerasformer"]

@@ -119,7 +119,9 @@ def command(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=[pytest.mark.release, pytest.mark.slow])])
+@pytest.mark.parametrize(
+    "kills", [pytest.param(3, marks=pytest.mark.grid), pytest.param(20, marks=[pytest.mark.release, pytest.mark.slow])]
+)
 def test_nothing_is_lost_or_doubled_when_workers_are_killed(kills, tmp_path):
     draw, blocks = random.Random(kills), 20 * kills
     content = rows(50 * blocks)
