@@ -11,6 +11,7 @@ from kerasformer.cli.console import Json, Stages, preset_names, print_json, say,
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.command_options import ShrinkOptions
 from kerasformer.errors import require
+from kerasformer.process import keep_memory
 
 
 @with_options(
@@ -46,6 +47,7 @@ def shrink(
     require("keras", "tensorflow")
     from kerasformer.training import shrink
 
+    keep_memory()
     with Stages(quiet=as_json) as stages:
         steps = shrink(source, destination, data, **passed(options), progress=stages)
     if as_json:

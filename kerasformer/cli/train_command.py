@@ -10,6 +10,7 @@ import typer
 from kerasformer.cli.console import say
 from kerasformer.cli.declared_options import setting_of
 from kerasformer.errors import require
+from kerasformer.process import keep_memory
 
 
 def train(
@@ -32,6 +33,7 @@ def train(
     require("keras", "train")
     from kerasformer.training.recipe import Recipe, train
 
+    keep_memory()
     changes = dict(map(setting_of, set_ or ()))
     train(Recipe.read(recipe, changes), data, out, picture=picture, tensorboard=tensorboard, verbose=2)
     say(f"Saved to {out}")
