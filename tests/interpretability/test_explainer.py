@@ -24,11 +24,13 @@ from kerasformer.errors import CapacityError, ExportError, InputError, Tokenizer
 from kerasformer.files.reading import JsonObject
 from kerasformer.interpretability.explainer import page as pages
 from kerasformer.interpretability.explainer import record, recording, write_site
-from kerasformer.interpretability.explainer.answers import Continued
+from kerasformer.interpretability.explainer.answers import Answers, Continued
 from kerasformer.interpretability.explainer.packing import packed_ids, script_json
-from kerasformer.interpretability.explainer.precision import divergence, opened_bundle
+from kerasformer.interpretability.explainer.precision import Precision, divergence, opened_bundle
+from kerasformer.interpretability.explainer.readings import Reading, readings
 from kerasformer.models import loading
 from kerasformer.models.pretrained import create
+from kerasformer.pipelines.opening import Opened, open_source
 from tests import tiny_text
 from tests.cli.test_cli import main as run_command
 from tests.export.text_models import shared_bundle, shared_model
@@ -225,10 +227,11 @@ def test_bad_sources(tmp_path: Path) -> None:
 
 def test_numbers_are_no_choices() -> None:
     sizes = {"num_layers": 1, "hidden_dim": 12, "num_heads": 2, "vocab_size": 180, "num_labels": 1}
-    model = kf.zoo.build("bert", "text-classification", problem_type="regression", **sizes)
-    model.set_tokenizer(shared_model(CLASSIFIER).tokenizer)
-    with pytest.raises(InputError, match="a model for regression"):
-        record(model, ["rain"], recipes=())
+    for settings in ({"problem_type": "regression"}, {"score_activation": "torch.nn.modules.linear.Identity"}):
+        model = kf.zoo.build("bert", "text-classification", **settings, **sizes)
+        model.set_tokenizer(shared_model(CLASSIFIER).tokenizer)
+        with pytest.raises(InputError, match="a model for regression"):
+            record(model, ["rain"], recipes=())
 
 
 def test_answers_stand_in_the_context() -> None:
@@ -248,6 +251,23 @@ def test_a_short_cache_is_left_out() -> None:
         text = Continued(None, np.zeros(capacity - 1, "int32"), np.zeros(written, "int32"))
         result = recording._unless_short(precision, [recording._Item(text, None)])
         assert (result.opened is not None) is is_open and bool(result.note) is not is_open
+
+
+def test_short_signatures_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A neighbouring bundle of an encoder whose signatures are shorter than the texts."""
+    opened = open_source(None, shared_model(CLASSIFIER))
+    precision, answers = Precision("int8", opened), recording.answers_of
+
+    def short(opened: Opened, text: Reading) -> Answers:
+        if len(text.ids) > 8:
+            raise CapacityError("The text may have at most 8 tokens. Received: more")
+        return answers(opened, text)
+
+    monkeypatch.setattr(recording, "answers_of", short)
+    for text, is_open in (("rain", True), ("rain " * 9, False)):
+        item = recording._Item(readings([text], opened.info, opened.tokenizer)[0], None)
+        result = recording._unless_short(precision, [item])
+        assert (result.opened is not None) is is_open and ("at most 8" in result.note) is not is_open
 
 
 def test_bundle(tmp_path: Path) -> None:

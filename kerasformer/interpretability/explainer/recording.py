@@ -13,8 +13,9 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.arguments import STRING, check, sequence
+from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationOutput, Step
-from kerasformer.errors import BundleError, InputError
+from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.files import sources
 from kerasformer.files.reading import JsonObject
 from kerasformer.interpretability.attention_sources import BundleSource
@@ -158,6 +159,7 @@ def _opened(source: str | os.PathLike[str] | PretrainedModel) -> _Subject:
         if sources.kind(folder) != "checkpoint":
             precision = opened_bundle(folder)
             assert precision.opened is not None  # noqa: S101  # only a failed export has none
+            _check_choices(precision.opened.info)
             name = folder.absolute().name
             return _Subject(precision.opened, None, precision, name, name, folder, _attention_source(folder))
         from kerasformer.models.loading import load
@@ -181,14 +183,24 @@ def _of_model(model: PretrainedModel, title: str | None = None, source: str | No
     opened = open_source(None, model)
     if model.generates:  # without XLA, which pays off only for longer texts
         opened = Opened("keras", KerasStep(model, jit_compile=False), opened.tokenizer, opened.info, opened.task)
-    if opened.info.problem_type == "regression":
-        raise InputError(
-            "The page explains choices among tokens, classes or places. Received: a model for regression, which "
-            "returns numbers. kerasformer explain without --site shows its attention"
-        )
+    _check_choices(opened.info)
     size = sum(int(np.prod(each.shape)) * np.dtype(each.dtype).itemsize for each in model.variables)
     precision = Precision(model.dtype_policy.name, opened, size)
     return _Subject(opened, model, precision, title or opened.info.name, source)
+
+
+def _check_choices(info: ModelInfo) -> None:
+    """Raises an error for a model whose scores are no probabilities.
+
+    Raises:
+        InputError: the model is for regression, or a cross-encoder whose scores are its logits or their tanh.
+    """
+    other = info.score_activation is not None and not info.score_activation.endswith(".Sigmoid")
+    if info.problem_type == "regression" or (other and len(info.labels) == 1):
+        raise InputError(
+            "The page explains choices among tokens, classes or places. Received: a model for regression, or one whose "
+            "scores are no probabilities. kerasformer explain without --site shows its attention"
+        )
 
 
 def _item(opened: Opened, reading: Reading) -> _Item:
@@ -222,12 +234,19 @@ def _compared_with(
 
 
 def _unless_short(precision: Precision, items: Sequence[_Item]) -> Precision:
-    """Returns a bundle that nobody named, which is not opened if its cache is too short for the texts."""
-    model = None if precision.opened is None else precision.opened.model
-    longest = max((len(item.text.ids) for item in items if isinstance(item.text, Continued)), default=0)
-    if not isinstance(model, Step) or longest <= model.capacity:
+    """Returns a bundle that nobody named, which is not opened if it reads fewer tokens than the texts have."""
+    if precision.opened is None:
         return precision
-    return replace(precision, opened=None, note=f"It reads {model.capacity} tokens, and these texts have {longest}")
+    longest, model = max((item.text for item in items), key=lambda text: len(text.ids)), precision.opened.model
+    note = ""
+    if not isinstance(model, Step):
+        try:
+            answers_of(precision.opened, longest)
+        except CapacityError as error:
+            note = str(error)
+    elif len(longest.ids) > model.capacity:
+        note = f"It reads {model.capacity} tokens, and these texts have {len(longest.ids)}"
+    return replace(precision, opened=None, note=note) if note else precision
 
 
 def _facts(subject: _Subject) -> JsonObject:
