@@ -227,10 +227,14 @@ def test_bad_sources(tmp_path: Path) -> None:
 
 def test_numbers_are_no_choices() -> None:
     sizes = {"num_layers": 1, "hidden_dim": 12, "num_heads": 2, "vocab_size": 180, "num_labels": 1}
-    for settings in ({"problem_type": "regression"}, {"score_activation": "torch.nn.modules.linear.Identity"}):
+    identity = "torch.nn.modules.linear.Identity"
+    for settings, received in (
+        ({"problem_type": "regression"}, "a model for regression"),
+        ({"score_activation": identity}, f"a cross-encoder whose scores are its logits after {identity}"),
+    ):
         model = kf.zoo.build("bert", "text-classification", **settings, **sizes)
         model.set_tokenizer(shared_model(CLASSIFIER).tokenizer)
-        with pytest.raises(InputError, match="a model for regression"):
+        with pytest.raises(InputError, match=f"{received}, which returns numbers"):
             record(model, ["rain"], recipes=())
 
 

@@ -195,12 +195,16 @@ def _check_choices(info: ModelInfo) -> None:
     Raises:
         InputError: the model is for regression, or a cross-encoder whose scores are its logits or their tanh.
     """
-    other = info.score_activation is not None and not info.score_activation.endswith(".Sigmoid")
-    if info.problem_type == "regression" or (other and len(info.labels) == 1):
-        raise InputError(
-            "The page explains choices among tokens, classes or places. Received: a model for regression, or one whose "
-            "scores are no probabilities. kerasformer explain without --site shows its attention"
-        )
+    if info.problem_type == "regression":
+        received = "a model for regression"
+    elif len(info.labels) == 1 and not (info.score_activation or "Sigmoid").endswith("Sigmoid"):
+        received = f"a cross-encoder whose scores are its logits after {info.score_activation}"
+    else:
+        return
+    raise InputError(
+        f"The page explains choices among tokens, classes or places. Received: {received}, which returns numbers. "
+        "kerasformer explain without --site shows its attention"
+    )
 
 
 def _item(opened: Opened, reading: Reading) -> _Item:
