@@ -12,6 +12,7 @@ import resource
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 
 TURNS = 2
 BATCHES = 20
@@ -24,8 +25,6 @@ def trained(keeps: bool) -> str:
     import kerasformer as kf
     from kerasformer.process import keep_memory
 
-    if keeps:
-        keep_memory()
     words = "the film was a good long bad story of rain and old stones that nobody in this town would ever see".split()
     random = np.random.default_rng(1)
     texts = [" ".join(random.choice(words, random.integers(6, 50))) for _ in range(128 * BATCHES)]
@@ -33,10 +32,11 @@ def trained(keeps: bool) -> str:
     model.enable_lora(rank=16, alpha=32.0)
     data = kf.training.dataset(model, texts, random.integers(0, 2, len(texts)), batch_size=128, pad_to=[16, 32, 64])
     model.compile(kf.training.optimizer(model, 1e-3, steps=2 * len(data)), data.loss)
-    model.fit(data, verbose=0)
-    before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    model.fit(data, verbose=0)
-    step, after = (time.perf_counter() - start) / len(data), resource.getrusage(resource.RUSAGE_SELF)
+    with keep_memory() if keeps else nullcontext():
+        model.fit(data, verbose=0)
+        before, start = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+        model.fit(data, verbose=0)
+        step, after = (time.perf_counter() - start) / len(data), resource.getrusage(resource.RUSAGE_SELF)
     share = (after.ru_stime - before.ru_stime) / (after.ru_stime + after.ru_utime - before.ru_stime - before.ru_utime)
     name = "keep_memory()" if keeps else "default"
     return f"| {name} | {step:.2f} | {share:.0%} | {after.ru_maxrss / 1024:.0f} |"

@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 _MEGABYTE = 1 << 20
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # M_TRIM_THRESHOLD, … of glibc's malloc.h
+_MAPPED_BLOCKS = 65_536  # glibc's limit of blocks that are taken from the system one by one
 
 
 def silence_native_logs() -> None:
@@ -165,17 +166,35 @@ def return_memory() -> None:
         trim(0)
 
 
-def keep_memory() -> None:
-    """Keeps freed memory for later blocks, which makes training on a CPU faster; not undone. Only glibc supports this.
+@contextmanager
+def keep_memory() -> Iterator[None]:
+    """Keeps freed memory for later blocks, which makes training on a CPU faster. Only glibc supports this.
 
     By default, large blocks are taken from the system and given back, at each of the thousands of tensors of a training
-    step, and the system clears every page again. `kerasformer train` and `kerasformer shrink` call it. The process
-    keeps the memory of its largest step.
+    step, and the system clears every page again. `kerasformer train` and `kerasformer shrink` use it. Within this
+    context, the process keeps the memory of its largest step. Afterwards, the limits of `compact_loading` hold.
+
+        with kerasformer.process.keep_memory():
+            model.fit(data)
     """
     mallopt = _mallopt()
-    if mallopt is not None:
-        mallopt(_MMAP_MAX, 0)
-        mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    if mallopt is None:
+        yield
+        return
+    mallopt(_MMAP_MAX, 0)
+    mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    try:
+        yield
+    finally:
+        mallopt(_MMAP_MAX, _MAPPED_BLOCKS)
+        _limit_heap(mallopt)
+        return_memory()
+
+
+def _limit_heap(mallopt: Callable[[int, int], object]) -> None:
+    """Sets the limits that the dynamic adjustment of glibc converges to; they cannot be read, so as to be restored."""
+    mallopt(_MMAP_THRESHOLD, 32 * _MEGABYTE)
+    mallopt(_TRIM_THRESHOLD, 64 * _MEGABYTE)
 
 
 def _mallopt() -> Callable[[int, int], object] | None:
@@ -204,5 +223,4 @@ def compact_loading() -> Iterator[None]:
     try:
         yield
     finally:
-        mallopt(_MMAP_THRESHOLD, 32 * _MEGABYTE)
-        mallopt(_TRIM_THRESHOLD, 64 * _MEGABYTE)
+        _limit_heap(mallopt)

@@ -47,8 +47,7 @@ def shrink(
     require("keras", "tensorflow")
     from kerasformer.training import shrink
 
-    keep_memory()
-    with Stages(quiet=as_json) as stages:
+    with keep_memory(), Stages(quiet=as_json) as stages:
         steps = shrink(source, destination, data, **passed(options), progress=stages)
     if as_json:
         print_json({"folder": str(destination), "steps": [step.to_dict() for step in steps]})

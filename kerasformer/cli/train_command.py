@@ -33,7 +33,7 @@ def train(
     require("keras", "train")
     from kerasformer.training.recipe import Recipe, train
 
-    keep_memory()
     changes = dict(map(setting_of, set_ or ()))
-    train(Recipe.read(recipe, changes), data, out, picture=picture, tensorboard=tensorboard, verbose=2)
+    with keep_memory():
+        train(Recipe.read(recipe, changes), data, out, picture=picture, tensorboard=tensorboard, verbose=2)
     say(f"Saved to {out}")
