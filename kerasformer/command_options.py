@@ -148,7 +148,8 @@ class ShrinkOptions(CutOptions, total=False):
         batch_size: Number of texts in one batch.
         max_length: Number of tokens to which texts are truncated.
         temperature: Temperature of the soft targets.
-        hard_weight: Weight of the loss on the labels, for a text classifier whose texts all have one.
+        hard_weight: Weight of the loss on the labels, if all texts have one: classes of texts or words, answers or
+            texts to write; of a decoder also without labels, on the next token of the text.
         importance: `weights` or `data`: how heads, neurons and channels are chosen, by the magnitude of their weights,
             or by the gradients of the distillation loss on the texts.
         held_out: Share of the texts, the last ones, on which quality is measured, and nothing is trained.

@@ -13,7 +13,7 @@ import shutil
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Unpack, cast
@@ -38,6 +38,7 @@ from kerasformer.pipelines import pipeline
 from kerasformer.progress import StageProgress
 from kerasformer.tasks import FEATURE_EXTRACTION, SENTENCE_SIMILARITY, of_model
 from kerasformer.tokenization import TruncationWarning
+from kerasformer.training.datasets import Dataset, dataset
 from kerasformer.training.distillation import (
     AttentionRelations,
     DistillationLoss,
@@ -247,28 +248,30 @@ class _Run:
 
     def _train(self, name: str, student: keras.Model, backup: Path) -> None:
         """Distils a student from the original, from the last epoch that was completed before."""
-        options, batches = self.options, self._batches(self.texts, labels=True)
+        options, labelled = self.options, self._labelled()
+        batches: keras.utils.PyDataset = self._batches(self.texts) if labelled is None else labelled
         losses = _losses(self.teacher, self.model, options["temperature"])
-        hard_weight = options["hard_weight"] if batches.labelled else 0.0
+        hard_weight = 0.0 if labelled is None else options["hard_weight"]
         distiller = Distiller(self.teacher, student, losses, hard_weight=hard_weight, name="distiller")
         schedule = keras.optimizers.schedules.CosineDecay(
             options["learning_rate"], max(1, len(batches) * options["epochs"])
         )
-        distiller.compile(
-            keras.optimizers.AdamW(schedule),
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True) if hard_weight else None,
-        )
+        distiller.compile(keras.optimizers.AdamW(schedule), labelled and labelled.loss)
         keras.utils.set_random_seed(options["seed"])
         distiller(batches[0][0])  # an interrupted training is restored only in a model that is built
         distiller.optimizer.build(distiller.trainable_variables)
+
+        def begin(epoch: int, logs: object) -> None:
+            if labelled is not None:
+                labelled.epoch = epoch  # of which `fit` knows nothing after a restart
+            self.report(name, epoch, options["epochs"])
+
         callbacks = [
             keras.callbacks.BackupAndRestore(str(backup / "state"), delete_checkpoint=False),
-            keras.callbacks.LambdaCallback(
-                on_epoch_begin=lambda epoch, logs: self.report(name, epoch, options["epochs"])
-            ),
+            keras.callbacks.LambdaCallback(on_epoch_begin=begin),
             keras.callbacks.TerminateOnNaN(),
         ]
-        # Not shuffled again, so that a training that was interrupted continues with the same batches.
+        # Not shuffled by `fit`, so that a training that was interrupted continues with the same batches.
         history = distiller.fit(
             batches, epochs=options["epochs"], callbacks=callbacks, shuffle=False, verbose=0
         ).history
@@ -301,12 +304,28 @@ class _Run:
             return {}
         return evaluate(pipeline(self.model, self.options.get("task")), self.held)
 
-    def _batches(self, examples: Sequence[Example], *, shuffled: bool = True, labels: bool = False) -> _Batches:
+    def _labelled(self) -> Dataset | None:
+        """Returns the texts with their labels, or next tokens, as the model's task learns them; `None` without them."""
+        model, options, texts = self.model, self.options, self.texts
+        if not options["hard_weight"] or not _learns_labels(model, texts):
+            return None
+        length = _limit(model, options["max_length"])
+        with _truncation():
+            return dataset(
+                model,
+                texts,
+                max_length=length,
+                stride=length // 4,
+                prefix=_prefix(model, options.get("task")),
+                batch_size=options["batch_size"],
+                seed=options["seed"],
+                pad_to=_lengths_up_to(length),
+            )
+
+    def _batches(self, examples: Sequence[Example], *, shuffled: bool = True) -> _Batches:
         options = self.options
         seed = options["seed"] if shuffled else None
-        return _Batches(
-            self.model, examples, options["batch_size"], options["max_length"], seed, options.get("task"), labels
-        )
+        return _Batches(self.model, examples, options["batch_size"], options["max_length"], seed, options.get("task"))
 
 
 class _Batches(keras.utils.PyDataset):
@@ -319,7 +338,6 @@ class _Batches(keras.utils.PyDataset):
         max_length: Number of tokens to which texts are truncated.
         seed: Seed of the order of the batches and of the tokens that are masked; `None` for the order of the lengths.
         task: The task, whose prefix the texts get.
-        labels: Whether to yield the labels of a text classifier, too, if all texts have one.
     """
 
     def __init__(
@@ -330,23 +348,16 @@ class _Batches(keras.utils.PyDataset):
         max_length: int,
         seed: int | None,
         task: str | None,
-        labels: bool,
     ) -> None:
         super().__init__()
         self.model, self.seed = model, seed
-        self.max_length = min(max_length, model.max_length or max_length)
-        self.prefix = model.task_prefixes.get(task or "", "")
+        self.max_length, self.prefix = _limit(model, max_length), _prefix(model, task)
         order = sorted(examples, key=lambda example: len(example.text))
         self.batches = [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
         if seed is not None:
             np.random.default_rng(seed).shuffle(self.batches)
         longest = [max(len(example.text) for example in batch) for batch in self.batches]
         self.batches = with_different_first(self.batches, np.reshape(longest, (-1, 1)))
-        single = model.task == "text-classification" and model.config.problem_type in (
-            None,
-            "single_label_classification",
-        )
-        self.labelled = labels and single and all(example.label is not None for example in examples)
 
     def __len__(self) -> int:
         return len(self.batches)
@@ -369,12 +380,11 @@ class _Batches(keras.utils.PyDataset):
             hidden = random.random(inputs["input_ids"].shape) < _MASKED
             hidden &= ~np.isin(inputs["input_ids"], tokenizer.all_special_ids)
             inputs["input_ids"] = np.where(hidden, tokenizer.mask_token_id, inputs["input_ids"])
-        return (inputs, self._labels(batch)) if self.labelled else (inputs,)
+        return (inputs,)
 
     def _encoded(self, tokenizer: Any, *texts: Any) -> Any:
         limits = {"truncation": True, "max_length": self.max_length}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", TruncationWarning)  # the option max_length says so
+        with _truncation():
             return tokenizer(*texts, **limits, padding_side="right", pad_to=_lengths_up_to(self.max_length))
 
     def _decoder_inputs(self, batch: Sequence[Example]) -> dict[str, np.ndarray]:
@@ -387,24 +397,37 @@ class _Batches(keras.utils.PyDataset):
         shifted = np.asarray(self.model.backbone.shift_right(ids, mask))
         return {"decoder_input_ids": shifted, "decoder_attention_mask": mask}
 
-    def _labels(self, batch: Sequence[Example]) -> np.ndarray:
-        names = self.model.config.labels
-        unknown = [example.label for example in batch if not _is_label(example.label, names)]
-        if unknown:
-            raise InputError(f"Labels of the model were expected: {', '.join(names)}. Received: {unknown[0]!r}")
-        return np.array([_label(example.label, names) for example in batch], "int32")
-
 
 def _lengths_up_to(longest: int) -> list[int]:
     return [*(length for length in _LENGTHS if length < longest), longest]
 
 
-def _is_label(label: Any, names: Sequence[str]) -> bool:
-    return str(label) in names or (str(label).isdigit() and int(label) < len(names))
+def _limit(model: PretrainedModel, max_length: int) -> int:
+    return min(max_length, model.max_length or max_length)
 
 
-def _label(label: Any, names: Sequence[str]) -> int:
-    return names.index(str(label)) if str(label) in names else int(label)
+def _prefix(model: PretrainedModel, task: str | None) -> str:
+    return model.task_prefixes.get(task or "", "")
+
+
+@contextmanager
+def _truncation() -> Iterator[None]:
+    """Truncates texts within the block without a warning, since the option `max_length` says so."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TruncationWarning)
+        yield
+
+
+def _learns_labels(model: PretrainedModel, texts: Sequence[Example]) -> bool:
+    """Whether the texts have what the output of a model is trained for."""
+    if model.task == "text-generation":
+        return True
+    if model.is_encoder_decoder and model.generates:
+        return all(_reference(example) is not None for example in texts)
+    if model.task in (FEATURE_EXTRACTION, SENTENCE_SIMILARITY, "fill-mask"):
+        return False
+    scores = model.has_labels and model.config.num_labels == 1 and model.config.problem_type != "regression"
+    return not scores and all(example.label is not None for example in texts)
 
 
 def _reference(example: Example) -> str | None:

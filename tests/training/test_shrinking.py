@@ -99,6 +99,40 @@ def test_a_run_that_was_killed_continues(name: str, exact: bool, prepared: Any, 
         np.testing.assert_allclose(np.asarray(continued[path]), np.asarray(variable), atol=1e-6, err_msg=path)
 
 
+LABELLED = {
+    "token-classification": (
+        lambda text: {
+            "text": text.split()[:4],
+            "label": ["LABEL_1", "LABEL_0", "LABEL_1", "LABEL_1"][: len(text.split())],
+        },
+        "accuracy",
+    ),
+    "question-answering": (
+        lambda text: {"question": "Who?", "context": text, "answers": {"text": [text.split()[1]]}},
+        "exact_match",
+    ),
+    "text-classification": (lambda text: {"text": text, "label": float(len(text) > 40)}, "pearson"),
+}
+
+
+@pytest.mark.parametrize(
+    "task", [pytest.param(task, marks=pytest.mark.grid) if index else task for index, task in enumerate(LABELLED)]
+)
+def test_labels_teach_what_the_original_does_not_know(task: str, tmp_path: Path) -> None:
+    row, figure = LABELLED[task]
+    vocabulary = tiny_text.wordpiece()
+    size = {"hidden_dim": 24, "num_layers": 1, "num_heads": 2, "intermediate_dim": 48, "max_length": 64}
+    problem = {"problem_type": "regression", "id2label": {0: "length"}} if task == "text-classification" else {}
+    model = zoo.build("bert", task, **size, **problem, vocab_size=vocabulary.vocab_size)
+    model.tokenizer = vocabulary
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "texts.jsonl").write_text("\n".join(json.dumps(row(text)) for text in TEXTS), encoding="utf-8")
+    settings = {**SETTINGS, "epochs": 8, "held_out": 0.0, "neurons": 24, "max_length": 32}
+    arguments = tmp_path / "model", tmp_path / "small", tmp_path / "texts.jsonl"
+    original, taught = shrink(*arguments, **settings, hard_weight=100.0)
+    assert original.figures[figure] < 0.7 < taught.figures[figure]
+
+
 @pytest.mark.grid
 def test_rounded_weights_alone(prepared: Any, tmp_path: Path) -> None:
     prepared("t5")
