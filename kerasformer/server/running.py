@@ -206,12 +206,13 @@ def _handling(signals: Sequence[signal.Signals], handler: Callable[[int, Any], N
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that is bound to an address."""
+    """Returns a socket that listens on an address: clients that know the address wait until the server answers."""
     try:
         # With its protocol: asyncio sends at once (TCP_NODELAY) on sockets of TCP alone; others hold back for 40 ms.
         listening = socket.socket(*socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][:3])
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((host, port))
+        listening.listen()
     except OSError as error:
         raise InputError(
             f"The server cannot listen on {host}:{port}: {error}. Choose another --port, or 0 for a free one."

@@ -34,6 +34,11 @@ def test_an_answer_is_sent_at_once(host: str) -> None:
     assert delays and delays[0] != 0
 
 
+def test_a_client_that_knows_the_address_waits_for_the_server() -> None:
+    with listen("127.0.0.1", 0) as listening:
+        socket.create_connection(listening.getsockname(), timeout=5).close()
+
+
 def test_the_process_ends_while_models_load(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a handler, the first process of a container would ignore SIGTERM."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
