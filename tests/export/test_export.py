@@ -45,7 +45,7 @@ from tests.grids import grid, repeats
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_tokens
 from tests.pipelines.agreement import assert_same
-from tests.zoo.cases import RELATIVES
+from tests.zoo.cases import OPERATORS, RELATIVES
 
 TEXTS = ["Rain is expected.", "The museum is closed on Mondays", "What a waste!", "A clumsy, cold film."]
 GENERATING = [name for name, row in ROWS.items() if "generation" in row.task]
@@ -143,27 +143,28 @@ ALONE |= {"t5-text2text-generation", "transformer-text2text-generation"}
 """Of these, only this file compares plain SavedModels; tests/foreign/test_saved_model.py runs all other layers."""
 
 
-def repeats_saved_model(name: str, format: str) -> bool:
-    """Whether the SavedModel of this row shows what tests/foreign/test_saved_model.py does."""
-    return format == "saved-model" and name not in ALONE
+def repeats_float32(name: str, format: str) -> bool:
+    """Whether another test shows what the float32 bundle of this row does.
+
+    That is tests/foreign/test_saved_model.py for SavedModels. CI runs an architecture that has the operators of another
+    one in ONNX in float32 and in LiteRT quantized, unless it is a relative, which is not quantized.
+    """
+    if format == "saved-model":
+        return name not in ALONE
+    return format == "tflite" and ROWS[name].model_type in OPERATORS.keys() - RELATIVES.keys()
 
 
 ALWAYS_QUANTIZED = {
     ("bert-text-classification", "tflite", "int8"),
     ("gpt2-text-generation", "tflite", "int8"),
-    ("bart-text2text-generation", "tflite", "int4"),
-    ("mobilebert-text-classification", "tflite", "int4"),
-    ("bert-token-classification", "onnx", "int8"),
     ("electra-fill-mask", "onnx", "int4"),
     ("mobilebert-fill-mask", "onnx", "int8"),
     ("t5-text2text-generation", "onnx", "int8"),
-    ("longformer-text-classification", "onnx", "int4"),
-    ("roberta-fill-mask", "onnx", "int8"),
     ("roberta-text-classification", "tflite", "int4"),
 }
 
 
-FLOAT32 = grid(ROWS, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format], release=repeats_saved_model)
+FLOAT32 = grid(ROWS, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format], release=repeats_float32)
 
 
 @pytest.mark.bundles(quantize="none")
@@ -210,16 +211,21 @@ FIRST = list({row.model_type: name for name, row in reversed(ROWS.items()) if ro
 def repeats_matrices(name: str, format: str, quantize: str) -> bool:
     """Whether CI quantizes the same layers with another head or of a relative, or with this recipe in the other format.
 
-    In each format, CI runs one recipe of an architecture.
+    In each format, CI runs one recipe of an architecture; of one with the operators of another one, in LiteRT alone.
     """
-    return name not in FIRST or (FORMATS[FIRST.index(name) % 2] == format) != (quantize == "int8")
+    if name not in FIRST or (format == "onnx" and ROWS[name].model_type in OPERATORS):
+        return True
+    return (FORMATS[FIRST.index(name) % 2] == format) != (quantize == "int8")
+
+
+IN_EIGHT_OR_FOUR_BITS = grid(QUANTIZED, FORMATS, ["int8", "int4"], always=ALWAYS_QUANTIZED, release=repeats_matrices)
 
 
 @pytest.mark.bundles()
 @pytest.mark.parametrize(
     ("name", "format", "quantize"),
     [
-        *grid(QUANTIZED, FORMATS, ["int8", "int4"], always=ALWAYS_QUANTIZED, release=repeats_matrices),
+        *IN_EIGHT_OR_FOUR_BITS,
         *grid(
             ["gpt2-text-generation"],
             FORMATS,

@@ -28,7 +28,7 @@ from tests.export.text_models import (
 from tests.grids import grid, repeats
 from tests.shared import once
 from tests.tiny_text import pieces_in_texts
-from tests.zoo.cases import RELATIVES
+from tests.zoo.cases import OPERATORS
 
 PRESETS = "KERASFORMER_FOREIGN_PRESETS"
 """If this environment variable is set, the tests also run on the presets."""
@@ -157,20 +157,6 @@ NLI = _pairs(
     "zero-shot-classification",
     id2label={0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"},
 )
-
-
-OPERATORS = {
-    **RELATIVES,
-    **dict.fromkeys(("albert", "distilbert", "electra", "roberta", "camembert", "xlm-roberta"), "bert"),
-    **{"deberta-v2": "deberta", "bigbird_pegasus": "big_bird", "led": "longformer", "phi": "gpt_neox"},
-    **dict.fromkeys(("openai-gpt", "gpt_bigcode", "opt", "ctrl", "xglm"), "gpt2"),
-    **dict.fromkeys(("mbart", "m2m_100", "marian", "pegasus", "transformer"), "bart"),
-    **dict.fromkeys(("mt5", "umt5"), "t5"),
-}
-"""Architectures whose layers have the operators of another one: a runtime that runs that one runs them too.
-
-Whether their bundles have the answers of Keras, tests/export/test_export.py shows in LiteRT and ONNX Runtime.
-"""
 
 
 def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Case] = (), layers: bool = True) -> Any:

@@ -82,9 +82,14 @@ def test_ci_runs_all_layers_tasks_and_recipes_of_each_runtime():
         assert layers_in_ci == layers or name in (*ticks.OWN, "optimum"), (
             name
         )  # it is ONNX Runtime behind other classes
-    in_ci = [each.values for each in test_export.FLOAT32 if not any(mark.name == "release" for mark in each.marks)]
+    in_ci = [
+        each.values[:2]
+        for each in (*test_export.FLOAT32, *test_export.IN_EIGHT_OR_FOUR_BITS)
+        if not any(mark.name == "release" for mark in each.marks)
+    ]
+    architectures = {row.model_type for row in ROWS.values()}
     for format in test_export.FORMATS:
-        assert {name for name, each in in_ci if each == format} == ROWS.keys()
+        assert {ROWS[name].model_type for name, each in in_ci if each == format} == architectures
 
 
 def _contents(bundles):

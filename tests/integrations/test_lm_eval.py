@@ -170,7 +170,7 @@ def check_equal(received: dict[str, Any], expected: dict[str, Any]) -> None:
     [
         pytest.param("gpt2-tflite", marks=pytest.mark.grid),
         "llama-onnx",
-        pytest.param("story-gpt2-tflite", marks=pytest.mark.grid),
+        pytest.param("story-gpt2-tflite", marks=pytest.mark.release),
     ],
 )
 def test_scores_equal_those_of_transformers(case: str, tasks: list[dict[str, Any]]) -> None:

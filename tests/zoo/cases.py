@@ -977,3 +977,15 @@ RELATIVES = {
 """Architectures with the layers of another one; tests of layers need not repeat what that one shows."""
 DISTINCT = tuple(case for case in FIRST if case.model_type not in RELATIVES)
 """One case of each architecture that has layers of its own."""
+OPERATORS = {
+    **RELATIVES,
+    **dict.fromkeys(("albert", "distilbert", "electra", "roberta", "camembert", "xlm-roberta"), "bert"),
+    **{"deberta-v2": "deberta", "bigbird_pegasus": "big_bird", "led": "longformer", "phi": "gpt_neox"},
+    **dict.fromkeys(("openai-gpt", "gpt_bigcode", "opt", "ctrl", "xglm"), "gpt2"),
+    **dict.fromkeys(("mbart", "m2m_100", "marian", "pegasus", "transformer"), "bart"),
+    **dict.fromkeys(("mt5", "umt5"), "t5"),
+}
+"""Architectures whose layers have the operators of another one: a runtime that runs that one runs them too.
+
+Whether their bundles have the answers of Keras, tests/export/test_export.py shows in LiteRT and ONNX Runtime.
+"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
+from typing import Any
 
 import pytest
 
@@ -62,14 +63,14 @@ ALL_EXPORTS = [
     for quantize in exports.RECIPES
 ]
 """Exports of the architectures without a row in tests/export/text_models.py."""
+MARKS: dict[tuple[str, str], Any] = {("onnx", "none"): (), ("tflite", "int8"): pytest.mark.grid}
+"""Each format and each recipe once; the other combinations run before a release."""
 
 
 @pytest.mark.parametrize(
     ("case", "format", "quantize"),
     [
-        pytest.param(
-            *export, marks=() if export[1:] == ("onnx", "none") else pytest.mark.grid, id="-".join(map(str, export))
-        )
+        pytest.param(*export, marks=MARKS.get(export[1:], pytest.mark.release), id="-".join(map(str, export)))
         for export in ALL_EXPORTS
     ],
 )

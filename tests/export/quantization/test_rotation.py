@@ -81,7 +81,7 @@ def test_weights_that_are_read_again_are_rotated(keep, tmp_path):
     np.testing.assert_array_equal(outputs(model), before)
 
 
-@pytest.mark.parametrize("format", ["tflite", "onnx"])
+@pytest.mark.parametrize("format", [pytest.param("tflite", marks=pytest.mark.release), "onnx"])
 def test_eight_bits_lose_less_with_enormous_channels(format, tmp_path, monkeypatch):
     model = with_enormous_channels(ROWS["llama-text-generation"].model())
     lenient = dataclasses.replace(recipe("int8"), tolerance=1e9, min_agreement=0.0)
