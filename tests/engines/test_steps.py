@@ -206,6 +206,7 @@ IN_GRID = {
     ("onnx-portable-int8-caches", "gpt2"),
     ("saved-model", "t5"),
     ("litert", "gpt2-windows"),
+    ("litert", "t5"),
     ("litert", "t5-windows"),
     ("litert-int8-caches", "gpt2"),
     ("keras", "lfm2"),

@@ -233,7 +233,7 @@ IN_EIGHT_OR_FOUR_BITS = grid(QUANTIZED, FORMATS, ["int8", "int4"], always=ALWAYS
             always={("gpt2-text-generation", "onnx", "int4_channel")},
         ),
         ("llama-text-generation", "tflite", "int4_mixed"),
-        ("llama-text-generation", "onnx", "int4_mixed"),
+        pytest.param("llama-text-generation", "onnx", "int4_mixed", marks=pytest.mark.grid),
         ("bert-sentence-similarity", "tflite", "int8"),
     ],
 )

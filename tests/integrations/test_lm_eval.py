@@ -165,13 +165,9 @@ def check_equal(received: dict[str, Any], expected: dict[str, Any]) -> None:
                 assert [bool(each) for each in greedy] == [bool(each) for each in their_greedy]
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param("gpt2-tflite", marks=pytest.mark.grid),
-        "llama-onnx",
-        pytest.param("story-gpt2-tflite", marks=pytest.mark.release),
-    ],
+    "case", ["gpt2-tflite", "llama-onnx", pytest.param("story-gpt2-tflite", marks=pytest.mark.release)]
 )
 def test_scores_equal_those_of_transformers(case: str, tasks: list[dict[str, Any]]) -> None:
     name, _, format = case.rpartition("-")

@@ -53,6 +53,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("tool", CHECKS)
 def test_the_program_of_a_tool(folder: Path, tool: str) -> None:
     [program] = [block for block in blocks(PAGE, "python") if re.search(rf"^from {tool} import", block, re.MULTILINE)]

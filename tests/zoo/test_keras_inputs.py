@@ -125,6 +125,7 @@ def test_a_model_generates_from_an_encoding():
         model.generate(prompts, attention_mask=prompts["attention_mask"])
 
 
+@pytest.mark.grid
 def test_knowledge_distillation(tmp_path):
     from keras.distillation import Distiller, LogitsDistillation
 

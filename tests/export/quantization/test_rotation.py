@@ -81,6 +81,7 @@ def test_weights_that_are_read_again_are_rotated(keep, tmp_path):
     np.testing.assert_array_equal(outputs(model), before)
 
 
+@pytest.mark.grid
 @pytest.mark.parametrize("format", [pytest.param("tflite", marks=pytest.mark.release), "onnx"])
 def test_eight_bits_lose_less_with_enormous_channels(format, tmp_path, monkeypatch):
     model = with_enormous_channels(ROWS["llama-text-generation"].model())
