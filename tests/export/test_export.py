@@ -147,11 +147,11 @@ def repeats_float32(name: str, format: str) -> bool:
     """Whether another test shows what the float32 bundle of this row does.
 
     That is tests/foreign/test_saved_model.py for SavedModels. CI runs an architecture that has the operators of another
-    one in ONNX in float32 and in LiteRT quantized, unless it is a relative, which is not quantized.
+    one in ONNX in float32, and in LiteRT quantized, unless it is a relative, which has the same layers.
     """
     if format == "saved-model":
         return name not in ALONE
-    return format == "tflite" and ROWS[name].model_type in OPERATORS.keys() - RELATIVES.keys()
+    return format == "tflite" and ROWS[name].model_type in OPERATORS
 
 
 ALWAYS_QUANTIZED = {
@@ -211,10 +211,12 @@ FIRST = list({row.model_type: name for name, row in reversed(ROWS.items()) if ro
 def repeats_matrices(name: str, format: str, quantize: str) -> bool:
     """Whether CI quantizes the same layers with another head or of a relative, or with this recipe in the other format.
 
-    In each format, CI runs one recipe of an architecture; of one with the operators of another one, in LiteRT alone.
+    In each format, CI runs one recipe of an architecture; int8 in LiteRT of one with the operators of another one.
     """
-    if name not in FIRST or (format == "onnx" and ROWS[name].model_type in OPERATORS):
+    if name not in FIRST:
         return True
+    if ROWS[name].model_type in OPERATORS:
+        return (format, quantize) != ("tflite", "int8")
     return (FORMATS[FIRST.index(name) % 2] == format) != (quantize == "int8")
 
 

@@ -159,7 +159,13 @@ NLI = _pairs(
 )
 
 
-def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Case] = (), layers: bool = True) -> Any:
+def cases(
+    *rows: Case,
+    always: Collection[str] | None = None,
+    rest: Sequence[Case] = (),
+    layers: bool = True,
+    shown: Sequence[Case] = (),
+) -> Any:
     """Parametrizes a test by `case`; presets are included only on demand.
 
     CI runs all operators, each task and each recipe of the list. A case in which all three are those of earlier ones
@@ -170,10 +176,12 @@ def cases(*rows: Case, always: Collection[str] | None = None, rest: Sequence[Cas
         always: Names of those that run without `-m grid`; all of `rows` that run in CI by default.
         rest: Further cases, which run only with `-m grid`.
         layers: Whether operators count; not where other tests run all of them in the same runtime.
+        shown: Cases of another test, which runs their operators in the same runtime.
     """
     selected = [case for case in (*rows, *rest) if os.environ.get(PRESETS) or not isinstance(case.source, str)]
     parts = [_parts(case)[0 if layers else 1 :] for case in selected]
-    repeated = dict(zip(map(str, selected), repeats(parts), strict=True))
+    known = [_parts(case)[:1] for case in shown]
+    repeated = dict(zip(map(str, selected), repeats([*known, *parts])[len(known) :], strict=True))
     names = {str(case) for case in rows if not repeated.get(str(case))} if always is None else always
     parameters = grid(selected, always=lambda case: str(case) in names, release=lambda case: repeated[str(case)])
     return pytest.mark.parametrize("case", parameters, ids=str)

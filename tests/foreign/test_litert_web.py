@@ -128,7 +128,7 @@ def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
 
 
 @pytest.mark.foreign("litert-web")
-@cases(*GENERATORS, rest=[*DECODERS, *ENCODER_DECODERS, tiny("m2m_100", "text2text-generation")])
+@cases(*GENERATORS, rest=[*DECODERS, *ENCODER_DECODERS, tiny("m2m_100", "text2text-generation")], shown=ENCODERS)
 def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
     with served(with_page(folder)) as url:

@@ -119,6 +119,7 @@ def code_of(folder: Path) -> str:
     *GENERATORS,
     always=("gpt2-text-generation-none", "t5-text2text-generation-none", "story-gpt2-none", "summarizer-t5-none"),
     rest=[*DECODERS, *ENCODER_DECODERS],
+    shown=ENCODERS,
 )
 def test_texts_are_those_of_keras(case, ask, exported):
     model, folder = exported(case)

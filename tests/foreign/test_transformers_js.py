@@ -404,6 +404,7 @@ def test_the_javascript_of_the_card(case: Case, exported: Export) -> None:
         *(case for case in DECODERS if case.model_type not in ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")),
         tiny("mt5", "text2text-generation"),
     ],
+    shown=READERS,
 )
 def test_writing(case: Case, exported: Export, both: list[Ask]) -> None:
     bundle = exported(case)

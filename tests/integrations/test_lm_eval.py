@@ -167,7 +167,8 @@ def check_equal(received: dict[str, Any], expected: dict[str, Any]) -> None:
 
 @pytest.mark.grid
 @pytest.mark.parametrize(
-    "case", ["gpt2-tflite", "llama-onnx", pytest.param("story-gpt2-tflite", marks=pytest.mark.release)]
+    "case",
+    ["llama-onnx", *(pytest.param(f"{name}-tflite", marks=pytest.mark.release) for name in ("gpt2", "story-gpt2"))],
 )
 def test_scores_equal_those_of_transformers(case: str, tasks: list[dict[str, Any]]) -> None:
     name, _, format = case.rpartition("-")
