@@ -987,5 +987,6 @@ OPERATORS = {
 }
 """Architectures whose layers have the operators of another one: a runtime that runs that one runs them too.
 
-Whether their bundles have the answers of Keras, tests/export/test_export.py shows in LiteRT and ONNX Runtime.
+Whether their bundles have the answers of Keras, tests/export/test_export.py shows in LiteRT (of relatives before a
+release) and ONNX Runtime.
 """
