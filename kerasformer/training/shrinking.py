@@ -256,7 +256,7 @@ class _Run:
         schedule = keras.optimizers.schedules.CosineDecay(
             options["learning_rate"], max(1, len(batches) * options["epochs"])
         )
-        distiller.compile(keras.optimizers.AdamW(schedule), labelled and labelled.loss)
+        distiller.compile(keras.optimizers.AdamW(schedule), None if labelled is None else labelled.loss)
         keras.utils.set_random_seed(options["seed"])
         distiller(batches[0][0])  # an interrupted training is restored only in a model that is built
         distiller.optimizer.build(distiller.trainable_variables)

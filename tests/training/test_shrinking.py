@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.cli.app import app
 from kerasformer.errors import CheckpointError, InputError
@@ -69,8 +70,7 @@ def prepared(tmp_path: Path) -> Any:
     ("name", "exact"),
     [
         ("bert", False),
-        *(pytest.param(*case, marks=pytest.mark.grid) for case in (("bert", True), ("t5", False))),
-        pytest.param("gpt2", False, marks=pytest.mark.release),
+        *(pytest.param(*case, marks=pytest.mark.grid) for case in (("bert", True), ("gpt2", False), ("t5", False))),
     ],
 )
 def test_a_run_that_was_killed_continues(name: str, exact: bool, prepared: Any, tmp_path: Path) -> None:
@@ -132,6 +132,23 @@ def test_labels_teach_what_the_original_does_not_know(task: str, tmp_path: Path)
     arguments = tmp_path / "model", tmp_path / "small", tmp_path / "texts.jsonl"
     original, taught = shrink(*arguments, **settings, hard_weight=100.0)
     assert original.figures[figure] < 0.7 < taught.figures[figure]
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("name", ["gpt2", "t5"])
+def test_writers_learn_from_what_they_are_to_write(name: str, prepared: Any, tmp_path: Path) -> None:
+    """A decoder from the next tokens of its texts, an encoder-decoder from the labels."""
+    prepared(name)
+    rows = [json.dumps({"text": text, **({"label": "a good film"} if name == "t5" else {})}) for text in TEXTS]
+    (tmp_path / "texts.jsonl").write_text("\n".join(rows), encoding="utf-8")
+    settings = {**SETTINGS, "epochs": 12, "held_out": 0.0, "max_length": 32, "layers": "1"}
+    shrink(tmp_path / "model", tmp_path / "small", tmp_path / "texts.jsonl", **settings, hard_weight=100.0)
+    if name == "gpt2":
+        before, after = (kf.evaluate(tmp_path / each, tmp_path / "texts.jsonl") for each in ("model", "small"))
+        assert after["perplexity"] < before["perplexity"] / 4
+    else:
+        before, after = (kf.pipeline(tmp_path / each)(TEXTS[0], max_new_tokens=12) for each in ("model", "small"))
+        assert "a good film" in str(after) and "a good film" not in str(before)
 
 
 @pytest.mark.grid
