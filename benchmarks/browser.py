@@ -36,7 +36,7 @@ from kerasformer import zoo
 from kerasformer.export import export, recipe
 from kerasformer.web.site import build, check_site
 from tests.foreign.environments import need
-from tests.web.pages import Page, chromium, served
+from tests.tools.web.pages import Page, chromium, served
 
 TEXT = "The river runs north past old mills and quiet farms before it reaches a small town where people still meet. "
 TOKENS = 32

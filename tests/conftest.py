@@ -73,7 +73,7 @@ def release(module: ModuleType) -> None:
     Architectures that the file has registered are forgotten.
     Models and their graphs are full of cycles, so that they stay in memory until the garbage collector runs.
     """
-    for name in {module.__name__, "tests.export.text_models"} & set(sys.modules):
+    for name in {module.__name__, "tests.core.export.text_models"} & set(sys.modules):
         for value in vars(sys.modules[name]).values():
             if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == name:
                 value.cache_clear()
@@ -89,7 +89,10 @@ def release(module: ModuleType) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keeps the tests of a file on one worker, and starts with the long files."""
-    from tests.schedule import LongFilesFirst
+    """Gives each worker a half of the tests, and one that has finished a part of what is left.
 
-    return LongFilesFirst(config, log) if config.getoption("dist") == "load" else None
+    Most tests of a file stay on one worker, because they share models and exports.
+    """
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log) if config.getoption("dist") == "load" else None

@@ -76,7 +76,7 @@ if __name__ == "__main__":
     results = {path.stem: difference(path) for path in sorted(folder.glob("*.keras"))}
     if len(sys.argv) > 2:  # classes of the tests, like those of a user's program
         sys.path.insert(0, sys.argv[2])
-        from tests.layers import composites  # noqa: F401
+        from tests.core.layers import composites  # noqa: F401
 
         results |= {path.stem: difference(path) for path in sorted(folder.glob("own/*.keras"))}
     print(json.dumps(results))

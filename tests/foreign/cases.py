@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import kerasformer as kf
-from tests.export.text_models import (
+from tests.core.export.text_models import (
     CAPACITY,
     LENGTHS,
     OTHERS,
@@ -25,10 +25,10 @@ from tests.export.text_models import (
     shared_model,
     size_options,
 )
+from tests.core.zoo.cases import OPERATORS
 from tests.grids import grid, repeats
 from tests.shared import once
 from tests.tiny_text import pieces_in_texts
-from tests.zoo.cases import OPERATORS
 
 PRESETS = "KERASFORMER_FOREIGN_PRESETS"
 """If this environment variable is set, the tests also run on the presets."""
@@ -75,7 +75,7 @@ class Case:
 
     @property
     def _is_row(self) -> bool:
-        """Whether the model is a row of `tests.export.text_models`, for its own task."""
+        """Whether the model is a row of `tests.core.export.text_models`, for its own task."""
         return self.as_task is None and self.source in {**ROWS, **OTHERS}.values()
 
     def shared_model(self) -> Any:
@@ -101,7 +101,7 @@ class Case:
 
 
 def tiny(model_type: str, task: str, quantize: str = "none", as_task: str | None = None) -> Case:
-    """Returns the case of a tiny model of `tests.export.text_models`."""
+    """Returns the case of a tiny model of `tests.core.export.text_models`."""
     name = f"{model_type}-{task}"
     return Case(ROWS[name] if name in ROWS else OTHERS[name], quantize, as_task)
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.foreign.environments import HERE, HOME, need
 
-DECLARED = HERE.parent / "kotlin"
+DECLARED = HERE / "kotlin_programs"
 """Folder with declarations of classes of Android, LiteRT-LM and MediaPipe, and a program for the code of the guide."""
 
 

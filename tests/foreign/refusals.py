@@ -8,8 +8,8 @@ from kerasformer.errors import ExportError
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.job import resolve_options
 from kerasformer.export.targets import TARGETS
-from tests.export.text_models import shared_model
-from tests.export.ticks import ALL
+from tests.core.export.text_models import shared_model
+from tests.core.export.ticks import ALL
 
 Refusals = dict[str, dict[str, list[str]]]
 """Model types by the reason why they are refused, and by task."""

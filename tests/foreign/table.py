@@ -13,13 +13,13 @@ from dataclasses import asdict
 from kerasformer import tested
 from kerasformer.export.targets import TARGETS
 from kerasformer.tested import Tested
-from tests.export import test_export
-from tests.export import ticks as exports
-from tests.export.text_models import Row
+from tests.core.export import test_export
+from tests.core.export import ticks as exports
+from tests.core.export.text_models import Row
+from tests.core.zoo import test_checkpoints
 from tests.foreign import refusals
 from tests.foreign.environments import HERE
 from tests.foreign.ticks import OWN, collect, in_order
-from tests.zoo import test_checkpoints
 
 ROOT = HERE.parents[1]
 JSON = ROOT / "kerasformer" / "tested.json"

@@ -9,7 +9,7 @@ import pytest
 
 from kerasformer.integrations.columns import ColumnModel
 from tests.foreign.environments import run
-from tests.integrations import models
+from tests.tools.integrations import models
 
 ROOT = Path(__file__).parents[2]
 

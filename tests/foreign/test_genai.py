@@ -18,7 +18,7 @@ from kerasformer.errors import BundleError, ExportError
 from kerasformer.export.reference_texts import PROMPTS
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
-from tests.chat_templates.conversations import SYSTEM, TURNS, USER
+from tests.core.chat_templates.conversations import SYSTEM, TURNS, USER
 from tests.foreign.cards import block
 from tests.foreign.cases import DECODERS, Case, cases, tiny
 from tests.foreign.environments import need, packages, run

@@ -15,12 +15,12 @@ from kerasformer.export.targets import TARGETS, Target
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
+from tests.core.tokenization.conftest import Checkpoint, checkpoint  # noqa: F401 (a fixture)
+from tests.core.tokenization.test_hard_texts import split_at
 from tests.foreign.cases import tiny
 from tests.foreign.environments import started
 from tests.foreign.test_litert_lm import llama_like
 from tests.foreign.test_mediapipe import albert_pieces
-from tests.tokenization.conftest import Checkpoint, checkpoint  # noqa: F401 (a fixture)
-from tests.tokenization.test_hard_texts import split_at
 
 Ask = Callable[[Path], dict[str, Any]]
 PAGE = Path(__file__).parents[2] / "docs" / "runtimes.md"

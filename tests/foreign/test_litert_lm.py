@@ -23,7 +23,7 @@ from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.export.targets.litert_lm.chat_template import chat_template
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
-from tests.export.text_models import ROWS, Row
+from tests.core.export.text_models import ROWS, Row
 from tests.foreign.cards import run_litert_lm
 from tests.foreign.cases import DECODERS, Case, cases, tiny
 from tests.foreign.environments import packages, run

@@ -25,7 +25,7 @@ from tests.foreign.cases import DECODERS, EMBEDDERS, ENCODER_DECODERS, Case, cas
 from tests.foreign.environments import HERE, need
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_classes, check_tokens
-from tests.web.pages import Page, chromium, served
+from tests.tools.web.pages import Page, chromium, served
 
 TEXTS = ["A fine film.", READING[0], READING[1]]
 NEW_TOKENS = 12

@@ -31,7 +31,7 @@ from kerasformer.pipelines.base import sigmoid, softmax
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
-from tests.export.text_models import ROWS, Row
+from tests.core.export.text_models import ROWS, Row
 from tests.foreign.cases import PRESETS, Case, cases, embedder, tiny
 from tests.foreign.environments import need, run
 from tests.margins import cosines

@@ -21,7 +21,7 @@ from kerasformer.errors import ExportError
 from kerasformer.export.reference_texts import PROMPTS
 from kerasformer.pipelines.base import sigmoid, softmax
 from tests import tiny_text
-from tests.export.text_models import ROWS, Row
+from tests.core.export.text_models import ROWS, Row
 from tests.foreign.cards import block
 from tests.foreign.cases import (
     CROSS_ENCODER,

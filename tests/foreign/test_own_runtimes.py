@@ -10,7 +10,7 @@ import pytest
 import kerasformer as kf
 from kerasformer.bundle import MANIFEST, read
 from kerasformer.pipelines.base import softmax
-from tests.export.text_models import size_options
+from tests.core.export.text_models import size_options
 from tests.foreign.cards import PROGRAM, keras_arrays, run_python
 from tests.foreign.cases import DECODERS, EMBEDDERS, ENCODER_DECODERS, cases, embedder, tiny
 from tests.keras_pipelines import keras_pipeline

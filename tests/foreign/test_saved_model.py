@@ -14,7 +14,7 @@ from kerasformer import bundle
 from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.tasks import PRETRAINING
 from tests.code_blocks import blocks
-from tests.export.text_models import OTHERS, ROWS
+from tests.core.export.text_models import OTHERS, ROWS
 from tests.foreign.cases import DECODERS, EMBEDDERS, ENCODER_DECODERS, Case, cases, embedder, tiny
 from tests.foreign.environments import started
 

@@ -13,11 +13,11 @@ from kerasformer import tested
 from kerasformer.cli import app
 from kerasformer.cli import export_command as cli_export
 from kerasformer.export.targets import TARGETS
-from tests.export import test_export
-from tests.export.text_models import ROWS
+from tests.core.export import test_export
+from tests.core.export.text_models import ROWS
+from tests.core.zoo.cases import OPERATORS, RELATIVES
 from tests.foreign import table, ticks
 from tests.foreign.cases import Case, cases, tiny
-from tests.zoo.cases import OPERATORS, RELATIVES
 
 
 def test_the_page_and_the_list_are_up_to_date(capsys):
@@ -73,7 +73,7 @@ def test_cells_show_what_ci_runs():
 
 
 def test_ci_runs_all_layers_tasks_and_recipes_of_each_runtime():
-    """As docs/runtimes.md says; all architectures in LiteRT and ONNX Runtime are in tests/export/test_export.py.
+    """As docs/runtimes.md says; all architectures in LiteRT and ONNX Runtime are in tests/core/export/test_export.py.
 
     These are the runtimes without a target; optimum is ONNX Runtime behind other classes.
     """

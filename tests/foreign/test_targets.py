@@ -12,11 +12,11 @@ from kerasformer.export.formats.registry import FORMATS
 from kerasformer.export.targets import TARGETS
 from kerasformer.tasks import PRETRAINING
 from tests import tiny_text
-from tests.export.test_export import REPEATED_HEADS
-from tests.export.ticks import ALL
+from tests.core.export.test_export import REPEATED_HEADS
+from tests.core.export.ticks import ALL
+from tests.core.zoo.harness import HEADS
 from tests.foreign.refusals import reason, try_to_export
 from tests.grids import grid
-from tests.zoo.harness import HEADS
 
 ENCODERS = {name for name, row in ALL.items() if "generation" not in row.task}
 WITHOUT_CLASS = ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")

@@ -25,7 +25,7 @@ from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.export.targets import TARGETS
 from kerasformer.pipelines.base import sigmoid
 from tests import tiny_text
-from tests.export.text_models import OTHERS, ROWS
+from tests.core.export.text_models import OTHERS, ROWS
 from tests.foreign.cases import (
     CROSS_ENCODER,
     CROSS_ENCODER_OF_PIECES,
@@ -42,7 +42,7 @@ from tests.foreign.test_litert_lm import CHAT, text_model
 from tests.grids import grid, repeats
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_classes, check_tokens, cosines
-from tests.web.pages import chromium, served
+from tests.tools.web.pages import chromium, served
 
 # Presets have settings that it does not support; the tests pass others.
 pytestmark = pytest.mark.filterwarnings("ignore:transformers.js ignores these settings")

@@ -30,7 +30,7 @@ from kerasformer.pipelines import PIPELINES
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
-from tests.export.text_models import LENGTHS, ROWS, Row, size_options
+from tests.core.export.text_models import LENGTHS, ROWS, Row, size_options
 from tests.mobile import vocabularies
 from tests.mobile.json_text import dump, floats
 from tests.mobile.mock import Mock, MockStep

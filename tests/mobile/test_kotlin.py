@@ -18,7 +18,7 @@ import kerasformer as kf
 from kerasformer.chat_templates.rendering import render
 from kerasformer.export.card import in_apps
 from tests.code_blocks import blocks
-from tests.export.text_models import LENGTHS, ROWS, size_options
+from tests.core.export.text_models import LENGTHS, ROWS, size_options
 from tests.foreign.environments import HOME, need
 from tests.mobile.cards import CASES, codes, section
 

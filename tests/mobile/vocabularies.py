@@ -22,9 +22,9 @@ from kerasformer.tokenization.families import BYT5, NLLB
 from kerasformer.tokenization.languages import MultilingualTokenizer
 from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text
+from tests.core.tokenization.conftest import CASES, write
+from tests.core.tokenization.test_hard_texts import split_at
 from tests.mobile.texts import ALL, CORPUS, SCRIPTS
-from tests.tokenization.conftest import CASES, write
-from tests.tokenization.test_hard_texts import split_at
 
 SPACE = "▁"
 END = "<|endoftext|>"

@@ -1,0 +1,50 @@
+"""Text and ids of chat templates equal those of `transformers`, also on a folder of published templates."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kerasformer.errors import InputError, KerasformerError
+from tests.core.chat_templates.conversations import CASES, TEMPLATES
+
+FOLDER = os.environ.get("KERASFORMER_CHAT_TEMPLATES")
+"""Folder of further templates `*.jinja`, which are compared on demand."""
+_PUBLISHED = {path.stem: path.read_text("utf-8") for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", [*TEMPLATES, *_PUBLISHED])
+def test_text_and_ids(tokenizers, name, case):
+    ours, theirs = tokenizers
+    template = {**TEMPLATES, **_PUBLISHED}[name]
+    messages, options = CASES[case]
+    try:
+        expected = theirs.apply_chat_template(messages, chat_template=template, tokenize=False, **options)
+    except Exception as error:  # templates raise every type of error
+        with pytest.raises(KerasformerError) as refused:
+            ours.apply_chat_template(messages, chat_template=template, tokenize=False, **options)
+        if type(error).__name__ == "TemplateError":
+            assert str(error) in str(refused.value)
+        return
+    if case == "unknown role":  # which transformers writes as it is
+        with pytest.raises(InputError, match="Message 0 has an unknown role. Expected one of .*'rabbit'"):
+            ours.apply_chat_template(messages, chat_template=template, tokenize=False, **options)
+        return
+    assert ours.apply_chat_template(messages, chat_template=template, tokenize=False, **options) == expected
+    ids = theirs.apply_chat_template(messages, chat_template=template, return_dict=False, **options)
+    assert ours.apply_chat_template(messages, chat_template=template, **options).input_ids[0].tolist() == ids
+
+
+def test_roles(tokenizers):
+    """A template may know further roles, which it names."""
+    ours, _ = tokenizers
+    template = (
+        "{% for message in messages %}{{ message.role }}{% if message.role == 'critic' %}!{% endif %}{% endfor %}"
+    )
+    messages = [{"role": role, "content": "Late!"} for role in ("developer", "critic", "tool", "assistant")]
+    assert ours.apply_chat_template(messages, chat_template=template, tokenize=False) == "developercritic!toolassistant"
+    with pytest.raises(InputError, match="Message 1 has an unknown role.*Received: 'usr'. Did you mean 'user'?"):
+        ours.apply_chat_template([messages[0], {"role": "usr", "content": "x"}], chat_template=template)

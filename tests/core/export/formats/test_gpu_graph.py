@@ -1,0 +1,122 @@
+"""TFLite files for a GPU: without what LiteRT's GPU delegate is known to fail at, and with the same results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ai_edge_litert import interpreter
+
+import kerasformer as kf
+from kerasformer import bundle
+from kerasformer.errors import ExportError, InputError
+from kerasformer.export.formats.tflite import flatbuffer
+from kerasformer.export.formats.tflite.gpu_graph import lower_for_gpu
+from kerasformer.export.formats.tflite.gpu_rules import look_at, look_at_file
+from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
+from tests.core.export.text_models import ROWS, shared_bundle, shared_model, size_options
+from tests.grids import grid
+
+FIRST = list({row.model_type: name for name, row in reversed(ROWS.items())}.values())
+"""One row of each architecture."""
+ALWAYS = (
+    "bert-text-classification", "roberta-text-classification", "modernbert-token-classification",
+    "deberta-token-classification", "gpt2-text-generation", "llama-text-generation", "gpt_neo-text-generation",
+    "t5-text2text-generation", "bigbird_pegasus-text2text-generation", "bart-text2text-generation",
+)  # fmt: skip
+"""Those whose bundles other tests without a mark read as well."""
+
+
+KNOWN = {
+    "big_bird-question-answering": {"beyond-16-bit-floats"},
+    "longformer-text-classification": {"beyond-16-bit-floats"},
+    "gptj-text-generation": {"five-axes"},
+}
+"""What remains: the score of hidden tokens, NaN for indices out of range, and rotary positions in pairs."""
+
+
+def lowered(path: Path) -> Skeleton:
+    """Returns the graphs of a file, rewritten for a GPU."""
+    skeleton = Skeleton([path.read_bytes()], {})
+    lower_for_gpu(skeleton)
+    skeleton.finish()
+    return skeleton
+
+
+def results(content: bytes, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
+    """Returns the outputs of each signature for random inputs, on the CPU."""
+    model, random, found = interpreter.Interpreter(model_content=content), np.random.default_rng(seed), {}
+    for name in sorted(model.get_signature_list()):
+        run = model.get_signature_runner(name)
+        inputs: dict[str, Any] = {}
+        for key, detail in sorted(run.get_input_details().items()):
+            shape, dtype = tuple(detail["shape"]), detail["dtype"]
+            if key.endswith("mask"):
+                inputs[key] = np.broadcast_to(np.arange(shape[-1]) < shape[-1] * 0.7, shape).astype(dtype)
+            elif key == "input_pos":
+                inputs[key] = np.arange(3, 3 + shape[0], dtype=dtype)
+            elif dtype == np.int32:
+                inputs[key] = random.integers(0, 2 if key in ("token_type_ids", "langs") else 60, shape, dtype)
+            else:
+                inputs[key] = random.normal(size=shape).astype(dtype)
+        found[name] = run(**inputs)
+    return found
+
+
+@pytest.mark.parametrize("name", grid(FIRST, always=ALWAYS))
+def test_a_graph_for_a_gpu_has_no_findings_and_the_same_results(name):
+    path = shared_bundle(name, "tflite") / "model.tflite"
+    manifest = bundle.read(path.parent)
+    assert manifest.gpu_findings and manifest.gpu_findings == look_at_file(path)
+    skeleton = lowered(path)
+    assert {finding.rule for finding in look_at(skeleton.model)} == KNOWN.get(name, set())
+    expected, received = results(path.read_bytes()), results(bytes(flatbuffer._pack(skeleton.model)))
+    assert expected.keys() == received.keys()
+    for signature, outputs in expected.items():
+        mask = manifest.signatures[signature].inputs.get("attention_mask")
+        for output, value in outputs.items():
+            assert received[signature][output].shape == value.shape
+            # Padding sees nothing: its weights, and so its outputs, depend on what masks add to the scores.
+            of_tokens = mask is not None and value.shape[:2] == mask.shape
+            seen = slice(int(np.ceil(0.7 * mask.shape[1]))) if of_tokens else slice(None)
+            difference = np.abs(received[signature][output] - value)[:, seen] if value.ndim > 1 else 0
+            assert np.max(difference) <= 1e-5 * np.abs(value).max()
+
+
+@pytest.mark.parametrize(("name", "quantize"), [("bert-text-classification", "int8"), ("gpt2-text-generation", "int4")])
+def test_an_export_for_a_gpu(name, quantize, tmp_path):
+    model = shared_model(name)
+    sizes = size_options(model, "tflite", (16, 40), 64)
+    exported = kf.export.export(
+        model, tmp_path / "gpu", "litert", ROWS[name].recipe(quantize), accelerator="gpu", **sizes
+    )
+    assert exported.manifest.gpu_findings == ()
+    assert "nothing that LiteRT's GPU delegate is known to compute wrongly" in (tmp_path / "gpu/README.md").read_text()
+
+
+def test_a_finding_that_remains_is_an_error_and_leaves_nothing(tmp_path):
+    model = shared_model("big_bird-question-answering")
+    message = r"(MUL|ADD) after .*, in forward_16: a number beyond .* \(google-ai-edge/LiteRT#9249\)"
+    with pytest.raises(ExportError, match=message):
+        kf.export.export(model, tmp_path / "out", "tflite", lengths=(16,), accelerator="gpu")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_card_lists_what_was_found_and_its_source():
+    card = (shared_bundle("bert-text-classification", "tflite") / "README.md").read_text()
+    section = card.split("## On a phone's GPU")[1]
+    assert "google-ai-edge/LiteRT#8980" in section and 'accelerator="gpu"' in section
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"format": "onnx", "accelerator": "gpu"}, "accelerator is only for format='tflite'"),
+        ({"format": "tflite", "accelerator": "npu"}, "accelerator must be 'cpu' or 'gpu'|accelerator must be one of"),
+    ],
+)
+def test_other_formats_and_accelerators_are_refused(options, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        kf.export.export(shared_model("bert-text-classification"), tmp_path / "out", **options)

@@ -1,0 +1,236 @@
+"""quantize="auto": the search with simulated files, and whole exports within budgets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kerasformer.bundle import Fidelity
+from kerasformer.errors import ExportError, ExportMismatchError, InputError
+from kerasformer.export import export
+from kerasformer.export.quantization.auto import COLUMNS, ChosenMix, _hull, search_rows
+from kerasformer.export.quantization.recipes import RECIPES, Recipe
+from kerasformer.export.quantization.search import Auto, Search, Tried
+from tests.core.export.text_models import ROWS, size_options
+from tests.grids import grid
+
+# Bytes and divergence of a group's storage types.
+
+
+@pytest.mark.parametrize(
+    ("int8", "int4", "expected"),
+    [
+        ((100, 0.1), (50, 0.5), ["float16", "int8", "int4"]),
+        ((100, 0.1), (50, 0.12), ["float16", "int4"]),  # int8 costs more per byte saved than int4
+        ((100, 0.0), (50, 0.0), ["float16", "int8", "int4"]),
+        ((100, 0.2), (50, 0.1), ["float16", "int4"]),  # noise must not give a negative cost
+    ],
+)
+def test_the_hull_of_storage_types(int8, int4, expected):
+    steps = _hull({"float32": (400, 0.0), "float16": (200, 0.0), "int8": int8, "int4": int4})
+    assert [storage for _, storage in steps] == expected
+    slopes = [slope for slope, _ in steps]
+    assert slopes == sorted(slopes) and slopes[0] == 0.0
+
+
+class FakeBuilder:
+    """Simulated files: mix `k` of `n` takes `n - k` MB and half as many milliseconds."""
+
+    def __init__(self, agreements: list[float], verified: list[float] | None = None, graph: float = 0.0):
+        self.agreements, self.verified, self.graph = agreements, verified or agreements, graph
+        self.recipes = [replace(RECIPES["int8"], name=str(place)) for place in range(len(agreements))]
+        self.written: list[int] = []
+
+    def size(self, recipe: Recipe) -> int:
+        return round((len(self.recipes) - int(recipe.name)) * 1e6)
+
+    def simulate(self, recipe: Recipe) -> Fidelity:
+        return Fidelity(0.0, 0.0, self.agreements[int(recipe.name)], 100)
+
+    def write(self, recipe: Recipe) -> int:
+        self.written.append(int(recipe.name))
+        return self.size(recipe) + round(self.graph * 1e6)
+
+    def latency(self) -> float:
+        return (len(self.recipes) - self.written[-1]) / 2
+
+    def verify(self, recipe: Recipe) -> Fidelity:
+        agreement = self.verified[int(recipe.name)]
+        if agreement < self.budget.min_agreement:
+            raise ExportMismatchError(f"agreement {agreement}")
+        return Fidelity(0.0, 0.0, agreement, 100)
+
+    def search(self, **limits: float) -> tuple[int, Any]:
+        self.budget = Auto(**limits)
+        search = Search(
+            self.budget,
+            self.recipes,
+            self,
+            lambda *stage: None,
+            size=self.size,
+            simulate=self.simulate,
+            count=lambda recipe: {"int8": int(recipe.name)},
+        )
+        recipe, _ = search.run()
+        assert self.written[-1] == int(recipe.name), "the files are those of another mix"
+        return int(recipe.name), search.measured()
+
+
+FALLING = [1.0, 1.0, 0.999, 0.995, 0.99, 0.985, 0.981, 0.97, 0.9, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({}, 6),  # the smallest with 0.98
+        ({"min_agreement": 0.995}, 3),
+        ({"min_agreement": 1.0}, 1),
+        ({"min_agreement": 0.0}, 9),
+        ({"max_size": 7.0}, 3),  # the most faithful that fits
+        ({"max_size": 100.0}, 0),
+        ({"max_latency": 3.0}, 4),  # the most faithful that is fast enough
+        ({"max_latency": 3.0, "max_size": 5.0}, 5),
+        ({"max_latency": 2.0}, 6),
+        ({"max_size": 4.0, "min_agreement": 0.981}, 6),
+    ],
+    ids=str,
+)
+def test_budgets(limits, expected):
+    place, tried = FakeBuilder(FALLING).search(**limits)
+    assert place == expected
+    assert [each.chosen for each in tried].count(True) == 1
+    assert next(each for each in tried if each.chosen).parts == {"int8": expected}
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (
+            {"max_size": 3.5},
+            r"agreement of at least 0.98, at most 3.5 MB.*4.00 MB.*best agreement within 3.5 MB is 0.9700",
+        ),
+        ({"max_size": 0.5}, r"the smallest of all mixes takes 1.00 MB"),
+        ({"max_latency": 1.5}, r"at most 1.5 ms.*2 ms, with 4.00 MB"),
+        ({"min_agreement": 1.0, "max_size": 8.0}, r"at least 1, at most 8 MB.*9.00 MB"),
+    ],
+    ids=str,
+)
+def test_limits_that_no_mix_satisfies(limits, message):
+    with pytest.raises(ExportError, match=message):
+        FakeBuilder(FALLING).search(**limits)
+
+
+def test_the_search_goes_back_after_a_failed_verification():
+    shop = FakeBuilder(FALLING, verified=[1.0, 1.0, 0.99, 0.985, 0.97, 0.97, 0.97, 0.9, 0.9, 0.9])
+    place, tried = shop.search()
+    assert (place, shop.written) == (3, [6, 5, 3])
+    assert [each.verified for each in tried if each.chosen] == [0.985]
+    assert [each.refused for each in tried if each.refused] == ["agreement 0.97", "agreement 0.97"]
+
+
+def test_no_mix_within_the_limits_is_faithful_in_the_runtime():
+    with pytest.raises(ExportError, match=r"at most 6 MB, in the runtime. agreement 0.9"):
+        FakeBuilder(FALLING, verified=[0.9] * 10).search(max_size=6.0)
+    with pytest.raises(ExportError, match="in the runtime"):
+        FakeBuilder(FALLING, verified=[0.9] * 10).search()
+
+
+def test_files_are_larger_than_their_weights():
+    place, tried = FakeBuilder(FALLING, graph=2.0).search(max_size=7.0)
+    assert place == 5
+    assert all(each.megabytes == 12 - each.parts["int8"] for each in tried)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"min_agreement": 1.1},
+        {"max_size": 0},
+        {"max_size": 30_000_000},
+        {"max_latency": -1},
+        {"max_size": float("nan")},
+    ],
+    ids=str,
+)
+def test_invalid_budgets(limits, tmp_path):
+    with pytest.raises(InputError, match=next(iter(limits))):
+        export("nowhere", tmp_path / "bundle", quantize="auto", **limits)
+
+
+# Whole exports.
+
+
+def automatic(name: str, folder: Path, format: str, **limits: float) -> Any:
+    model = ROWS[name].model()
+    return export(model, folder, format, "auto", **size_options(model, format, (64,), 64), **limits).manifest
+
+
+@pytest.mark.parametrize(
+    ("name", "format"),
+    grid(
+        [
+            "bert-text-classification",
+            "distilbert-text-classification",
+            "albert-fill-mask",
+            "gpt2-text-generation",
+            "t5-text2text-generation",
+        ],
+        ["tflite", "onnx"],
+        always={
+            ("albert-fill-mask", "onnx"),
+            ("gpt2-text-generation", "tflite"),
+        },
+        release=lambda name, format: "bert" in name or (name, format) == ("albert-fill-mask", "tflite"),
+    ),
+)
+def test_every_model_in_every_format(name, format, tmp_path):
+    manifest = automatic(name, tmp_path / "bundle", format, min_agreement=0.9)
+    record = manifest.recipe["auto"]
+    assert manifest.recipe["name"] == "auto" and manifest.recipe["min_agreement"] == 0.9
+    assert manifest.fidelity["agreement"] >= 0.9
+    chosen = [tried for tried in record["tried"] if tried["chosen"]]
+    files = [path for path in (tmp_path / "bundle").rglob("*") if path.suffix in (".tflite", ".onnx", ".onnx_data")]
+    assert [tried["megabytes"] for tried in chosen] == [sum(path.stat().st_size for path in files) / 1e6]
+    assert chosen[0]["verified"] == manifest.fidelity["agreement"]
+    assert sum(chosen[0]["parts"].values()) == len({each["group"] for each in record["sensitivities"]})
+    assert len(record["sensitivities"]) >= 6
+    sizes = [tried["megabytes"] for tried in record["tried"]]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.grid
+def test_the_search_is_deterministic(tmp_path):
+    row = "distilbert-text-classification"
+    first, second = (automatic(row, tmp_path / name, "onnx", min_agreement=0.95) for name in "ab")
+    assert first.recipe == second.recipe
+    assert first.files == second.files
+
+
+@pytest.mark.grid
+def test_a_limit_of_size_and_speed(tmp_path):
+    name = "gpt2-text-generation"
+    small = automatic(name, tmp_path / "small", "onnx", min_agreement=0.8).recipe["auto"]["tried"]
+    smallest = next(tried["megabytes"] for tried in small if tried["chosen"])
+    limit = smallest * 1.15
+    manifest = automatic(name, tmp_path / "sized", "onnx", max_size=limit, min_agreement=0.8, max_latency=1000.0)
+    chosen = next(tried for tried in manifest.recipe["auto"]["tried"] if tried["chosen"])
+    assert smallest < chosen["megabytes"] <= limit and 0 < chosen["latency"] < 1000
+    with pytest.raises(ExportError, match="The best possible"):
+        automatic(name, tmp_path / "none", "onnx", max_size=smallest / 2, min_agreement=0.8)
+    assert not (tmp_path / "none").exists()
+
+
+def test_the_table_of_mixes():
+    tried = [
+        Tried({"int8": 3, "int4": 23}, 2.345, 0.01, 0.98765, None, None),
+        Tried({"int4": 26}, 1.5, 0.02, 0.981, 3.14159, 0.98, chosen=True),
+    ]
+    rows = search_rows(ChosenMix(RECIPES["int8"], Fidelity(0, 0, 1, 1), Auto(), tuple(tried), ()).to_dict())
+    assert rows == [
+        ["3 int8, 23 int4", "2.35", "98.77%", "", "", ""],
+        ["26 int4", "1.50", "98.10%", "98.00%", "3.14", "chosen"],
+    ]
+    assert all(len(row) == len(COLUMNS) for row in rows)

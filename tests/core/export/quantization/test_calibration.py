@@ -1,0 +1,129 @@
+"""Calibration: the ranges of every product are those computed with NumPy, for every architecture and source."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from keras import ops
+
+from kerasformer.errors import ExportError, InputError
+from kerasformer.export import export
+from kerasformer.export.quantization.calibration import calibrate
+from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, as_inputs, passages, read_texts
+from kerasformer.fidelity.references import single_texts
+from kerasformer.layers.primitives import Primitives, lowering
+from tests.core.export.text_models import ROWS
+
+TEXTS = ["Rain is expected.", "The museum is closed on Mondays", "What a waste!"]
+MODELS = (
+    "bert-text-classification",
+    "distilbert-text-classification",
+    "albert-fill-mask",
+    "gpt2-text-generation",
+    "t5-text2text-generation",
+)
+
+
+class Recorder(Primitives):
+    """Records the inputs and outputs of each product."""
+
+    def __init__(self):
+        self.seen = {}
+
+    def linear(self, x, kernel, bias=None, *, transposed=False):
+        y = super().linear(x, kernel, bias, transposed=transposed)
+        inputs, outputs = self.seen.setdefault(kernel.path, ([], []))
+        inputs.append(ops.convert_to_numpy(x).ravel())
+        outputs.append(ops.convert_to_numpy(y).ravel())
+        return y
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_ranges_are_those_of_all_values(name):
+    model = ROWS[name].model()
+    calls = []
+    found = calibrate(model, TEXTS, lambda done, total: calls.append((done, total)))
+    recorder = Recorder()
+    with lowering(recorder):
+        for passage in single_texts(passages(model, TEXTS)):
+            model(as_inputs(passage))
+    assert set(found) == set(recorder.seen) and len(found) >= 8
+    for path, (inputs, outputs) in recorder.seen.items():
+        for received, values in ((found[path].input, inputs), (found[path].output, outputs)):
+            joined = np.concatenate(values)
+            assert received == pytest.approx((joined.min(), joined.max()), abs=1e-4 * float(np.abs(joined).max()))
+    assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+@pytest.mark.parametrize("name", ["gpt2-text-generation", "t5-text2text-generation"])
+def test_a_generating_model_reads_its_own_continuation(name):
+    model = ROWS[name].model()
+    arrays = passages(model, TEXTS)
+    for row, passage in enumerate(single_texts(arrays)):
+        ids = model.tokenizer.encode(TEXTS[row])
+        continued = as_inputs(passage)
+        written = model.generate([ids], max_new_tokens=16, jit_compile=False)[0].tolist()
+        if model.is_encoder_decoder:
+            read = continued["decoder_input_ids"][0].tolist()
+            assert continued["input_ids"][0].tolist() == ids and read[0] == 0
+            assert written[: len(read) - 1] == read[1:] and len(read) > 1
+        else:
+            more = continued["input_ids"][0].tolist()
+            assert more[: len(ids)] == ids and written[: len(more) - len(ids)] == more[len(ids) :]
+            assert len(more) > len(ids)
+
+
+def test_values_that_are_not_finite_are_an_error():
+    model = ROWS["bert-text-classification"].model()
+    variable = next(v for v in model.variables if v.path.endswith("layer_1/attention/output/kernel"))
+    variable.assign(np.full(variable.shape, np.nan, "float32"))
+    with pytest.raises(ExportError, match=r"layer_1/attention/output/kernel"):
+        calibrate(model, TEXTS)
+
+
+def test_sources_of_texts(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_text("one\n\n  \ntwo\nthree", encoding="utf-8")
+    dataset = __import__("tensorflow").data.Dataset.from_tensor_slices(["one", "", "two", "three"])
+    array = np.array(["one", "two", "three"])
+    for source in (path, str(path), ["one", " ", "two", "three"], iter(array), dataset, dataset.batch(2), array):
+        assert read_texts(source) == ["one", "two", "three"]
+    assert read_texts(f"text {n}" for n in range(10**9)) == [f"text {n}" for n in range(MAX_TEXTS)]
+    assert len(read_texts()) >= 40
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ([], "at least one text"),
+        (["", "  "], "at least one text"),
+        ("nowhere.txt", "nowhere.txt"),
+        (7, "int"),
+        ([1, 2], "int"),
+        ([("a", 1)], "tuple"),
+    ],
+    ids=str,
+)
+def test_invalid_sources(source, message):
+    with pytest.raises(InputError, match=message):
+        read_texts(source)
+
+
+def test_a_file_that_is_not_utf8(tmp_path):
+    path = tmp_path / "texts.txt"
+    path.write_bytes(b"caf\xe9\n")
+    with pytest.raises(InputError, match="UTF-8"):
+        read_texts(path)
+
+
+@pytest.mark.parametrize(
+    ("row", "quantize", "message"),
+    [
+        ("bert-text-classification", "int8_weights", "such as int8 and int8_static.*'int8_weights'"),
+        ("gpt2-text-generation", "int8", "no effect on quantize='int8' for a model that generates"),
+    ],
+)
+def test_calibration_is_refused_where_it_has_no_effect(tmp_path, row, quantize, message):
+    with pytest.raises(InputError, match=message):
+        export(ROWS[row].model(), tmp_path / "bundle", quantize=quantize, calibration=TEXTS)
+    assert not (tmp_path / "bundle").exists()

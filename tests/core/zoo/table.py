@@ -1,0 +1,117 @@
+"""Writes what is generated from the files of `kerasformer.zoo`: a table, a section of a page, and a picture.
+
+python -m tests.core.zoo.table [--write]        without --write, only reports whether they are up to date
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from kerasformer import tasks, tested, zoo
+from kerasformer.architectures import FILE, Architecture, lineages
+from kerasformer.models.loading import describe, zoo_modules
+from kerasformer.viz import draw_family_tree
+
+COMMAND = "python -m tests.core.zoo.table --write"
+ROOT = Path(__file__).parents[3]
+TABLE = ROOT / "kerasformer" / FILE
+PAGE = ROOT / "docs" / "zoo.md"
+PICTURE = ROOT / "docs" / "pictures" / "models.svg"
+_BEGIN, _END = f"<!-- from the zoo: {COMMAND} -->", "<!-- end -->"
+_IN_WORDS = {tasks.SENTENCE_SIMILARITY, "text-ranking", "zero-shot-classification"}
+"""Tasks that the page assigns to models by those that the table lists."""
+
+
+def architectures() -> dict[str, Architecture]:
+    """Returns the architectures by `model_type`, as their modules describe them."""
+    found = (describe(zoo.architecture(name)) for name in zoo_modules())
+    return {architecture.model_type: architecture for architecture in found}
+
+
+def table(members: Iterable[Architecture]) -> str:
+    """Returns the content of `kerasformer/architectures.json`, one line for each architecture."""
+    lines = (json.dumps(asdict(architecture), ensure_ascii=False) for architecture in members)
+    return "[\n" + ",\n".join(lines) + "\n]\n"
+
+
+def section(text: str, members: Iterable[Architecture]) -> str:
+    """Returns a page with its table of models updated."""
+    before, _, rest = text.partition(_BEGIN)
+    _, end, after = rest.partition(_END)
+    if not end:
+        raise ValueError(f"{PAGE} must have the lines {_BEGIN} and {_END}")
+    usual: dict[str, str] = {}
+    lines = [["`model_type`", "model", "tasks, if others", "tested checkpoints"], ["---"] * 4]
+    for branch, lineage in lineages(members).items():
+        usual[branch] = Counter(_listed_tasks(member) for member, _ in lineage).most_common(1)[0][0]
+        lines += [_cells(member, usual[branch]) for member, _ in lineage]
+    tasks_of_branches = [f"- {branch}: {names}" for branch, names in usual.items()]
+    rows = (f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(
+        [
+            before + _BEGIN,
+            "Tasks of a branch, unless the table has others:",
+            "",
+            *tasks_of_branches,
+            "",
+            *rows,
+            _END + after,
+        ]
+    )
+
+
+def _cells(architecture: Architecture, usual: str) -> list[str]:
+    name, listed = architecture.model_type, _listed_tasks(architecture)
+    checkpoints = [f"`{checkpoint}`" for checkpoint in tested.checkpoints().get(name, [])]
+    other = "" if listed == usual else listed
+    return [f"`{name}`", f"{architecture.name}: {architecture.summary}", other, ", ".join(checkpoints)]
+
+
+def _listed_tasks(architecture: Architecture) -> str:
+    derived = [task for task, performer in tasks.PERFORMED_BY.items() if performer in architecture.tasks]
+    return ", ".join(task for task in (*architecture.tasks, *derived) if task not in _IN_WORDS)
+
+
+def picture(known: Mapping[str, Architecture]) -> str:
+    """Returns the family tree as SVG."""
+    with tempfile.TemporaryDirectory() as folder:
+        draw_family_tree(lineages(known.values()), path := Path(folder, "models.svg"))
+        return path.read_text(encoding="utf-8")
+
+
+def lines(drawn: str) -> list[str]:
+    """Returns the names of the lines of a picture, which have the texts of both their ends."""
+    return re.findall(r'<g id="([^"]+-to-[^"]+)"', drawn)
+
+
+def outdated() -> dict[Path, str]:
+    """Returns the new content of each file that is out of date; of the picture, only the lines are compared."""
+    known = architectures()
+    page = PAGE.read_text(encoding="utf-8")
+    texts = {TABLE: table(known.values()), PAGE: section(page, known.values())}
+    changed = {path: text for path, text in texts.items() if not path.exists() or path.read_text("utf-8") != text}
+    drawn = picture(known)
+    if lines(drawn) != lines(PICTURE.read_text(encoding="utf-8")):
+        changed[PICTURE] = drawn
+    return changed
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Writes or compares the files; returns the exit status."""
+    write, changed = "--write" in arguments, outdated()
+    for path, text in changed.items():
+        if write:
+            path.write_text(text, encoding="utf-8")
+        print(f"{'written' if write else 'out of date'}: {path.relative_to(ROOT)}")
+    return 0 if write else len(changed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

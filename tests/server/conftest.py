@@ -1,5 +1,0 @@
-"""Tiny checkpoints for each task, those of the pipelines."""
-
-from tests.pipelines.conftest import checkpoint
-
-__all__ = ["checkpoint"]

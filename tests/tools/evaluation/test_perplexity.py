@@ -1,0 +1,257 @@
+"""Likelihoods of texts and of choices, compared with a model of transformers, on Keras and on bundles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import kerasformer as kf
+from kerasformer.errors import CapacityError, InputError
+from kerasformer.evaluation import examples, outcome
+from kerasformer.evaluation.perplexity import windows
+from tests import tiny_text
+from tests.code_blocks import blocks
+from tests.core.export.text_models import shared_bundle, shared_model
+from tests.keras_pipelines import keras_pipeline
+
+DECODER = "gpt2-text-generation"
+LENGTH = 24
+TEXTS = [
+    "The museum is closed on Mondays, but the garden – with its old trees – stays open until nine.",
+    "Rain.",
+    "She left early.",
+]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """A pipeline, and the model of transformers with the same weights."""
+    torch.manual_seed(0)
+    tokenizer = tiny_text.byte_pairs()
+    sizes = {"n_positions": LENGTH, "n_embd": 32, "n_layer": 2, "n_head": 2, "initializer_range": 0.3}
+    config = GPT2Config(vocab_size=tokenizer.vocab_size, **sizes)
+    model = GPT2LMHeadModel(config).eval()
+    folder = tmp_path_factory.mktemp("gpt2")
+    model.save_pretrained(folder)
+    tokenizer.save(folder)
+    return keras_pipeline(kf.load(folder)), model
+
+
+def reference(model: Any, ids: list[int], stride: int) -> tuple[float, int]:
+    """The loop of the page "Perplexity of fixed-length models" of transformers: sum of the losses, number of tokens."""
+    total, count, end_before = 0.0, 0, 0
+    for begin in range(0, len(ids), stride):
+        end = min(begin + LENGTH, len(ids))
+        new = end - end_before
+        row = torch.tensor([ids[begin:end]])
+        labels = row.clone()
+        labels[:, :-new] = -100
+        counted = int((labels != -100).sum()) - int(labels[0, 0] != -100)
+        with torch.no_grad():
+            total += model(row, labels=labels).loss.item() * counted
+        count, end_before = count + counted, end
+        if end == len(ids):
+            break
+    return total, count
+
+
+@pytest.mark.parametrize("stride", [None, 10, LENGTH])
+def test_perplexity_with_a_stride_equals_transformers(pair: Any, stride: int | None) -> None:
+    pipe, model = pair
+    sums = [reference(model, ids, stride or LENGTH) for ids in map(pipe.tokenizer.encode, TEXTS)]
+    assert len(pipe.tokenizer.encode(TEXTS[0])) > 2 * LENGTH
+    found = outcome(pipe, TEXTS, batch_size=3, **({} if stride is None else {"stride": stride}))
+    total, count = map(sum, zip(*sums, strict=True))
+    assert found.figures["perplexity"] == pytest.approx(np.exp(total / count), rel=1e-4)
+    assert found.losses == pytest.approx([total / count for total, count in sums], rel=1e-4)
+
+
+def test_bits_per_byte_count_the_bytes_of_the_counted_tokens(pair: Any) -> None:
+    """Without the bytes of the first token of a text, whose loss is unknown; those of a stride of 1 are all others."""
+    pipe, _ = pair
+    ids = [pipe.tokenizer.encode(text) for text in TEXTS]
+    firsts = [pipe.tokenizer.decode(row[:1]) for row in ids]
+    size = len("".join(TEXTS).encode()) - len("".join(firsts).encode())
+    figures = outcome(pipe, TEXTS, stride=8).figures
+    nats = np.log(figures["perplexity"]) * sum(len(row) - 1 for row in ids)
+    assert figures["bits_per_byte"] == pytest.approx(nats / np.log(2) / size, rel=1e-6)
+    uncounted = sum(-(-len(row) // LENGTH) for row in ids)
+    figures = outcome(pipe, TEXTS).figures
+    tokens = sum(map(len, ids)) - uncounted
+    assert figures["bits_per_byte"] * np.log(2) * size > np.log(figures["perplexity"]) * tokens  # of fewer bytes
+
+
+def test_windows() -> None:
+    assert windows(10, 4, 4) == [(0, 1, 4), (4, 5, 8), (8, 9, 10)]
+    assert windows(10, 4, 3) == [(0, 1, 4), (3, 4, 7), (6, 7, 10)]
+    assert windows(10, 6, 2) == [(0, 1, 6), (2, 6, 8), (4, 8, 10)]
+    assert windows(3, 6, 2) == [(0, 1, 3)] and windows(1, 6, 2) == windows(0, 6, 2) == []
+
+
+def likelihood(model: Any, tokenizer: Any, start: str, rest: str) -> tuple[float, bool]:
+    """The sum of the log-probabilities of the tokens after the start, and whether all of them are the most probable."""
+    before, ids = tokenizer.encode(start), tokenizer.encode(start + rest)
+    assert ids[: len(before)] == before
+    with torch.no_grad():
+        logs = model(torch.tensor([ids])).logits[0].log_softmax(-1)
+    rows = logs[len(before) - 1 : -1]
+    written = torch.tensor(ids[len(before) :])
+    return rows[range(len(written)), written].sum().item(), bool((rows.argmax(-1) == written).all())
+
+
+CHOICES = ["good", "bad and far too long"]
+
+
+def test_choices_equal_transformers(pair: Any) -> None:
+    pipe, model = pair
+    starts = ["It was", "The film is"]
+    sums = np.array([[likelihood(model, pipe.tokenizer, start, f" {one}")[0] for one in CHOICES] for start in starts])
+    lengths = [len(pipe.tokenizer.encode(f" {one}")) for one in CHOICES]
+    for normalization, sizes in [(None, [1, 1]), ("bytes", [4, 20]), ("tokens", lengths)]:
+        scores = np.exp(sums / sizes)
+        scores /= scores.sum(axis=1, keepdims=True)
+        answers = kf.choose(pipe, [f"{start} " for start in starts], CHOICES, normalization=normalization)
+        received = [{one["label"]: one["score"] for one in answer} for answer in answers]
+        np.testing.assert_allclose([[row[name] for name in CHOICES] for row in received], scores, rtol=1e-3)
+        assert all(answer[0]["score"] >= answer[1]["score"] for answer in answers)
+    assert kf.choose(pipe, "It was ", CHOICES) == kf.choose(pipe, ["It was "], CHOICES)[0]
+    rows = [
+        {"text": start, "choices": CHOICES, "label": label}
+        for start, label in zip(starts, (0, CHOICES[1]), strict=True)
+    ]
+    found = outcome(pipe, rows)
+    right = [0, 1]
+    assert found.figures == {
+        "accuracy": np.mean(sums.argmax(axis=1) == right),
+        "accuracy_normalized": np.mean((sums / [4, 20]).argmax(axis=1) == right),
+    }
+    logs = sums - np.log(np.exp(sums).sum(axis=1, keepdims=True))
+    assert found.losses == pytest.approx(-logs[[0, 1], right], rel=1e-3)
+    same = outcome(pipe, starts, [0, 1], choices=CHOICES, template="{text} {label}")
+    assert same == found
+
+
+def test_last_words_equal_transformers(pair: Any) -> None:
+    """One of the texts ends with the word that the model would write."""
+    pipe, model = pair
+    text = pipe("The old", max_new_tokens=8, do_sample=False)[0]["generated_text"]
+    texts = [*TEXTS[::2], text.strip()]
+    parts = [one.rpartition(" ") for one in texts[1:]]
+    expected = [likelihood(model, pipe.tokenizer, start, f" {word}") for start, _, word in parts]
+    found = outcome(pipe, texts[1:], last_word=True)
+    assert found.figures["accuracy"] == np.mean([right for _, right in expected])
+    assert found.figures["perplexity"] == pytest.approx(np.exp(-np.mean([log for log, _ in expected])), rel=1e-3)
+    long = outcome(pipe, texts[:1], last_word=True)  # the last tokens before the word, as many as fit
+    assert np.isfinite(long.losses[0])
+    with pytest.raises(InputError, match="several words before it. Received: 'Rain.'"):
+        outcome(pipe, ["Rain."], last_word=True)
+
+
+def test_bundles_answer_as_keras() -> None:
+    model = keras_pipeline(shared_model(DECODER))
+    rows = [{"text": text, "choices": CHOICES, "label": 1} for text in TEXTS]
+    for format in ("tflite", "onnx"):
+        bundle = kf.pipeline(shared_bundle(DECODER, format))
+        stride = bundle.model.capacity // 2
+        for data, options in [(rows, {}), (TEXTS[2:], {"last_word": True}), (TEXTS, {"stride": stride})]:
+            theirs, ours = (outcome(pipe, data, **options) for pipe in (model, bundle))
+            assert ours.figures == pytest.approx(theirs.figures, rel=1e-3)
+            assert ours.losses == pytest.approx(theirs.losses, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "choices", "message"),
+    [
+        ("It was ", ["good"], "at least two different texts"),
+        ("It was ", ["good", "good"], "at least two different texts"),
+        ("It was ", ["good", " "], "at least two different texts"),
+        ("", ["good", "bad"], "a prompt of at least one token before it"),
+        (3, ["good", "bad"], "A prompt or a list of them"),
+    ],
+)
+def test_invalid_choices_raise(pair: Any, inputs: Any, choices: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        kf.choose(pair[0], inputs, choices)
+
+
+def test_models_that_cannot_choose(pair: Any) -> None:
+    with pytest.raises(CapacityError, match=r"exceed the cache. Expected at most 25 tokens"):
+        kf.choose(pair[0], TEXTS[0], CHOICES)
+    with pytest.raises(InputError, match="Received: an encoder-decoder"):
+        kf.choose(keras_pipeline(shared_model("bart-text2text-generation")), "It was ", CHOICES)
+    with pytest.raises(InputError, match="at least two choices, or its index. Received: 2 with 2 choices"):
+        outcome(pair[0], [{"text": "It was", "choices": CHOICES, "label": 2}])
+
+
+SHOTS = [("Warm.", 1), ("Slow.", 0), ("Loud.", 0), ("Funny.", 1)]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        (TEXTS, {"template": "{text}:{label}"}, "template is for choices alone"),
+        ([{"text": "It was", "choices": CHOICES, "label": 0}], {"stride": 4}, "stride is for texts alone"),
+        (TEXTS, {"stride": 4, "last_word": True}, "Only one of stride, last_word and choices"),
+        (TEXTS, {"stride": LENGTH + 1}, "stride must be an integer from 1 to 24"),
+        (TEXTS, {"choices": CHOICES}, "needs a label for each text. Received: text 1 of 3"),
+    ],
+)
+def test_options_that_would_be_ignored_raise(pair: Any, data: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        outcome(pair[0], data, **options)
+
+
+def test_prompts() -> None:
+    names = ["bad", "good"]
+    prompt = kf.prompt(SHOTS, 2, template="Review: {text}\nVerdict: {label}", classes=names, seed=1)
+    first, second = prompt.shots
+    shown = [f"Review: {one.text}\nVerdict: {names[one.label]}" for one in (first, second)]
+    assert prompt("It rains.") == "\n\n".join([*shown, "Review: It rains.\nVerdict: "])
+    assert kf.prompt(SHOTS, 2, seed=1).shots == prompt.shots
+    assert len({kf.prompt(SHOTS, 4, seed=seed).shots for seed in range(8)}) > 1
+    assert sorted(one.text for one in kf.prompt(SHOTS, 4).shots) == sorted(text for text, _ in SHOTS)
+    assert kf.prompt([], 0)("It rains.") == "Text: It rains.\nLabel: "
+    asked = kf.prompt(
+        [{"question": "Who?", "context": "Ada.", "answer": "{Ada}"}], 1, template="{text} Q: {question} A:{label}"
+    )
+    assert asked({"question": "What?", "context": "{It}."}) == "Ada. Q: Who? A:{Ada}\n\n{It}. Q: What? A:"
+
+
+@pytest.mark.parametrize(
+    ("examples", "options", "message"),
+    [
+        (SHOTS, {"k": 5}, "k must be an integer from 0 to 4.*number of examples"),
+        (SHOTS, {"template": "{text}"}, "end with {label}"),
+        (SHOTS, {"template": "Label: {label}"}, "must have {text}"),
+        (SHOTS, {"template": "{body} {label}"}, "must have {text}"),
+        (SHOTS, {"template": "{} {label}"}, "must have {text}"),
+        (["Rain."], {"k": 1}, "needs a label. Received: none for example 1"),
+    ],
+)
+def test_invalid_prompts_raise(examples: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        kf.prompt(examples, **options)
+
+
+def test_a_prompt_lacks_a_field() -> None:
+    with pytest.raises(InputError, match="The template needs question"):
+        kf.prompt([], 0, template="{text} {question} {label}")("Rain.")
+
+
+def test_the_example_of_the_page() -> None:
+    page = Path(__file__).parents[3] / "docs" / "pipelines.md"
+    (block,) = [block for block in blocks(page, "python") if "kf.choose" in block]
+    exec(compile(block, str(page), "exec"), {})
+
+
+def test_few_shot_evaluation(pair: Any, tmp_path: Path) -> None:
+    prompt = kf.prompt([("a", "x"), ("b", "y")], 2, template="{text}:{label}")
+    data = examples(["c", "d"], ["x", "y"])
+    found = outcome(pair[0], data, choices=["x", "y"], template=prompt)
+    best = [kf.choose(pair[0], prompt(text), ["x", "y"])[0]["label"] for text in ("c", "d")]
+    assert list(found.answers) == best

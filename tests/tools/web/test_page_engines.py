@@ -1,0 +1,117 @@
+"""The page with the real worker and runtimes gives the answers of `kf.pipeline` on both engines, also offline."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import kerasformer as kf
+from kerasformer.web.site import build, check_site
+from tests.foreign.cases import CROSS_ENCODER, NLI, Case, cases, embedder, tiny
+from tests.foreign.environments import need
+from tests.tools.web.sites import served
+
+pytestmark = pytest.mark.foreign("web")
+
+TEXT = "A film about a boat, and a warm one."
+LONG = " ".join([TEXT, "Loud, chaotic and largely unfunny."] * 60)
+NEW_TOKENS = 12
+SAMPLING = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "seed": 3}
+
+
+@cases(
+    tiny("bert", "text-classification"),
+    tiny("gpt2", "text-generation"),
+    Case("sentiment-bert", "int8"),
+    Case("story-gpt2", "int8"),
+    Case("summarizer-t5"),
+)
+def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
+    bundles = {format: case.shared(format) for format in ("tflite", "onnx")}
+    site = build([f"Model={each}" for each in bundles.values()], tmp_path / "site", runtime_files=need("web"))
+    task = check_site(site)["models"][0]["task"]
+    with served(site) as url:
+        chromium.open(url)
+        chromium.ready()
+        for index, bundle in enumerate(bundles.values()):
+            chromium("click", at=f"#engine-options .option:nth-child({index + 2})")
+            chromium("until", script="document.getElementById('state').textContent.startsWith('Not loaded')")
+            assert_same(answer_of(chromium), expected(task, bundle))
+            lines = chromium("text", at="#choice-rows").split("\n")
+            assert re.search("agrees with [1-9][0-9]* reference answers", lines[index]), lines
+            if case.task == "text-classification":
+                assert_same(answer_of(chromium, LONG), expected(task, bundle, LONG))
+                note = str(chromium("run", script="document.querySelector('#result .small').innerText"))
+                assert re.fullmatch("The text is longer .* It was read in [2-9][0-9]* overlapping parts.", note), note
+            if case.task != "text-classification" and case.quantize == "none":
+                assert_same(answer_of(chromium, sampled=True), expected(task, bundle, do_sample=True, **SAMPLING))
+        chromium("until", script="document.getElementById('state').textContent.includes('works offline')")
+    chromium("reload")  # the server has stopped
+    chromium.ready()
+    chromium("click", at="#engine-options .option:nth-child(2)")
+    assert_same(answer_of(chromium), expected(task, bundles["tflite"]))
+
+
+def test_pairs_and_embeddings_of_texts(chromium, tmp_path):
+    """The page shows the scores of the pipelines for models that read several texts."""
+    cases = {"embeddings": embedder("bert"), "ranking": CROSS_ENCODER, "topics": NLI}
+    bundles = {name: case.shared("onnx") for name, case in cases.items()}
+    site = build([f"{name}={each}" for name, each in bundles.items()], tmp_path / "site", runtime_files=need("web"))
+    with served(site) as url:
+        chromium.open(url)
+        chromium.ready()
+        for name, bundle in bundles.items():
+            pipe = kf.pipeline(bundle)
+            chromium("choose", at="#model", label=name)
+            if name == "topics":
+                chromium("fill", at="#field-text", text=LONG)
+                chromium("fill", at="#field-candidate_labels", text="boat, film")
+                chromium("fill", at="#field-hypothesis_template", text="the {} is")
+                answer = pipe(LONG, "boat, film", hypothesis_template="the {} is")
+                shown = [f"{a}\n{100 * b:.1f} %" for a, b in zip(answer["labels"], answer["scores"], strict=True)]
+            else:
+                documents = [TEXT, "the boat is home", LONG]
+                chromium("fill", at="#field-query", text="the boat")
+                chromium("fill", at="#field-documents", text="\n".join(documents))
+                answer = pipe.rank("the boat", documents, return_documents=True)
+                shown = [f"{each['text']}\n{each['score']:.3f}" for each in answer]
+            chromium("click", at="#run")
+            assert "overlapping parts" in chromium.answered()
+            received = str(chromium("run", script="document.querySelector('#result .bars').innerText"))
+            numbers = r"\b\d+\.\d+(?= %|\n|$)"
+            assert re.sub(numbers, "#", received) == re.sub(numbers, "#", "\n".join(shown))
+            pairs = zip(*(re.findall(numbers, text) for text in (received, "\n".join(shown))), strict=True)
+            assert all(abs(float(one) - float(other)) < (0.11 if name == "topics" else 0.0011) for one, other in pairs)
+
+
+def answer_of(page, text: str = TEXT, sampled: bool = False) -> str:
+    """The page's answer to a text, with greedy search or sampling."""
+    if page("visible", at="#settings"):
+        page("run", script="document.getElementById('settings').open = true")
+        page("click", at=f"#settings .option:{'last' if sampled else 'first'}-child")
+        page("fill", at="#set-max_new_tokens", text=str(NEW_TOKENS))
+        for name, value in SAMPLING.items() if sampled else ():
+            page("fill", at=f"#set-{name}", text=str(value))
+    page("fill", at="#field-text", text=text)
+    page("click", at="#run")
+    page.answered()
+    return str(page("run", script="document.querySelector('#result .text, #result .bars').innerText"))
+
+
+def expected(task: str, bundle: Path, text: str = TEXT, do_sample: bool = False, **settings: float) -> str:
+    """The pipeline's answer, in the form that the page shows."""
+    pipe = kf.pipeline(bundle, task)  # that of the page, because the page uses the prefix of that task
+    if task == "text-classification":
+        return "\n".join(f"{each['label']}\n{100 * each['score']:.1f} %" for each in pipe(text, top_k=None))
+    (written,) = pipe(text, max_new_tokens=NEW_TOKENS, do_sample=do_sample, num_beams=1, **settings)
+    return next(iter(written.values()))
+
+
+def assert_same(received: str, expected: str) -> None:
+    """Checks that words are equal; percentages may differ by rounding."""
+    numbers = r"\d+\.\d(?= %)"
+    assert re.sub(numbers, "#", received).strip() == re.sub(numbers, "#", expected).strip()
+    pairs = zip(re.findall(numbers, received), re.findall(numbers, expected), strict=True)
+    assert all(abs(float(one) - float(other)) < 0.11 for one, other in pairs)
