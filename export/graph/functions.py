@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 import keras
 import numpy as np
@@ -15,6 +15,8 @@ from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.text_inputs import TEXT
 
 Infos = dict[str, TensorInfo]
+FunctionCall = Callable[..., dict[str, Tensor]]
+"""Takes named tensors as keyword arguments and returns named tensors."""
 
 
 @dataclass(frozen=True)
@@ -35,16 +37,19 @@ class Function:
             not use have no input, and are zero.
         standalone: Whether its ONNX file shares no weights with other files; a table that several files need is then
             stored in each of them.
+        any_length: Whether its operations are the same for all sizes of its inputs, so that functions with the same
+            `call` need one trace.
     """
 
     name: str
     inputs: dict[str, TensorInfo]
     outputs: dict[str, TensorInfo]
-    call: Callable[..., dict[str, Tensor]]
+    call: FunctionCall
     incremental: bool = False
     defaults: dict[str, np.ndarray] = field(default_factory=dict)
     standalone: bool = False
     matrices: dict[str, keras.Variable] = field(default_factory=dict)
+    any_length: bool = False
 
     def signature(self, file: str = "") -> Signature:
         """Returns its description for the manifest; `file` is relative to the bundle."""
@@ -59,7 +64,27 @@ def forward(model: PretrainedModel, name: str, batch: int | str, length: int | s
         key: TensorInfo(tuple(sizes[axis] if dim is None else dim for axis, dim in enumerate(shape)), "float32")
         for key, shape in KerasForward(model).output_shapes().items()
     }
-    return Function(name, inputs, outputs, model.named_outputs)
+    return Function(name, inputs, outputs, model.named_outputs, any_length=reads_any_length(model))
+
+
+def reads_any_length(model: PretrainedModel) -> bool:
+    """Returns whether a text of any length is read by the same operations; attention in windows and blocks is not."""
+    return not any(spec.window or spec.blocks for spec in model.attention_specs().values())
+
+
+def spanning(functions: Sequence[Function]) -> Function:
+    """Returns the first of several functions with the same call, with symbolic sizes where the others' sizes differ."""
+
+    def span(infos: Sequence[Infos]) -> Infos:
+        spanned = {}
+        for name, info in infos[0].items():
+            sizes = zip(*(other[name].shape for other in infos), strict=True)
+            shape = tuple(each[0] if len(set(each)) == 1 else f"{name}_{axis}" for axis, each in enumerate(sizes))
+            spanned[name] = replace(info, shape=shape)
+        return spanned
+
+    inputs, outputs = ([getattr(function, side) for function in functions] for side in ("inputs", "outputs"))
+    return replace(functions[0], inputs=span(inputs), outputs=span(outputs))
 
 
 def forward_inputs(model: PretrainedModel, batch: int | str, length: int | str, dtype: str) -> Infos:

@@ -145,11 +145,11 @@ class TransformerEmbeddings(Composite):
         if self.token_projection is not None:
             x = self.token_projection(self._with_neighbors(x, attention_mask))
         if self.segments is not None:
-            x = x + self.segments(ops.zeros_like(ids) if segments is None else segments)
+            x = x + self.segments(ops.zeros(ops.shape(ids), "int32") if segments is None else segments)
         for name, table in self.others.items():
             rows = others.get(name)
             if not self.optional_tables:
-                x = x + table(ops.zeros_like(ids) if rows is None else rows)
+                x = x + table(ops.zeros(ops.shape(ids), "int32") if rows is None else rows)
             elif rows is not None:
                 present = ops.cast(ops.expand_dims(rows, -1) >= 0, x.dtype)
                 x = x + present * table(ops.maximum(rows, 0))

@@ -166,15 +166,10 @@ def _convert(
     function: Function, named: dict[str, keras.Variable], lowering_type: type[OnnxLowering], opset: int
 ) -> _Skeleton:
     paths = {id(variable): name for name, variable in named.items()}
-    concrete, _ = _trace(function, named, list(named), lowering_type(paths, opset))
-    # Markers refer to their weights by name, so few arguments are used; the second trace omits the others, for which
-    # the converter would allocate memory.
-    placeholders = concrete.inputs[len(function.inputs) :]
-    read = [name for name, tensor in zip(named, placeholders, strict=True) if tensor.consumers()]
-    concrete, markers = _trace(function, named, read, lowering_type(paths, opset))
+    concrete, markers = _trace(function, named, lowering_type(paths, opset))
     try:
         with _quiet_tf2onnx():
-            model = _to_model(concrete, min(opset, _CONVERTED_OPSET))
+            model = _to_model(concrete, len(function.inputs), min(opset, _CONVERTED_OPSET))
     except Exception as error:  # tf2onnx raises whatever its parts raise
         raise ExportError(f"tf2onnx cannot convert the function {function.name!r}: {error}") from error
     _declare(model.graph, function, [tensor.name for tensor in concrete.outputs])
@@ -195,9 +190,9 @@ def _declare(graph: onnx.GraphProto, function: Function, results: Sequence[str])
 
 
 def _trace(
-    function: Function, named: dict[str, keras.Variable], read: list[str], marker_lowering: OnnxLowering
+    function: Function, named: dict[str, keras.Variable], marker_lowering: OnnxLowering
 ) -> tuple[tf.types.experimental.ConcreteFunction, list[Marker]]:
-    """Traces a function over its inputs and the weights in `read`; returns the graph and its markers."""
+    """Traces a function over its inputs and all weights; returns the graph and its markers."""
     tf = require("tensorflow", "export")
     arguments = [
         tf.TensorSpec([None if isinstance(size, str) else size for size in info.shape], info.dtype, f"input_{index}")
@@ -205,15 +200,14 @@ def _trace(
     ]
     weights = [
         tf.TensorSpec(variable.shape, _placeholder_dtype(variable), f"weight_{index}")
-        for index, (name, variable) in enumerate(named.items())
-        if name in read
+        for index, variable in enumerate(named.values())
     ]
 
     def body(*values: Tensor) -> list[Tensor]:
         inputs, placeholders = values[: len(arguments)], values[len(arguments) :]
         scope = keras.StatelessScope()
         # Not an argument of the scope, which would round the placeholders of matrices that are stored in 16 bits.
-        scope.state_mapping = dict(zip([id(named[name]) for name in read], placeholders, strict=True))
+        scope.state_mapping = dict(zip(map(id, named.values()), placeholders, strict=True))
         arguments_by_name = dict(zip(function.inputs, inputs, strict=True))
         for name, variable in function.matrices.items():
             scope.state_mapping[id(variable)] = (
@@ -242,11 +236,16 @@ def _placeholder_dtype(variable: keras.Variable) -> str:
     return "float32" if dtype in ("bfloat16", "float16") and len(variable.shape) == 2 else dtype
 
 
-def _to_model(concrete: tf.types.experimental.ConcreteFunction, opset: int) -> onnx.ModelProto:
-    """Converts a traced function like `tf2onnx.convert.from_function`, which has no parameter for the optimizers."""
+def _to_model(concrete: tf.types.experimental.ConcreteFunction, count: int, opset: int) -> onnx.ModelProto:
+    """Converts a traced function like `tf2onnx.convert.from_function`, which has no parameter for the optimizers.
+
+    Its arguments are `count` inputs and then weights. Markers refer to most weights by name, so that few of them are
+    used; the converter would allocate memory for the others.
+    """
     tf = require("tensorflow", "export")
     inputs, outputs = ([tensor.name for tensor in tensors] for tensors in (concrete.inputs, concrete.outputs))
     names = require("tf2onnx.convert", "export").tensor_names_from_structed(concrete, inputs, outputs)
+    inputs = inputs[:count] + [tensor.name for tensor in concrete.inputs[count:] if tensor.consumers()]
     optimizer = require("tf2onnx.optimizer", "export")
     optimizers = dict(optimizer._get_optimizers())
     # It wrongly merges two Reshapes whose zeros refer to dimensions of different tensors.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,8 +27,7 @@ from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 from kerasformer.export.formats.tflite.lowering import TfliteLowering, tensorflow
 from kerasformer.export.formats.tflite.storage import form_of
 from kerasformer.export.formats.tflite.weights import store_weights
-from kerasformer.export.graph.functions import Function
-from kerasformer.export.graph.saving import save_module
+from kerasformer.export.graph.functions import Function, spanning
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, input_scale, wide_inputs
@@ -43,6 +42,8 @@ if TYPE_CHECKING:
 
     pass
 
+_TAG = "serve"
+"""The tag of the SavedModel that the converter reads."""
 _AT_ONCE = 6
 """Functions that are converted together: more take more memory, fewer more time."""
 
@@ -216,7 +217,7 @@ def _trace(
             raise ExportError(f"{function.name} must return {sorted(function.outputs)}. Received: {sorted(results)}")
         return {name: _declared(results[name], info, name) for name, info in function.outputs.items()}
 
-    arguments = {name: tf.TensorSpec(info.shape, info.dtype) for name, info in function.inputs.items()}
+    arguments = {name: tf.TensorSpec(_known(info.shape), info.dtype) for name, info in function.inputs.items()}
     arguments |= {weight.argument: tf.TensorSpec(weight.shape, "float32") for weight in weights}
     graph = tf.function(call, autograph=False).get_concrete_function(**arguments)
     if any(tensor.dtype == tf.resource for tensor in graph.captured_inputs):
@@ -228,10 +229,15 @@ def _trace(
 
 def _declared(result: Tensor, info: TensorInfo, name: str) -> Tensor:
     """Returns the result after checking its shape and dtype."""
-    received = (tuple(result.shape), keras.backend.standardize_dtype(result.dtype))
-    if received != (tuple(info.shape), info.dtype):
-        raise ExportError(f"{name} must be {info.dtype} {info.shape}. Received: {received[1]} {received[0]}")
+    dtype = keras.backend.standardize_dtype(result.dtype)
+    if dtype != info.dtype or not result.shape.is_compatible_with(_known(info.shape)):
+        raise ExportError(f"{name} must be {info.dtype} {info.shape}. Received: {dtype} {tuple(result.shape)}")
     return tensorflow().identity(result)
+
+
+def _known(shape: Sequence[int | str]) -> list[int | None]:
+    """Returns a shape with `None` for symbolic sizes."""
+    return [None if isinstance(size, str) else size for size in shape]
 
 
 def _convert(
@@ -242,20 +248,62 @@ def _convert(
     wide: frozenset[str],
 ) -> bytes:
     """Converts functions to a TFLite model in which every weight is an input."""
-    tf = tensorflow()
-    module = tf.Module()
-    # The module tracks the graphs, so that saving includes the resources that they use.
-    module.graphs = {function.name: _trace(function, weights, recipe, scales, wide) for function in functions}
     with tempfile.TemporaryDirectory(prefix="kerasformer-") as folder:
+        _save(functions, weights, recipe, scales, wide, Path(folder))
+        gc.collect()  # the traced graphs, which refer to each other
+        return_memory()
         try:
-            save_module(module, folder, module.graphs)
-            signatures = list(module.graphs)
-            del module
-            gc.collect()  # the traced graphs, which refer to each other
-            return_memory()
-            return _converted(folder, signatures)
+            return _converted(folder, [function.name for function in functions])
         except Exception as error:
             raise ExportError(f"TensorFlow's TFLite converter failed: {error}") from error
+
+
+def _save(
+    functions: Sequence[Function],
+    weights: Sequence[VariableWeight],
+    recipe: Recipe,
+    scales: Mapping[str, np.ndarray],
+    wide: frozenset[str],
+    folder: Path,
+) -> None:
+    """Writes a SavedModel whose signatures have the inputs of the functions and all weights.
+
+    Functions that differ only in lengths are traced once: they call one graph, and the converter computes the shapes in
+    it for each of them. `tf.saved_model.save` would trace each signature again.
+    """
+    tf = tensorflow()
+    from tensorflow.core.protobuf import meta_graph_pb2, saved_model_pb2
+
+    def described(tensors: Mapping[str, Tensor]) -> dict[str, meta_graph_pb2.TensorInfo]:
+        return {
+            name: meta_graph_pb2.TensorInfo(
+                name=tensor.name, dtype=tensor.dtype.as_datatype_enum, tensor_shape=tensor.shape.as_proto()
+            )
+            for name, tensor in tensors.items()
+        }
+
+    traces: dict[Hashable, tf.types.experimental.ConcreteFunction] = {}
+    meta = meta_graph_pb2.MetaGraphDef()
+    with tf.Graph().as_default() as graph:
+        placeholders = {
+            weight.argument: tf.compat.v1.placeholder("float32", weight.shape, weight.argument) for weight in weights
+        }
+        for function in functions:
+            key = function.call if function.any_length else function.name
+            if key not in traces:
+                alike = [other for other in functions if other.any_length and other.call == key] or [function]
+                traces[key] = _trace(spanning(alike), weights, recipe, scales, wide)
+            inputs = placeholders | {
+                name: tf.compat.v1.placeholder(info.dtype, info.shape, f"{function.name}_{name}")
+                for name, info in function.inputs.items()
+            }
+            results = {name: tf.identity(result) for name, result in traces[key](**inputs).items()}
+            signature = meta_graph_pb2.SignatureDef(inputs=described(inputs), outputs=described(results))
+            meta.signature_def[function.name].CopyFrom(signature)
+    meta.graph_def.CopyFrom(graph.as_graph_def())
+    meta.meta_info_def.tags.append(_TAG)
+    model = saved_model_pb2.SavedModel(saved_model_schema_version=1, meta_graphs=[meta])
+    (folder / "saved_model.pb").write_bytes(model.SerializeToString())
 
 
 def _converted(folder: str, signatures: list[str]) -> bytes:
@@ -271,7 +319,7 @@ def _converted(folder: str, signatures: list[str]) -> bytes:
         convert.convert_saved_model(
             saved_model_dir=folder,
             saved_model_version=1,
-            saved_model_tags={"serve"},
+            saved_model_tags={_TAG},
             saved_model_exported_names=signatures,
             target_ops={convert.OpsSet.TFLITE_BUILTINS},
             enable_composite_direct_lowering=True,

@@ -434,8 +434,10 @@ RULES = (
 
 def look_at_file(path: Path) -> tuple[GpuFinding, ...]:
     """Returns the result of `look_at` for a file, whose weights are not read."""
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        return look_at(schema().ModelT.InitFromPackedBuf(content, 0))
+    with path.open("rb") as file:
+        # Closing it would be refused while arrays of the model refer to it; it goes with the last of them.
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return look_at(schema().ModelT.InitFromPackedBuf(content, 0))
 
 
 def look_at(model: tflite.ModelT) -> tuple[GpuFinding, ...]:

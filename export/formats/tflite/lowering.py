@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import ModuleType
 
 import keras
@@ -89,7 +89,7 @@ class TfliteLowering(Primitives):
         y = _product_in_halves(rows, weight) if in_halves else _matmul_transposed(rows, weight)
         if bias is not None:
             y = ops.add(y, ops.convert_to_tensor(bias))
-        return ops.reshape(y, (*x.shape[:-1], weight.shape[0]))
+        return ops.reshape(y, (*_sizes(x.shape[:-1]), weight.shape[0]))
 
     def adapted_linear(
         self, x: Tensor, kernel: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, low_rank: LowRankProduct
@@ -123,7 +123,7 @@ class TfliteLowering(Primitives):
             return super().embedding(table, ids)
         # Not keras.ops.take, which adds operators for negative ids.
         rows = tensorflow().gather(weight, keras.ops.reshape(ids, (-1,)))
-        return keras.ops.reshape(rows, (*ids.shape, weight.shape[1]))
+        return keras.ops.reshape(rows, (*_sizes(ids.shape), weight.shape[1]))
 
     def attention(
         self,
@@ -175,6 +175,11 @@ def _swaps(rotary: Rotary, size: int) -> np.ndarray:
     matrix = np.zeros((size, size), "float32")
     matrix[partners, np.arange(rotary.dim)] = 1.0
     return matrix
+
+
+def _sizes(shape: Sequence[int | None]) -> tuple[int, ...]:
+    """Returns a shape for RESHAPE, in which one size may be unknown."""
+    return tuple(-1 if size is None else size for size in shape)
 
 
 def _product_in_halves(rows: Tensor, weight: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ they hold that many slots.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from keras import ops
@@ -31,7 +32,7 @@ from kerasformer.bundle.interface import (
 )
 from kerasformer.decoding.protocols import MIN_REWIND
 from kerasformer.errors import InputError
-from kerasformer.export.graph.functions import Function, Infos, forward
+from kerasformer.export.graph.functions import Function, FunctionCall, Infos, forward, reads_any_length
 from kerasformer.layers import CacheScales, FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM, Seq2SeqLM
@@ -184,15 +185,22 @@ def tflite_functions(
     sizes = signatures.sizes
     own = _Caches.of(model, capacity, sizes if rolling else None, scales)
     if not model.is_encoder_decoder:
-        prefills = [_static_prefill(model, step, own) for step in _prefill_steps(sizes, capacity)]
+        call = functools.cache(functools.partial(_step_call, model, own))
+        read = functools.cache(lambda cache_length: _without_logits(call(1, cache_length)))
         steps = _steps(sizes, capacity, capacity, doubled=signatures.cache_lengths is None)
-        return [*prefills, *(_static_step(model, step, own) for step in steps)]
+        return [
+            *(_static_prefill(model, step, own, read(step.cache_length)) for step in _prefill_steps(sizes, capacity)),
+            *(_static_step(model, step, own, call(step.rows, step.cache_length)) for step in steps),
+        ]
     if encoder_capacity is None:
         raise InputError("An encoder-decoder needs an encoder capacity. Received: encoder_capacity=None")
     cross = _Caches.of_memory(model, encoder_capacity)
-    encoders = [_static_encode(model, n, cross) for n in lengths]
+    call = functools.cache(functools.partial(_step_call_with_memory, model, own, cross))
     steps = _steps(sizes, capacity, max(capacity, encoder_capacity), doubled=signatures.cache_lengths is None)
-    return [*encoders, *(_static_step_with_memory(model, step, own, cross) for step in steps)]
+    return [
+        *_static_encodes(model, lengths, cross),
+        *(_static_step_with_memory(model, step, own, cross, call(step.rows, step.cache_length)) for step in steps),
+    ]
 
 
 def _steps(sizes: Mapping[str, Sequence[int]], capacity: int, longest: int, doubled: bool) -> list[_Step]:
@@ -315,33 +323,47 @@ def _prefill_steps(sizes: Mapping[str, Sequence[int]], capacity: int) -> list[_S
     ]
 
 
-def _static_prefill(model: CausalLM, read: _Step, own: _Caches) -> Function:
+def _static_prefill(model: CausalLM, read: _Step, own: _Caches, call: FunctionCall) -> Function:
     """Returns the function that reads tokens of a prompt into the caches, without logits."""
-    step = _static_step(model, read, own)
+    step = _static_step(model, read, own, call)
+    return replace(step, name=prefill_name(read.count, read.cache_length), outputs=own.infos())
 
+
+def _without_logits(step: FunctionCall) -> FunctionCall:
     def call(**inputs: Tensor) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in step.call(**inputs).items() if name != LOGITS}
+        return {name: tensor for name, tensor in step(**inputs).items() if name != LOGITS}
 
-    return Function(prefill_name(read.count, read.cache_length), step.inputs, own.infos(), call)
+    return call
 
 
-def _static_step(model: CausalLM, step: _Step, own: _Caches) -> Function:
+def _static_step(model: CausalLM, step: _Step, own: _Caches, call: FunctionCall) -> Function:
     """Returns the function that reads the next token of each row at its own position, or the next tokens of one row."""
-    reach = step.cache_length or own.capacity
+    cached = own.infos(step.rows)
+    inputs = {**_tokens(step, step.rows * step.count), **cached}
+    return Function(
+        step.name,
+        inputs,
+        {**cached, **_scores(model, step)},
+        call,
+        any_length=step.count > 1 and reads_any_length(model),
+    )
+
+
+def _step_call(model: CausalLM, own: _Caches, rows: int, cache_length: int | None) -> FunctionCall:
+    """Returns the call of all steps of so many rows and slots."""
+    reach = cache_length or own.capacity
 
     def call(tokens: Tensor, input_pos: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         def cache(row: int, layer: int, tensors: tuple[Tensor, ...]) -> LayerCache:
-            return cache_of_slots(tensors, input_pos[row], own.capacity, step.cache_length, own.scales[layer])
+            return cache_of_slots(tensors, input_pos[row], own.capacity, cache_length, own.scales[layer])
 
-        caches = own.opened(inputs, step.rows, cache)
-        slots = ops.reshape(input_pos, (step.rows, step.count))
+        caches = own.opened(inputs, rows, cache)
+        slots = ops.reshape(input_pos, (rows, -1))
         visibility = Visibility(causal=True, query_slots=slots, key_slots=ops.arange(reach, dtype="int32"))
         scores, new = model.decode(tokens, visibility, caches)
         return {**own.named(new), LOGITS: scores}
 
-    cached = own.infos(step.rows)
-    inputs = {**_tokens(step, step.rows * step.count), **cached}
-    return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)
+    return call
 
 
 def _tokens(step: _Step, num_positions: int) -> Infos:
@@ -355,26 +377,57 @@ def _scores(model: CausalLM | Seq2SeqLM, step: _Step) -> Infos:
     return {LOGITS: TensorInfo((step.rows, step.count, model.output_vocab_size), "float32")}
 
 
-def _static_encode(model: Seq2SeqLM, length: int, cross: _Caches) -> Function:
-    """Returns the function that encodes a text and projects it to keys and values, padded to the encoder capacity."""
+def _static_encodes(model: Seq2SeqLM, lengths: Sequence[int], cross: _Caches) -> list[Function]:
+    """Returns the functions that encode a text and project it to keys and values, padded to the encoder capacity."""
 
-    def call(input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+    def encode(input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
         memory = model.project_memory(model.encode(input_ids, attention_mask))
-        padding = ((0, 0), (0, 0), (0, cross.capacity - length), (0, 0))
-        padded = [tuple(ops.pad(t, padding) if cross.capacity > length else t for t in pair) for pair in memory]
-        return cross.named([FixedCache(pair) for pair in padded])
+        return cross.named([FixedCache(pair) for pair in memory])
 
-    inputs = {name: TensorInfo((1, length), "int32") for name in (INPUT_IDS, ATTENTION_MASK)}
-    return Function(encode_name(length), inputs, cross.infos(), call)
+    def encode_padded(**inputs: Tensor) -> dict[str, Tensor]:
+        missing = cross.capacity - ops.shape(inputs[INPUT_IDS])[1]
+        return {name: ops.pad(x, ((0, 0), (0, 0), (0, missing), (0, 0))) for name, x in encode(**inputs).items()}
+
+    return [
+        Function(
+            encode_name(length),
+            {name: TensorInfo((1, length), "int32") for name in (INPUT_IDS, ATTENTION_MASK)},
+            cross.infos(),
+            encode if length == cross.capacity else encode_padded,
+            any_length=reads_any_length(model),
+        )
+        for length in lengths
+    ]
 
 
-def _static_step_with_memory(model: Seq2SeqLM, step: _Step, own: _Caches, cross: _Caches) -> Function:
-    """Returns the step of a decoder that attends to encoded texts, one for each row.
+def _static_step_with_memory(
+    model: Seq2SeqLM, step: _Step, own: _Caches, cross: _Caches, call: FunctionCall
+) -> Function:
+    """Returns the step of a decoder that attends to encoded texts, one for each row."""
+    cached = own.infos(step.rows)
+    inputs = {
+        **_tokens(step, step.count),
+        ENCODER_MASK: TensorInfo((step.rows, cross.capacity), "int32"),
+        **cached,
+        **cross.infos(step.rows),
+    }
+    return Function(
+        step.name,
+        inputs,
+        {**cached, **_scores(model, step)},
+        call,
+        any_length=step.count > 1 and reads_any_length(model),
+    )
 
-    All rows have the same position, since each answer begins with the decoder's start token. `step.cache_length` limits
-    both caches.
+
+def _step_call_with_memory(
+    model: Seq2SeqLM, own: _Caches, cross: _Caches, rows: int, cache_length: int | None
+) -> FunctionCall:
+    """Returns the call of all steps of so many rows and slots; `cache_length` limits both caches.
+
+    All rows have the same position, since each answer begins with the decoder's start token.
     """
-    reach, other = (min(step.cache_length or size, size) for size in (own.capacity, cross.capacity))
+    reach, other = (min(cache_length or size, size) for size in (own.capacity, cross.capacity))
 
     def call(tokens: Tensor, input_pos: Tensor, encoder_mask: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
         def cache(row: int, layer: int, tensors: tuple[Tensor, ...]) -> LayerCache:
@@ -384,16 +437,9 @@ def _static_step_with_memory(model: Seq2SeqLM, step: _Step, own: _Caches, cross:
         def memory(row: int, layer: int, tensors: tuple[Tensor, ...]) -> FixedCache:
             return FixedCache(tuple(tensor[:, :, :other] for tensor in tensors))
 
-        caches, memories = own.opened(inputs, step.rows, cache), cross.opened(inputs, step.rows, memory)
+        caches, memories = own.opened(inputs, rows, cache), cross.opened(inputs, rows, memory)
         visibility = Visibility(causal=True, query_slots=input_pos, key_slots=ops.arange(reach, dtype="int32"))
         scores, new, _ = model.decode(tokens, visibility, caches, encoder_mask[:, :other], memories)
         return {**own.named(new), LOGITS: scores}
 
-    cached = own.infos(step.rows)
-    inputs = {
-        **_tokens(step, step.count),
-        ENCODER_MASK: TensorInfo((step.rows, cross.capacity), "int32"),
-        **cached,
-        **cross.infos(step.rows),
-    }
-    return Function(step.name, inputs, {**cached, **_scores(model, step)}, call)
+    return call
