@@ -36,6 +36,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[shared.FOLDER] = folder = tempfile.mkdtemp(prefix="kerasformer-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         config.add_cleanup(lambda: os.environ.pop(shared.FOLDER))
+    elif not os.access(os.environ[shared.FOLDER], os.W_OK):
+        raise pytest.UsageError(
+            f"{shared.FOLDER} must name a folder for the bundles of the tests. Received: {os.environ[shared.FOLDER]}"
+        )
 
 
 class FailuresAtOnce:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.grids import grid, repeats
+from itertools import combinations, product
+
+from tests.grids import grid, pairs, repeats
 
 
 def marks(parameters):
@@ -19,3 +21,11 @@ def test_the_groups_of_a_grid():
 
 def test_a_combination_repeats_what_earlier_ones_have():
     assert repeats([("bert", "none"), ("bert", "int8"), ("gpt2", "none"), ("gpt2", "int8")]) == [False] * 3 + [True]
+
+
+def test_every_two_values_meet_in_a_chosen_combination():
+    axes = [range(20), "xy", "ab"]
+    chosen = pairs(*axes)
+    for (i, first), (j, second) in combinations(enumerate(axes), 2):
+        assert all(any((row[i], row[j]) == both for row in chosen) for both in product(first, second))
+    assert len(chosen) == 40 and chosen == pairs(*axes)

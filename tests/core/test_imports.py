@@ -140,6 +140,7 @@ def test_the_zoo_contains_only_architectures():
         assert {kind.replace("-", "_") for kind in kinds} == {path.stem}
 
 
+@pytest.mark.grid
 def test_private_modules_are_imported_only_in_their_package():
     for room in ("export", "kerasformer", "zoo"):
         for path in (ROOT / room).rglob("*.py"):

@@ -46,6 +46,7 @@ def scaled(folder: Path, copy: Path, factor: float) -> Path:
 
 
 @pytest.mark.parametrize("factor", FACTORS.values(), ids=FACTORS)
+@pytest.mark.grid
 def test_a_wrong_scale_is_detected(exported, factor, tmp_path):
     case, model, folder = exported
     judged = judge_writer if case is WRITER else judge_reader

@@ -48,6 +48,7 @@ def bundle(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.grid
 def test_the_wheel_contains_every_file_of_the_tree(wheel):
     root = wheel.parents[1]
     tree = {

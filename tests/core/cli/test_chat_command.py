@@ -26,6 +26,8 @@ from tests.core.chat_templates.conversations import TEMPLATES
 from tests.core.cli.test_cli import main, standard_input
 from tests.keras_pipelines import keras_pipeline
 
+pytestmark = pytest.mark.grid
+
 
 class Parrot:
     """A pipeline that answers with the number of messages and the last one."""

@@ -175,6 +175,7 @@ def test_help_is_plain_text_with_valid_examples(name, capsys):
             command.make_context(name, typed[2:])
 
 
+@pytest.mark.grid
 def test_shell_completion():
     def completed(*words: str) -> list[str]:
         code = "import sys; sys.argv[0] = 'kerasformer'; from kerasformer.cli import main; main()"
@@ -208,6 +209,7 @@ def test_tables_are_formatted_on_a_terminal_and_plain_in_a_pipe(bundle, capsys, 
 
 
 @pytest.mark.parametrize("task", ["token-classification", "question-answering", "feature-extraction"])
+@pytest.mark.grid
 def test_options_of_each_task(checkpoint, tmp_path, capsys, task):
     """A file is one text, with its line ends; options of other tasks are errors that name them."""
     folder, file = str(tmp_path / "model"), tmp_path / "text.txt"
@@ -254,6 +256,7 @@ def test_files_are_ranked_by_their_names(checkpoint, tmp_path, capsys):
     assert "missing" in capsys.readouterr().err
 
 
+@pytest.mark.grid
 def test_json_lines_are_printed_immediately(writer):
     command = [sys.executable, "-m", "kerasformer.cli", "run", str(writer), "--jsonl", "--max-new-tokens", "3"]
     texts = [PROMPT, ("good " * 200).strip(), "The sea"]
@@ -284,6 +287,7 @@ def test_export_prints_files_and_fidelity(checkpoint, tmp_path, capsys):
     assert report["fidelity"]["agreement"] == 1.0
 
 
+@pytest.mark.grid
 def test_prune_writes_a_checkpoint_with_fewer_tokens(checkpoint, tmp_path, capsys):
     texts, pairs = tmp_path / "texts.txt", tmp_path / "pairs.tsv"
     texts.write_text("a good film\na good plot\n")
@@ -423,6 +427,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.grid
 def test_run_passes_on_generation_settings(options, writer, tmp_path, capsys):
     (tmp_path / "schema.json").write_text(json.dumps({"enum": [1, "b"]}))
     schema = str(tmp_path / "schema.json")
@@ -432,6 +437,7 @@ def test_run_passes_on_generation_settings(options, writer, tmp_path, capsys):
     assert answer["result"] == kf.pipeline(writer)(PROMPT, max_new_tokens=9, **OPTIONS[options])
 
 
+@pytest.mark.grid
 def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
     file = tmp_path / "text.txt"
     file.write_text("Rain is expected. Is it?\n\nThe ship is late.\n")
@@ -479,6 +485,7 @@ def test_verify_repeats_the_comparison(bundle, capsys):
     assert json.loads(capsys.readouterr().out)["faithful"] is True
 
 
+@pytest.mark.grid
 def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path, capsys):
     texts = ["a good film", "the plot is bad", "not very good"]
     labels = [each["label"] for each in kf.pipeline(bundle)(texts)]
@@ -556,6 +563,7 @@ def test_debug_shows_the_traceback():
     assert "Traceback" in done.stderr
 
 
+@pytest.mark.grid
 def test_a_query_ranks_texts_by_their_embeddings(checkpoint, capsys):
     command = ("run", str(checkpoint), "--task", "embeddings", "--query", "good film", "--set", "truncate_dim=8")
     assert main(*command, "a bad plot", "good film", "not very good") == 0

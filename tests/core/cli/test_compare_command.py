@@ -16,6 +16,8 @@ from kerasformer.cli import app
 from kerasformer.models.costs import costs
 from tests.core.export.text_models import shared_bundle
 
+pytestmark = pytest.mark.grid
+
 CLASSIFIER, DECODER = "bert-text-classification", "gpt2-text-generation"
 
 

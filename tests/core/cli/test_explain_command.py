@@ -13,6 +13,8 @@ from kerasformer.errors import BundleError, InputError
 from tests.core.export.text_models import shared_bundle
 from tests.tools.interpretability.bundles import attention_bundle
 
+pytestmark = pytest.mark.grid
+
 
 def run(*arguments: object) -> Any:
     return CliRunner().invoke(app, list(map(str, arguments)))

@@ -15,6 +15,8 @@ from kerasformer.files.adapters import read_adapter
 from kerasformer.layers import Dense
 from kerasformer.models.keras_engine import KerasStep
 
+pytestmark = pytest.mark.grid
+
 SMALL = {"vocab_size": 97, "num_layers": 2, "hidden_dim": 24, "num_heads": 3, "max_length": 64}
 CASES = {
     "gpt2": (SMALL, ["c_attn", "mlp.c_fc"]),

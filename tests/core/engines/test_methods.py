@@ -15,6 +15,8 @@ from kerasformer.generation import request
 from kerasformer.tokenization import Tokenizer
 from tests.core.engines.test_steps import KINDS, ROWS, VOCAB, grid_of
 
+pytestmark = pytest.mark.grid
+
 LENGTHS = (7, 2, 12, 1)
 BASE = {"max_new_tokens": 14, "pad_token_id": 0, "decoder_start_token_id": 0, "eos_token_id": list(range(40, 44))}
 

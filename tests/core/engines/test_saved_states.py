@@ -76,6 +76,7 @@ def test_a_restored_text_is_resumed(subject: Subject) -> None:
     subject.near(received, step.step(ids[:, -1:], step.start(ids, np.ones((1, 20), np.int32)))[0])
 
 
+@pytest.mark.grid
 def test_interleaved_clones(subject: Subject) -> None:
     """Each clone reads its own tokens, in turn with all others."""
     step = subject.step

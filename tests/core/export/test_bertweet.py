@@ -11,6 +11,8 @@ from tests.code_blocks import card_texts
 from tests.core.tokenization.conftest import write
 from tests.core.tokenization.test_bertweet import TWEETS, files
 
+pytestmark = pytest.mark.grid
+
 SIZES = {
     "hidden_dim": 24, "num_layers": 1, "num_heads": 3, "intermediate_dim": 40, "num_positions": 130, "num_segments": 1,
 }  # fmt: skip

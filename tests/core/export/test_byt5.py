@@ -9,6 +9,8 @@ from tests import tiny_text
 from tests.core.export.text_models import Row
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 SIZES = {"hidden_dim": 32, "head_dim": 12, "num_layers": 2, "num_decoder_layers": 1, "num_heads": 3}
 TEXTS = ["Rain is expected.", "Où est le café ? 🙂"]
 

@@ -17,6 +17,8 @@ from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.models.keras_engine import KerasStep
 
+pytestmark = pytest.mark.grid
+
 pytest.importorskip("ai_edge_litert")
 
 CACHE_LENGTH, CAPACITY, READ, ROWS = 8, 24, 16, (3, 6)

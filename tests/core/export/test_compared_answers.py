@@ -16,6 +16,8 @@ from kerasformer.models.keras_engine import KerasForward
 from tests.core.decoding.engines import Toy
 from tests.core.export.text_models import ROWS
 
+pytestmark = pytest.mark.grid
+
 
 @pytest.fixture(scope="module")
 def models():

@@ -23,6 +23,8 @@ from tests.core.chat_templates.conversations import TEMPLATES
 from tests.core.cli.test_cli import main
 from tests.core.export.text_models import ROWS
 
+pytestmark = pytest.mark.grid
+
 CAPACITY = 200
 READS_NORMS = ("query/kernel", "key/kernel", "value/kernel", "gate/kernel", "up/kernel", "head/kernel")
 

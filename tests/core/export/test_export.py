@@ -42,8 +42,8 @@ from tests.code_blocks import card_texts
 from tests.core.export.other_backend import exported_on_jax
 from tests.core.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, shared_bundle, shared_model, size_options
 from tests.core.pipelines.agreement import assert_same
-from tests.core.zoo.cases import OPERATORS, RELATIVES
-from tests.grids import grid, repeats
+from tests.core.zoo.cases import RELATIVES
+from tests.grids import grid, pairs, repeats
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_tokens
 
@@ -110,61 +110,35 @@ def answers() -> Callable[[str], Any]:
     return answer
 
 
-ALWAYS = {
-    "tflite": {
-        "bert-text-classification",
-        "bert-sentence-similarity",
-        "bert-question-answering",
-        "modernbert-token-classification",
-        "gpt2-text-generation",
-        "llama-text-generation",
-        "t5-text2text-generation",
-    },
-    "onnx": {
-        "bert-token-classification",
-        "bert-sentence-similarity",
-        "bert-fill-mask",
-        "deberta-v2-token-classification",
-        "gpt2-text-generation",
-        "bloom-text-generation",
-        "t5-text2text-generation",
-    },
-    "saved-model": {
-        "bert-feature-extraction",
-        "xlm-roberta-feature-extraction",
-        "bert-sentence-similarity",
-        "gpt2-text-classification",
-        "t5-feature-extraction",
-    },
-}
-"""Every kind of model in each format; every kind of layer is in the full grid, which CI runs."""
-ALONE = {"gpt2-text-generation", "m2m_100-text2text-generation", "marian-text2text-generation"}
-ALONE |= {"t5-text2text-generation", "transformer-text2text-generation"}
-"""Of these, only this file compares plain SavedModels; tests/foreign/test_saved_model.py runs all other layers."""
-
-
-def repeats_float32(name: str, format: str) -> bool:
-    """Whether another test shows what the float32 bundle of this row does.
-
-    That is tests/foreign/test_saved_model.py for SavedModels. CI runs an architecture that has the operators of another
-    one in ONNX in float32, and in LiteRT quantized, unless it is a relative, which has the same layers.
-    """
-    if format == "saved-model":
-        return name not in ALONE
-    return format == "tflite" and ROWS[name].model_type in OPERATORS
-
-
-ALWAYS_QUANTIZED = {
-    ("bert-text-classification", "tflite", "int8"),
-    ("gpt2-text-generation", "tflite", "int8"),
+TRIO = ("bert-text-classification", "gpt2-text-generation", "t5-text2text-generation")
+"""An encoder, a decoder and an encoder-decoder, which run without marks in both formats, in float32 and in int8."""
+FIRST = list({row.model_type: name for name, row in reversed(ROWS.items()) if row.model_type not in RELATIVES}.values())
+"""One row of each architecture with layers of its own."""
+CHOSEN = pairs(FIRST, FORMATS, ["none", "int8"])
+"""What CI exports: each architecture in both formats and both recipes, but not in each of the four combinations."""
+FOUR_BITS = {
+    *((name, format, "int4") for name in TRIO for format in FORMATS),
     ("electra-fill-mask", "onnx", "int4"),
-    ("mobilebert-fill-mask", "onnx", "int8"),
-    ("t5-text2text-generation", "onnx", "int8"),
     ("roberta-text-classification", "tflite", "int4"),
 }
+"""What CI exports in four bits, for a recipe sees matrices and not architectures."""
+SAVED_MODELS = {"gpt2-text-generation", "t5-text2text-generation", "bert-sentence-similarity"}
+"""Plain SavedModels that CI runs here; tests/foreign/test_saved_model.py runs all layers."""
 
 
-FLOAT32 = grid(ROWS, IN_FLOAT32, always=lambda name, format: name in ALWAYS[format], release=repeats_float32)
+def before_a_release(name: str, format: str, quantize: str = "none") -> bool:
+    """Whether a bundle waits for a release, since CI exports its parts in other combinations."""
+    if format == "saved-model":
+        return name not in SAVED_MODELS
+    return (name, format, quantize) not in CHOSEN | FOUR_BITS
+
+
+def always(name: str, format: str, quantize: str = "none") -> bool:
+    """Whether a bundle is also exported without marks."""
+    return name in TRIO and format in FORMATS and quantize in ("none", "int8")
+
+
+FLOAT32 = grid(ROWS, IN_FLOAT32, always=always, release=before_a_release)
 
 
 @pytest.mark.bundles(quantize="none")
@@ -190,6 +164,7 @@ REPEATED_HEADS = {name for name, repeated in zip((*ROWS, *OTHERS), repeats(zip(H
     "name",
     grid(OTHERS, always=("albert-question-answering", "llama-text-classification"), release=REPEATED_HEADS),
 )
+@pytest.mark.grid
 def test_every_other_head(name, tmp_path):
     model = OTHERS[name].model()
     expected = CALLS[model.task](keras_pipeline(model)) if model.task in CALLS else None
@@ -205,22 +180,7 @@ def test_every_other_head(name, tmp_path):
 
 # Embeddings have the matrices of their encoder; one row tests their gate, since random weights give no cosine to judge.
 QUANTIZED = [name for name in ROWS if not name.endswith("sentence-similarity")]
-FIRST = list({row.model_type: name for name, row in reversed(ROWS.items()) if row.model_type not in RELATIVES}.values())
-
-
-def repeats_matrices(name: str, format: str, quantize: str) -> bool:
-    """Whether CI quantizes the same layers with another head or of a relative, or with this recipe in the other format.
-
-    In each format, CI runs one recipe of an architecture; int8 in LiteRT of one with the operators of another one.
-    """
-    if name not in FIRST:
-        return True
-    if ROWS[name].model_type in OPERATORS:
-        return (format, quantize) != ("tflite", "int8")
-    return (FORMATS[FIRST.index(name) % 2] == format) != (quantize == "int8")
-
-
-IN_EIGHT_OR_FOUR_BITS = grid(QUANTIZED, FORMATS, ["int8", "int4"], always=ALWAYS_QUANTIZED, release=repeats_matrices)
+IN_EIGHT_OR_FOUR_BITS = grid(QUANTIZED, FORMATS, ["int8", "int4"], always=always, release=before_a_release)
 
 
 @pytest.mark.bundles()
@@ -232,11 +192,10 @@ IN_EIGHT_OR_FOUR_BITS = grid(QUANTIZED, FORMATS, ["int8", "int4"], always=ALWAYS
             ["gpt2-text-generation"],
             FORMATS,
             ["int4_channel"],
-            always={("gpt2-text-generation", "onnx", "int4_channel")},
+            always=(),
         ),
-        ("llama-text-generation", "tflite", "int4_mixed"),
-        pytest.param("llama-text-generation", "onnx", "int4_mixed", marks=pytest.mark.grid),
-        ("bert-sentence-similarity", "tflite", "int8"),
+        *grid(["llama-text-generation"], FORMATS, ["int4_mixed"], always=()),
+        pytest.param("bert-sentence-similarity", "tflite", "int8", marks=pytest.mark.grid),
     ],
 )
 def test_a_quantized_bundle_is_small_and_faithful(name, format, quantize):
@@ -251,7 +210,7 @@ def test_a_quantized_bundle_is_small_and_faithful(name, format, quantize):
         indices = bundle.read_references(folder)["output.logits.indices"][..., 0]
         assert len(np.unique(indices)) > 1
     pipe = kf.pipeline(folder)
-    if (name, format, quantize) in ALWAYS_QUANTIZED:  # the export compared every bundle like this
+    if always(name, format, quantize):  # the export compared every bundle like this
         again = compare(pipe.model, bundle.read_references(folder))
         assert again.agreement == manifest.fidelity["agreement"]
         assert again.max_error == pytest.approx(manifest.fidelity["max_error"], rel=1e-3)
@@ -347,6 +306,7 @@ for signatures in TFLITE.values():
 
 
 @pytest.mark.parametrize(("name", "quantize"), [*((name, "none") for name in TFLITE), ("gpt2-text-generation", "int8")])
+@pytest.mark.grid
 def test_signatures_of_the_tflite_file(name, quantize):
     interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     model = interpreter.Interpreter(str(shared_bundle(name, "tflite", quantize) / "model.tflite"))
@@ -415,6 +375,7 @@ def declared(values: Any) -> dict[str, tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("name", "quantize"), [*((name, "none") for name in ONNX), ("gpt2-text-generation", "int8")])
+@pytest.mark.grid
 def test_inputs_and_outputs_of_the_onnx_files(name, quantize):
     folder = shared_bundle(name, "onnx", quantize) / "onnx"
     suffix = {"none": "", "int8": "_quantized"}[quantize]
@@ -491,6 +452,7 @@ def test_signatures_of_earlier_versions_are_ignored(format, version, tmp_path):
 
 @pytest.mark.parametrize("name", ["bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"])
 @pytest.mark.parametrize("format", IN_FLOAT32)
+@pytest.mark.grid
 def test_the_card_lists_files_signatures_and_tensors(name, format):
     folder = shared_bundle(name, format)
     card, manifest = card_texts(folder), bundle.read(folder)
@@ -518,6 +480,7 @@ def test_texts_of_the_user(tmp_path):
     assert len(rows[0]) < len(rows[1]) == 8
 
 
+@pytest.mark.grid
 def test_a_checkpoint_becomes_a_summarizer(tmp_path):
     model = shared_model("t5-text2text-generation")
     source = model.save_pretrained(tmp_path / "checkpoint")
@@ -560,6 +523,7 @@ def test_texts_longer_than_the_bundle(name, format):
 
 
 @pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.grid
 def test_a_wrong_scale_is_refused_and_nothing_is_written(format, tmp_path, monkeypatch):
     """Stores one matrix of the model with a quarter of the right scale."""
     corrupted = []

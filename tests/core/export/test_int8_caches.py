@@ -20,6 +20,8 @@ from kerasformer.layers import CacheScales, GrowingCache
 from kerasformer.web import site
 from tests.core.engines.test_steps import ROWS, VOCAB, model, scales, written
 
+pytestmark = pytest.mark.grid
+
 ENGINES = ["litert", "onnx", "onnx-portable"]
 
 

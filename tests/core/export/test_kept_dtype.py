@@ -20,6 +20,8 @@ from kerasformer.models.variables import release_weights
 from tests.core.export import onnx_bundles, tflite_bundles
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 pytest.importorskip("ai_edge_litert")
 
 

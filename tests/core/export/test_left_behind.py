@@ -16,7 +16,10 @@ import kerasformer as kf
 from kerasformer.layers.activations import _ACTIVATIONS
 from tests.core.export.text_models import ROWS
 
-pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the graphs are TensorFlow's")
+pytestmark = [
+    pytest.mark.grid,
+    pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the graphs are TensorFlow's"),
+]
 
 TEXT = "The rain falls on the town."
 FEW = {"prefill_lengths": (8,), "cache_lengths": (), "batch_sizes": (), "verify_lengths": ()}

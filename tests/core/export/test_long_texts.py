@@ -22,7 +22,7 @@ ALLOWED = {"none": 1e-5, "int8": 0.05, "int4": 0.05}
 activations."""
 
 
-pytestmark = pytest.mark.usefixtures("small_matrices_too")
+pytestmark = [pytest.mark.grid, pytest.mark.usefixtures("small_matrices_too")]
 
 
 @pytest.fixture(scope="module")

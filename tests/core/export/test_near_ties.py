@@ -25,6 +25,8 @@ from kerasformer.export.verify import verify
 from kerasformer.fidelity import verification
 from tests.core.cli.test_cli import main
 
+pytestmark = pytest.mark.grid
+
 CASES = {"tflite": "int8", "onnx": "int4"}
 SIZES = {"hidden_dim": 64, "num_layers": 2, "num_heads": 2, "intermediate_dim": 128, "max_length": 24}
 

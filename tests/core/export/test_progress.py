@@ -14,6 +14,8 @@ from kerasformer.export import export
 from kerasformer.export import progress_report as progress
 from kerasformer.export.quantization import recipes
 
+pytestmark = pytest.mark.grid
+
 STAGES = [
     ("answer with Keras", 0, 0),
     ("trace and convert", 0, 0),

@@ -18,6 +18,8 @@ from tests.core.export import tflite_bundles
 from tests.core.export.described import GROUPS, LLAMA, DescribedDecoder
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 pytest.importorskip("ai_edge_litert")
 
 CAPACITY, PROMPTS, END = 96, (41, 17, 30), 88

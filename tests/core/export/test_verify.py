@@ -107,6 +107,7 @@ def test_blocks_of_a_text_that_is_short():
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
+@pytest.mark.grid
 def test_accuracy_before_and_after(format, tmp_path):
     model = shared_model(CLASSIFIER)
     own = list(texts.READING[:10])
@@ -124,6 +125,7 @@ def test_accuracy_before_and_after(format, tmp_path):
     assert again["quality"] == figures["quality"] and again["faithful"]
 
 
+@pytest.mark.grid
 def test_rouge_before_and_after(tmp_path):
     model = shared_model(SUMMARIZER)
     own = ["Rain is expected.", "What a waste!", "The museum is closed."]

@@ -12,7 +12,6 @@ from typing import Any
 import keras
 import numpy as np
 
-import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.export.quantization.recipes import Recipe, recipe
 from kerasformer.layers.sentence import NORMALIZE, POOLINGS, Projection
@@ -383,6 +382,4 @@ def shared_bundle(name: str, format: str, quantize: str = "none") -> Path:
     """Returns the bundle of a row, exported once per session; tests must not change it."""
     model, recipe = shared_model(name), {**ROWS, **OTHERS}[name].recipe(quantize)
     sizes = size_options(model, format, LENGTHS, CAPACITY)
-    return shared.once(
-        f"{name}-{format}-{quantize}", lambda folder: kf.export.export(model, folder, format, recipe, **sizes)
-    )
+    return shared.exported(model, format, recipe, **sizes)

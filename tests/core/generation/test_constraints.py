@@ -129,6 +129,7 @@ def test_texts_follow_the_constraint(kind: str, case: str, method: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "limit"), [("greedy", 45), ("hot", 63), ("beams", 52)])
+@pytest.mark.grid
 def test_texts_are_complete_within_few_tokens(method: str, limit: int) -> None:
     texts, _ = run("bytes", {"json_schema": PERSON, **METHODS[method], "max_new_tokens": limit})
     assert all(follows(PERSON)(text) for text in texts)
@@ -144,6 +145,7 @@ def test_texts_are_complete_within_few_tokens(method: str, limit: int) -> None:
     ids=["choices", "person", "words"],
 )
 @pytest.mark.parametrize("method", ["greedy", "beams", "lookup"])
+@pytest.mark.grid
 def test_texts_that_already_follow_the_constraint_do_not_change(
     arguments: dict[str, Any], text: str, method: str
 ) -> None:
@@ -158,6 +160,7 @@ def test_texts_that_already_follow_the_constraint_do_not_change(
     assert constrained.finish_reasons[0] == "eos"
 
 
+@pytest.mark.grid
 def test_streams_and_batches_generate_the_same_texts() -> None:
     tokenizer, settings = tiny_text.byte_pairs(), {"json_schema": PERSON, "temperature": 2.0, "seed": 1}
     engine = random_engine(tokenizer.vocab_size)
@@ -382,6 +385,7 @@ thread.join()
 """
 
 
+@pytest.mark.grid
 def test_deep_grammars_do_not_crash_the_process(tmp_path: Path) -> None:
     tiny_text.byte_pairs().save(tmp_path)
     program = [sys.executable, "-c", DEEP, str(tmp_path)]

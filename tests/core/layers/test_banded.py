@@ -142,6 +142,7 @@ def test_only_the_first_tokens() -> None:
 
 @pytest.mark.skipif(backend.backend() != "tensorflow", reason="a length that is not known while TensorFlow traces")
 @pytest.mark.parametrize("length", [1, 2, W, W + 1, 2 * W, 17])
+@pytest.mark.grid
 def test_unknown_length_while_tracing(reference, length) -> None:
     import tensorflow as tf
 

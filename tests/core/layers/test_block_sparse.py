@@ -147,6 +147,7 @@ def test_padding_at_the_end_of_all_texts_changes_nothing(length) -> None:
 
 @on_tensorflow
 @pytest.mark.parametrize("length", [1, 3, 4, 28, 29, 61])
+@pytest.mark.grid
 def test_unknown_length_while_tracing(length) -> None:
     import tensorflow as tf
 

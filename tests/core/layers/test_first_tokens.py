@@ -10,6 +10,8 @@ from kerasformer.layers.sentence import NORMALIZE
 from kerasformer.models.sentence_settings import SentenceSettings
 from tests.core.layers.parity import assert_close
 
+pytestmark = pytest.mark.grid
+
 SIZES = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20, "max_length": 16}
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.core.layers.parity import assert_close
 
+pytestmark = pytest.mark.grid
+
 PAGE = Path(__file__).parents[3] / "docs" / "pytorch_to_keras.md"
 PARTS = [
     "Scaled dot-product attention",

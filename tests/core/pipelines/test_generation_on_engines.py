@@ -16,6 +16,8 @@ from kerasformer.generation.explanation import Explanation
 from tests.keras_pipelines import keras_pipeline
 from tests.tiny_text import CORPUS, PROMPTS
 
+pytestmark = pytest.mark.grid
+
 NEW = 8
 TEXTS = {"story": [PROMPTS[0], "It"], "rewrite": [CORPUS[7], "Rain."]}
 LONG = " ".join(CORPUS[:2])[:80]

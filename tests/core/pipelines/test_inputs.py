@@ -17,6 +17,8 @@ from tests.core.export.text_models import shared_bundle, shared_model
 from tests.core.pipelines.agreement import assert_same
 from tests.tiny_text import CORPUS
 
+pytestmark = pytest.mark.grid
+
 QUESTIONS = [{"question": "Who?", "context": text} for text in (CORPUS[4], CORPUS[7], CORPUS[0])]
 TEXTS = [CORPUS[4], CORPUS[7], "Rain."]
 # name of a checkpoint: inputs, arguments

@@ -11,6 +11,8 @@ from kerasformer.errors import InputError
 from tests.core.export.text_models import shared_bundle, shared_model
 from tests.keras_pipelines import keras_pipeline
 
+pytestmark = pytest.mark.grid
+
 NAME, SOURCE, TARGET = "m2m_100-text2text-generation", "zho_Hans", "ron_Latn"
 TEXTS = ["Rain is expected.", "The museum is closed on Mondays"]
 # Without repetitions, since the same token is the best at every step, in each language.

@@ -16,6 +16,8 @@ from kerasformer.pipelines.likelihood import next_token_distribution
 from tests.core.decoding.engines import Toy
 from tests.tiny_text import PROMPTS
 
+pytestmark = pytest.mark.grid
+
 
 @pytest.fixture(scope="module")
 def their_story(checkpoint):

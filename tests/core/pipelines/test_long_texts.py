@@ -51,6 +51,7 @@ ERRORS = ("fill-mask", "pair")
 
 @pytest.mark.parametrize("name", OPEN)
 @pytest.mark.filterwarnings("error")
+@pytest.mark.grid
 def test_texts_at_the_limit(checkpoint, tmp_path, monkeypatch, name):
     pipe, answer = OPEN[name](checkpoint, tmp_path)
     lengths = []

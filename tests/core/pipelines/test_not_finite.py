@@ -17,6 +17,8 @@ from tests.core.export.text_models import ROWS
 from tests.grids import grid
 from tests.keras_pipelines import keras_pipeline
 
+pytestmark = pytest.mark.grid
+
 TEXT = "The rain falls on the town."
 
 TASKS: dict[str, tuple[str, Callable[[Any], Any]]] = {

@@ -26,6 +26,7 @@ def test_a_model_is_a_source(checkpoint):
     assert kf.pipeline(model, "text-classification")("Rain.") == kf.pipeline(checkpoint("classes"))("Rain.")
 
 
+@pytest.mark.grid
 def test_a_model_accepts_the_output_of_its_tokenizer(checkpoint):
     model = kf.zoo.load(checkpoint("classes"))
     encoded = model.tokenizer(["Rain.", "It made me laugh."], padding="max_length", max_length=12)
@@ -105,6 +106,7 @@ def test_arguments_of_a_wrong_type_raise(checkpoint, source):
 
 
 @pytest.mark.parametrize("source", ["classes", "answers", "story"])
+@pytest.mark.grid
 def test_a_tokenizer_with_more_tokens_than_the_model(checkpoint, source, tmp_path, caplog):
     folder = shutil.copytree(checkpoint(source), tmp_path / "more")
     tokenizer = kf.Tokenizer.load(folder)
@@ -143,6 +145,7 @@ def test_a_task_without_pipeline(checkpoint, model_type, task):
         pipeline(model)
 
 
+@pytest.mark.grid
 def test_generation_settings_of_the_checkpoint_are_used(checkpoint, tmp_path):
     folder = shutil.copytree(checkpoint("story"), tmp_path / "short")
     path = folder / "generation_config.json"

@@ -21,6 +21,8 @@ from kerasformer.web import site
 from tests import tiny_text
 from tests.core.pipelines.sentence_folders import QWEN, change
 
+pytestmark = pytest.mark.grid
+
 QUERY = "rain"
 DOCUMENTS = [" ".join(text.split()[:6]) for text in (*tiny_text.CORPUS[:5], "Rain.")]
 END = "<|endoftext|>"

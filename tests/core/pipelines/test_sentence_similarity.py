@@ -68,6 +68,7 @@ def test_embeddings_are_those_of_sentence_transformers(written, kind):
 
 
 @pytest.mark.parametrize("kind", ["mean-normalize", "two-poolings-two-layers"])
+@pytest.mark.grid
 def test_a_saved_model_opens_in_sentence_transformers(written, tmp_path, kind):
     folder, theirs = written(kind)
     model = zoo.load(folder)
@@ -149,6 +150,7 @@ def test_prompts_of_decoders(written, kind):
 
 @pytest.mark.parametrize("kind", ["embeddinggemma", pytest.param("qwen3-embedding", marks=pytest.mark.grid)])
 @pytest.mark.parametrize(("format", "options"), [("litert", {"lengths": (120,)}), ("onnx", {})])
+@pytest.mark.grid
 def test_exported_decoders(written, tmp_path, kind, format, options):
     folder, theirs = written(kind)
     kf.load(folder).export(tmp_path / "bundle", format=format, **options)

@@ -15,6 +15,8 @@ from kerasformer.errors import CapacityError, InputError
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests.tiny_text import CORPUS
 
+pytestmark = pytest.mark.grid
+
 QUERY, DOCUMENTS = "rain", [" ".join(text.split()[:4]) for text in (*CORPUS[:9], "Rain.")]
 IDENTITY = "torch.nn.modules.linear.Identity"
 

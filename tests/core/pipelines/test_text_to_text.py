@@ -56,6 +56,7 @@ IN_GRID = [pytest.param(name, "beams", marks=pytest.mark.grid) for name in MODEL
 
 
 @pytest.mark.parametrize(("name", "settings"), [("m2m_100", "greedy"), ("m2m_100", "beams"), ("t5", "beams"), *IN_GRID])
+@pytest.mark.grid
 def test_results_and_scores_equal_those_of_transformers(name: str, settings: str, theirs: Any) -> None:
     task, key = MODELS[name]
     source, target = LANGUAGES.get(name, (None, None))
@@ -82,6 +83,7 @@ def test_results_and_scores_equal_those_of_transformers(name: str, settings: str
 
 
 @pytest.mark.parametrize(("name", "format"), [("m2m_100", "tflite"), ("mbart", "onnx")])
+@pytest.mark.grid
 def test_bundles_translate_as_keras(name: str, format: str) -> None:
     source, target = LANGUAGES[name]
     folder = shared_bundle(f"{name}-text2text-generation", format)
@@ -109,6 +111,7 @@ def test_batches_have_similar_lengths_and_results_the_order_of_the_texts() -> No
     assert [row[0] for row in several] == expected[:2] and all(len(row) == 2 for row in several)
 
 
+@pytest.mark.grid
 def test_a_negative_prompt_stays_with_its_text() -> None:
     pipe = keras_pipeline(shared_model("bart-text2text-generation"))
     options: dict[str, Any] = {"guidance_scale": 3.0, "max_new_tokens": 5}
@@ -320,6 +323,7 @@ class TestGlossary:
         result = pipe("A late ship, cnn.", glossary=glossary, num_beams=4)[0]["translation_text"]
         assert "museum" in result and "rain" not in result and "snow" not in result
 
+    @pytest.mark.grid
     def test_a_model_with_languages(self) -> None:
         source, target = LANGUAGES["m2m_100"]
         pipe = keras_pipeline(shared_model("m2m_100-text2text-generation"), "translation")

@@ -17,6 +17,8 @@ from tests.core.tokenization.samples import CORPUS
 from tests.core.tokenization.test_parity import reference
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 KEPT, DROPPED = [*CORPUS[:5], CORPUS[8]], CORPUS[9]
 """English and German sentences, and one in Russian, Greek, Japanese and Korean."""
 OTHER = "Quick wizards jump over the lazy book, vexing 7 daisies: £5 & ünique!"

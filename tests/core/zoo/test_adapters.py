@@ -20,6 +20,8 @@ from kerasformer.models.adaptation import modules_of
 from kerasformer.testing.comparison import assert_close, make_inputs, run, run_reference
 from tests.core.zoo.cases import CASES, DISTINCT
 
+pytestmark = pytest.mark.grid
+
 USUAL = ("gpt2", "llama", "gpt_neox", "bert", "t5")
 """One case for each layout of fused queries, keys and values: (in, out) side by side, none, interleaved; and stacks."""
 TASKS = ("text-generation", "text2text-generation", "fill-mask", "feature-extraction")

@@ -15,6 +15,8 @@ from kerasformer.testing.comparison import HIDDEN, assert_close, ragged, run, ru
 from tests import tiny_text
 from tests.core.zoo.cases import CASES
 
+pytestmark = pytest.mark.grid
+
 BIG_BIRD, ODD, FULL = (case for case in CASES if case.model_type == "big_bird")
 SIZES = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20, "max_length": 64}
 

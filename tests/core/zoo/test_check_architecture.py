@@ -74,6 +74,7 @@ MARKS: dict[tuple[str, str], Any] = {("onnx", "none"): (), ("tflite", "int8"): p
         for export in ALL_EXPORTS
     ],
 )
+@pytest.mark.grid
 def test_exports_of_other_architectures(loaded, tmp_path, case, format, quantize):
     task = case.tasks[0]
     model = exports.text_model(case, task, loaded((case, task)).model.config)
@@ -147,6 +148,7 @@ OTHER_TASKS = ("text-classification", "token-classification", "question-answerin
         (outside(MissingRow), (), r"'heads'.*no head for.*text-classification \(SeedOssForSequenceClassification\)"),
     ],
 )
+@pytest.mark.grid
 def test_what_is_missing_is_named(module, without, message):
     with pytest.raises(AssertionError, match=f"(?s)seed_oss fails the check .*{message}.*outside.py"):
         check_architecture(module, SETTINGS, without=without, exports=False)

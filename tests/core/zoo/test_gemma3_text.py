@@ -18,6 +18,8 @@ from kerasformer.testing.comparison import assert_close, assert_same_outputs, ma
 from kerasformer.zoo.gemma3_text import Gemma3TextConfig
 from tests.core.zoo.cases import CASES
 
+pytestmark = pytest.mark.grid
+
 ROW = next(case for case in CASES if case.name == "gemma3"), "text-generation"
 BIDIRECTIONAL = next(case for case in CASES if case.name == "embeddinggemma"), "feature-extraction"
 

@@ -79,6 +79,7 @@ def test_a_full_cache_is_an_error(loaded):
 
 @pytest.mark.jax
 @pytest.mark.parametrize("name", ["gpt_neo", "t5"])
+@pytest.mark.grid
 def test_many_tokens_of_one_call_are_those_of_steps(loaded, monkeypatch, name):
     """Several calls, caches that grow or wrap within them, and rows that end in different calls and are dropped."""
     monkeypatch.setattr(keras_engine, "_FIRST_SLOTS", 64)
@@ -123,6 +124,7 @@ def test_many_tokens_of_one_call_must_be_numbers(loaded):
 
 
 @pytest.mark.jax
+@pytest.mark.grid
 def test_compiled_with_xla_the_same(loaded):
     it = loaded(ROWS[0].values[0])
     ids, mask = generation.prompts(it)
@@ -171,6 +173,7 @@ def test_models_that_answer_at_once_refuse_to_generate(model_type, task):
     assert not kind.generates and not hasattr(kind, "decode") and not hasattr(kind, "cache_shapes")
 
 
+@pytest.mark.grid
 def test_engines_and_likelihoods_refuse_a_classifier():
     model = zoo.build("gpt2", "text-classification", vocab_size=203, hidden_dim=12, num_layers=1, num_heads=3)
     model.tokenizer = tiny_text.wordpiece()

@@ -13,6 +13,8 @@ from kerasformer import zoo
 from kerasformer.errors import InputError
 from tests import tiny_text
 
+pytestmark = pytest.mark.grid
+
 SIZES = {"vocab_size": 203, "hidden_dim": 12, "num_layers": 1, "num_heads": 3}
 NO_DROPOUT = {"hidden_dropout": 0.0, "attention_dropout": 0.0}
 labels = np.array([0, 1, 1])

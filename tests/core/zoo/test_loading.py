@@ -135,6 +135,7 @@ def test_half_precision_files(gpt2, tmp_path, dtype, kind):
         release=lambda kind, dtype: True,
     ),
 )
+@pytest.mark.grid
 def test_matrices_that_keep_16_bits(loaded, tmp_path, monkeypatch, dtype, kind):
     """They have the answers of a model whose variables are all float32, also with a cache and in exported files."""
     monkeypatch.setattr(weights, "_LARGE_MATRIX", 1000)
@@ -193,6 +194,7 @@ def test_weights_that_no_file_can_give_again_are_not_released(gpt2, bert, tmp_pa
     ("policy", "weights", "tolerance"),
     [("float16", "float16", 0.02), ("bfloat16", "bfloat16", 0.1), ("mixed_bfloat16", "float32", 0.1)],
 )
+@pytest.mark.grid
 def test_dtype_at_load(request, which, policy, weights, tolerance, tmp_path):
     it = request.getfixturevalue(which)
     before = keras.config.dtype_policy()

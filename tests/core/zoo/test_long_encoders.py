@@ -9,6 +9,8 @@ from kerasformer.testing.comparison import assert_close, assert_same_outputs, ra
 from tests.core.zoo.cases import CASES
 from tests.core.zoo.harness import marked, rows
 
+pytestmark = pytest.mark.grid
+
 LENGTHS = {
     "big_bird": (61, 40, 33),
     "big_bird-odd": (41, 21, 30),

@@ -15,6 +15,8 @@ from tests import tiny_text
 from tests.core.zoo.cases import CASES
 from tests.core.zoo.harness import rows
 
+pytestmark = pytest.mark.grid
+
 LONGFORMER = [case for case in CASES if case.name == "longformer"]
 SIZES = {
     "vocab_size": 61, "hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20, "num_positions": 42,

@@ -24,6 +24,8 @@ from tests.core.tokenization.test_marian import checkpoint
 from tests.core.zoo.cases import CASES
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 MARIAN = next(case for case in CASES if case.name == "marian")
 WRITES = "text2text-generation"
 SIZES = {

@@ -16,6 +16,8 @@ from kerasformer.models.keras_engine import KerasStep
 from kerasformer.testing.comparison import assert_close, ragged
 from tests.core.zoo.cases import M2M_100, MBART
 
+pytestmark = pytest.mark.grid
+
 NEW = 9
 
 

@@ -19,6 +19,8 @@ from tests.core.zoo.harness import HEADS
 from tests.core.zoo.test_loading import BERT, GPT2, assert_same, change, change_config
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 
 def without(folder: Path, *keys: str) -> None:
     content = json.loads((folder / "config.json").read_text())

@@ -12,6 +12,8 @@ from kerasformer.files import sources
 from kerasformer.files.adapters import WEIGHTS
 from kerasformer.files.tensors import Safetensors, open_tensors
 
+pytestmark = pytest.mark.grid
+
 EXAMPLES = Path(__file__).parents[3] / "examples" / "presets"
 SAMPLE = Path(__file__).parents[2] / "data" / "sentence_polarity_sample.tsv"
 PRESETS = {

@@ -52,6 +52,7 @@ def test_the_tensors_are_those_that_came(loaded, row, tmp_path):
         for row in rows(DISTINCT, tasks=KEPT, on_jax=False)
     ],
 )
+@pytest.mark.grid
 def test_keras_files(loaded, row, tmp_path):
     round_trip.check_keras_file(loaded(row), tmp_path)
 

@@ -103,6 +103,7 @@ def test_config_means_what_transformers_takes_it_for(content: dict[str, Any]) ->
         ({"feed_forward_proj": "gated-silu", "num_decoder_layers": 4}, False),
     ],
 )
+@pytest.mark.grid
 def test_variants_give_the_logits_of_transformers(save: Save, settings: dict, output: bool, tmp_path: Path) -> None:
     folder, reference = save(output, **settings)
     model, inputs = zoo.load(folder), make_inputs()

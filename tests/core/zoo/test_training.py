@@ -18,6 +18,8 @@ from kerasformer.testing.comparison import assert_close, further_inputs, make_in
 from tests.core.zoo.cases import DISTINCT, FIRST
 from tests.core.zoo.harness import of_heads, rows
 
+pytestmark = pytest.mark.grid
+
 GRADIENT_TOLERANCE = 1e-4
 """Relative to the largest gradient of a tensor; twice as many sums contribute as in the forward pass."""
 

@@ -17,6 +17,8 @@ from kerasformer import layers, zoo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.testing.comparison import assert_close, ragged
 
+pytestmark = pytest.mark.grid
+
 CONFIGS = {
     "usual": {"hidden_dim": 32, "num_heads": 4, "intermediate_dim": 44, "num_layers": 2, "num_decoder_layers": 3},
     "odd": {"hidden_dim": 30, "num_heads": 5, "intermediate_dim": 7, "num_layers": 3, "num_decoder_layers": 1},

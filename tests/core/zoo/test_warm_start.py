@@ -16,6 +16,8 @@ from kerasformer.models import warm_start
 from kerasformer.models.weights import hf_tensors
 from tests import tiny_text
 
+pytestmark = pytest.mark.grid
+
 BERT = {
     "vocab_size": 180, "hidden_size": 36, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 44,
     "max_position_embeddings": 41, "type_vocab_size": 3,

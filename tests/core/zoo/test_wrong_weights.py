@@ -177,6 +177,7 @@ NAMED = [case for case in FIRST if case.model_type in HEADS]
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("case", grid(FIRST, always=NAMED, release=FIRST), ids=str)
+@pytest.mark.grid
 def test_any_value_under_any_key_loads_or_is_refused(loaded, tmp_path, case):
     """A seeded sample of all pairs; models that load must have finite outputs."""
     it = loaded((case, case.tasks[0]))

@@ -111,6 +111,7 @@ def test_a_checkpoint_without_licence(tmp_path):
     assert Credits.of(hub).name == "owner/name"
 
 
+@pytest.mark.grid
 def test_a_preset_keeps_its_credits_and_passes_them_on(tmp_path):
     folder = export("sentiment-bert", tmp_path / "films", "onnx", lengths=None)
     card = (folder / "README.md").read_text()

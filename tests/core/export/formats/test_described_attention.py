@@ -22,6 +22,8 @@ from tests.core.export.onnx_bundles import padded
 from tests.core.export.tflite_bundles import operators
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 TOLERANCE = 1e-5  # share of the largest value, for the order of summation
 CASES = {
     **{name: (layers, False) for name, layers in ATTENTIONS.items()},

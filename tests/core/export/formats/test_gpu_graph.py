@@ -19,6 +19,8 @@ from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 from tests.core.export.text_models import ROWS, shared_bundle, shared_model, size_options
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 FIRST = list({row.model_type: name for name, row in reversed(ROWS.items())}.values())
 """One row of each architecture."""
 ALWAYS = (

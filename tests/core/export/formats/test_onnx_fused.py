@@ -97,6 +97,7 @@ def test_operators_of_a_layer(tmp_path, model_type, task, settings, expected):
     ],
     ids=lambda x: x if isinstance(x, str) else "",
 )
+@pytest.mark.grid
 def test_the_answers_of_both_profiles_are_those_of_keras(tmp_path, model_type, task, settings):
     model = tiny(model_type, task, **settings)
     for profile in ("ort", "portable"):
@@ -109,6 +110,7 @@ def test_the_answers_of_both_profiles_are_those_of_keras(tmp_path, model_type, t
                 assert np.abs(got - want)[real].max() < TOLERANCE * np.abs(want).max()
 
 
+@pytest.mark.grid
 def test_the_manifest_describes_the_caches_that_may_be_shared(tmp_path):
     for head_dim, count in ((8, 4), (6, 0)):  # the operator supports multiples of 8
         manifest = write(tmp_path / str(head_dim), tiny("t5", head_dim=head_dim))

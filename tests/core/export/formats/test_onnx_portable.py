@@ -17,7 +17,7 @@ from tests.grids import grid
 MODELS = ["bert", "gpt2", "t5"]
 
 
-pytestmark = pytest.mark.usefixtures("small_matrices_too")
+pytestmark = [pytest.mark.grid, pytest.mark.usefixtures("small_matrices_too")]
 
 
 def small(model_type: str):

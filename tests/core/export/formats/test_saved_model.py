@@ -25,6 +25,8 @@ from tests.code_blocks import blocks
 from tests.core.export import onnx_bundles, saved_model_bundles
 from tests.core.export.text_models import ROWS
 
+pytestmark = pytest.mark.grid
+
 MODELS = ("bert-fill-mask", "gpt2-text-generation", "t5-text2text-generation")
 
 

@@ -169,6 +169,8 @@ def _classifier(tokenizer: Tokenizer, **settings: Any) -> Any:
 _ALONE = """
 import sys, json
 import tensorflow as tf, tensorflow_text
+
+pytestmark = pytest.mark.grid
 model = tf.saved_model.load(sys.argv[1])
 texts = json.loads(sys.argv[2])
 print(json.dumps(model.signatures["serving_default"](text=tf.constant(texts))["logits"].numpy().tolist()))

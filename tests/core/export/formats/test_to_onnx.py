@@ -45,6 +45,7 @@ def stored(graph) -> dict[str, onnx.TensorProto]:
     return {tensor.name: tensor for tensor in graph.initializer}
 
 
+@pytest.mark.grid
 def test_each_weight_is_stored_once_under_its_path(written):
     model, folder = written
     paths = by_path(model.trainable_variables)
@@ -67,6 +68,7 @@ def test_reshapes_copy_dimensions_instead_of_computing_them(tmp_path):
     assert nodes["Shape"] <= 1, "only the length, for the positions"
 
 
+@pytest.mark.grid
 def test_onnx_runtime_fuses_the_patterns(tmp_path):
     for model_type, fused in (("bert", "BiasGelu"), ("gpt2", "FastGelu"), ("t5", "SimplifiedLayerNormalization")):
         write(tmp_path / model_type, tiny(model_type))
@@ -82,6 +84,7 @@ def test_onnx_runtime_fuses_the_patterns(tmp_path):
         assert operators["FusedMatMul"], "keys are not transposed by themselves"
 
 
+@pytest.mark.grid
 def test_weights_beyond_the_limit_of_a_protobuf_are_stored_in_a_data_file(tmp_path, monkeypatch):
     model = tiny("bert", "text-classification")
     write(tmp_path / "one", model, "int8")
@@ -96,6 +99,7 @@ def test_weights_beyond_the_limit_of_a_protobuf_are_stored_in_a_data_file(tmp_pa
 
 
 @pytest.mark.parametrize("limit", [onnx_files.INLINE_LIMIT, 1000])
+@pytest.mark.grid
 def test_a_weight_of_two_files_is_stored_once(tmp_path, monkeypatch, limit):
     model = tiny("t5")
     monkeypatch.setattr(onnx_files, "INLINE_LIMIT", limit)
@@ -148,6 +152,7 @@ def test_a_flattened_product_before_a_split_of_heads(tmp_path):
     np.testing.assert_allclose(run(tmp_path / "m.onnx", {"x": x})["y"], call(x)["y"], atol=1e-4)
 
 
+@pytest.mark.grid
 def test_an_optimizer_that_fails_is_skipped(tmp_path, monkeypatch):
     tried = []
 

@@ -17,6 +17,8 @@ from kerasformer.export.quantization.search import Auto, Search, Tried
 from tests.core.export.text_models import ROWS, size_options
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 # Bytes and divergence of a group's storage types.
 
 

@@ -39,6 +39,7 @@ class Recorder(Primitives):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.grid
 def test_ranges_are_those_of_all_values(name):
     model = ROWS[name].model()
     calls = []

@@ -80,6 +80,7 @@ def test_inputs_that_are_always_zero_and_many_outputs(monkeypatch):
     np.testing.assert_array_equal(silent.levels, nearest(KERNEL, GRIDS["tflite, blocks"]).levels)
 
 
+@pytest.mark.grid
 def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch):
     model = ROWS["gpt2-text-generation"].model()
     grid, paths = GRIDS["onnx, blocks"], [v.path for v in model.variables if "/layer_0/" in v.path]
@@ -113,6 +114,7 @@ def test_kernels_are_rounded_with_the_inputs_that_the_model_computes(monkeypatch
 
 
 @pytest.mark.parametrize("layout", [TfliteLayout(), OnnxLayout()], ids=["tflite", "onnx"])
+@pytest.mark.grid
 def test_a_tied_table_of_four_bits_is_rounded_for_both_of_its_uses(layout):
     model = ROWS["gpt2-text-generation"].model()
     assert not any(kernel.table for kernel in calibrated_kernels(model, RECIPES["int4"], layout).values())

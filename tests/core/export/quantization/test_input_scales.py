@@ -19,6 +19,8 @@ from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from tests import shared
 from tests.core.export.text_models import ROWS
 
+pytestmark = pytest.mark.grid
+
 TEXTS = ["Rain is expected.", "The museum is closed on Mondays", "What a waste!"]
 ANY = replace(RECIPES["int8"], tolerance=9.0, min_agreement=0.0, min_cosine=0.0)
 PORTABLE = {"format": "onnx", "profile": "portable"}

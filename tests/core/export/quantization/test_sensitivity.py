@@ -24,6 +24,8 @@ from kerasformer.export.references import record
 from tests.core.export.text_models import ROWS, size_options
 from tests.grids import grid
 
+pytestmark = pytest.mark.grid
+
 MODELS = (
     "bert-text-classification",
     "distilbert-text-classification",

@@ -18,6 +18,8 @@ from tests.code_blocks import card_texts
 from tests.core.export.text_models import shared_model
 from tests.core.tokenization.conftest import MOSES, write
 
+pytestmark = pytest.mark.grid
+
 
 @pytest.mark.parametrize("target", ["mediapipe", "optimum", "transformers.js"])
 def test_a_model_with_languages_is_refused(target: str, tmp_path: Path) -> None:

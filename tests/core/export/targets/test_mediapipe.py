@@ -31,6 +31,8 @@ from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.core.export.text_models import OTHERS, ROWS
 
+pytestmark = pytest.mark.grid
+
 TEXTS = [
     "A good film.",
     "The soup was hot, the bread was fresh.",
