@@ -16,6 +16,7 @@ import pytest
 
 from kerasformer.process import silence_native_logs
 from tests import shared
+from tests.reporting import ProcessorTime, Reporting
 
 # Before any test imports Keras: ~/.keras/keras.json of the machine must not choose the backend.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -30,8 +31,9 @@ atexit.register(silence_native_logs)
 
 def pytest_configure(config: pytest.Config) -> None:
     """Creates the folder that workers share, in the process that starts them."""
+    config.pluginmanager.register(ProcessorTime())
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(FailuresAtOnce(config))
+        config.pluginmanager.register(Reporting(config))
     if shared.FOLDER not in os.environ:
         os.environ[shared.FOLDER] = folder = tempfile.mkdtemp(prefix="kerasformer-tests-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -40,20 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"{shared.FOLDER} must name a folder for the bundles of the tests. Received: {os.environ[shared.FOLDER]}"
         )
-
-
-class FailuresAtOnce:
-    """Names a test when it fails: a run that is stopped has no summary."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Writes the name after the letter."""
-        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
-        if report.failed and terminal is not None:
-            terminal.write_line(f" {report.nodeid}", red=True)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -17,19 +17,21 @@ def grid(
     *axes: Iterable[Any],
     always: Container[Any] | Callable[..., bool],
     release: Container[Any] | Callable[..., bool] = (),
+    others: str = "grid",
 ) -> list[Any]:
-    """All combinations of the axes, as parameters; those outside `always` have the mark `grid` or `release`.
+    """All combinations of the axes, as parameters; those outside `always` have the mark `others` or `release`.
 
     Args:
         axes: Values of each parameter.
         always: The combinations, or a function that picks them; of a single axis, the values themselves.
         release: Those that run only before a release, likewise, unless they are in `always`.
+        others: Mark of what is in neither; `"release"` in a file that CI alone runs.
     """
 
     def mark(*values: Any) -> Any:
         if _picked(always, values):
             return ()
-        return pytest.mark.release if _picked(release, values) else pytest.mark.grid
+        return pytest.mark.release if _picked(release, values) else getattr(pytest.mark, others)
 
     return [pytest.param(*values, marks=mark(*values)) for values in product(*axes)]
 

@@ -204,6 +204,12 @@ BEFORE_A_RELEASE = {
     ("litert", "t5-windows"),
     ("onnx-int8", "lfm2"),
     ("onnx-portable", "lfm2"),
+    ("onnx-portable", "gpt2"),
+    ("onnx-int8", "t5"),
+    ("onnx-portable-int8-caches", "gpt2"),
+    ("keras", "t5-windows"),
+    ("saved-model", "lfm2"),
+    ("saved-model", "gpt2"),
 }
 """Subjects whose engine, recipe and architecture are each in another one of CI."""
 ALWAYS = {("keras", "gpt2"), ("keras", "t5"), ("litert", "gpt2"), ("onnx", "gpt2"), ("onnx", "t5")}

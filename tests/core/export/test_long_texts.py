@@ -70,12 +70,19 @@ def assert_answers(model, run, layout, quantize, lengths):
 @pytest.mark.parametrize(
     ("name", "quantize"),
     [
-        pytest.param("longformer fill-mask", "none", marks=pytest.mark.grid),
-        pytest.param("longformer text-classification", "none", marks=pytest.mark.grid),
-        *grid(["longformer question-answering"], ALLOWED, always=lambda _, quantize: quantize == "none"),
-        pytest.param("big_bird fill-mask", "none", marks=pytest.mark.grid),
+        pytest.param("longformer fill-mask", "none", marks=pytest.mark.release),
+        pytest.param("longformer text-classification", "none", marks=pytest.mark.release),
+        *grid(
+            ["longformer question-answering"], ALLOWED, always=lambda _, quantize: quantize == "none", others="release"
+        ),
+        pytest.param("big_bird fill-mask", "none", marks=pytest.mark.release),
         ("big_bird question-answering", "none"),
-        *grid(["big_bird text-classification"], ("int8", "int4"), always=lambda _, quantize: quantize == "int8"),
+        *grid(
+            ["big_bird text-classification"],
+            ("int8", "int4"),
+            always=lambda _, quantize: quantize == "int8",
+            others="release",
+        ),
     ],
 )
 def test_tflite(models, tmp_path, name, quantize):
@@ -124,7 +131,7 @@ RELEASE = {
     ("name", "profile", "quantize"),
     [
         pytest.param(
-            *case, marks=() if case in ALWAYS else pytest.mark.release if case in RELEASE else pytest.mark.grid
+            *case, marks=() if case in ALWAYS else pytest.mark.release if case in RELEASE else pytest.mark.release
         )
         for case in ONNX
     ],

@@ -34,7 +34,7 @@ def folder_of(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) 
     return lambda name: folder if name == "m2m_100" else checkpoint(name)
 
 
-@pytest.mark.parametrize("name", grid([*CASES, "m2m_100"], always=FEW))
+@pytest.mark.parametrize("name", grid([*CASES, "m2m_100"], always=FEW, others="release"))
 def test_texts_keep_their_tokens(name: str, folder_of: Checkpoint, tmp_path: Path) -> None:
     ours = Tokenizer.load(folder_of(name))
     pruned = prune_tokenizer(ours, KEPT)
@@ -77,7 +77,7 @@ def test_special_tokens_after_the_vocabulary(kind: str) -> None:
     assert pruned.ids[ids].tolist() == ours.encode("a text") and ids[0] == pruned.tokenizer.cls_token_id != cls[1]
 
 
-@pytest.mark.parametrize("name", grid(CASES, always=FEW))
+@pytest.mark.parametrize("name", grid(CASES, always=FEW, others="release"))
 def test_other_texts_are_split_into_shorter_tokens(name: str, folder_of: Checkpoint) -> None:
     """No text of the same characters has unknown tokens, unless it had some before."""
     ours = Tokenizer.load(folder_of(name))
@@ -92,7 +92,9 @@ def test_other_texts_are_split_into_shorter_tokens(name: str, folder_of: Checkpo
     assert pruned.report.tokens_after < prune_tokenizer(ours, KEPT).report.tokens_after
 
 
-@pytest.mark.parametrize("name", grid(CASES, always=("bert-cased", "xlm-roberta", "nllb", "gpt2", "gemma")))
+@pytest.mark.parametrize(
+    "name", grid(CASES, always=("bert-cased", "xlm-roberta", "nllb", "gpt2", "gemma"), others="release")
+)
 def test_removed_characters_are_named(name: str, folder_of: Checkpoint, tmp_path: Path) -> None:
     ours = Tokenizer.load(folder_of(name))
     prune_tokenizer(ours, KEPT).tokenizer.save(tmp_path)

@@ -36,7 +36,7 @@ def adapted_rows():
         pytest.param(
             (case, next(task for task in TASKS if task in case.tasks)),
             id=str(case),
-            marks=() if case.model_type in USUAL else pytest.mark.grid,
+            marks=() if case.model_type in USUAL else pytest.mark.release,
         )
         for case in DISTINCT
     ]

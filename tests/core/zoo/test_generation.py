@@ -16,7 +16,6 @@ from kerasformer.models.keras_engine import KerasStep
 from kerasformer.testing import generation
 from kerasformer.testing.comparison import PAD
 from tests import tiny_text
-from tests.core.zoo.cases import FIRST
 from tests.core.zoo.harness import HEADS, distinct, marked, rows
 
 ROWS = rows(tasks=("text-generation", "text2text-generation"))
@@ -36,12 +35,9 @@ def test_the_tokens_of_transformers(loaded, row, settings):
     generation.check_tokens(loaded(row), settings)
 
 
-# test_the_tokens_of_transformers uses the caches of the other architectures and of further configurations, too.
+# test_the_tokens_of_transformers uses the caches of all architectures and of further configurations, too.
 CACHED = [
-    row
-    if row.values[0][0].name in (*HEADS, "gpt_neo")
-    else marked(row, pytest.mark.grid if row.values[0][0] in FIRST else pytest.mark.release)
-    for row in distinct(ROWS)
+    row if row.values[0][0].name in (*HEADS, "gpt_neo") else marked(row, pytest.mark.release) for row in distinct(ROWS)
 ]
 
 

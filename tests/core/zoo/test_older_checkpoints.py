@@ -174,7 +174,9 @@ T5S = ("t5", "umt5")
 """Architectures whose checkpoints for feature extraction have no decoder."""
 BARE = [case for case in DISTINCT if case.model_type not in T5S and "feature-extraction" in case.tasks]
 TASKS = [
-    pytest.param(case, task, marks=() if case is BERT or case in NAMED and case.tasks[0] == task else pytest.mark.grid)
+    pytest.param(
+        case, task, marks=() if case is BERT or case in NAMED and case.tasks[0] == task else pytest.mark.release
+    )
     for case in BARE
     for task in _kinds(case)
 ]

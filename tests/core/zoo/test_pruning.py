@@ -50,7 +50,8 @@ def arrays(model: Any, texts: list[str]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "name", grid([name for name, row in MODELS.items() if "marian" not in name], always=FEW, release=MODELS)
+    "name",
+    grid([name for name, row in MODELS.items() if "marian" not in name], always=FEW, release=MODELS, others="release"),
 )
 def test_outputs_are_those_of_the_original(name: str, tmp_path: Path) -> None:
     model = MODELS[name].model()
@@ -85,6 +86,7 @@ def test_outputs_are_those_of_the_original(name: str, tmp_path: Path) -> None:
         [{}, {"num_beams": 3}],
         always=lambda name, settings: name in FEW[-1:],
         release=lambda name, settings: name not in FEW,
+        others="release",
     ),
 )
 def test_generated_tokens_are_those_of_the_original(name: str, settings: dict[str, Any]) -> None:

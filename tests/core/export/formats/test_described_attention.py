@@ -82,7 +82,7 @@ IN_ONNX = [name for index, name in enumerate(CASES) if index % 2 == 0]
 """Cases that always run in ONNX Runtime; the others always run in LiteRT, and in the full grid every case in both."""
 
 
-@pytest.mark.parametrize("name", grid(CASES, always=IN_ONNX))
+@pytest.mark.parametrize("name", grid(CASES, always=IN_ONNX, others="release"))
 def test_onnx(tmp_path, name):
     """With fused operators, with growing and with shared caches, and with standard operators."""
     layers, alibi = CASES[name]
@@ -128,7 +128,7 @@ def run_tflite(path: Path, capacity: int, ids: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "quantize", "tolerance"),
     [
-        *grid(CASES, ["none"], [TOLERANCE], always=lambda name, *_: name not in IN_ONNX),
+        *grid(CASES, ["none"], [TOLERANCE], always=lambda name, *_: name not in IN_ONNX, others="release"),
         ("partial and interleaved", "int8", 0.05),
     ],
 )

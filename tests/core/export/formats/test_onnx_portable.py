@@ -26,7 +26,7 @@ def small(model_type: str):
 
 @pytest.mark.parametrize(
     ("model_type", "quantize"),
-    grid(MODELS, RECIPES, always=lambda name, recipe: name == "gpt2" or recipe == "int8"),
+    grid(MODELS, RECIPES, always=lambda name, recipe: name == "gpt2" or recipe == "int8", others="release"),
 )
 def test_every_file_has_only_standard_operators_and_passes_the_checker(tmp_path, model_type, quantize):
     model, opset = small(model_type), 21 if quantize.startswith("int4") else 17
@@ -97,6 +97,7 @@ def test_blocks_of_8_bits_with_standard_operators(tmp_path):
         ["bert", "distilbert", "albert", "gpt2", "t5"],
         ["none", "int8"],
         always={("bert", "none"), ("gpt2", "int8"), ("t5", "int8")},
+        others="release",
     ),
 )
 def test_the_products_of_a_layer(tmp_path, model_type, quantize):

@@ -75,7 +75,7 @@ ALWAYS = {("bert-text-classification", "int8", "ort"), ("t5", "int8", "portable"
 
 @pytest.mark.parametrize(
     ("measured", "quantize", "profile"),
-    grid(MODELS, RECIPES, PROFILES, always=lambda *case: case[0] == "gpt2" or case in ALWAYS),
+    grid(MODELS, RECIPES, PROFILES, always=lambda *case: case[0] == "gpt2" or case in ALWAYS, others="release"),
     indirect=["measured"],
 )
 def test_answers_are_those_of_the_stored_values(tmp_path, measured, quantize, profile):

@@ -141,7 +141,10 @@ ALWAYS = {("encoder", "int8"), ("encoder", "int8_static"), ("encoder-decoder", "
 
 @pytest.mark.parametrize(
     ("traced", "name"),
-    [pytest.param(*pair, marks=() if pair[0] == "decoder" or pair in ALWAYS else pytest.mark.grid) for pair in PAIRS],
+    [
+        pytest.param(*pair, marks=() if pair[0] == "decoder" or pair in ALWAYS else pytest.mark.release)
+        for pair in PAIRS
+    ],
     indirect=["traced"],
 )
 def test_stored_values_and_answers(name: str, traced: tuple[Any, list[Function]], tmp_path: Path) -> None:

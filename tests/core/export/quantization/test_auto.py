@@ -186,6 +186,7 @@ def automatic(name: str, folder: Path, format: str, **limits: float) -> Any:
             ("gpt2-text-generation", "tflite"),
         },
         release=lambda name, format: "bert" in name or (name, format) == ("albert-fill-mask", "tflite"),
+        others="release",
     ),
 )
 def test_every_model_in_every_format(name, format, tmp_path):
