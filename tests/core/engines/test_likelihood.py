@@ -42,6 +42,7 @@ def by_keras(kind: str) -> np.ndarray:
 @pytest.mark.parametrize(
     ("name", "kind"), grid_of((name, kind) for name in ROWS if "int8" not in name for kind in KINDS)
 )
+@pytest.mark.grid
 def test_log_probabilities_are_equal_on_every_engine(name: str, kind: str) -> None:
     step = ROWS[name].opened(kind)
     expected = by_keras(kind)

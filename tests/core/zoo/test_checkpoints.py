@@ -115,6 +115,7 @@ SEEN = repeats([[model_type(row)] for row in ROWS])
     [pytest.param(row, marks=pytest.mark.grid if seen else ()) for row, seen in zip(ROWS, SEEN, strict=True)],
     ids=name_of,
 )
+@pytest.mark.grid
 def test_parity(row, tmp_path):
     content = reduced(row)
     kinds = zoo.architecture(model_type(row)).MODELS.items()

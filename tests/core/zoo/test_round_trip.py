@@ -73,6 +73,7 @@ def test_summary_counts_every_weight_and_shows_shapes(loaded, row):
 
 
 @pytest.mark.parametrize("row", before_a_release(main_tasks(distinct(FEW))))
+@pytest.mark.grid
 def test_backbones_come_back_from_their_config(loaded, row):
     round_trip.check_backbone_config(loaded(row))
 

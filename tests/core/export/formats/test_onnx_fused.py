@@ -132,6 +132,7 @@ def written(path, call, inputs, outputs, variables=()) -> onnxruntime.InferenceS
 @pytest.mark.parametrize(
     ("settings", "operators"), [({}, (1, 2)), ({"softcap": 1.0}, (0, 0))], ids=["rotary", "softcap"]
 )
+@pytest.mark.grid
 def test_rotary_in_an_encoder(tmp_path, settings, operators):
     """Queries and keys are rotated for MultiHeadAttention, which does not support soft caps."""
     layer = layers.MultiHeadAttention(4, 32, rotary=Rotary(dim=4, interleaved=True), **settings)

@@ -18,7 +18,7 @@ LENGTHS = (16, 40, 64)
 CASES = [
     ("bert-text-classification", 1, 1),
     ("modernbert-token-classification", 3, 3),
-    ("t5-text2text-generation", 2, 5),
+    pytest.param("t5-text2text-generation", 2, 5, marks=pytest.mark.grid),
 ]
 
 

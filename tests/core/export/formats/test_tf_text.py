@@ -24,6 +24,8 @@ from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.core.tokenization.samples import CORPUS, TEXTS
 
+pytestmark = pytest.mark.grid
+
 pytest.importorskip("tensorflow_text")
 
 # Texts with special tokens, which these operators do not support; and words of more than 100 characters.
@@ -169,8 +171,6 @@ def _classifier(tokenizer: Tokenizer, **settings: Any) -> Any:
 _ALONE = """
 import sys, json
 import tensorflow as tf, tensorflow_text
-
-pytestmark = pytest.mark.grid
 model = tf.saved_model.load(sys.argv[1])
 texts = json.loads(sys.argv[2])
 print(json.dumps(model.signatures["serving_default"](text=tf.constant(texts))["logits"].numpy().tolist()))

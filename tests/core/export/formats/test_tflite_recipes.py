@@ -136,13 +136,25 @@ def calibration(functions: list[Function]) -> Calibration:
     return observer.ranges
 
 
-ALWAYS = {("encoder", "int8"), ("encoder", "int8_static"), ("encoder-decoder", "int4")}
+ALWAYS = {
+    *(("decoder", name) for name in ("none", "int8", "int4", "int8_static")),
+    ("encoder", "int8"),
+    ("encoder-decoder", "int4"),
+}
+IN_CI = {("encoder", "int8_static")}
 
 
 @pytest.mark.parametrize(
     ("traced", "name"),
     [
-        pytest.param(*pair, marks=() if pair[0] == "decoder" or pair in ALWAYS else pytest.mark.release)
+        pytest.param(
+            *pair,
+            marks=()
+            if pair in ALWAYS
+            else pytest.mark.grid
+            if pair[0] == "decoder" or pair in IN_CI
+            else pytest.mark.release,
+        )
         for pair in PAIRS
     ],
     indirect=["traced"],

@@ -57,6 +57,7 @@ def test_ranges_are_those_of_all_values(name):
 
 
 @pytest.mark.parametrize("name", ["gpt2-text-generation", "t5-text2text-generation"])
+@pytest.mark.grid
 def test_a_generating_model_reads_its_own_continuation(name):
     model = ROWS[name].model()
     arrays = passages(model, TEXTS)
