@@ -33,7 +33,7 @@ from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, input_scale, wide_inputs
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Tensor, TensorFunction
 from kerasformer.process import return_memory
 from kerasformer.progress import CountProgress
 
@@ -282,7 +282,7 @@ def _save(
             for name, tensor in tensors.items()
         }
 
-    traces: dict[Hashable, tf.types.experimental.ConcreteFunction] = {}
+    traces: dict[Hashable, TensorFunction] = {}
     meta = meta_graph_pb2.MetaGraphDef()
     with tf.Graph().as_default() as graph:
         placeholders = {
