@@ -17,8 +17,6 @@ from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.models.keras_engine import KerasStep
 
-pytestmark = pytest.mark.grid
-
 pytest.importorskip("ai_edge_litert")
 
 CACHE_LENGTH, CAPACITY, READ, ROWS = 8, 24, 16, (3, 6)
@@ -38,7 +36,11 @@ SIZES = {
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(("gpt2", "none"), marks=pytest.mark.grid), ("gpt2", "int8"), ("t5", "none")],
+    params=[
+        pytest.param(("gpt2", "none"), marks=pytest.mark.release),
+        ("gpt2", "int8"),
+        pytest.param(("t5", "none"), marks=pytest.mark.grid),
+    ],
     ids="-".join,
 )
 def exported(request: Any, tmp_path_factory: Any) -> Any:

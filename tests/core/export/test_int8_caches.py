@@ -20,8 +20,6 @@ from kerasformer.layers import CacheScales, GrowingCache
 from kerasformer.web import site
 from tests.core.engines.test_steps import ROWS, VOCAB, model, scales, written
 
-pytestmark = pytest.mark.grid
-
 ENGINES = ["litert", "onnx", "onnx-portable"]
 
 
@@ -35,6 +33,7 @@ def logits(step: Any, ids: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.grid
 def test_logits_are_near_those_of_float32(engine: str) -> None:
     ids = np.random.default_rng(3).integers(2, VOCAB, (2, 24), "int32")
     expected = logits(ROWS["keras"].opened("gpt2"), ids)

@@ -16,8 +16,6 @@ from kerasformer.pipelines.likelihood import next_token_distribution
 from tests.core.decoding.engines import Toy
 from tests.tiny_text import PROMPTS
 
-pytestmark = pytest.mark.grid
-
 
 @pytest.fixture(scope="module")
 def their_story(checkpoint):
@@ -43,6 +41,7 @@ def of_target(model, ids, target, input_len):
 
 
 @pytest.mark.parametrize("input_len", [0, 1, 4])
+@pytest.mark.grid
 def test_log_probabilities_of_a_decoder_equal_those_of_pytorch(story, their_story, input_len):
     ids = [story.tokenizer.encode(text) for text in PROMPTS[:3]]
     assert len({len(row) for row in ids}) == 3
@@ -54,6 +53,7 @@ def test_log_probabilities_of_a_decoder_equal_those_of_pytorch(story, their_stor
 
 
 @pytest.mark.parametrize("input_len", [0, 2])
+@pytest.mark.grid
 def test_log_probabilities_of_an_encoder_decoder_equal_those_of_pytorch(rewrite, their_rewrite, input_len):
     texts, targets = READING[:2], PROMPTS[:2]
     encode = rewrite.tokenizer.encode

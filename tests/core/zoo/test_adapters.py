@@ -20,8 +20,6 @@ from kerasformer.models.adaptation import modules_of
 from kerasformer.testing.comparison import assert_close, make_inputs, run, run_reference
 from tests.core.zoo.cases import CASES, DISTINCT
 
-pytestmark = pytest.mark.grid
-
 USUAL = ("gpt2", "llama", "gpt_neox", "bert", "t5")
 """One case for each layout of fused queries, keys and values: (in, out) side by side, none, interleaved; and stacks."""
 TASKS = ("text-generation", "text2text-generation", "fill-mask", "feature-extraction")
@@ -31,12 +29,15 @@ TRANSPOSED = ["cls.predictions.dense"]
 """The matrix of MobileBERT that is a linear layer by name, of which only the transpose is used."""
 
 
+MARKS = {True: pytest.mark.grid, False: pytest.mark.release}
+
+
 def adapted_rows():
     return [
         pytest.param(
             (case, next(task for task in TASKS if task in case.tasks)),
             id=str(case),
-            marks=() if case.model_type in USUAL else pytest.mark.release,
+            marks=() if case.model_type == "gpt2" else MARKS[case.model_type in USUAL],
         )
         for case in DISTINCT
     ]

@@ -19,8 +19,6 @@ from tests.core.zoo.harness import HEADS
 from tests.core.zoo.test_loading import BERT, GPT2, assert_same, change, change_config
 from tests.grids import grid
 
-pytestmark = pytest.mark.grid
-
 
 def without(folder: Path, *keys: str) -> None:
     content = json.loads((folder / "config.json").read_text())
@@ -84,6 +82,7 @@ FOUND = [
 
 
 @pytest.mark.parametrize(("name", "task", "found"), FOUND)
+@pytest.mark.grid
 def test_the_task_is_found_by_all_tensors(loaded, tmp_path, name, task, found):
     folder = shutil.copytree(
         loaded((next(case for case in CASES if case.name == name), task)).folder, tmp_path / "checkpoint"
@@ -183,6 +182,7 @@ TASKS = [
 
 
 @pytest.mark.parametrize(("case", "task"), TASKS, ids=str)
+@pytest.mark.grid
 def test_every_task_starts_from_a_bare_encoder(loaded, case, task):
     folder, config = loaded((case, "feature-extraction")).folder, loaded((case, "feature-extraction")).model.config
     kind = _kinds(case)[task]
