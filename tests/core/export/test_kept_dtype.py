@@ -20,8 +20,6 @@ from kerasformer.models.variables import release_weights
 from tests.core.export import onnx_bundles, tflite_bundles
 from tests.grids import grid
 
-pytest.importorskip("ai_edge_litert")
-
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: Any) -> Path:
