@@ -7,7 +7,6 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -33,7 +32,6 @@ def required(name: str, extra: str) -> Iterator[Requirement]:
             yield requirement
 
 
-@cache
 def modules_of_test() -> frozenset[str]:
     """Returns the names of the modules that the extra `test` installs, with those of its dependencies."""
     waiting, seen = [("kerasformer", "test")], set()
@@ -58,7 +56,7 @@ def imported(path: Path) -> set[str]:
             found.append((str(node.module).split(".")[0], node.lineno))
         # Packages that no extra has are asked for by importorskip.
         elif isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in ASKING:
-            asked[str(getattr(node.args[0], "value", "")).split(".")[0]] = node.lineno
+            asked.setdefault(str(getattr(node.args[0], "value", "")).split(".")[0], node.lineno)
     return {name for name, line in found if line < asked.get(name, sys.maxsize)} - sys.stdlib_module_names
 
 

@@ -31,6 +31,7 @@ def need(name: str) -> Path:
     Args:
         name: A name that `setup.sh` accepts.
     """
+    __tracebackhide__ = True  # the summary names the test that is skipped
     path = {
         "node": HOME / "node" / "node_modules",
         "web": HOME / "web" / "node_modules",
