@@ -1,4 +1,4 @@
-"""Prints the requirements of the test extra: `latest` without versions, `lowest` at their lower bounds, or `installed`.
+"""Prints the requirements of the extra test: `latest` without versions, `lowest` at their lower bounds, or `installed`.
 
 `installed` prints the version that is installed of each beside what is required.
 """

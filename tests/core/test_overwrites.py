@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 from kerasformer import bundle, pipeline
@@ -18,8 +19,6 @@ from kerasformer.engines import weight_cache
 from kerasformer.errors import BundleError
 from tests.core.bundle.test_bundle import publish_new
 from tests.tiny_text import wordpiece
-
-onnx = pytest.importorskip("onnx")
 
 SECONDS = 3
 

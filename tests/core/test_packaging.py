@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import kerasformer as kf
+from tests.extras import need
 
 ROOT = Path(__file__).parents[2]
 MAPPING = {"kerasformer": "kerasformer", "zoo": "kerasformer/zoo", "export": "kerasformer/export"}
@@ -31,6 +32,7 @@ print(json.dumps(kf.pipeline(sys.argv[1], "text-classification")(sys.argv[2])))
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory) -> Path:
     """The wheel, built from the source distribution in a copy of the tree without files of earlier builds."""
+    need("build")
     tree = tmp_path_factory.mktemp("tree")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
@@ -71,7 +73,7 @@ def test_the_metadata_names_the_licence_the_command_and_the_extras(wheel):
     assert "License-Expression: Apache-2.0" in metadata and "licenses/LICENSE" in files
     assert f"\nVersion: {kf.__version__}\n" in metadata
     assert "kerasformer = kerasformer.cli:main" in entry_points
-    for extra in ("tensorflow", "jax", "litert", "onnx", "export", "keras-hub", "train", "all", "test"):
+    for extra in ("tensorflow", "jax", "litert", "onnx", "export", "keras-hub", "train", "all", "test", "test-tools"):
         assert f"Provides-Extra: {extra}\n" in metadata
 
 

@@ -19,9 +19,10 @@ from typing import Any
 
 import pytest
 
+from tests.extras import missing
+
 HERE = Path(__file__).parent
 HOME = Path(os.environ.get("KERASFORMER_FOREIGN", HERE.parents[1] / ".foreign")).absolute()
-REQUIRED = "KERASFORMER_FOREIGN_REQUIRED"
 
 
 def need(name: str) -> Path:
@@ -30,6 +31,7 @@ def need(name: str) -> Path:
     Args:
         name: A name that `setup.sh` accepts.
     """
+    __tracebackhide__ = True  # the summary names the test that is skipped
     path = {
         "node": HOME / "node" / "node_modules",
         "web": HOME / "web" / "node_modules",
@@ -39,10 +41,7 @@ def need(name: str) -> Path:
         "saved-model": Path(sys.executable),
     }.get(name, HOME / name / "bin" / "python")
     if not path.exists():
-        reason = f"tests/foreign/setup.sh {name} installs what this test needs"
-        if os.environ.get(REQUIRED):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(f"tests/foreign/setup.sh {name} installs what this test needs")
     return path
 
 

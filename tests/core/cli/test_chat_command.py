@@ -250,7 +250,8 @@ def test_ctrl_c_stops_an_answer_and_twice_the_session(talkative, tmp_path):
     template.write_text(TEMPLATES["chatml"])
     command = [sys.executable, "-m", "kerasformer.cli", "chat", str(talkative), "--chat-template", str(template)]
     long = ["--set", "max_new_tokens=8000", "--set", "min_new_tokens=8000", "--seed", "1"]
-    pty = pytest.importorskip("pty")
+    import pty
+
     terminal, end = pty.openpty()
     # Background jobs of a shell, and their children, ignore Ctrl-C.
     settings = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}

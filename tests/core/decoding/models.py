@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
+import torch
+import transformers
 
 from tests.core.decoding.engines import TorchDecoder, TorchEncoderDecoder
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 torch.set_num_threads(1)  # the models are too small for several threads
 PAD = 0

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.setting_names import ALIASES
@@ -159,7 +160,6 @@ def test_files_are_written_and_read(tmp_path: Path) -> None:
 
 
 def test_transformers_loads_saved_files(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
     GenerationConfig(eos_token_id=[1, 2], sequence_bias={(4, 5): -1.5}, num_beams=3, max_new_tokens=9).save(tmp_path)
     theirs = transformers.GenerationConfig.from_pretrained(tmp_path)
     assert (theirs.eos_token_id, theirs.sequence_bias, theirs.num_beams) == ([1, 2], [[[4, 5], -1.5]], 3)
@@ -201,7 +201,6 @@ def test_settings_in_the_model_config_of_old_checkpoints() -> None:
 
 
 def test_defaults_are_those_of_transformers() -> None:
-    transformers = pytest.importorskip("transformers")
     theirs = transformers.GenerationConfig._get_default_generation_params()
     ours = GenerationConfig()
     for name in {field.name for field in dataclasses.fields(GenerationConfig)} & set(theirs):

@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Record, generate
 from kerasformer.decoding.distribution import log_softmax
 from kerasformer.decoding.record import TOP
 from tests.core.decoding import models
 from tests.core.decoding.engines import Recomputing, Toy
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
 
 VOCAB, PAD = 41, models.PAD
 ALL = Controls(output_scores=True, output_logits=True)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.history import History
@@ -98,7 +100,6 @@ DIFFERENT = {
     ("rule", "state"), [pair for pair in itertools.product(PROCESSORS, STATES) if pair not in DIFFERENT]
 )
 def test_a_rule_is_that_of_transformers(rule: str, state: str) -> None:
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     settings, name, arguments = PROCESSORS[rule]
     rows, width, logits = STATES[state]
     values = {"{ids}": torch.tensor([row[:width] for row in rows]), "{width}": width}

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+import transformers
 
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.distribution import log_softmax, softmax
@@ -76,8 +78,6 @@ LOGITS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 
 
 def _theirs(kind: str, parameters: dict[str, Any], beams: int) -> Any:
-    import transformers
-
     if not kind:
         return transformers.LogitNormalization()
     extra = {} if kind in ("Temperature", "TopH") or beams == 1 else {"min_tokens_to_keep": 3}
@@ -91,8 +91,6 @@ def _theirs(kind: str, parameters: dict[str, Any], beams: int) -> Any:
     [case for case in itertools.product(FILTERS, (1, 3), LOGITS) if case != ("top_p of nothing", 3, "ties")],
 )
 def test_the_filtered_distribution_is_that_of_transformers(name: str, kind: str, beams: int) -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip("transformers")
     arguments, theirs = FILTERS[name]
     logits = LOGITS[kind](np.random.default_rng(5))
     config = GenerationConfig(**arguments, num_beams=beams, eos_token_id=(1, 2))

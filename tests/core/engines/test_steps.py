@@ -78,7 +78,6 @@ def litert_step(quantize: str, caches: str = "float32") -> Callable[[str], Step]
             return replace(manifest, capacity=CAPACITY)
 
     def opened(model_type: str) -> Step:
-        pytest.importorskip("ai_edge_litert")
         name = f"litert-{quantize}-{caches}-{model_type}"
         return LiteRTStep(*written(name, partial(write, model_type)), num_threads=1)
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from tests import shared
+from tests.extras import need
 
 _PROGRAM = """
 import sys
@@ -33,6 +34,8 @@ kf.export.export(model, folder / "saved-model", "saved-model", tokenizer="in-gra
 
 def exported_on_jax(format: str) -> Path:
     """A classifier's bundle in int8 (`"tflite"`), or with its tokenizer in the graph (`"saved-model"`)."""
+    need("jax")
+    need("tensorflow_text")
 
     def export(folder: Path) -> None:
         command, environment = [sys.executable, "-c", _PROGRAM, str(folder)], {**os.environ, "KERAS_BACKEND": "jax"}

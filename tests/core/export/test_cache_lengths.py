@@ -17,8 +17,6 @@ from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.models.keras_engine import KerasStep
 
-pytest.importorskip("ai_edge_litert")
-
 CACHE_LENGTH, CAPACITY, READ, ROWS = 8, 24, 16, (3, 6)
 SIZES = {
     "gpt2": {"vocab_size": 60, "hidden_dim": 12, "num_layers": 1, "num_heads": 3, "max_length": 32},

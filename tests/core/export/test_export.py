@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 import pytest
 import safetensors.numpy
+from ai_edge_litert import interpreter
 
 import kerasformer as kf
 from kerasformer import bundle, errors
@@ -308,7 +309,6 @@ for signatures in TFLITE.values():
 @pytest.mark.parametrize(("name", "quantize"), [*((name, "none") for name in TFLITE), ("gpt2-text-generation", "int8")])
 @pytest.mark.grid
 def test_signatures_of_the_tflite_file(name, quantize):
-    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     model = interpreter.Interpreter(str(shared_bundle(name, "tflite", quantize) / "model.tflite"))
     assert set(model.get_signature_list()) == set(TFLITE[name])
     for signature, (inputs, outputs) in TFLITE[name].items():

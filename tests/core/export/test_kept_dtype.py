@@ -22,8 +22,6 @@ from tests.grids import grid
 
 pytestmark = pytest.mark.grid
 
-pytest.importorskip("ai_edge_litert")
-
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: Any) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from ai_edge_litert import interpreter
 
 from kerasformer.export.formats.onnx.layout import OnnxLayout
 from kerasformer.export.formats.tflite.layout import TfliteLayout
@@ -86,7 +87,6 @@ def assert_answers(model, run, layout, quantize, lengths):
     ],
 )
 def test_tflite(models, tmp_path, name, quantize):
-    interpreter = pytest.importorskip("ai_edge_litert.interpreter")
     model = models(name)
     tflite_bundles.write(tmp_path, model, tflite_functions(model, None, None, LENGTHS), quantize)
     opened = interpreter.Interpreter(str(tmp_path / "model.tflite"))

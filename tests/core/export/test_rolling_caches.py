@@ -20,8 +20,6 @@ from tests.grids import grid
 
 pytestmark = pytest.mark.grid
 
-pytest.importorskip("ai_edge_litert")
-
 CAPACITY, PROMPTS, END = 96, (41, 17, 30), 88
 WIDTH, MARGIN = max(PROMPTS), 16
 SIGNATURES = DecoderSignatures((MARGIN,), cache_lengths=(48, CAPACITY), batch_sizes=(2,), verify_lengths=(4,))

@@ -13,7 +13,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 from tokenizers import Tokenizer as Backend
@@ -43,12 +42,20 @@ PERSON = {
 CHOICES = ["yes", "yesterday", "no", "nö", "a b"]
 
 
-def follows(schema: dict[str, Any]) -> Callable[[str], bool]:
-    def check(text: str) -> bool:
-        jsonschema.validate(json.loads(text), schema)
-        return True
+def is_json(text: str) -> bool:
+    json.loads(text)
+    return True
 
-    return check
+
+def is_person(text: str) -> bool:
+    """Whether a text is JSON that follows `PERSON`."""
+    person = json.loads(text)
+    name, age, likes = (person.pop(key) for key in PERSON["required"])
+    assert not person
+    assert isinstance(name, str) and len(name) >= 2
+    assert isinstance(age, int) and 18 <= age <= 120
+    assert isinstance(likes, list) and 1 <= len(likes) <= 3
+    return all(each in PERSON["properties"]["likes"]["items"]["enum"] for each in likes)
 
 
 def matches(pattern: str) -> Callable[[str], bool]:
@@ -60,8 +67,8 @@ CASES: dict[str, tuple[dict[str, Any], Callable[[str], bool]]] = {
     "choices": ({"choices": CHOICES}, CHOICES.__contains__),
     "date": ({"regex": r"\d{4}-\d{2}"}, matches(r"[0-9]{4}-[0-9]{2}")),
     "words": ({"regex": r"([a-zö]+ ){2,}(\d+|no)\."}, matches(r"([a-zö]+ ){2,}([0-9]+|no)\.")),
-    "person": ({"json_schema": PERSON}, follows(PERSON)),
-    "any JSON": ({"json_schema": json.dumps(True)}, follows({})),
+    "person": ({"json_schema": PERSON}, is_person),
+    "any JSON": ({"json_schema": json.dumps(True)}, is_json),
     "grammar": (
         {"grammar": 'start: sum\nsum: N | "(" sum OP sum ")"\nN: /[1-9][0-9]*/\nOP: "+" | "*"'},
         lambda text: isinstance(ast.parse(text, mode="eval").body, ast.BinOp | ast.Constant),
@@ -132,7 +139,7 @@ def test_texts_follow_the_constraint(kind: str, case: str, method: str) -> None:
 @pytest.mark.grid
 def test_texts_are_complete_within_few_tokens(method: str, limit: int) -> None:
     texts, _ = run("bytes", {"json_schema": PERSON, **METHODS[method], "max_new_tokens": limit})
-    assert all(follows(PERSON)(text) for text in texts)
+    assert all(is_person(text) for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -169,7 +176,7 @@ def test_streams_and_batches_generate_the_same_texts() -> None:
     stream_request = request(settings, config, tokenizer, None)  # type: ignore[arg-type]
     whole = stream_request.generate(engine, ids, np.ones_like(ids)).sequences[0]
     streamed = "".join(request(settings, config, tokenizer, None).stream(engine, ids, np.ones_like(ids)))  # type: ignore[arg-type]
-    assert streamed == tokenizer.decode(whole, skip_special_tokens=True) and follows(PERSON)(streamed)
+    assert streamed == tokenizer.decode(whole, skip_special_tokens=True) and is_person(streamed)
     alone, _ = run("bytes", {"json_schema": PERSON})
     single = request({"json_schema": PERSON}, config, tokenizer, None).generate(  # type: ignore[arg-type]
         random_engine(tokenizer.vocab_size + 7), ids, np.ones_like(ids)
@@ -250,7 +257,7 @@ def test_a_first_token_may_be_forced() -> None:
 
 def test_a_last_token_may_be_forced() -> None:
     texts, output = run("bytes", {"json_schema": PERSON, "max_new_tokens": 70}, {"forced_eos_token_id": 0})
-    assert all(follows(PERSON)(text) for text in texts) and set(output.finish_reasons) == {"eos"}
+    assert all(is_person(text) for text in texts) and set(output.finish_reasons) == {"eos"}
 
 
 @pytest.mark.parametrize("limit", range(1, 6))
@@ -266,7 +273,7 @@ def test_texts_are_complete_within_the_capacity() -> None:
     engine.capacity = 58
     with pytest.warns(UserWarning, match="the cache is full"):
         texts, output = run("bytes", {"json_schema": PERSON, "max_new_tokens": 200}, engine=engine)
-    assert all(follows(PERSON)(text) for text in texts) and "capacity" in output.finish_reasons
+    assert all(is_person(text) for text in texts) and "capacity" in output.finish_reasons
 
 
 @pytest.mark.parametrize(
@@ -340,9 +347,9 @@ def one_of_objects(count: int) -> dict[str, Any]:
 
 @pytest.mark.grid
 def test_a_grammar_with_many_alternatives() -> None:
-    schema = one_of_objects(2100)
-    texts, _ = run("bytes", {"json_schema": schema, "max_new_tokens": 30})
-    assert all(follows(schema)(text) for text in texts)
+    texts, _ = run("bytes", {"json_schema": one_of_objects(2100), "max_new_tokens": 30})
+    objects = [{f"k{number}": None} for number in range(2100)]
+    assert all(json.loads(text) in objects for text in texts)
 
 
 @pytest.mark.parametrize("method", ["greedy", "beams", "lookup"])

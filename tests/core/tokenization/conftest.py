@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from kerasformer.tokenization import spiece
@@ -99,7 +100,7 @@ def _neox() -> dict[str, str]:
 
 
 def _spiece(name: str = "spiece.model", **options: Any) -> dict[str, bytes]:
-    trainer = pytest.importorskip("sentencepiece").SentencePieceTrainer
+    trainer = sentencepiece.SentencePieceTrainer
     model = io.BytesIO()
     trainer.train(
         sentence_iterator=iter(CORPUS),

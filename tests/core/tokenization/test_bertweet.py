@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
@@ -17,8 +18,6 @@ from kerasformer.errors import InputError, MissingExtraError, TokenizerError
 from kerasformer.tokenization import Tokenizer, hard_texts, has_tokenizer
 from tests.core.tokenization.conftest import write
 from tests.core.tokenization.samples import CORPUS, TEXTS
-
-transformers = pytest.importorskip("transformers")
 
 TWEETS = [
     "SC has first two presumptive cases of coronavirus , DHEC confirms HTTPURL via @USER :cry:",

@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 
 from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import Tokenizer, has_tokenizer
 from tests.core.tokenization.conftest import write
 from tests.core.tokenization.samples import TEXTS
-
-transformers = pytest.importorskip("transformers")
 
 CONFIG = {"model_type": "t5", "tokenizer_class": "ByT5Tokenizer"}
 OPTIONS: dict[str, Any] = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, trainers
 
@@ -18,8 +19,6 @@ from kerasformer.tokenization import Tokenizer, has_tokenizer
 from kerasformer.tokenization.ctrl import CONTROL_CODES
 from tests.core.tokenization.conftest import write
 from tests.core.tokenization.samples import CORPUS, TEXTS
-
-transformers = pytest.importorskip("transformers")
 
 CODES = ("Wikipedia", "Links", "Reviews", "Horror")
 PROMPTS = [

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.tokenization import Tokenizer
@@ -17,8 +18,6 @@ from tests import tiny_text
 from tests.core.tokenization.conftest import Checkpoint, dictionary, write
 from tests.core.tokenization.samples import TEXTS
 from tests.core.tokenization.test_parity import reference
-
-transformers = pytest.importorskip("transformers")
 
 LANGUAGES = {
     "mbart": ("de_DE", "ro_RO"),

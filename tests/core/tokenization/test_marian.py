@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sentencepiece
+import transformers
 
 from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import Tokenizer
 from tests.core.tokenization.samples import CORPUS, TEXTS
-
-sentencepiece = pytest.importorskip("sentencepiece")
-transformers = pytest.importorskip("transformers")
 
 SOURCES = [*CORPUS[:7], "One — two—three – four – five"]
 TARGETS = CORPUS[7:]

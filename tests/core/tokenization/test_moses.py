@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 
 from kerasformer.errors import MissingExtraError, TokenizerError
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.moses import MosesTokenizer, without_accents
 from tests.core.tokenization.conftest import MOSES, Checkpoint
 from tests.core.tokenization.samples import CORPUS, TEXTS
-
-transformers = pytest.importorskip("transformers")
-pytest.importorskip("sacremoses")
 
 FURTHER = [
     *CORPUS,

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import transformers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import pre_tokenizers, processors
 
@@ -17,8 +18,6 @@ from kerasformer.tokenization import Tokenizer, TruncationWarning
 from tests.core.tokenization.conftest import CASES, EACH_KIND, Checkpoint
 from tests.core.tokenization.samples import TEXTS
 from tests.grids import grid
-
-transformers = pytest.importorskip("transformers")
 
 QUESTIONS = ["Who was tired?", "What is the use of a book", ""]
 CONTEXTS = ["Alice was beginning to get very tired of sitting by her sister " * 4, "no pictures", "late"]

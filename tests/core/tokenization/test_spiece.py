@@ -6,12 +6,11 @@ import io
 import random
 
 import pytest
+import sentencepiece
 
 from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import Tokenizer, spiece
 from tests.core.tokenization.samples import CORPUS
-
-sentencepiece = pytest.importorskip("sentencepiece")
 
 
 @pytest.fixture(params=["t5", "albert"])

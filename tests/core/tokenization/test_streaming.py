@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import transformers
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models
 
@@ -14,8 +15,6 @@ from kerasformer.tokenization import Tokenizer
 from tests.core.tokenization.conftest import CASES, EACH_KIND
 from tests.core.tokenization.samples import TEXTS
 from tests.grids import grid
-
-transformers = pytest.importorskip("transformers")
 
 
 def pieces(tokenizer, ids, skip=True, sizes=(1,)):

@@ -17,6 +17,7 @@ from tokenizers import models, pre_tokenizers
 from kerasformer.errors import InputError, MissingExtraError, TokenizerError
 from kerasformer.tokenization import Tokenizer, TruncationWarning
 from tests.core.tokenization.samples import TEXTS
+from tests.extras import need
 
 LONG = "Alice was beginning to get very tired of sitting by her sister " * 3
 
@@ -203,6 +204,7 @@ def test_a_batch_is_a_mapping(bert):
     ("kind", "package"), [(None, "numpy"), ("np", "numpy"), ("tf", "tensorflow"), ("jax", "jax"), ("pt", "torch")]
 )
 def test_tensors_of_each_framework(bert, kind, package):
+    need(package)
     batch = bert(["the", "the White Rabbit"], return_tensors=kind)
     tensor = batch["input_ids"]
     assert any(package in base.__module__ for base in type(tensor).__mro__) or package in type(tensor).__module__

@@ -14,6 +14,7 @@ import pytest
 
 import kerasformer as kf
 from docs.site import docstrings, links, live, path_picture
+from tests import extras
 from tests.foreign.environments import need
 from tests.tools.web.sites import browser, served
 
@@ -70,7 +71,7 @@ def test_every_task_has_a_page_whose_code_is_python():
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     """The site, which CI has built before the tests."""
-    pytest.importorskip("furo")
+    extras.need("furo")
     need("chromium")
     folder = Path(os.environ.get("KERASFORMER_SITE", tmp_path_factory.mktemp("site") / "site"))
     if not folder.is_dir():

@@ -10,7 +10,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -23,6 +22,9 @@ from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.running import _SHUTDOWN_SECONDS
 from kerasformer.server.served_models import ServedModels
+from tests.extras import need
+
+httpx = need("httpx")
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "examples" / "deploy"

@@ -8,10 +8,13 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import numpy as np
 import pytest
 
+from tests.extras import need
+
+nbformat = need("nbformat")
+need("nbclient")
 from examples.quickstart import printed
 
 FOLDER = Path(__file__).parents[3] / "examples" / "notebooks"

@@ -7,9 +7,12 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 
+from tests.extras import need
+
+nbformat = need("nbformat")
+need("nbclient")
 from examples.quickstart import printed
 
 FOLDER = Path(__file__).parents[3] / "examples" / "notebooks"

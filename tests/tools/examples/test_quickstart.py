@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
-import nbformat
 import pytest
 
+from tests.extras import need
+
+nbformat = need("nbformat")
+need("nbclient")
 from examples.quickstart import NOTEBOOK, executed, printed
 
 _NUMBER = re.compile(r"[\d.,]*\d")

@@ -9,21 +9,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import lm_eval
 import numpy as np
 import pytest
 import torch
 import transformers
+
+import kerasformer as kf
+from kerasformer.errors import InputError
+from tests import shared, tiny_text
+from tests.extras import need
+from tests.keras_pipelines import keras_pipeline
+from tests.tools.server.servers import running
+
+lm_eval = need("lm_eval")
 from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 
-import kerasformer as kf
-from kerasformer.errors import InputError
 from kerasformer.integrations.lm_eval import KerasformerLM
-from tests import shared, tiny_text
-from tests.keras_pipelines import keras_pipeline
-from tests.tools.server.servers import running
 
 PRESET = Path(kf.zoo.__file__).parent / "presets" / "story-gpt2"
 LONG = "The museum is closed on Mondays, but the garden, with its old trees, stays open until nine. "

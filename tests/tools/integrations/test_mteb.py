@@ -7,11 +7,21 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import mteb
 import numpy as np
 import pytest
 import torch
 import transformers
+from sentence_transformers import CrossEncoder, SentenceTransformer
+
+import kerasformer as kf
+from kerasformer.errors import InputError
+from tests import shared, tiny_text
+from tests.core.pipelines.sentence_folders import write
+from tests.extras import need
+from tests.keras_pipelines import keras_pipeline
+
+mteb = need("mteb")
+need("datasets")
 from datasets import Dataset, DatasetDict
 from mteb.abstasks.retrieval import AbsTaskRetrieval
 from mteb.abstasks.retrieval_dataset_loaders import RetrievalSplitData
@@ -19,14 +29,8 @@ from mteb.abstasks.sts import AbsTaskSTS
 from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import CrossEncoderProtocol, EncoderProtocol
 from mteb.types import PromptType
-from sentence_transformers import CrossEncoder, SentenceTransformer
 
-import kerasformer as kf
-from kerasformer.errors import InputError
 from kerasformer.integrations.mteb import KerasformerCrossEncoder, KerasformerEncoder
-from tests import shared, tiny_text
-from tests.core.pipelines.sentence_folders import write
-from tests.keras_pipelines import keras_pipeline
 
 PRESET = Path(kf.zoo.__file__).parent / "presets" / "embedder-bert"
 DOCUMENTS = {

@@ -15,19 +15,19 @@ from pathlib import Path
 
 import keras
 import numpy as np
-import openai
 import pytest
 
 from kerasformer.errors import InputError
 from kerasformer.integrations.batch import batch
 from kerasformer.integrations.columns import ColumnModel
 from kerasformer.integrations.ray import Worker, cluster, deployment, join_workers, on_ray
+from tests.extras import need
 from tests.tools.integrations import models
 from tests.tools.integrations.deadly import Deadly
 from tests.tools.integrations.models import read_lines, rows, write_lines
 from tests.tools.server.servers import wait_until
 
-ray = pytest.importorskip("ray")
+openai, ray = need("openai"), need("ray")
 
 
 @pytest.fixture(scope="module")

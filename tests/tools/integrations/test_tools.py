@@ -9,19 +9,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from haystack import Document, Pipeline
-from langchain_core.messages import HumanMessage, SystemMessage
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
 import kerasformer as kf
 from kerasformer.errors import InputError
-from kerasformer.integrations.haystack import KerasformerDocumentEmbedder, KerasformerTextEmbedder
-from kerasformer.integrations.langchain import ChatKerasformer, KerasformerEmbeddings, KerasformerLLM
-from kerasformer.integrations.llama_index import KerasformerEmbedding
 from kerasformer.integrations.sentence_transformers import KerasformerSentenceTransformer
 from tests import shared
 from tests.core.chat_templates.chat_model import shared_chat
+from tests.extras import need
+
+need("mteb")
+need("haystack")
+need("langchain_core")
+need("llama_index.core")
+from haystack import Document, Pipeline
+from langchain_core.messages import HumanMessage, SystemMessage
+
+from kerasformer.integrations.haystack import KerasformerDocumentEmbedder, KerasformerTextEmbedder
+from kerasformer.integrations.langchain import ChatKerasformer, KerasformerEmbeddings, KerasformerLLM
+from kerasformer.integrations.llama_index import KerasformerEmbedding
 from tests.tools.integrations.test_mteb import DOCUMENTS, PRESET, QUERIES, RELEVANT
 
 TEXTS = [*DOCUMENTS.values()][:3]

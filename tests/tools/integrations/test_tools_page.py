@@ -13,6 +13,7 @@ import kerasformer as kf
 from tests import shared
 from tests.code_blocks import blocks
 from tests.core.chat_templates.chat_model import shared_chat
+from tests.extras import need
 
 PAGE = Path(__file__).parents[3] / "docs" / "tools.md"
 CAT = "A cat sleeps on the sofa."
@@ -39,6 +40,8 @@ CHECKS: dict[str, Callable[[dict[str, Any]], bool]] = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The working directory of the programs, with the bundles that they name."""
+    need("lm_eval")
+    need("mteb")
     folder = tmp_path_factory.mktemp("tools")
     for name, preset in (("embedder", "embedder-bert"), ("stories", "story-gpt2")):
         made = shared.once(f"tools-{name}", lambda out, preset=preset: kf.export.export(preset, out, "tflite"))
@@ -56,6 +59,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.grid
 @pytest.mark.parametrize("tool", CHECKS)
 def test_the_program_of_a_tool(folder: Path, tool: str) -> None:
+    name = tool.removeprefix("kerasformer.integrations.")
+    need("langchain_core" if name == "langchain" else name)
     [program] = [block for block in blocks(PAGE, "python") if re.search(rf"^from {tool} import", block, re.MULTILINE)]
     names: dict[str, Any] = {}
     exec(compile(program, f"{PAGE.name}: {tool}", "exec"), names)

@@ -26,8 +26,9 @@ from kerasformer.testing.comparison import TOLERANCE, ragged
 from kerasformer.tokenization import spiece
 from tests import tiny_text
 from tests.core.tokenization.samples import CORPUS, TEXTS
+from tests.extras import need
 
-keras_hub = pytest.importorskip("keras_hub")
+keras_hub = need("keras_hub")
 models = keras_hub.models
 gelu_approximate = activation_function("gelu_new")
 

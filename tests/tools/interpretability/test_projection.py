@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from sklearn import decomposition
 
 import kerasformer as kf
 from kerasformer.errors import InputError, MissingExtraError
@@ -29,7 +30,6 @@ def test_vectors_are_pooled_states_of_pytorch(name, pooling):
 
 
 def test_points_are_those_of_scikit_learn():
-    decomposition = pytest.importorskip("sklearn.decomposition")
     vectors = np.random.default_rng(1).normal(size=(20, 7)) * np.array([5, 3, 1, 1, 1, 1, 1])
     points, shares = pca(vectors.astype(np.float32))
     expected = decomposition.PCA(2).fit(vectors)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import openai
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -19,6 +18,7 @@ from kerasformer.server.measurements import Measurements
 from kerasformer.server.running import LOOPBACK, listen, settings
 from kerasformer.server.served_model import ServedModel
 from kerasformer.server.served_models import ServedModels, open_models
+from tests.extras import need
 
 
 @dataclass
@@ -34,11 +34,11 @@ class Running:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def client(self, **options: Any) -> openai.OpenAI:
-        return openai.OpenAI(base_url=f"{self.url}/v1", **{"api_key": "none", "max_retries": 0, **options})
+    def client(self, **options: Any) -> Any:
+        return need("openai").OpenAI(base_url=f"{self.url}/v1", **{"api_key": "none", "max_retries": 0, **options})
 
-    def async_client(self) -> openai.AsyncOpenAI:
-        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
+    def async_client(self) -> Any:
+        return need("openai").AsyncOpenAI(base_url=f"{self.url}/v1", api_key="none", max_retries=0)
 
 
 @contextmanager

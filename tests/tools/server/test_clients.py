@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 
-import openai
 import pytest
 
 from kerasformer.engines.litert.step import _Row
@@ -21,7 +20,10 @@ from kerasformer.server.limits import Limits
 from kerasformer.server.measurements import Measurements
 from kerasformer.server.replies import ApiError
 from tests.core.chat_templates.chat_model import shared_chat
+from tests.extras import need
 from tests.tools.server.servers import running, serving, wait_until
+
+openai = need("openai")
 
 LONG = {"model": "tflite", "prompt": "Who is it?", "max_tokens": 240, "logit_bias": {"1": -100, "3": -100}}
 

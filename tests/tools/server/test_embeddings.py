@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-import openai
 import pytest
 
 import kerasformer as kf
 from tests import shared
 from tests.core.pipelines import sentence_folders
+from tests.extras import need
 from tests.tools.server.servers import running
+
+openai = need("openai")
 
 TEXTS = ["The rabbit is late.", "a", "Who is it? " * 30]
 

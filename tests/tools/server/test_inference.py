@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
 import numpy as np
 import pytest
 
@@ -10,8 +9,11 @@ import kerasformer as kf
 from kerasformer.server.predictions import zero_shot
 from tests.core.chat_templates.chat_model import shared_chat
 from tests.core.pipelines.test_zero_shot_classification import NAMES, named
+from tests.extras import need
 from tests.tiny_text import CORPUS
 from tests.tools.server.servers import running
+
+httpx = need("httpx")
 
 TEXTS = ["The train", "Rain.", "A film"]
 PAIRS = ["a film", "rain", "The train is late."]

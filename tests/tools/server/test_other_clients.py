@@ -10,8 +10,11 @@ import pytest
 
 from tests import shared
 from tests.core.chat_templates.chat_model import shared_chat
+from tests.extras import need
 from tests.foreign.environments import run
 from tests.tools.server.servers import running
+
+need("openai")
 from tests.tools.server.test_embeddings import export
 from tests.tools.server.test_texts import CALLING, MESSAGES, SCHEMA, TOOLS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import httpx
 import numpy as np
 import pytest
 
@@ -10,8 +9,12 @@ from kerasformer.server.predictions import zero_shot
 from tests import shared
 from tests.core.chat_templates.chat_model import shared_chat
 from tests.core.pipelines.test_zero_shot_classification import NAMES, named
+from tests.extras import need
 from tests.tiny_text import CORPUS
 from tests.tools.server.servers import running
+
+httpx = need("httpx")
+need("openai")
 from tests.tools.server.test_embeddings import export
 
 TEXTS = ["The train", "Rain.", "A film"]

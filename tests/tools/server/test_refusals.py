@@ -7,8 +7,6 @@ import json
 import socket
 import threading
 
-import httpx
-import openai
 import pytest
 
 from kerasformer.errors import InputError
@@ -18,7 +16,10 @@ from kerasformer.server.served_model import name_of
 from kerasformer.server.served_models import open_models
 from tests.core.chat_templates.chat_model import shared_chat
 from tests.core.chat_templates.conversations import TOOL
+from tests.extras import need
 from tests.tools.server.servers import running, wait_until
+
+httpx, openai = need("httpx"), need("openai")
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "Who?"}], "max_tokens": 2}
 TEXT = {"model": "m", "prompt": "Who?", "max_tokens": 2}

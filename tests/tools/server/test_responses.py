@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 
-import openai
 import pydantic
 import pytest
 
 from kerasformer.server.responses import _messages
 from tests.core.chat_templates.chat_model import shared_chat
+from tests.extras import need
 from tests.tools.server.servers import running
+
+openai = need("openai")
 from tests.tools.server.test_texts import CALLING, MESSAGES, SCHEMA, TOOLS
 
 FUNCTIONS = [{"type": "function", **tool["function"]} for tool in TOOLS]

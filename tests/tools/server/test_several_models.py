@@ -8,8 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-import httpx
-import openai
 import pytest
 
 import kerasformer as kf
@@ -23,7 +21,10 @@ from kerasformer.server.served_model import size_of
 from kerasformer.server.served_models import open_models
 from tests.core.chat_templates.chat_model import shared_chat
 from tests.core.engines.test_adapters import randomize
+from tests.extras import need
 from tests.tools.server.servers import running
+
+httpx, openai = need("httpx"), need("openai")
 from tests.tools.server.test_clients import LONG, slow
 
 TARGETS = ["q_proj", "v_proj"]

@@ -6,14 +6,16 @@ import asyncio
 import json
 
 import numpy as np
-import openai
 import pydantic
 import pytest
 
 import kerasformer as kf
 from kerasformer.server.chat import _message
 from tests.core.chat_templates.chat_model import shared_chat
+from tests.extras import need
 from tests.tools.server.servers import running
+
+openai = need("openai")
 
 ENGINES = ["tflite", "onnx"]
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who is it?"}]

@@ -8,6 +8,7 @@ import os
 import keras
 import numpy as np
 import pytest
+from matplotlib import image
 
 import kerasformer as kf
 from kerasformer import zoo
@@ -155,7 +156,6 @@ def test_a_loss_that_is_not_a_number_although_the_weights_are(tmp_path):
 
 
 def test_the_curve_is_drawn(tmp_path):
-    image = pytest.importorskip("matplotlib.image")
     model, callback = tiny(), Curve(tmp_path / "curve.png", "Sentiment")
     model.history, pictures = keras.callbacks.History(), []
     callback.set_model(model)

@@ -18,6 +18,7 @@ from kerasformer.errors import InputError
 from kerasformer.integrations.ray import Worker
 from kerasformer.training.distribution import distribute
 from kerasformer.training.optimizers import optimizer
+from tests.extras import need
 
 _PROGRAM = """
 import json, os, sys
@@ -84,6 +85,7 @@ def alone():
     ids=["jax", "tensorflow"],
 )
 def test_the_curve_is_that_of_one_device(alone, backend, way, kind):
+    need(backend)
     environment = {**os.environ, "KERAS_BACKEND": backend, "XLA_FLAGS": "--xla_force_host_platform_device_count=4"}
     result = subprocess.run(
         [sys.executable, "-c", _PROGRAM, json.dumps(way)],

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import pyarrow as arrow
 import pytest
+from pyarrow import parquet
 
 from kerasformer.errors import InputError, MissingExtraError
 from kerasformer.training.resume import Resume
@@ -39,7 +41,6 @@ def corpus(request, tmp_path):
         if request.param != "parquet":
             write(path, rows_of(shard, size))
             continue
-        arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
         schema = arrow.schema([("text", arrow.string()), ("label", arrow.int64()), ("other", arrow.null())])
         parquet.write_table(arrow.Table.from_pylist(rows_of(shard, size), schema), path, row_group_size=4)
     return str(tmp_path / f"*.{request.param}")

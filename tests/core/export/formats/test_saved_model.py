@@ -24,6 +24,7 @@ from kerasformer.fidelity import verification
 from tests.code_blocks import blocks
 from tests.core.export import onnx_bundles, saved_model_bundles
 from tests.core.export.text_models import ROWS
+from tests.extras import need
 
 pytestmark = pytest.mark.grid
 
@@ -129,7 +130,7 @@ def test_verify_checks_generation_in_the_graph(tmp_path):
 
 
 def test_a_different_tokenizer_in_the_graph_is_not_published(tmp_path, monkeypatch):
-    pytest.importorskip("tensorflow_text")
+    need("tensorflow_text")
     encode = tf_text.encode
 
     def cased(tokenizer: Any, texts: Any, limit: int | None) -> Any:
@@ -148,7 +149,7 @@ def test_a_different_tokenizer_in_the_graph_is_not_published(tmp_path, monkeypat
 
 @pytest.mark.grid
 def test_a_bundle_with_its_tokenizer_in_the_graph(tmp_path):
-    pytest.importorskip("tensorflow_text")
+    need("tensorflow_text")
     model = ROWS["bert-text-classification"].model()
     target = tmp_path / "out"
     target.mkdir()

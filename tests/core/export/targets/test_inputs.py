@@ -32,7 +32,6 @@ def test_a_model_with_languages_is_refused(target: str, tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def multilingual(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A model of two languages with a tokenizer of its family."""
-    pytest.importorskip("sacremoses")
     vocabulary, config, _ = MOSES["xlm"]
     folder = write(tmp_path_factory.mktemp("xlm"), {**vocabulary(), "config.json": config})
     tokenizer = Tokenizer.load(folder)

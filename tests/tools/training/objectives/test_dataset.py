@@ -7,6 +7,7 @@ from functools import partial
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from kerasformer import training, zoo
 from kerasformer.errors import InputError
@@ -81,7 +82,6 @@ def test_documents_and_pairs_have_lengths():
 
 
 def test_tf_data_has_the_same_batches():
-    tf = pytest.importorskip("tensorflow")
     dataset = ObjectiveDataset(TEXTS, training.masked, VOCABULARY, batch_size=16, seed=2, epoch=4)
     data, endless = dataset.as_tf_dataset(epochs=2), dataset.as_tf_dataset()
     assert isinstance(data, tf.data.Dataset) and int(data.cardinality()) == 2 * len(dataset) == 10
