@@ -25,8 +25,7 @@ from tests.core.export.text_models import (
     shared_model,
     size_options,
 )
-from tests.core.zoo.cases import OPERATORS
-from tests.grids import grid, repeats
+from tests.grids import repeats
 from tests.shared import once
 from tests.tiny_text import pieces_in_texts
 
@@ -130,11 +129,11 @@ _DECODERS = (
     "phi",
 )
 DECODERS = [tiny(name, "text-generation") for name in _DECODERS]
-"""Decoders other than GPT-2; their tests in other runtimes run only with `-m grid`."""
+"""Decoders other than GPT-2."""
 
 _ENCODER_DECODERS = ("bigbird_pegasus", "led", "mt5", "pegasus", "umt5")
 ENCODER_DECODERS = [tiny(name, "text2text-generation") for name in _ENCODER_DECODERS]
-"""Encoder-decoders other than T5 and BART, likewise."""
+"""Encoder-decoders other than T5 and BART."""
 
 EMBEDDERS = ("bert", "albert", "camembert", "deberta", "deberta-v2", "distilbert", "electra", "gpt2", "longformer")
 EMBEDDERS += ("mobilebert", "modernbert", "mpnet", "roberta", "xlm", "xlm-roberta")
@@ -161,32 +160,39 @@ NLI = _pairs(
 
 def cases(
     *rows: Case,
-    always: Collection[str] | None = None,
-    rest: Sequence[Case] = (),
-    layers: bool = True,
+    recipes: Collection[str] = ("none",),
+    by_task: bool = False,
     shown: Sequence[Case] = (),
 ) -> Any:
     """Parametrizes a test by `case`; presets are included only on demand.
 
-    CI runs all operators, each task and each recipe of the list. A case in which all three are those of earlier ones
-    runs only before a release, unless it is in `always`.
+    CI runs the first model of each kind (`KINDS`) in float32, and the first one in each other recipe that is named. All
+    others have the mark `release`: they show a runtime the same kind of input and output with other layers, which
+    tests/core/export/test_export.py compares in LiteRT and ONNX Runtime.
 
     Args:
         rows: The cases.
-        always: Names of those that run without `-m grid`; all of `rows` that run in CI by default.
-        rest: Further cases, which run only with `-m grid`.
-        layers: Whether operators count; not where other tests run all of them in the same runtime.
-        shown: Cases of another test, which runs their operators in the same runtime.
+        recipes: The recipes that CI runs.
+        by_task: Whether each task is a kind of its own, where a runtime or its program has code for each.
+        shown: Cases that another test runs in the same runtime.
     """
-    selected = [case for case in (*rows, *rest) if os.environ.get(PRESETS) or not isinstance(case.source, str)]
-    parts = [_parts(case)[0 if layers else 1 :] for case in selected]
-    known = [_parts(case)[:1] for case in shown]
-    repeated = dict(zip(map(str, selected), repeats([*known, *parts])[len(known) :], strict=True))
-    names = {str(case) for case in rows if not repeated.get(str(case))} if always is None else always
-    parameters = grid(selected, always=lambda case: str(case) in names, release=lambda case: repeated[str(case)])
+    selected = [case for case in rows if os.environ.get(PRESETS) or not isinstance(case.source, str)]
+    candidates = [case for case in selected if case.quantize in recipes]
+    parts = [(case.task if by_task else kind(case.task), case.quantize) for case in (*shown, *candidates)]
+    repeated = dict(zip(map(str, candidates), repeats(parts)[len(shown) :], strict=True))
+    marks = [pytest.mark.release if repeated.get(str(case), True) else () for case in selected]
+    parameters = [pytest.param(case, marks=mark) for case, mark in zip(selected, marks, strict=True)]
     return pytest.mark.parametrize("case", parameters, ids=str)
 
 
-def _parts(case: Case) -> tuple[str, ...]:
-    """Returns the architecture with the same operators, the task and the recipe of a case."""
-    return f"layers of {OPERATORS.get(case.model_type, case.model_type)}", f"for {case.task}", f"in {case.quantize}"
+KINDS = {
+    "text-generation": "decoder",
+    **dict.fromkeys(("text2text-generation", "summarization", "translation"), "encoder-decoder"),
+    **dict.fromkeys(("feature-extraction", "sentence-similarity"), "embedder"),
+}
+"""Kinds of models by their task; all other tasks are those of a classifier."""
+
+
+def kind(task: str) -> str:
+    """Returns the kind of the models for a task."""
+    return KINDS.get(task, "classifier")

@@ -107,9 +107,9 @@ def compare(case: Case, folder: Path, profile: str) -> None:
 @cases(
     *(tiny("gpt2", "text-generation", quantize) for quantize in ("none", "fp16", "int8", "int4")),
     *(Case("story-gpt2", quantize) for quantize in ("none", "fp16", "int8", "int4")),
-    rest=[
-        case for case in DECODERS if case.model_type not in ("gemma3_text", "gpt_neo", "mistral", "qwen3")
-    ],  # have windows
+    # The others have windows.
+    *(case for case in DECODERS if case.model_type not in ("gemma3_text", "gpt_neo", "mistral", "qwen3")),
+    recipes=("none", "int4"),
 )
 def test_tokens_are_those_of_keras(case: Case, tmp_path: Path) -> None:
     """With a cache that is updated in place."""
@@ -206,6 +206,7 @@ def test_conversations(case: Case, tmp_path: Path) -> None:
     ], reply
 
 
+@pytest.mark.release  # what the runtime says
 @pytest.mark.foreign("genai")
 @cases(tiny("gpt2", "text-generation"))
 def test_too_many_tokens_are_errors_of_the_runtime(case: Case, tmp_path: Path) -> None:

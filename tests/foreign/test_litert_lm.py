@@ -93,7 +93,7 @@ def expected(source: Any, prompts: tuple[str, ...] = PROMPTS, tokens: int = TOKE
 
 
 @pytest.mark.foreign(TARGET)
-@cases(GPT2, *QUANTIZED, Case("story-gpt2"), Case("story-gpt2", "int8"), rest=OTHERS)
+@cases(GPT2, *QUANTIZED, Case("story-gpt2"), Case("story-gpt2", "int8"), *OTHERS, recipes=("none", "int4"))
 def test_greedy_texts(case, tmp_path):
     model = text_model(case)
     folder = case.export(tmp_path / "out", model, target=TARGET, capacity=96)
@@ -227,7 +227,9 @@ def test_bench_compares_it_with_this_package(exported, monkeypatch):
 
 
 @pytest.mark.foreign(TARGET)
-@pytest.mark.parametrize("mode", ["streamed", "conversation", "file settings"])
+@pytest.mark.parametrize(
+    "mode", ["file settings", *(pytest.param(mode, marks=pytest.mark.release) for mode in ("streamed", "conversation"))]
+)
 def test_other_modes(mode, exported):
     folder, model = exported
     assert generated(folder, mode=mode) == expected(model)
@@ -243,6 +245,7 @@ def test_prompts_of_every_length(counts, tokens, exported):
     assert generated(folder, prompts, tokens) == expected(model, prompts, tokens)
 
 
+@pytest.mark.release  # what LiteRT-LM says
 @pytest.mark.foreign(TARGET)
 def test_a_prompt_that_fills_the_cache_is_refused_by_litert_lm(exported):
     with pytest.raises(AssertionError, match="Input token ids are too long. Exceeding the maximum .* 96 >= 96"):

@@ -24,6 +24,7 @@ from tests import extras, tiny_text
 from tests.foreign.cards import run_litert_lm
 from tests.foreign.cases import PRESETS, cases, embedder, tiny
 from tests.foreign.environments import need, run
+from tests.grids import grid
 from tests.margins import cosines
 
 TARGET, TASK = "litert-lm", "sentence-similarity"
@@ -55,9 +56,9 @@ def fitting(model: Any, texts: Any, length: int = LENGTHS[-1]) -> list[str]:
     embedder("gpt2"),
     tiny("bert", TASK, "int8"),
     tiny("bert", TASK, "int8_weights"),
-    rest=[embedder(name) for name in ("distilbert", "albert", "camembert", "mpnet", "modernbert", "longformer")]
-    + [embedder(name) for name in ("electra", "mobilebert", "deberta", "deberta-v2", "llama", "bloom", "gemma3_text")]
-    + [embedder("xlm")],
+    *(embedder(name) for name in ("distilbert", "albert", "camembert", "mpnet", "modernbert", "longformer")),
+    *(embedder(name) for name in ("electra", "mobilebert", "deberta", "deberta-v2", "llama", "bloom", "gemma3_text")),
+    embedder("xlm"),
 )
 def test_embeddings_are_those_of_keras(case, tmp_path):
     model = case.model()
@@ -81,7 +82,7 @@ def exported(tmp_path_factory) -> tuple[Path, Any]:
 
 
 @pytest.mark.foreign(TARGET)
-@cases(BERT, embedder("roberta"), always=(str(BERT),))
+@cases(BERT, embedder("roberta"))
 def test_unusual_texts(case, tmp_path):
     model = case.model()
     folder = case.export(tmp_path / "out", model, target=TARGET, lengths=LENGTHS)
@@ -121,8 +122,15 @@ def with_prompts(tmp_path_factory) -> tuple[Path, Any]:
 
 
 @pytest.mark.foreign(TARGET)
-@pytest.mark.parametrize("language", ["python", "cpp"])
-@pytest.mark.parametrize("name", ["exported", "with_prompts"])
+@pytest.mark.parametrize(
+    ("name", "language"),
+    grid(
+        ["exported", "with_prompts"],
+        ["python", "cpp"],
+        always=[("with_prompts", "python"), ("exported", "cpp")],
+        others="release",
+    ),
+)
 def test_the_program_of_the_card(name, language, request, tmp_path):
     """The embedding of the card's text has all entries, also those that the pipeline drops."""
     folder, model = request.getfixturevalue(name)

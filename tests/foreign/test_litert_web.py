@@ -102,14 +102,7 @@ GENERATORS = [
 
 
 @pytest.mark.foreign("litert-web")
-@cases(
-    *ENCODERS,
-    embedder("bert"),
-    rest=[
-        tiny("deberta-v2", "token-classification"),
-        *(embedder(name) for name in EMBEDDERS if name != "bert"),
-    ],
-)
+@cases(*ENCODERS, tiny("deberta-v2", "token-classification"), *(embedder(name) for name in EMBEDDERS))
 def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
     with served(with_page(folder)) as url:
@@ -128,7 +121,7 @@ def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
 
 
 @pytest.mark.foreign("litert-web")
-@cases(*GENERATORS, rest=[*DECODERS, *ENCODER_DECODERS, tiny("m2m_100", "text2text-generation")], shown=ENCODERS)
+@cases(*GENERATORS, *DECODERS, *ENCODER_DECODERS, tiny("m2m_100", "text2text-generation"))
 def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
     with served(with_page(folder)) as url:
@@ -182,7 +175,7 @@ def test_forbidden_and_first_tokens_and_limits(page: Page, tmp_path: Path) -> No
 
 
 @pytest.mark.foreign("litert-web")
-@cases(tiny("bert", "text-classification", "int8"), Case("sentiment-bert", "int8"))
+@cases(tiny("bert", "text-classification", "int8"), Case("sentiment-bert", "int8"), recipes=("int8",))
 def test_int8_classes(case: Case, page: Page, tmp_path: Path) -> None:
     """Checked by the margins of the Keras model."""
     model, folder = opened(case, tmp_path / "bundle")
@@ -197,7 +190,7 @@ def test_int8_classes(case: Case, page: Page, tmp_path: Path) -> None:
 @pytest.mark.foreign("litert-web")
 @cases(
     tiny("gpt2", "text-generation", "int8"), Case("story-gpt2", "int8"), Case("summarizer-t5", "int8", "summarization")
-)
+)  # test_int8_classes has the same kernels
 def test_int8_tokens(case: Case, page: Page, tmp_path: Path) -> None:
     """Greedy tokens, checked by the margins of the Keras model."""
     model, folder = opened(case, tmp_path / "bundle")

@@ -35,6 +35,7 @@ from tests.code_blocks import blocks
 from tests.core.export.text_models import ROWS, Row
 from tests.foreign.cases import PRESETS, Case, cases, embedder, tiny
 from tests.foreign.environments import need, run
+from tests.grids import grid
 from tests.margins import cosines
 
 TARGET = "mediapipe"
@@ -122,6 +123,10 @@ def with_accents() -> Tokenizer:
     return character_pieces(strip_accents=False)
 
 
+KINDS = (character_pieces, albert_pieces)
+"""One tokenizer of each kind that MediaPipe has."""
+
+
 def albert(quantize: str = "none", task: str = "text-classification") -> Case:
     """Returns the case of a tiny ALBERT with pieces."""
     case = tiny("albert", task, quantize)
@@ -179,6 +184,7 @@ def length_of(folder: Path) -> int:
     albert("int8"),
     Case("sentiment-bert"),
     Case("sentiment-bert", "int8"),
+    recipes=("none", "int4"),
 )
 def test_classes_and_scores(case, tmp_path):
     model = case.model()
@@ -231,8 +237,7 @@ def with_pieces(case: Case) -> Case:
     embedder("mpnet"),
     embedder("bert", "int8_weights"),
     with_pieces(embedder("albert")),
-    always=("bert-sentence-similarity-none", "mpnet-sentence-similarity-none"),
-    rest=[embedder(name) for name in ("distilbert", "electra", "mobilebert", "modernbert")],
+    *(embedder(name) for name in ("distilbert", "electra", "mobilebert", "modernbert")),
 )
 def test_embeddings(case, tmp_path):
     """Pooling and all that follows it are in the graph."""
@@ -254,7 +259,14 @@ def cut(tokenizer: Tokenizer, text: str) -> str:
     return text
 
 
-@pytest.mark.parametrize("name", ["bert-text-classification", "bert-feature-extraction", "bert-sentence-similarity"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bert-text-classification",
+        "bert-sentence-similarity",
+        pytest.param("bert-feature-extraction", marks=pytest.mark.release),  # the same code
+    ],
+)
 def test_the_code_on_the_card(name, tmp_path):
     python = need(TARGET)
     folder = kf.export.export(ROWS[name].model(), tmp_path / "out", target=TARGET, lengths=[LENGTH])
@@ -278,7 +290,9 @@ def test_sentence_embeddings_of_a_real_checkpoint(quantize, tmp_path):
     assert (cosines(received, expected) > (0.9999 if quantize == "none" else 0.97)).all()
 
 
-@pytest.mark.parametrize("tokenizer", [character_pieces, with_accents, with_other_ends, albert_pieces])
+@pytest.mark.parametrize(
+    "tokenizer", grid([character_pieces, albert_pieces, with_accents, with_other_ends], always=KINDS, others="release")
+)
 def test_tokens(tokenizer, tmp_path):
     """For normalized texts, tokens are those of the model, except for the differences that the card lists."""
     need(TARGET)
@@ -290,7 +304,7 @@ def test_tokens(tokenizer, tmp_path):
         assert same == (text not in different), text
 
 
-@pytest.mark.parametrize("tokenizer", [character_pieces, albert_pieces])
+@pytest.mark.parametrize("tokenizer", KINDS)
 def test_tokens_of_hard_texts(tokenizer, tmp_path):
     """Tokens are those of the model, except for special tokens in a text and SentencePiece's symbol for a space."""
     need(TARGET)
@@ -335,6 +349,7 @@ def id_embedder(tokenizer: Tokenizer, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.release  # what MediaPipe says about files that it cannot open
 def test_a_bundle_for_another_runtime_and_a_damaged_file(tmp_path):
     need(TARGET)
     case = tiny("bert", "text-classification")

@@ -170,17 +170,15 @@ def normalized(task: str, answer: Any, call: dict[str, Any]) -> Any:
     tiny("bert", "text-classification", "int4"),
     Case("sentiment-bert"),
     Case("sentiment-bert", "int8"),
-    rest=[
-        tiny("bloom", "feature-extraction"),
-        tiny("llama", "text-classification"),
-        tiny("gemma3_text", "text-classification"),
-        tiny("deberta-v2", "token-classification"),
-        *(tiny("longformer", task) for task in TASKS if task != "text-classification"),
-        *(tiny("big_bird", task) for task in TASKS if task != "question-answering"),
-        tiny("longformer", "text-classification", "int8"),
-        *(tiny("bart", task) for task in ("feature-extraction", "question-answering")),
-    ],
-    layers=False,
+    tiny("bloom", "feature-extraction"),
+    tiny("llama", "text-classification"),
+    tiny("gemma3_text", "text-classification"),
+    tiny("deberta-v2", "token-classification"),
+    *(tiny("longformer", task) for task in TASKS if task != "text-classification"),
+    *(tiny("big_bird", task) for task in TASKS if task != "question-answering"),
+    tiny("longformer", "text-classification", "int8"),
+    *(tiny("bart", task) for task in ("feature-extraction", "question-answering")),
+    by_task=True,
 )
 def test_answers_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Outputs of the model for a padded batch, and of the pipeline; with a recipe, within the margins of the model."""
@@ -205,12 +203,7 @@ def test_answers_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> Non
 
 
 @pytest.mark.foreign("optimum")
-@cases(
-    *(embedder(name) for name in EMBEDDERS),
-    embedder("bert", "int8_weights"),
-    always=("bert-sentence-similarity-none", "roberta-sentence-similarity-none"),
-    layers=False,
-)
+@cases(*(embedder(name) for name in EMBEDDERS), embedder("bert", "int8_weights"))
 def test_embeddings(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Of a padded batch; pooling and all that follows it are in the graph."""
     model = case.model()
@@ -223,7 +216,7 @@ def test_embeddings(case: Case, ask: Ask, tmp_path: Path) -> None:
 
 
 @pytest.mark.foreign("optimum")
-@cases(embedder("bert"), always=())
+@cases(embedder("bert"))
 def test_sentence_transformers_pools_hidden_states(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Its ONNX backend needs hidden states and the checkpoint's files; a bundle of embeddings is an error."""
     model = case.model()
@@ -247,7 +240,7 @@ print(model.encode({texts!r}).tolist())"""
 
 
 @pytest.mark.foreign("optimum")
-@cases(CROSS_ENCODER, CROSS_ENCODER_OF_PIECES, always=(str(CROSS_ENCODER),))
+@cases(CROSS_ENCODER, CROSS_ENCODER_OF_PIECES)
 def test_scores_of_pairs(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Logits of a cross-encoder, for a padded batch of pairs."""
     model = case.model()
@@ -354,12 +347,9 @@ def one_by_one(generate: Callable[..., list[list[list[int]]]], *arguments: Any) 
     Case("story-gpt2", "int8"),
     Case("summarizer-t5"),
     Case("summarizer-t5", "int8"),
-    rest=[
-        *OF_FULL_SIZE,
-        Case(BART, "int8"),
-        *(tiny(name, "text2text-generation") for name in ("marian", "pegasus")),
-    ],
-    layers=False,
+    *OF_FULL_SIZE,
+    Case(BART, "int8"),
+    *(tiny(name, "text2text-generation") for name in ("marian", "pegasus")),
 )
 def test_tokens_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Greedy search and beam search, with padding; and the texts of the pipeline."""
@@ -377,7 +367,7 @@ def test_tokens_are_those_of_keras(case: Case, ask: Ask, tmp_path: Path) -> None
 
 
 @pytest.mark.foreign("optimum")
-@cases(Case(T5, as_task="summarization"), Case(T5, as_task="translation"))
+@cases(Case(T5, as_task="summarization"), Case(T5, as_task="translation"), by_task=True)
 def test_task_prefixes(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Pipelines of transformers read the prefix from the configuration."""
     folder = case.export(tmp_path / "bundle", target="optimum")
@@ -388,9 +378,9 @@ def test_task_prefixes(case: Case, ask: Ask, tmp_path: Path) -> None:
     "case",
     [
         tiny("bert", "question-answering"),
-        tiny("bert", "fill-mask", "int8"),
-        tiny("gpt2", "text-generation", "int8"),
         Case(T5, "int8", as_task="translation"),
+        pytest.param(tiny("bert", "fill-mask", "int8"), marks=pytest.mark.release),
+        pytest.param(tiny("gpt2", "text-generation", "int8"), marks=pytest.mark.release),
     ],
     ids=str,
 )
@@ -410,6 +400,7 @@ def test_the_python_of_the_card(case: Case, ask: Ask, tmp_path: Path) -> None:
         assert_same(ast.literal_eval(printed), expected_result)
 
 
+@pytest.mark.release  # what ONNX Runtime says
 def test_a_long_text_is_an_error(ask: Ask, tmp_path: Path) -> None:
     """The model has no positions for it."""
     folder = tiny("bert", "text-classification").export(tmp_path / "bundle", target="optimum")
@@ -428,6 +419,7 @@ def test_it_is_the_plain_bundle(tmp_path: Path) -> None:
     assert "onnx/decoder_model_merged.onnx_data" in files
 
 
+@pytest.mark.release  # test_genai.py compares all other files with those of the plain bundle
 def test_a_folder_for_genai_also_works(ask: Ask, tmp_path: Path) -> None:
     """One folder works with ONNX Runtime, optimum and onnxruntime-genai."""
     case = tiny("gpt2", "text-generation")

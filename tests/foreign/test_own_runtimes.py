@@ -63,30 +63,17 @@ CASES = (
 )
 
 
-# The programs differ by the task; test_export.py runs every architecture in these runtimes.
+# The program has code for each task and for each format; test_export.py runs every architecture in these runtimes.
 
 
 @pytest.mark.foreign("litert")
-@cases(
-    *CASES,
-    always=(
-        "bert-text-classification-int8",
-        "xlm-token-classification-none",
-        "gpt2-text-generation-none",
-        "bart-text2text-generation-none",
-    ),
-    layers=False,
-)
+@cases(*CASES)
 def test_litert(case):
     check(case, "tflite", PROGRAM)
 
 
 @pytest.mark.foreign("onnxruntime")
-@cases(
-    *CASES,
-    always=("longformer-text-classification-none", "gpt2-text-generation-int8", "t5-text2text-generation-none"),
-    layers=False,
-)
+@cases(*CASES, by_task=True)
 def test_onnxruntime(case):
     check(case, "onnx", PROGRAM)
 
@@ -109,7 +96,7 @@ def test_the_program_of_a_bundle_for_another_runtime(case, tmp_path):
 
 
 @pytest.mark.foreign("litert")
-@pytest.mark.parametrize("format", ["tflite", "onnx"])
+@pytest.mark.parametrize("format", ["onnx", pytest.param("tflite", marks=pytest.mark.release)])  # the same code
 def test_forbidden_and_first_tokens(format, tmp_path):
     model = tiny("bart", "text2text-generation").model()
     chosen = model.generate(SENTENCES[:1], max_new_tokens=3, jit_compile=False, num_beams=1)[0]

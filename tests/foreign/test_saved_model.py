@@ -91,7 +91,6 @@ def assert_near(received: Any, expected: Any) -> None:
     *ENCODERS,
     *(embedder(name) for name in EMBEDDERS if f"{name}-sentence-similarity" not in {**ROWS, **OTHERS}),
     Case("sentiment-bert"),
-    always=("bert-text-classification-none", "gpt2-text-classification-none", "t5-feature-extraction-none"),
 )
 def test_answers_are_those_of_keras(case, ask):
     model, folder = case.shared_model(), case.shared(TARGET)
@@ -116,12 +115,7 @@ def code_of(folder: Path) -> str:
 
 
 @pytest.mark.foreign("saved-model")
-@cases(
-    *GENERATORS,
-    always=("gpt2-text-generation-none", "t5-text2text-generation-none", "story-gpt2-none", "summarizer-t5-none"),
-    rest=[*DECODERS, *ENCODER_DECODERS],
-    shown=ENCODERS,
-)
+@cases(*GENERATORS, *DECODERS, *ENCODER_DECODERS)
 def test_texts_are_those_of_keras(case, ask, exported):
     model, folder = exported(case)
     side = "right" if model.is_encoder_decoder else "left"

@@ -295,23 +295,19 @@ READERS = [
     if task in READINGS and (model_type, task) not in UNOPENED and f"{model_type}-{task}" in {**ROWS, **OTHERS}
     if f"{model_type}-{task}" != MULTILINGUAL
 ]
+READERS.sort(key=lambda case: case.model_type != "bert")  # it has every task
 WRITERS = [tiny("gpt2", "text-generation"), tiny("t5", "text2text-generation")]
 
 
 @pytest.mark.foreign("transformers.js")
-@cases(*READERS, Case("sentiment-bert"))
+@cases(*READERS, Case("sentiment-bert"), by_task=True)
 def test_reading(case: Case, exported: Export, both: list[Ask]) -> None:
     bundle = exported(case)
     compare_reading(both, case, bundle.folder, bundle.model, 1e-4)
 
 
 @pytest.mark.foreign("transformers.js")
-@cases(
-    *(embedder(name) for name in EMBEDDERS),
-    embedder("bert", "int8_weights"),
-    always=("bert-sentence-similarity-none", "roberta-sentence-similarity-none"),
-    layers=False,
-)
+@cases(*(embedder(name) for name in EMBEDDERS), embedder("bert", "int8_weights"))
 def test_embeddings(case: Case, exported: Export, both: list[Ask]) -> None:
     """Of a padded batch; pooling and all that follows it are in the graph."""
     bundle = exported(case)
@@ -338,7 +334,7 @@ def test_embeddings_of_hidden_states(case: Case, exported: Export, both: list[As
 
 
 @pytest.mark.foreign("transformers.js")
-@cases(CROSS_ENCODER, CROSS_ENCODER_OF_PIECES, always=(str(CROSS_ENCODER),))
+@cases(CROSS_ENCODER, CROSS_ENCODER_OF_PIECES)
 def test_scores_of_pairs(case: Case, exported: Export, both: list[Ask]) -> None:
     """Logits of a cross-encoder, for a padded batch of pairs."""
     bundle, settings = exported(case), {"text_pair": TEXTS, "padding": True, "truncation": True}
@@ -399,12 +395,9 @@ def test_the_javascript_of_the_card(case: Case, exported: Export) -> None:
     tiny("t5", "text2text-generation", "fp16"),
     Case("story-gpt2"),
     Case("summarizer-t5"),
-    rest=[
-        tiny("marian", "text2text-generation"),
-        *(case for case in DECODERS if case.model_type not in ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")),
-        tiny("mt5", "text2text-generation"),
-    ],
-    shown=READERS,
+    tiny("marian", "text2text-generation"),
+    *(case for case in DECODERS if case.model_type not in ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")),
+    tiny("mt5", "text2text-generation"),
 )
 def test_writing(case: Case, exported: Export, both: list[Ask]) -> None:
     bundle = exported(case)
@@ -422,6 +415,7 @@ def test_writing(case: Case, exported: Export, both: list[Ask]) -> None:
     tiny("albert", "fill-mask", "int8"),
     tiny("mobilebert", "text-classification", "int8"),
     Case("sentiment-bert", "int8"),
+    recipes=("int8",),
 )
 def test_recipes_of_readers(case: Case, exported: Export, both: list[Ask]) -> None:
     """Integer kernels in Node and in a browser round differently."""
@@ -436,7 +430,9 @@ def test_recipes_of_readers(case: Case, exported: Export, both: list[Ask]) -> No
     tiny("t5", "text2text-generation", "int4"),
     Case("story-gpt2", "int8"),
     Case("summarizer-t5", "int8"),
-    rest=[tiny("bart", "text2text-generation", "int8")],
+    tiny("bart", "text2text-generation", "int8"),
+    recipes=("int4",),
+    shown=WRITERS,
 )
 def test_recipes_of_writers(case: Case, exported: Export, both: list[Ask]) -> None:
     """The kernel for blocks of integers in a browser does not round activations."""
@@ -445,7 +441,10 @@ def test_recipes_of_writers(case: Case, exported: Export, both: list[Ask]) -> No
 
 @pytest.mark.parametrize(
     "case",
-    [READERS[0], WRITERS[1], tiny("gpt2", "text-generation", "int8")],
+    [
+        tiny("gpt2", "text-generation", "int8"),
+        *(pytest.param(case, marks=pytest.mark.release) for case in (READERS[0], WRITERS[1])),
+    ],
     ids=str,
 )
 def test_the_portable_profile(case: Case, exported: Export, both: list[Ask]) -> None:
@@ -454,7 +453,7 @@ def test_the_portable_profile(case: Case, exported: Export, both: list[Ask]) -> 
     compare(both, case, folder, folder)
 
 
-@pytest.mark.parametrize("case", WRITERS, ids=str)
+@pytest.mark.parametrize("case", grid(WRITERS, always=WRITERS[:1], others="release"), ids=str)
 def test_several_texts_at_once(case: Case, exported: Export, both: list[Ask]) -> None:
     bundle, prompts = exported(case), list(PROMPTS[:3])
     settings = {"max_new_tokens": NEW, **GREEDY}
@@ -482,6 +481,7 @@ def test_conversations(case: Case, home: Path, both: list[Ask]) -> None:
 @cases(
     tiny("t5", "text2text-generation", as_task="summarization"),
     tiny("t5", "text2text-generation", as_task="translation"),
+    by_task=True,
 )
 def test_tasks_with_a_prefix(case: Case, home: Path, both: list[Ask]) -> None:
     """transformers.js also adds the prefix to the text, for any languages in the name of the task."""
@@ -502,7 +502,7 @@ def test_a_decoder_fails_beyond_its_last_position(exported: Export, in_node: Ask
         in_node(bundle.folder, case.task, [[PROMPTS[0], {"max_new_tokens": bundle.model.max_length}]], False)
 
 
-@pytest.mark.parametrize("case", [READERS[0], WRITERS[0]], ids=str)
+@pytest.mark.parametrize("case", [READERS[0], pytest.param(WRITERS[0], marks=pytest.mark.release)], ids=str)
 def test_the_plain_bundle_is_the_same(case: Case, exported: Export, tmp_path: Path) -> None:
     bundle = exported(case)
     plain = case.export(tmp_path / "plain", bundle.model, format="onnx")
@@ -526,7 +526,11 @@ def test_a_shared_table_is_in_both_files(
     compare_writing(both, case, alone, plain)
 
 
-@pytest.mark.parametrize("case", [READERS[0], *WRITERS], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [WRITERS[1], *(pytest.param(case, marks=pytest.mark.release) for case in (READERS[0], WRITERS[0]))],
+    ids=str,
+)
 def test_many_weights_are_beside_the_graph(
     case: Case, home: Path, both: list[Ask], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -541,13 +545,14 @@ def test_many_weights_are_beside_the_graph(
 
 
 REFUSED = [*(tiny(*each) for each in UNOPENED), tiny("pegasus", "text2text-generation", as_task="summarization")]
-_HEADS = [[(find(case.model_type).branch, case.task)] for case in REFUSED]
-REPEATED = [case for case, repeated in zip(REFUSED, repeats(_HEADS), strict=True) if repeated]
+_TRIED = [case for case in REFUSED if case.task in READINGS]
+_BRANCHES = [[find(case.model_type).branch] for case in _TRIED]
+FIRST_OF_BRANCHES = [case for case, repeated in zip(_TRIED, repeats(_BRANCHES), strict=True) if not repeated]
 
 
 @pytest.mark.parametrize(
     "case",
-    grid(REFUSED, always=lambda case: case.model_type in ("albert", "bart"), release=REPEATED),
+    grid(REFUSED, always=FIRST_OF_BRANCHES, others="release"),  # test_targets.py refuses all of them
     ids=lambda case: f"{case}-{case.task}",
 )
 def test_models_without_a_pipeline_are_refused(case: Case, home: Path, in_node: Ask) -> None:

@@ -48,7 +48,7 @@ def claims(module: ModuleType) -> Iterator[tuple[str, Case, bool]]:
             for mark in marks:
                 if mark.name == "parametrize" and mark.args[0] == "case":
                     for each in mark.args[1]:
-                        (case,), in_ci = each.values, "release" not in {own.name for own in each.marks}
+                        (case,), in_ci = each.values, "release" not in {own.name for own in (*each.marks, *marks)}
                         if not isinstance(case.source, str):
                             yield runtime, case, in_ci
 

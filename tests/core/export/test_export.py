@@ -124,7 +124,7 @@ FOUR_BITS = {
 }
 """What CI exports in four bits, for a recipe sees matrices and not architectures."""
 SAVED_MODELS = {"gpt2-text-generation", "t5-text2text-generation", "bert-sentence-similarity"}
-"""Plain SavedModels that CI runs here; tests/foreign/test_saved_model.py runs all layers."""
+"""Plain SavedModels that CI runs here; tests/foreign/test_saved_model.py runs all layers before a release."""
 
 
 def before_a_release(name: str, format: str, quantize: str = "none") -> bool:
