@@ -132,7 +132,7 @@ def test_another_capacity() -> None:
     long, short = (large.save(large.start(ids[:, :n], np.ones((1, n), int))) for n in (7, 4))
     expected, _ = small.step(ids[:, 3:4], small.start(ids[:, :4], np.ones((1, 4), int)))
     received, _ = small.step(ids[:, 3:4], small.restore(short))
-    np.testing.assert_allclose(received, expected, rtol=0, atol=1e-6)
+    assert np.abs(received - expected).max() <= 1e-5 * np.abs(expected).max()  # sums over more empty slots
     with pytest.raises(CapacityError, match="holds 5 tokens. Received: a state of 6"):
         small.restore(long)
 

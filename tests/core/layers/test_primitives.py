@@ -166,7 +166,7 @@ def test_a_wide_matrix_of_16_bits_is_converted_in_parts(transposed, monkeypatch)
     monkeypatch.setattr(tensors, "_CONVERTED_AT_ONCE", 8 * 4)
     received = as_numpy(primitives.linear(x, kernel, transposed=transposed))
     assert received.shape == (2, 3, 11)
-    np.testing.assert_allclose(received, whole, rtol=1e-6, atol=1e-6)
+    assert_close(received, whole)
     if backend.backend() != "tensorflow":
         return
     import tensorflow as tf

@@ -50,7 +50,8 @@ def test_search_is_that_of_sentence_transformers(pipe, truncate_dim):
 
 @pytest.mark.parametrize(
     ("precision", "rescore", "size", "error"),
-    [("float32", True, 128, 1e-6), ("int8", True, 32, 0.01), ("binary", True, 36, 0.01), ("binary", False, 4, 0.6)],
+    # An error of sums of 32 terms in another order, or of rounding.
+    [("float32", True, 128, 2e-6), ("int8", True, 32, 0.01), ("binary", True, 36, 0.01), ("binary", False, 4, 0.6)],
 )
 def test_a_saved_index(pipe, tmp_path, precision, rescore, size, error):
     index = kf.EmbeddingIndex.build(pipe, TEXTS, precision=precision, rescore=rescore)

@@ -14,6 +14,7 @@ from kerasformer.errors import CapacityError, GenerationError, InputError, Token
 from kerasformer.export.reference_texts import READING
 from kerasformer.pipelines.likelihood import next_token_distribution
 from tests.core.decoding.engines import Toy
+from tests.core.pipelines.agreement import TOLERANCE
 from tests.tiny_text import PROMPTS
 
 
@@ -97,7 +98,7 @@ def test_next_token_distribution(story, their_story, rewrite):
     found = next_token_distribution(story, PROMPTS[0])
     with torch.no_grad():
         logits = their_story(torch.tensor([story.tokenizer.encode(PROMPTS[0])])).logits[0, -1]
-    np.testing.assert_allclose(found.probabilities, logits.softmax(-1).numpy(), atol=1e-6)
+    np.testing.assert_allclose(found.probabilities, logits.softmax(-1).numpy(), atol=TOLERANCE)
     assert next_token_distribution(rewrite, PROMPTS[0]).probabilities.sum() == pytest.approx(1, abs=1e-5)
 
 

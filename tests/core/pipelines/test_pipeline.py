@@ -12,6 +12,7 @@ import kerasformer as kf
 from kerasformer.errors import CheckpointError, InputError, SourceError, TokenizerError
 from kerasformer.pipelines import PIPELINES, pipeline
 from kerasformer.tasks import PRETRAINING
+from kerasformer.testing.comparison import assert_close
 
 
 def test_the_default_task_is_that_of_the_source(checkpoint):
@@ -32,7 +33,7 @@ def test_a_model_accepts_the_output_of_its_tokenizer(checkpoint):
     encoded = model.tokenizer(["Rain.", "It made me laugh."], padding="max_length", max_length=12)
     expected = np.asarray(model(encoded.inputs))
     np.testing.assert_array_equal(np.asarray(model(encoded)), expected)
-    np.testing.assert_allclose(model.predict(encoded, verbose=0), expected, atol=1e-6)
+    assert_close({}, model.predict(encoded, verbose=0), expected)  # a graph may add in another order
     tensors = model.tokenizer(["Rain.", "It made me laugh."], pad_to=12, return_tensors="tf")
     np.testing.assert_array_equal(np.asarray(model(tensors)), expected)
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))

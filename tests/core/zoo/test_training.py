@@ -82,6 +82,7 @@ def test_fit_and_save(tmp_path):
         "vocab_size": 97,
         "max_length": 9,
     }
+    keras.utils.set_random_seed(0)
     model = zoo.build("bert", task="text-classification", num_labels=2, **size)
     ids = np.random.default_rng(0).integers(3, 97, (64, 6)).astype("int32")
     labels = (ids[:, 1] > 50).astype("int32")

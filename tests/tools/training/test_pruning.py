@@ -15,6 +15,7 @@ import transformers
 from kerasformer import zoo
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.training import chosen_layers, prune, unit_importance
+from tests.core.layers.parity import assert_close
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
@@ -96,15 +97,16 @@ def test_units_without_effect(name: str) -> None:
     dead(model, "feed_forward/output", [0, 3, 4, 11, 23])
     expected, small = answers(model), prune(model, neurons=19)
     assert small.count_params() < model.count_params()
-    np.testing.assert_allclose(answers(small), expected, atol=1e-6)
+    # The remaining terms are added in another order, of which the rounding grows with the outputs and the layers.
+    assert_close(answers(small), expected)
     if name in ("t5", "llama"):  # the others have heads of a size that follows from the width
         size = 6 if name == "t5" else 4
         # Llama's heads 0 and 1 share their keys; T5's heads are those of all layers.
         rows = [*range(size * 2)] if name == "llama" else [*range(size), *range(2 * size, 3 * size)]
         dead(model, "attention/output", rows)
-        np.testing.assert_allclose(answers(prune(model, heads=2)), answers(model), atol=1e-6)
+        assert_close(answers(prune(model, heads=2)), answers(model))
         with pytest.raises(AssertionError):
-            np.testing.assert_allclose(answers(prune(model, heads=1 if name == "t5" else 2, layers=3)), answers(model))
+            assert_close(answers(prune(model, heads=1 if name == "t5" else 2, layers=3)), answers(model), 1e-2)
 
 
 def test_layers_are_those_of_the_original() -> None:
@@ -113,7 +115,7 @@ def test_layers_are_those_of_the_original() -> None:
     layers = model.backbone.encoder.layers
     for layer in layers[1:3]:  # identities: the residual sum alone, without norms that would change it
         layer.call = lambda x, **others: x
-    np.testing.assert_allclose(answers(small), answers(model), atol=1e-6)
+    assert_close(answers(small), answers(model))
     # The layers of DistilBERT, in `scripts/extract_distilbert.py` of its repository.
     assert chosen_layers(6, 12) == [0, 2, 4, 7, 9, 11]
     assert chosen_layers("2,0", 3) == [0, 2] and chosen_layers(1, 9) == [0]

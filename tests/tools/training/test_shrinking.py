@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -56,6 +57,7 @@ def prepared(tmp_path: Path) -> Any:
         task, tokenizer, sizes, cuts = MODELS[name]
         vocabulary = tokenizer()
         size = {"hidden_dim": 24 if name != "t5" else 64, "num_layers": 1 + (name != "bert"), "num_heads": 2}
+        keras.utils.set_random_seed(0)
         model = zoo.build(name, task, **size, **sizes, vocab_size=vocabulary.vocab_size)
         model.tokenizer = vocabulary
         model.save_pretrained(tmp_path / "model")
@@ -124,6 +126,7 @@ def test_labels_teach_what_the_original_does_not_know(task: str, tmp_path: Path)
     vocabulary = tiny_text.wordpiece()
     size = {"hidden_dim": 24, "num_layers": 1, "num_heads": 2, "intermediate_dim": 48, "max_length": 64}
     problem = {"problem_type": "regression", "id2label": {0: "length"}} if task == "text-classification" else {}
+    keras.utils.set_random_seed(0)
     model = zoo.build("bert", task, **size, **problem, vocab_size=vocabulary.vocab_size)
     model.tokenizer = vocabulary
     model.save_pretrained(tmp_path / "model")
