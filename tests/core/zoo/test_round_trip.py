@@ -29,9 +29,6 @@ from tests.core.zoo.harness import (
     rows,
 )
 
-# A warning of Keras, which passes an unsupported argument to TensorFlow variables.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 ROWS = rows(on_jax=False)
 KEPT = ("feature-extraction", "text-generation", "text2text-generation", *PRETRAINING)
 FEW = rows(tasks=KEPT, on_jax=False)
