@@ -68,6 +68,16 @@ def test_round_trip_of_a_manifest(tmp_path):
     assert not list(tmp_path.glob("*.new"))
 
 
+@pytest.mark.parametrize(
+    ("name", "is_model"),
+    [("model.tflite", True), ("model.onnx_data", True), ("variables/variables.index", True), ("README.md", False)],
+)
+def test_the_digest_of_a_model_depends_on_its_files_with_weights(tmp_path, name, is_model):
+    manifest = write_bundle(tmp_path)
+    one, other = (dataclasses.replace(manifest, files={**manifest.files, name: digit * 64}) for digit in "01")
+    assert (one.model_digest != other.model_digest) == is_model
+
+
 def test_names_the_changed_file_with_both_checksums(tmp_path):
     expected = write_bundle(tmp_path).files["model.tflite"]
     (tmp_path / "model.tflite").write_bytes(b"grapH")

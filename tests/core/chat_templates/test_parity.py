@@ -38,6 +38,17 @@ def test_text_and_ids(tokenizers, name, case):
     assert ours.apply_chat_template(messages, chat_template=template, **options).input_ids[0].tolist() == ids
 
 
+def test_tokens_of_the_assistant(tokenizers):
+    ours, theirs = tokenizers
+    messages, template = CASES["answered"][0], TEMPLATES["alternating"]
+    options = {"chat_template": template, "return_assistant_tokens_mask": True}
+    expected = theirs.apply_chat_template(messages, return_dict=True, **options)["assistant_masks"]
+    encoding = ours.apply_chat_template(messages, **options)
+    assert encoding["assistant_masks"].tolist() == [expected]
+    marked = encoding.input_ids[encoding["assistant_masks"] == 1]
+    assert ours.decode(marked) == " A rabbit with a watch.</s>  Always. </s>"
+
+
 def test_roles(tokenizers):
     """A template may know further roles, which it names."""
     ours, _ = tokenizers

@@ -54,15 +54,15 @@ def test_a_row_is_the_same_alone_or_in_a_batch(settings: dict[str, Any]) -> None
     assert as_lists(generate(Toy(), *padded, config).sequences) == together
 
 
-def test_samples_do_not_depend_on_other_rows() -> None:
-    settings = GenerationConfig(max_new_tokens=12, do_sample=True, seed=5)
+@pytest.mark.parametrize("count", [1, 3])  # several samples of a prompt have different random numbers
+def test_samples_do_not_depend_on_other_rows(count: int) -> None:
+    settings = GenerationConfig(max_new_tokens=12, do_sample=True, seed=5, num_return_sequences=count)
     free = as_lists(generate(Toy(), IDS, MASK, settings).sequences)
-    engine = Toy()
-    ended = as_lists(
-        generate(engine, IDS, MASK, settings, controls=Controls(stop=lambda tokens: tokens[0] != free[1][0])).sequences
-    )
-    assert ended[1] == free[1]
-    assert min(engine.batches) < 3
+    engine, kept = Toy(), 2 * count - 1  # the last sample of the second prompt
+    controls = Controls(stop=lambda tokens: tokens[0] != free[kept][0])
+    ended = as_lists(generate(engine, IDS, MASK, settings, controls).sequences)
+    assert ended[kept] == free[kept]
+    assert min(engine.batches) < 3 * count
 
 
 def test_seeds() -> None:

@@ -27,3 +27,11 @@ def test_the_fewest_largest_values_have_the_mass(count: int, mass: float) -> Non
     order = np.argsort(values, kind="stable")[::-1]
     fewest = 1 + int((weights[order].cumsum(dtype=np.float64) < target).sum())
     assert largest_with_mass(values, weights, target).tolist() == sorted(order[:fewest].tolist())
+
+
+@pytest.mark.parametrize("count", [7, 5_000])
+def test_weights_that_sum_to_exactly_the_mass_suffice(count: int) -> None:
+    values = -(np.arange(count) % 4).astype(np.float32)
+    weights = np.exp2(values)  # so that no sum is rounded
+    largest = np.argsort(values, kind="stable")[::-1][: count // 2]
+    assert largest_with_mass(values, weights, weights[largest].sum()).tolist() == sorted(largest.tolist())

@@ -37,6 +37,18 @@ def test_other_folders_are_kept(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"out", ".out.kerasformer-new-link", *neighbours}
 
 
+def test_an_old_bundle_is_kept_until_another_folder_is_out_of_its_way(tmp_path):
+    """Between the two renames of a replacement, another program made a folder of the same name."""
+    out = tmp_path / "out"
+    write_bundle(tmp_path / ".out.kerasformer-old-1", b"old")
+    out.mkdir()
+    (out / "notes.txt").write_text("of another program")
+    with pytest.raises(BundleError, match="only a bundle or an empty folder may be replaced"):
+        publish_new(out)
+    (out / "notes.txt").unlink()
+    assert content(out) == b"old"
+
+
 @pytest.mark.parametrize("by", ["a reader", "another writer"])
 def test_a_folder_put_there_between_the_two_renames_is_replaced(tmp_path, monkeypatch, by):
     """A reader moves the old bundle back; another writer puts a new one there; the last writer wins."""

@@ -19,8 +19,13 @@ from tests.core.tokenization.conftest import CASES, EACH_KIND, Checkpoint
 from tests.core.tokenization.samples import TEXTS
 from tests.grids import grid
 
-QUESTIONS = ["Who was tired?", "What is the use of a book", ""]
-CONTEXTS = ["Alice was beginning to get very tired of sitting by her sister " * 4, "no pictures", "late"]
+QUESTIONS = ["Who was tired?", "What is the use of a book", "", "the Rabbit was late"]
+CONTEXTS = [
+    "Alice was beginning to get very tired of sitting by her sister " * 4,
+    "no pictures",
+    "late",
+    "the Rabbit was late",  # as long as its question
+]
 
 
 @pytest.fixture(params=grid(CASES, always=EACH_KIND))
@@ -167,7 +172,7 @@ def test_truncated_pairs(both: tuple[Any, Tokenizer], strategy: Any, side: Any) 
                 assert ours(question, context, **settings).input_ids[0].tolist() == expected
 
 
-@pytest.mark.parametrize(("strategy", "stride"), [("only_first", 0), ("only_second", 0), ("only_second", 3)])
+@pytest.mark.parametrize(("strategy", "stride"), [("only_first", 9), ("only_second", 0), ("only_second", 3)])
 def test_chunks(both: tuple[Any, Tokenizer], strategy: Any, stride: int) -> None:
     theirs, ours = both
     theirs.pad_token = theirs.pad_token or theirs.eos_token

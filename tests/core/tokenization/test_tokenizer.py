@@ -95,6 +95,7 @@ def test_padded_lengths(bert):
     length = len(bert.encode(text))
     assert bert(text, pad_to=50).input_ids.shape == (1, 50)
     assert bert(text, pad_to=[4 * length, length + 1, 2]).input_ids.shape == (1, length + 1)
+    assert bert(text, pad_to=[4 * length, length]).input_ids.shape == (1, length)
     assert bert(text, pad_to=2).input_ids.shape == (1, length)
     assert bert(text, padding="max_length", max_length=33).input_ids.shape == (1, 33)
     assert bert(text, padding="max_length").input_ids.shape == (1, bert.model_max_length)

@@ -221,6 +221,16 @@ def test_without_the_backbones_prefix(bert, folder):
     assert_same(bert, zoo.load(folder))
 
 
+def test_scales_and_biases_of_norms_by_their_names_in_tensorflow(bert, folder):
+    ends = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+
+    def old(name: str) -> str:
+        return next((name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end)), name)
+
+    change(folder, lambda tensors: {old(name): tensor for name, tensor in tensors.items()})
+    assert_same(bert, zoo.load(folder))
+
+
 def test_a_bare_backbone_opens_with_the_prefix_too(loaded, tmp_path):
     it = loaded((GPT2, "feature-extraction"))
     shutil.copytree(it.folder, tmp_path, dirs_exist_ok=True)
@@ -321,17 +331,19 @@ def test_one_error_lists_all_problems(folder, bert):
         tensors["bert.embeddings.word_embeddings.weight"] = np.zeros((98, 36), "float32")
         tensors["bert.pooler.dense.weight"] = np.zeros((36, 35), "float32")
         tensors["bert.encoder.layer.3.output.dense.bias"] = np.zeros(36, "float32")
+        tensors["bert.embeddings.position_ids.more"] = np.zeros(36, "float32")  # position_ids are ignored
         tensors["something.else"] = np.zeros(2, "float32")
 
     change(folder, spoil)
     with pytest.raises(CheckpointError) as error:
         zoo.load(folder)
     assert str(error.value).splitlines() == [
-        "model.safetensors does not match BertTextClassification (6 problems):",
+        "model.safetensors does not match BertTextClassification (7 problems):",
         "  shape of bert.embeddings.word_embeddings.weight: expected (97, 36), received (98, 36)",
         "  missing: bert.encoder.layer.1.output.dense.weight",
         "  shape of bert.pooler.dense.weight: expected (36, 36), received (36, 35)",
         "  missing: classifier.bias",
+        "  unknown to this architecture: bert.embeddings.position_ids.more",
         "  unknown to this architecture: bert.encoder.layer.3.output.dense.bias",
         "  unknown to this architecture: something.else",
         "To create a new, untrained head, pass new_head=True to kerasformer.zoo.load.",

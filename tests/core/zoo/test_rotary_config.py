@@ -43,8 +43,10 @@ def test_every_form_means_what_transformers_takes_it_for(content) -> None:
     assert transformers.LlamaConfig(**ours.to_hf()).rope_parameters == expected
 
 
-def test_dynamic_scaling_reaches_beyond_the_positions_of_the_pretraining() -> None:
-    rope = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 3.0}
+@pytest.mark.parametrize("more", [{}, {"original_max_position_embeddings": 8}], ids=str)
+def test_dynamic_scaling_reaches_beyond_the_positions_of_the_pretraining(more) -> None:
+    """From `max_position_embeddings` on, as in `transformers`, also if a file gives another length."""
+    rope = {"rope_type": "dynamic", "rope_theta": 500.0, "factor": 3.0, **more}
     model = zoo.build(
         "llama", vocab_size=20, hidden_dim=24, num_heads=3, num_layers=1, intermediate_dim=8, max_length=16, rope=rope
     )
