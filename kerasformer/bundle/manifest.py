@@ -313,7 +313,8 @@ def read_references(folder: Path) -> dict[str, np.ndarray]:
     """
     path = folder / REFERENCES
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # NumPy leaves a damaged file open that it opened itself.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise BundleError(

@@ -150,7 +150,8 @@ class EmbeddingIndex:
         """
         pipe, source = check("pipe", pipe, _PIPELINE), local_path(path)
         try:
-            with np.load(source, allow_pickle=False) as archive:
+            # NumPy leaves a damaged file open that it opened itself.
+            with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in archive.files}
             description = parse_json(str(arrays.pop("description").item()), "description")
             texts = _texts(arrays.pop("text_bytes"), arrays.pop("text_sizes"))

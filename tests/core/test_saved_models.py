@@ -24,7 +24,6 @@ from tests.open_saved_models import Subclassed, flat
 
 pytestmark = [
     pytest.mark.grid,
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the files are the same on every backend"),
 ]
 

@@ -70,6 +70,7 @@ ADVICE = ("Use ", "Set ", "Remove ", "Export ", "Expected")
         release=lambda name, _: name in REPEATED_HEADS,
     ),
 )
+@pytest.mark.filterwarnings("ignore::kerasformer.export.targets.mediapipe.target.MediapipeTokenizerWarning")
 def test_a_model_is_accepted_or_refused_with_the_reason(target, name):
     row, listed = ALL[name], tested.runtimes()[target]
     if name in RUNS[target]:

@@ -137,6 +137,7 @@ def test_errors_do_not_end_the_session(session, capsys):
     assert out == "2 short\n" and session.failed and len(session.messages) == 2
 
 
+@pytest.mark.filterwarnings("always:the cache is full")
 def test_warnings_stand_on_lines_of_their_own(session, capsys, monkeypatch):
     monkeypatch.setattr("warnings.showwarning", lambda message, *_, **__: print(f"Warning: {message}"))
     run(session, "full", "More")

@@ -12,6 +12,7 @@ import peft
 import pytest
 import safetensors.numpy
 import torch
+from transformers.pytorch_utils import Conv1D
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, InputError, SourceError, UnsupportedConfigError
@@ -40,10 +41,17 @@ def adapted_rows():
     ]
 
 
+def convolutions(model):
+    """The option of PEFT for matrices in the orientation of GPT-2, which it otherwise sets with a warning."""
+    return {"fan_in_fan_out": any(isinstance(part, Conv1D) for part in model.modules())}
+
+
 def peft_model(it, seed=0, **options):
     """The reference with an adapter of random numbers."""
     model = copy.deepcopy(it.reference)
-    settings = {"r": 3, "lora_alpha": 5, "target_modules": "all-linear", "exclude_modules": TRANSPOSED, **options}
+    settings = {"r": 3, "lora_alpha": 5, "target_modules": "all-linear", **convolutions(model), **options}
+    if it.model.config.model_type == "mobilebert":
+        settings["exclude_modules"] = TRANSPOSED
     adapted = peft.get_peft_model(model, peft.LoraConfig(**settings)).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -184,7 +192,7 @@ def variables(model):
 )
 def test_targets_are_those_of_peft(loaded, targets, adapts):
     it = loaded(one("gpt2", "text-generation"))
-    config = peft.LoraConfig(r=1, target_modules=targets)
+    config = peft.LoraConfig(r=1, target_modules=targets, **convolutions(it.reference))
     theirs = peft.get_peft_model(copy.deepcopy(it.reference), config)
     it.model.enable_lora(1, targets)
     try:

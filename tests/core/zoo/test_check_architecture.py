@@ -19,8 +19,6 @@ from tests.core.zoo import seed_oss
 from tests.core.zoo.cases import FIRST, LLAMA
 
 SETTINGS = {**LLAMA, "head_dim": 8}
-# A warning of Keras, which passes an unsupported argument to TensorFlow variables.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)

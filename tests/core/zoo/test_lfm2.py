@@ -30,7 +30,6 @@ SETTINGS = {
     "layer_types": ["conv", "full_attention", "conv", "conv"],
     "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
 }
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
 @pytest.fixture(autouse=True)

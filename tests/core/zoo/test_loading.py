@@ -37,9 +37,6 @@ from kerasformer.tokenization import Tokenizer
 from tests.core.zoo.cases import BERT_CASE, CASES, GPT2_CASE
 from tests.grids import grid
 
-# A warning of Keras, which passes an unsupported argument to TensorFlow variables.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 BERT, GPT2 = BERT_CASE, GPT2_CASE
 SINGLE, TORCH = "model.safetensors", "pytorch_model.bin"
 
@@ -95,6 +92,7 @@ class Malicious:
         return (Path.touch, (Path("was_here"),))
 
 
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol:UserWarning")  # of PyTorch, before it refuses the file
 def test_pytorch_files_run_no_code(folder, monkeypatch):
     monkeypatch.chdir(folder)
     (folder / SINGLE).unlink()

@@ -77,7 +77,7 @@ def test_positions_after_a_padding_token_in_the_cache(m2m_100):
                 encoder_outputs=encoded,
                 attention_mask=torch.tensor(mask).long(),
                 decoder_input_ids=token[:, None],
-                past_key_values=cache,
+                cache=cache,
                 use_cache=True,
             )
             cache = output.past_key_values

@@ -20,9 +20,6 @@ from tests import tiny_text
 from tests.core.export.text_models import OTHERS, ROWS
 from tests.grids import grid
 
-# A warning of Keras, which passes an unsupported argument to TensorFlow variables.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 TEXTS = tiny_text.CORPUS[:4]
 # One head of each architecture.
 MODELS = {

@@ -19,9 +19,6 @@ from kerasformer.testing.comparison import assert_same_outputs, make_inputs, run
 from tests.core.zoo.cases import DISTINCT, FIRST
 from tests.core.zoo.harness import HEADS, distinct, first_of_each, first_tasks, main_tasks, marked, of_heads, rows
 
-# A warning of Keras, which passes an unsupported argument to TensorFlow variables.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 ROWS = rows(on_jax=False)
 KEPT = ("feature-extraction", "text-generation", "text2text-generation", *PRETRAINING)
 FEW = rows(tasks=KEPT, on_jax=False)

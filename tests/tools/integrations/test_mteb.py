@@ -98,6 +98,9 @@ def embedder() -> str:
     return str(shared.once("tools-embedder", lambda out: kf.export.export("embedder-bert", out, "tflite")))
 
 
+# MTEB calls functions of sentence-transformers, and of its own, by older names.
+@pytest.mark.filterwarnings("ignore:The fill_missing parameter is deprecated:DeprecationWarning:mteb")
+@pytest.mark.filterwarnings("ignore:The `get_sentence_embedding_dimension` method has been renamed:FutureWarning:mteb")
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.truncation.TruncationWarning")
 def test_embeddings_score_as_in_sentence_transformers(embedder: str) -> None:
     ours = KerasformerEncoder(embedder)

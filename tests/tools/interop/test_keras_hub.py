@@ -32,9 +32,9 @@ models = keras_hub.models
 gelu_approximate = activation_function("gelu_new")
 
 pytestmark = [
-    # Warnings of Keras and KerasHub.
-    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    # Warnings of Keras about layers of KerasHub.
     pytest.mark.filterwarnings("ignore:Layer .* looks like it has unbuilt state:UserWarning"),
+    pytest.mark.filterwarnings("ignore:Layer .* was passed an input with a mask attached to it:UserWarning"),
 ]
 
 ENCODER = {

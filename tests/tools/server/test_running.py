@@ -26,8 +26,10 @@ def test_an_answer_is_sent_at_once(host: str) -> None:
 
     async def connect(listening: socket.socket) -> None:
         async with await asyncio.get_running_loop().create_server(Protocol, sock=listening):
-            reader, _ = await asyncio.open_connection(*listening.getsockname()[:2])
+            reader, writer = await asyncio.open_connection(*listening.getsockname()[:2])
             assert await reader.read() == b""
+            writer.close()
+            await writer.wait_closed()
 
     with listen(host, 0) as listening:
         asyncio.run(connect(listening))

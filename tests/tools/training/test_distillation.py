@@ -23,8 +23,6 @@ from kerasformer.training import (
     prune,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 NO_DROPOUT = {
     "bert": {"hidden_dropout": 0.0, "attention_dropout": 0.0, "pad_token_id": 0},
     "gpt2": {"residual_dropout": 0.0, "embedding_dropout": 0.0, "attention_dropout": 0.0},

@@ -17,8 +17,6 @@ from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.training import chosen_layers, prune, unit_importance
 from tests.core.layers.parity import assert_close
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 SIZES = {"hidden_dim": 16, "num_layers": 4, "num_heads": 4, "vocab_size": 50}
 IDS = np.random.default_rng(1).integers(3, 50, (4, 6)).astype("int32")
 LABELS = np.array([0, 1, 0, 1])

@@ -20,8 +20,6 @@ from tests import tiny_text
 from tests.core.export import onnx_bundles, tflite_bundles
 from tests.core.export.formats.test_onnx_recipes import values
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-
 SIZES = {"hidden_dim": 64, "num_layers": 1, "num_heads": 4, "max_length": 64}
 RNG = np.random.default_rng(0)
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

@@ -25,6 +25,8 @@ CROSSENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True, igno
 
 def _reopened(model: keras.Model, inputs: dict, path: Path, name: str | None = None) -> None:
     """A `.keras` file has the weights of all parts."""
+    if model.optimizer is not None:
+        model.optimizer.build(model.trainable_variables)  # as in training, from which models are saved
     model.save(path / "model.keras")
     again = keras.models.load_model(path / "model.keras")
     outputs = [each(inputs) for each in (again, model)]
