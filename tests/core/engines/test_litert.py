@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,22 @@ def test_encoder_decoder_equals_keras(bundles: Bundles) -> None:
             assert near(rest[row], expected[3:], 2e-4)
     with pytest.raises(CapacityError, match="at most 24 tokens. Received: 25"):
         step.start(tokens(1, 1, 25), np.ones((1, 25), "int32"))
+
+
+@pytest.mark.parametrize(("length", "num_short"), [(5, 8), (14, 0)])
+def test_a_step_with_short_caches_attends_to_all_of_the_encoded_text(
+    bundles: Bundles, monkeypatch: Any, length: int, num_short: int
+) -> None:
+    """The steps of 8 slots are only named here, and run as those of all slots."""
+    manifest, names = bundles.manifests["seq2seq"], []
+    short = replace(manifest.signatures["decode"], cache_length=8)
+    manifest = replace(manifest, signatures={**manifest.signatures, "decode_8": short})
+    engine = LiteRTStep(bundles.paths["seq2seq"], manifest, num_threads=1)
+    state = engine.start(tokens(4, 1, length), np.ones((1, length), "int32"))
+    run = engine._engine.run
+    monkeypatch.setattr(engine._engine, "run", lambda name, *rest: names.append(name) or run("decode", *rest))
+    follow(engine, state, tokens(5, 1, 10))
+    assert names == ["decode_8"] * num_short + ["decode"] * (10 - num_short)
 
 
 def test_forward_on_a_ragged_batch(bundles: Bundles, forward: LiteRTForward) -> None:
