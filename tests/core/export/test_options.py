@@ -229,12 +229,17 @@ def test_a_decoder_has_the_requested_signatures(signatures, capacity, names, mod
     assert [function.name for function in functions] == names
 
 
-@pytest.mark.parametrize(("target", "lengths"), [("litert-web", {10 + 15}), ("litert-lm", {64})])
-def test_only_runtimes_that_know_them_get_caches_shorter_than_the_text(target, lengths, models, monkeypatch):
+@pytest.mark.parametrize(
+    ("target", "prefill", "lengths"),
+    # A prefill may contain as much padding, which must not overwrite keys of the window.
+    [("litert-web", 8, {10 + 15}), ("litert-web", 32, {10 + 31}), ("litert-lm", 8, {64})],
+)
+def test_only_runtimes_that_know_them_get_caches_shorter_than_the_text(target, prefill, lengths, models, monkeypatch):
     for layer in models["gpt2"].backbone.decoder.layers:
         monkeypatch.setattr(layer.attention, "spec", replace(layer.attention.spec, window=10))
     tflite, runtime = find_format("tflite"), TARGETS[target]
-    options = {"capacity": 64, "prefill_lengths": (8,), "cache_lengths": (), "batch_sizes": (), "verify_lengths": ()}
+    others = {"cache_lengths": (), "batch_sizes": (), "verify_lengths": ()}
+    options = {"capacity": 64, "prefill_lengths": (prefill,), **others}
     job = resolve_options(models["gpt2"], options, tflite, runtime)
     functions = runtime.functions(job, tflite.functions(job))
     assert {info.shape[2] for f in functions for name, info in f.inputs.items() if name.startswith("kv_")} == lengths

@@ -225,6 +225,21 @@ def test_rows_whose_range_is_zero(tmp_path, kind, profile):
         np.testing.assert_allclose(got[row], want[row], atol=0.01 * np.abs(want[row]).max())
 
 
+@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize(("low", "high"), [(0.0, 6.0), (-6.0, -1.0), (-1.0, 5.0)])
+def test_static_inputs_whose_range_is_not_symmetric(tmp_path, profile, low, high):
+    random = np.random.default_rng(0)
+    kernel = keras.Variable(random.normal(size=(16, 12)).astype("float32"), name="kernel")
+    inputs, outputs = ({name: TensorInfo(("b", size), "float32")} for name, size in (("x", 16), ("y", 12)))
+    function = Function("model", inputs, outputs, lambda x: {"y": primitives.linear(x, kernel)})
+    x = random.uniform(low, high, (5, 16)).astype("float32")
+    want = x @ ops.convert_to_numpy(kernel)
+    ranges = Ranges((low, high), (float(want.min()), float(want.max())))
+    path = tmp_path / "m.onnx"
+    write_onnx({path: function}, [kernel], recipe("int8_static"), profile=profile, calibration={kernel.path: ranges})
+    assert error(run(path, {"x": x})["y"], want) < 0.02
+
+
 def test_exceptions_of_a_recipe(tmp_path):
     """Also for a product of several kernels with different storage types."""
     model = tiny("bert", "text-classification")
