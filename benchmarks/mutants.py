@@ -215,7 +215,10 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
             "(shorter, budget - shorter) if first <= second else",
             "(shorter, budget - shorter) if first < second else",
             "Of two equally long texts that share an odd number of tokens, the first keeps one more.",
-            ("tests/core/tokenization/test_tokenizer.py",),
+            (
+                "tests/core/tokenization/test_parity.py",
+                "tests/core/tokenization/test_tokenizer.py",
+            ),
         ),
         Mutant(
             "chunk-after-the-last-one",
@@ -223,7 +226,10 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
             "starts = range(0, max(count - size, 0) + step, step)",
             "starts = range(0, count, step)",
             "A text with overlapping chunks gets another one, which lies within the last.",
-            ("tests/core/tokenization/test_tokenizer.py",),
+            (
+                "tests/core/tokenization/test_parity.py",
+                "tests/core/tokenization/test_tokenizer.py",
+            ),
         ),
         Mutant(
             "assistant-mask-one-token-early",
@@ -339,7 +345,11 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
             "if not np.isfinite(greatest).all():",
             "if not np.isfinite(greatest).any():",
             "The likelihood of a text is NaN instead of an error if another text of the batch is finite.",
-            ("tests/core/engines/test_likelihood.py", "tests/core/pipelines/test_likelihood.py"),
+            (
+                "tests/core/decoding/test_likelihood.py",
+                "tests/core/engines/test_likelihood.py",
+                "tests/core/pipelines/test_likelihood.py",
+            ),
         ),
         Mutant(
             "saved-state-checksum-not-compared",
@@ -396,8 +406,8 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
         Mutant(
             "tflite-rows-at-the-first-position",
             "export/formats/tflite/signatures.py",
-            "cache_of_slots(tensors, input_pos[row], own.capacity, step.cache_length, own.scales[layer])",
-            "cache_of_slots(tensors, input_pos[0], own.capacity, step.cache_length, own.scales[layer])",
+            "cache_of_slots(tensors, input_pos[row], own.capacity, cache_length, own.scales[layer])",
+            "cache_of_slots(tensors, input_pos[0], own.capacity, cache_length, own.scales[layer])",
             "In a step of several texts, all write to the slot of the first one.",
             ("tests/core/export/formats/test_to_tflite.py", "tests/core/export/test_cache_lengths.py"),
         ),
@@ -407,7 +417,10 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
             "margin = max((MIN_REWIND, *(length for length in steps if length <= capacity)))",
             "margin = MIN_REWIND",
             "The padding of a long prefill overwrites keys in the window of a short cache.",
-            ("tests/core/export/test_rolling_caches.py",),
+            (
+                "tests/core/export/test_options.py",
+                "tests/core/export/test_rolling_caches.py",
+            ),
         ),
         Mutant(
             "onnx-zero-point-in-the-middle",
