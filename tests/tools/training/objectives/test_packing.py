@@ -28,7 +28,7 @@ TASKS = ("fill-mask", "text-generation", "text2text-generation", "replaced-token
 
 def _parameters() -> list:
     def mark(model_type: str) -> list:
-        jax = [pytest.mark.jax] if model_type in ("gpt2", "bart") else []
+        jax = [pytest.mark.jax_release] if model_type in ("gpt2", "bart") else []
         return jax if model_type in QUICK else [pytest.mark.release]
 
     cases = [case for case in FIRST if set(case.tasks) & set(TASKS) and case.model_type not in REFUSED]
