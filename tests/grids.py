@@ -36,6 +36,20 @@ def grid(
     return [pytest.param(*values, marks=mark(*values)) for values in product(*axes)]
 
 
+def on_jax(*axes: Iterable[Any], chosen: Container[Any] | Callable[..., bool]) -> list[Any]:
+    """All combinations of the axes, as parameters of a test that also runs on the second backend.
+
+    Args:
+        axes: Values of each parameter.
+        chosen: Those that CI runs there, as `always` of `grid`; the others have the mark `jax_release`.
+    """
+
+    def mark(*values: Any) -> Any:
+        return pytest.mark.jax if _picked(chosen, values) else pytest.mark.jax_release
+
+    return [pytest.param(*values, marks=mark(*values)) for values in product(*axes)]
+
+
 def _picked(which: Container[Any] | Callable[..., bool], values: tuple[Any, ...]) -> bool:
     if callable(which):
         return which(*values)

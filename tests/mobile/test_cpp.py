@@ -95,7 +95,7 @@ def answers(program: Path, bundle: Path, format: str, calls: Iterable[dict[str, 
     return [json.loads(line)["result"] for line in done.stdout.splitlines()]
 
 
-@pytest.mark.parametrize("format", ["onnx", "tflite"])
+@pytest.mark.parametrize("format", ["onnx", pytest.param("tflite", marks=pytest.mark.release)])
 def test_a_classifier(program, format):
     bundle = tiny("bert", "text-classification").shared(format)
     texts = ["A fine film.", "", "A bad one " * 4]
@@ -111,8 +111,15 @@ def test_a_classifier(program, format):
         assert [label["score"] for label in result] == pytest.approx([label["score"] for label in expected], abs=1e-5)
 
 
-@pytest.mark.parametrize("format", ["onnx", "tflite"])
-@pytest.mark.parametrize(("model", "task"), [("gpt2", "text-generation"), ("t5", "text2text-generation")])
+@pytest.mark.parametrize(
+    ("model", "task", "format"),
+    [
+        ("gpt2", "text-generation", "tflite"),
+        ("t5", "text2text-generation", "onnx"),
+        pytest.param("gpt2", "text-generation", "onnx", marks=pytest.mark.release),
+        pytest.param("t5", "text2text-generation", "tflite", marks=pytest.mark.release),
+    ],
+)
 def test_a_generator(program, format, model, task):
     bundle = tiny(model, task).shared(format)
     settings = [

@@ -163,12 +163,18 @@ CALLS: dict[str, list[tuple[object, dict[str, object]]]] = {
 }
 BUNDLES = [
     ("bert", "token-classification", "onnx"),
-    ("bert", "sentence-similarity", "tflite"),
     ("gpt2", "text-generation", "tflite"),
-    ("gpt2", "text-generation", "onnx"),
-    ("t5", "text2text-generation", "tflite"),
     ("t5", "text2text-generation", "onnx"),
+    *(
+        pytest.param(*each, marks=pytest.mark.release)
+        for each in (
+            ("bert", "sentence-similarity", "tflite"),
+            ("gpt2", "text-generation", "onnx"),
+            ("t5", "text2text-generation", "tflite"),
+        )
+    ),
 ]
+"""CI runs an encoder, a decoder and an encoder-decoder, and both engines."""
 
 
 @pytest.mark.parametrize(("model_type", "task", "format_"), BUNDLES)

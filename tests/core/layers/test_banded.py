@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from kerasformer.errors import InputError
 from kerasformer.layers import banded
 from kerasformer.layers.visibility import Visibility
 from tests.core.layers.parity import as_numpy, assert_close, numbers
+from tests.grids import on_jax
 
 E, W = 12, 4
 DENSE, SHORTEST = 3 * W, 3 * W + 1
@@ -46,11 +49,14 @@ def both(layer, x, visibility):
     return layer(x, visibility=visibility()), dense["output"], dense["attention"]
 
 
-@pytest.mark.parametrize("with_global", [False, True], ids=["window", "global"])
-@pytest.mark.parametrize("length", [SHORTEST, pytest.param(4 * W, marks=pytest.mark.jax), 5 * W + 3])
-@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_blocks_equal_the_dense_form(options, length, with_global) -> None:
-    layer = layers.MultiHeadAttention(**{"num_heads": 3, "hidden_dim": E, "window": W, **options})
+ON_JAX = on_jax(OPTIONS, [4 * W], [False, True], chosen=[("grouped", 4 * W, True)])
+
+
+@pytest.mark.parametrize(
+    ("name", "length", "with_global"), [*product(OPTIONS, [SHORTEST, 5 * W + 3], [False, True]), *ON_JAX]
+)
+def test_blocks_equal_the_dense_form(name, length, with_global) -> None:
+    layer = layers.MultiHeadAttention(**{"num_heads": 3, "hidden_dim": E, "window": W, **OPTIONS[name]})
     x, real, mask = numbers(3, length, E), padded(length), marked(length) if with_global else None
     blocks, dense, weights = both(
         layer, x, lambda: Visibility.of_text(length, real, global_mask=mask, max_global_tokens=7)
@@ -104,8 +110,14 @@ def reference():
     return theirs, ours
 
 
-@pytest.mark.parametrize("marks", [(), (0,), (3, 9, 14)], ids=["none", "first", "several"])
-@pytest.mark.parametrize("length", [5, DENSE, SHORTEST, pytest.param(27, marks=pytest.mark.jax)])
+MARKS = [(), (0,), (3, 9, 14)]
+
+
+@pytest.mark.parametrize(
+    ("length", "marks"),
+    [*product([5, DENSE, SHORTEST], MARKS), *on_jax([27], MARKS, chosen=[(27, (3, 9, 14))])],
+    ids=str,
+)
 def test_results_are_those_of_transformers_at_padding_too(reference, length, marks) -> None:
     theirs, ours = reference
     x, real, mask = numbers(3, length, E), padded(length), np.zeros((3, length), "int32")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -14,11 +16,11 @@ from kerasformer.errors import InputError
 from kerasformer.layers import block_sparse
 from kerasformer.layers.visibility import Visibility
 from tests.core.layers.parity import as_numpy, assert_close, numbers
+from tests.grids import on_jax
 
 E, H = 12, 3
 # Size of a block, number of random blocks, longest text, length, seed.
 SIZES = [(4, 1, 96, 40, 0), (4, 1, 96, 61, 2), (2, 3, 96, 80, 1), (1, 1, 40, 9, 1)]
-sizes = pytest.mark.parametrize("size", [pytest.param(SIZES[1], marks=pytest.mark.jax), *SIZES[::2], SIZES[3]], ids=str)
 on_tensorflow = pytest.mark.skipif(backend.backend() != "tensorflow", reason="TensorFlow traces unknown lengths")
 
 
@@ -62,8 +64,10 @@ def run_reference(theirs, x: np.ndarray, real: np.ndarray) -> tuple[np.ndarray, 
     return context[:, :length].numpy(), weights[:, :, :length, :length].numpy()
 
 
-@pytest.mark.parametrize("training", [False, True])
-@sizes
+ON_JAX = on_jax([SIZES[1]], [False, True], chosen=[(SIZES[1], True)])
+
+
+@pytest.mark.parametrize(("size", "training"), [*product([*SIZES[::2], SIZES[3]], [False, True]), *ON_JAX], ids=str)
 def test_parity(size, training) -> None:
     *blocks, length, seed = size
     theirs, ours = pair(*blocks, seed)

@@ -10,6 +10,7 @@ from keras import backend, ops
 from kerasformer import layers
 from kerasformer.layers.visibility import mask_to_bias
 from tests.core.layers.parity import as_numpy, assert_close, numbers
+from tests.grids import on_jax
 
 B, E, CAPACITY, WINDOW = 2, 12, 8, 3
 CHUNKS = [[1] * 6, [4, 1, 1], [2, 3, 1], [6]]
@@ -42,10 +43,18 @@ ATTENTIONS = {
 }
 
 
-@pytest.mark.parametrize("rotary", [False, pytest.param(True, marks=pytest.mark.jax)], ids=["", "rotary"])
-@pytest.mark.parametrize("options", ATTENTIONS.values(), ids=ATTENTIONS)
-@pytest.mark.parametrize("kind", ["static", "growing"])
-def test_step_by_step_equals_the_whole(kind, options, rotary) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name", "rotary"),
+    [
+        *((kind, name, False) for kind in ("static", "growing") for name in ATTENTIONS),
+        *(
+            pytest.param(*each.values, True, marks=each.marks)
+            for each in on_jax(["static", "growing"], ATTENTIONS, chosen=[("static", "grouped")])
+        ),
+    ],
+)
+def test_step_by_step_equals_the_whole(kind, name, rotary) -> None:
+    options = ATTENTIONS[name]
     layer = layers.MultiHeadAttention(hidden_dim=E, **options)
     if rotary:
         layer = layers.MultiHeadAttention(hidden_dim=E, rotary=layers.Rotary(dim=layer.spec.head_dim), **options)
@@ -142,9 +151,15 @@ def test_slots_of_a_cache_select_columns_of_masks_and_biases(slots) -> None:
         np.testing.assert_allclose(received[row, ..., column], expected, rtol=1e-5)
 
 
-@pytest.mark.jax
-@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
-@pytest.mark.parametrize("kind", ["static", "growing", "rolling", "rows", "rolling and static"])
+@pytest.mark.parametrize(
+    ("kind", "chunks"),
+    on_jax(
+        ["static", "growing", "rolling", "rows", "rolling and static"],
+        CHUNKS,
+        chosen=[("growing", [2, 3, 1]), ("rolling and static", [2, 3, 1])],
+    ),
+    ids=str,
+)
 def test_a_decoder_is_causal_after_the_tokens_of_its_cache(kind, chunks) -> None:
     """Without mask and visibility: the caches determine the slots."""
     windows = {"rolling": (WINDOW, WINDOW), "rolling and static": (WINDOW, None)}.get(kind, (None, None))

@@ -13,6 +13,7 @@ from kerasformer.layers.core import merged_lora
 from tests.core.layers.cases import decoder_layer, encoder, encoder_layer
 from tests.core.layers.composites import TiedLM
 from tests.core.layers.parity import as_numpy, assert_close, integers, numbers
+from tests.grids import on_jax
 
 x, memory = numbers(3, 5, 12), numbers(3, 7, 12, seed=1)
 real = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]], "int32")
@@ -20,14 +21,17 @@ memory_real = np.array([[1] * 7, [1, 1, 0, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0]], 
 causal = np.tril(np.ones((5, 5), bool))
 
 
-@pytest.mark.jax
-@pytest.mark.parametrize(
-    "make",
-    [lambda: layers.AttentionHead(4), lambda: layers.MultiHeadAttention(3, 12), encoder_layer(), encoder],
-    ids=["head", "attention", "encoder layer", "encoder"],
-)
-def test_a_padding_mask_may_have_two_axes(make) -> None:
-    layer = make()
+PADDED = {
+    "head": lambda: layers.AttentionHead(4),
+    "attention": lambda: layers.MultiHeadAttention(3, 12),
+    "encoder layer": encoder_layer(),
+    "encoder": encoder,
+}
+
+
+@pytest.mark.parametrize("name", on_jax(PADDED, chosen=("encoder",)))
+def test_a_padding_mask_may_have_two_axes(name) -> None:
+    layer = PADDED[name]()
     expected = layer(x, attention_mask=layers.padding_mask(real))
     assert_close(layer(x, attention_mask=real), expected)
     assert_close(layer(x, attention_mask=real[:, None, :]), expected)
@@ -38,8 +42,7 @@ def test_a_padding_mask_may_have_two_axes(make) -> None:
         layer(x, attention_mask=real[0])
 
 
-@pytest.mark.jax
-@pytest.mark.parametrize("stacked", [False, True], ids=["layer", "stack"])
+@pytest.mark.parametrize("stacked", on_jax([False, True], chosen=(True,)), ids=["layer", "stack"])
 def test_a_decoder_is_causal_and_requires_a_memory(stacked) -> None:
     layer = layers.Decoder([decoder_layer()()]) if stacked else decoder_layer()()
     mask = {"attention_mask": causal[None]}
@@ -70,11 +73,14 @@ MASKS = {
 """Arguments of a decoder's call, and the keys that each query attends to."""
 
 
-@pytest.mark.jax
-@pytest.mark.parametrize(("arguments", "expected"), MASKS.values(), ids=MASKS)
-@pytest.mark.parametrize("make", DECODERS.values(), ids=DECODERS)
-def test_a_decoder_is_causal_unless_its_arguments_specify_otherwise(make, arguments, expected) -> None:
-    layer = make()
+@pytest.mark.parametrize(
+    ("made", "mask"),
+    on_jax(
+        DECODERS, MASKS, chosen=[("layer", "padding"), ("stack", "causal"), ("stack of encoder layers", "positions")]
+    ),
+)
+def test_a_decoder_is_causal_unless_its_arguments_specify_otherwise(made, mask) -> None:
+    layer, (arguments, expected) = DECODERS[made](), MASKS[mask]
     visibility = layers.Visibility(causal=False, mask=np.broadcast_to(expected, (3, 5, 5))[:, None])
     assert_close(layer(x, **arguments), layer(x, visibility=visibility))
 
@@ -107,7 +113,7 @@ def test_a_causal_decoder_in_a_functional_model_of_any_length() -> None:
         layers.Visibility(key_mask=inputs["mask"])
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 def test_a_decoder_of_encoder_layers() -> None:
     parts = [encoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)]
     decoder, stack = layers.Decoder(parts), layers.Encoder(parts)

@@ -18,13 +18,14 @@ from tests.core.layers.parity import (
     translate,
     variables,
 )
+from tests.grids import on_jax
 
 every_case = pytest.mark.parametrize("case", CASES, ids=str)
 
 HALF_PRECISION = {"mixed_float16": 1e-2, "mixed_bfloat16": 8e-2}
 """About ten roundings of 2^-11 and 2^-8."""
 
-ON_JAX = {"encoder", "decoder", "layer of LLaMA"}
+USUAL = {"encoder", "decoder", "layer of LLaMA"}
 """Cases of which mixed precision is tested without marks, and on the second backend, which compiles each operation."""
 
 
@@ -36,8 +37,15 @@ def policy(request):
     keras.config.set_dtype_policy(before)
 
 
-@pytest.mark.jax
-@every_case
+KINDS = {
+    "dense without bias, activated", "embedding", "layer norm", "rms norm", "one head", "attention both masks",
+    "attention float bias", "attention cross to another size, padding mask", "attention grouped heads",
+    "feed-forward SwiGLU", "classification head with a hidden layer", "encoder", "decoder", "layer of LLaMA",
+}  # fmt: skip
+"""A case of each kind of layer, which CI also compares on the second backend."""
+
+
+@pytest.mark.parametrize("case", on_jax(CASES, chosen=lambda case: case.name in KINDS), ids=str)
 def test_forward(case: Case) -> None:
     twin = seeded_twin(case)
     layer, expected = loaded_layer(case, twin), call_twin(twin, torch_inputs(case.inputs))
@@ -78,7 +86,12 @@ def test_gradients(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", [pytest.param(c, marks=pytest.mark.jax if c.name in ON_JAX else pytest.mark.grid) for c in CASES], ids=str
+    "case",
+    [
+        *on_jax([case for case in CASES if case.name in USUAL], chosen=lambda case: case.name == "layer of LLaMA"),
+        *(pytest.param(case, marks=pytest.mark.grid) for case in CASES if case.name not in USUAL),
+    ],
+    ids=str,
 )
 def test_mixed_precision(case: Case, policy) -> None:
     twin = seeded_twin(case)

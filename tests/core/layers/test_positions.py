@@ -17,13 +17,13 @@ from kerasformer.layers import primitives
 from kerasformer.layers.positions import alibi_slopes, relative_buckets
 from kerasformer.models.rotary_config import rotary_of
 from tests.core.layers.parity import as_numpy, assert_close, numbers
-
-pytestmark = pytest.mark.jax
+from tests.grids import on_jax
 
 POSITIONS = np.array([[0, 1, 2, 9], [5, 6, 7, 3]], "int32")
 
 
 @pytest.mark.parametrize("interleaved", [True, False])
+@pytest.mark.jax_release
 def test_sinusoidal_positions(interleaved) -> None:
     table = torch.zeros(10, 12)
     create_sinusoidal_embeddings(10, 12, table)
@@ -36,6 +36,7 @@ def test_sinusoidal_positions(interleaved) -> None:
     assert_close(copy(POSITIONS), layer(POSITIONS))
 
 
+@pytest.mark.jax
 def test_rotary_products_depend_only_on_the_distance() -> None:
     query, key = numbers(1, 1, 4, 6), numbers(1, 1, 4, 6, seed=1)
     products = []
@@ -60,10 +61,12 @@ SCALINGS = {
 }
 
 
-@pytest.mark.parametrize("length", [40, 64, 65, 300])
-@pytest.mark.parametrize(("name", "settings"), SCALINGS.items(), ids=SCALINGS)
-def test_scaled_angles_are_those_of_transformers(name, settings, length) -> None:
-    kind = name.split("-")[0]
+@pytest.mark.parametrize(
+    ("name", "length"),
+    on_jax(SCALINGS, [40, 64, 65, 300], chosen=[("dynamic", 300), ("yarn-odd", 65), ("longrope", 65), ("llama3", 40)]),
+)
+def test_scaled_angles_are_those_of_transformers(name, length) -> None:
+    kind, settings = name.split("-")[0], SCALINGS[name]
     original = {} if kind in ("linear", "dynamic") else {"original_max_position_embeddings": 64}
     parameters = {"rope_type": kind, "rope_theta": 5000.0, **settings, **original}
     config = LlamaConfig(
@@ -86,6 +89,7 @@ def test_scaled_angles_are_those_of_transformers(name, settings, length) -> None
             rotary.tables(length)
 
 
+@pytest.mark.jax
 def test_each_row_of_a_batch_is_scaled_by_its_length() -> None:
     rotary = rotary_of({"rope_type": "dynamic", "rope_theta": 5000.0, "factor": 3.0}, 8, 64)
     long, short = np.arange(93, 100, dtype="int32"), np.arange(7, dtype="int32")
@@ -97,12 +101,14 @@ def test_each_row_of_a_batch_is_scaled_by_its_length() -> None:
 
 @pytest.mark.parametrize("bidirectional", [True, False])
 @pytest.mark.parametrize(("buckets", "limit"), [(32, 128), (8, 10), (12, 50), (16, 20)])
+@pytest.mark.jax_release
 def test_every_distance_has_the_bucket_of_t5(buckets, limit, bidirectional) -> None:
     distance = torch.arange(-limit, limit + 1)
     expected = T5Attention._relative_position_bucket(distance, bidirectional, buckets, limit)
     assert relative_buckets(buckets, limit, bidirectional).tolist() == expected.tolist()
 
 
+@pytest.mark.jax
 def test_far_keys_share_the_last_bucket() -> None:
     layer = layers.RelativePositionBias(8, 10, 3, bidirectional=True)
     bias = as_numpy(layer(np.array([0], "int32"), np.array([10, 11, 5000], "int32")))
@@ -111,6 +117,7 @@ def test_far_keys_share_the_last_bucket() -> None:
 
 
 @pytest.mark.parametrize("heads", [1, 2, 3, 6, 8, 12, 20])
+@pytest.mark.jax_release
 def test_slopes_of_alibi(heads) -> None:
     # The tensor of BLOOM is slope times position, so that at position 1 it is the slope.
     assert_close(alibi_slopes(heads), build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1])
@@ -126,6 +133,7 @@ def test_slopes_of_alibi(heads) -> None:
         (lambda: layers.RelativePositionBias(8, 2, 2, bidirectional=True), "max_distance=2"),
     ],
 )
+@pytest.mark.jax_release
 def test_impossible_sizes_are_refused(make, received) -> None:
     with pytest.raises(InputError, match=f"Received: .*{received}"):
         make()

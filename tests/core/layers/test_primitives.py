@@ -12,6 +12,7 @@ from kerasformer.layers import tensor as tensors
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.core.layers.composites import LlamaLayer, TiedLM
 from tests.core.layers.parity import as_numpy, assert_close, integers, numbers
+from tests.grids import on_jax
 
 TUPLES = {"attention": (None,), "multi_head_attention": (None, None)}
 """Primitives with several results, and the results after the first."""
@@ -66,7 +67,7 @@ def test_these_are_all_primitives() -> None:
     assert sorted(name for name in vars(Primitives) if not name.startswith("_")) == sorted([*NAMES, *CASTS, "layer"])
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 @pytest.mark.parametrize("model", MODELS)
 def test_a_lowering_is_called_for_every_primitive(model) -> None:
     run, expected = MODELS[model]
@@ -79,7 +80,7 @@ def test_a_lowering_is_called_for_every_primitive(model) -> None:
     assert len(recorder.calls) == len(called)
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 def test_weights_are_passed_as_variables() -> None:
     """A lowering identifies a weight by its variable."""
     recorder = Recorder()
@@ -156,8 +157,7 @@ def ancestors(op: Any) -> list[str]:
     return list(found.values())
 
 
-@pytest.mark.jax
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("transposed", on_jax([False, True], chosen=(True,)))
 def test_a_wide_matrix_of_16_bits_is_converted_in_parts(transposed, monkeypatch) -> None:
     """Only a part of the matrix is in float32 at a time: in a graph, each waits for the product with the last one."""
     x = ops.convert_to_tensor(numbers(2, 3, 8))

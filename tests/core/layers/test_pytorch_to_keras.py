@@ -36,7 +36,7 @@ def blocks() -> list[tuple[str, str, int, str]]:
     return result
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 def test_the_page_runs_and_both_sides_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "page"}

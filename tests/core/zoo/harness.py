@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -17,14 +17,18 @@ HEADS = ("bert", "gpt2", "bart", "t5")
 def rows(cases: Iterable[Case] = CASES, tasks: Iterable[str] | None = None, on_jax: bool = True) -> list[Any]:
     """Returns parameters `(case, task)`; `on_jax` marks those of the group for the second backend.
 
-    These are one head of each case with layers of another kind, and all heads of one architecture.
+    These are one head of each case with layers of another kind; before a release, all heads of one architecture.
     """
 
-    def second_backend(case: Case, task: str) -> bool:
-        return on_jax and case.on_jax and (task == case.tasks[0] or case.model_type == HEADS[0])
+    def second_backend(case: Case, task: str) -> Any:
+        if not (on_jax and case.on_jax):
+            return ()
+        if task == case.tasks[0]:
+            return pytest.mark.jax
+        return pytest.mark.jax_release if case.model_type == HEADS[0] else ()
 
     return [
-        pytest.param((case, task), id=f"{case}-{task}", marks=pytest.mark.jax if second_backend(case, task) else ())
+        pytest.param((case, task), id=f"{case}-{task}", marks=second_backend(case, task))
         for case in cases
         for task in case.tasks
         if tasks is None or task in tasks
@@ -63,6 +67,18 @@ def before_a_release(parameters: Iterable[Any]) -> list[Any]:
             id=each.id,
             marks=[pytest.mark.release if mark.name == "grid" else mark for mark in each.marks],
         )
+        for each in parameters
+    ]
+
+
+def less_on_jax(parameters: Iterable[Any], names: Container[str] = ()) -> list[Any]:
+    """Leaves the second backend to releases, except for the cases of these names: their layers are compared there."""
+
+    def mark(mark: Any, case: Case) -> Any:
+        return pytest.mark.jax_release if mark.name == "jax" and case.name not in names else mark
+
+    return [
+        pytest.param(*each.values, id=each.id, marks=[mark(own, each.values[0][0]) for own in each.marks])
         for each in parameters
     ]
 

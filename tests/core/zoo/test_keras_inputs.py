@@ -12,6 +12,7 @@ import pytest
 from kerasformer import zoo
 from kerasformer.errors import InputError
 from tests import tiny_text
+from tests.grids import on_jax
 
 pytestmark = pytest.mark.grid
 
@@ -76,9 +77,14 @@ def models() -> dict[str, Any]:
 
 # A functional model notes that an encoding is no dict.
 @pytest.mark.filterwarnings("ignore:The structure of `inputs` doesn't match the expected structure:UserWarning")
-@pytest.mark.jax
-@pytest.mark.parametrize("kind", ["zoo", "functional"])
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("call", "kind"),
+    on_jax(
+        CALLS,
+        ["zoo", "functional"],
+        chosen=[("fit", "zoo"), ("predict", "zoo"), ("tf.data", "zoo")],
+    ),
+)
 def test_an_encoding_is_accepted_wherever_keras_takes_inputs(models, call, kind):
     logits = keras.ops.convert_to_numpy(models[kind](dict(encoding)))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(labels, logits)
@@ -88,7 +94,7 @@ def test_an_encoding_is_accepted_wherever_keras_takes_inputs(models, call, kind)
         np.testing.assert_allclose(received, np.broadcast_to(expected, received.shape), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 @pytest.mark.parametrize(
     ("model_type", "task", "sizes"),
     [

@@ -10,6 +10,7 @@ from tests.core.zoo.harness import (
     distinct,
     first_of_each,
     first_tasks,
+    less_on_jax,
     main_tasks,
     marked,
     of_heads,
@@ -18,11 +19,12 @@ from tests.core.zoo.harness import (
 
 ROWS = rows()
 POSITIONS = rows(tasks=("feature-extraction", "fill-mask", "text-generation"))
-PADDED = [(row, side) for row in main_tasks(first_of_each(ROWS)) for side in ("right", "left")]
-PADDED += [(marked(row, pytest.mark.grid), None) for row in first_tasks(first_of_each(ROWS))]
+PADDED = [(row, "right") for row in main_tasks(first_of_each(ROWS))]
+PADDED += [(row, "left") for row in less_on_jax(main_tasks(first_of_each(ROWS)))]
+PADDED += [(marked(row, pytest.mark.grid), None) for row in less_on_jax(first_tasks(first_of_each(ROWS)))]
 
 
-@pytest.mark.parametrize("row", before_a_release(main_tasks(first_of_each(ROWS))))
+@pytest.mark.parametrize("row", less_on_jax(before_a_release(main_tasks(first_of_each(ROWS)))))
 def test_the_checkpoint_opens_as_what_it_was_saved_for(loaded, row):
     parity.check_class(loaded(row))
 
@@ -34,21 +36,23 @@ def test_outputs(loaded, row, side):
     parity.check_outputs(loaded(row), side)
 
 
-@pytest.mark.parametrize("row", of_heads(before_a_release(first_of_each(first_tasks(ROWS)))))
+@pytest.mark.parametrize(
+    "row", less_on_jax(of_heads(before_a_release(first_of_each(first_tasks(ROWS)))), names=("bert",))
+)
 def test_hidden_states_and_attention(loaded, row):
     parity.check_hidden_states_and_attention(loaded(row))
 
 
-@pytest.mark.parametrize("row", of_heads(before_a_release(distinct(first_tasks(ROWS)))))
+@pytest.mark.parametrize("row", less_on_jax(of_heads(before_a_release(distinct(first_tasks(ROWS))))))
 def test_a_text_is_the_same_alone_and_in_a_padded_batch(loaded, row):
     parity.check_alone_and_in_a_batch(loaded(row))
 
 
-@pytest.mark.parametrize("row", of_heads(before_a_release(distinct(first_tasks(ROWS)))))
+@pytest.mark.parametrize("row", less_on_jax(of_heads(before_a_release(distinct(first_tasks(ROWS))))))
 def test_what_padding_holds_changes_nothing(loaded, row):
     parity.check_padding_is_ignored(loaded(row))
 
 
-@pytest.mark.parametrize("row", of_heads(before_a_release(first_of_each(POSITIONS))))
+@pytest.mark.parametrize("row", less_on_jax(of_heads(before_a_release(first_of_each(POSITIONS)))))
 def test_positions_are_honoured_or_refused(loaded, row):
     parity.check_positions(loaded(row))

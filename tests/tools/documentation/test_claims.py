@@ -19,7 +19,7 @@ FIRST = ("BERT base", "DistilBERT", "ALBERT base", "GPT-2 small", "T5 small", "T
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.grid) for name in claims.MODELS]
+    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.release) for name in claims.MODELS]
 )
 def test_parameters_equal_those_of_transformers(name: str) -> None:
     """Both are built without memory for their weights."""

@@ -29,7 +29,13 @@ def summarizer():
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("settings", [{}, {"num_beams": 1, "max_new_tokens": 24}], ids=["page", "demo"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="page"),
+        pytest.param({"num_beams": 1, "max_new_tokens": 24}, id="demo", marks=pytest.mark.release),
+    ],
+)
 def test_summaries_of_the_examples_use_words_of_the_text(summarizer, settings):
     texts = [example["text"] for example in examples("summarization")["inputs"]]
     assert examples("text2text-generation")["inputs"] == examples("summarization")["inputs"]

@@ -185,7 +185,7 @@ def test_scores_equal_those_of_transformers(case: str, tasks: list[dict[str, Any
                 assert figures[task][metric] == pytest.approx(value, rel=1e-4), (task, metric)
 
 
-@pytest.mark.grid
+@pytest.mark.release
 def test_the_server_scores_the_same(tasks: list[dict[str, Any]], tmp_path: Path) -> None:
     """By `echo` and `logprobs`; a request asks for one new token, for which a window leaves room."""
     model = theirs("gpt2", max_length=62)

@@ -62,7 +62,7 @@ def test_nothing_starts_ray_by_itself():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.grid
+@pytest.mark.release  # test_columns.py has the same calls
 def test_rows_of_a_data_set(local):
     import ray.data
 
@@ -92,7 +92,7 @@ def test_a_row_that_kills_its_worker_is_kept_aside(local, tmp_path):
     assert [row["id"] for row in read_lines(tmp_path / "out")] == [number for number in range(20) if number != 13]
 
 
-@pytest.mark.grid
+@pytest.mark.release
 def test_errors_of_workers_are_named(local, tmp_path):
     inputs = write_lines(tmp_path / "in.jsonl", rows(3))
     with pytest.raises(InputError, match=r"^top_k must be"):
@@ -166,7 +166,7 @@ def worker_of_a_training(config):
     Path(config["out"], f"{worker.rank}.json").write_text(json.dumps(losses))
 
 
-@pytest.mark.grid
+@pytest.mark.release  # test_distribution.py trains on several devices
 def test_two_workers_train_one_model(local, tmp_path):
     from ray.train import RunConfig, ScalingConfig
     from ray.train.v2.jax import JaxTrainer

@@ -48,7 +48,12 @@ def picked(name, result):
     return CASES[name][4]
 
 
-MARKS = {"classes": pytest.mark.jax, "next": pytest.mark.jax, "entities": pytest.mark.grid, "masks": pytest.mark.grid}
+MARKS = {
+    "classes": pytest.mark.jax,
+    "next": pytest.mark.jax_release,
+    "entities": pytest.mark.grid,
+    "masks": pytest.mark.grid,
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=MARKS.get(name, ())) for name in CASES])
@@ -72,7 +77,7 @@ def test_gradients_are_those_of_pytorch(name):
     assert np.abs(shares - expected).max() < TOLERANCE * np.abs(expected).max()
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 def test_attributions_are_complete_or_refused():
     _, model = references.pair("classes")
     result = kf.attribute(model, TEXT, tolerance=1e-3)

@@ -13,7 +13,7 @@ from tests.tools.interpretability import references
 TEXTS = ("The sea was calm.", "A calm (sea), and a Sea of ice.")
 
 
-@pytest.mark.parametrize("name", [pytest.param("classes", marks=pytest.mark.jax), "next"])
+@pytest.mark.parametrize("name", [pytest.param("classes", marks=pytest.mark.jax_release), "next"])
 def test_vectors_are_the_hidden_states_of_pytorch(name):
     reference, model = references.pair(name)
     result = kf.contextual("sea", TEXTS, model)

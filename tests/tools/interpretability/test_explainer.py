@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
+from kerasformer.architectures import find
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.distribution import softmax
 from kerasformer.decoding.samplers import sampling_of
@@ -34,7 +35,9 @@ from kerasformer.pipelines.opening import Opened, open_source
 from tests import tiny_text
 from tests.core.cli.test_cli import main as run_command
 from tests.core.export.text_models import shared_bundle, shared_model
+from tests.core.zoo.cases import FIRST
 from tests.foreign.environments import need
+from tests.grids import grid, repeats
 from tests.tools.interpretability.bundles import attention_bundle
 from tests.tools.web.sites import Browser, browser
 
@@ -102,7 +105,7 @@ def test_stacks_of_an_encoder_decoder() -> None:
         np.testing.assert_allclose(unpacked(each["weights"]).sum(axis=-1), 255, atol=source)
 
 
-@pytest.mark.grid
+@pytest.mark.release
 def test_stacks_of_an_encoder_decoder_that_does_not_generate() -> None:
     model = shared_model("bart-question-answering")
     result = record(model, [("Rain?", "The rain fell.")], recipes=())
@@ -383,6 +386,7 @@ def test_page_of_a_decoder(chromium: Browser, tmp_path: Path) -> None:
     checked(chromium)
 
 
+@pytest.mark.release
 def test_page_of_a_nucleus_beyond_the_recorded_candidates(
     chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,19 +438,25 @@ def test_page_of_others(chromium: Browser, tmp_path: Path, name: str, absent: li
     checked(chromium)
 
 
-@pytest.mark.grid
-def test_every_architecture() -> None:
-    """Every architecture of the zoo has a page, with its first head."""
-    from tests.core.zoo.cases import FIRST
+BRANCHES = [[find(case.model_type).branch] for case in FIRST]
+FIRST_OF_BRANCHES = [case for case, repeated in zip(FIRST, repeats(BRANCHES), strict=True) if not repeated]
 
-    for case in FIRST:
-        tokenizer, task = tiny_text.wordpiece(), case.tasks[0]
-        model_class = case.kind(task)
-        settings = smaller(case.settings, tokenizer.vocab_size)
-        config = model_class.backbone_type.config_type.from_hf(settings)
-        model = create(model_class, config, "float32", **model_class.options(task, config, None, None))
-        model.tokenizer = tokenizer
-        check_page(model)
+
+@pytest.mark.grid
+@pytest.mark.parametrize("case", grid(FIRST, always=FIRST_OF_BRANCHES, others="release"), ids=str)
+def test_every_architecture(case: Any) -> None:
+    """Every architecture of the zoo has a page, with its first head."""
+    tokenizer, task = tiny_text.wordpiece(), case.tasks[0]
+    model_class = case.kind(task)
+    settings = smaller(case.settings, tokenizer.vocab_size)
+    config = model_class.backbone_type.config_type.from_hf(settings)
+    model = create(model_class, config, "float32", **model_class.options(task, config, None, None))
+    model.tokenizer = tokenizer
+    check_page(model)
+
+
+@pytest.mark.release
+def test_the_architecture_without_a_checkpoint() -> None:
     sizes = {"hidden_dim": 24, "num_layers": 1, "num_heads": 2, "intermediate_dim": 30}
     oldest = kf.zoo.build("transformer", vocab_size=tiny_text.marian().vocab_size, **sizes)
     oldest.tokenizer = tiny_text.marian()

@@ -48,7 +48,7 @@ _CASES = {
 }
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 @pytest.mark.parametrize("task", _CASES)
 def test_metrics_of_a_task_are_added_to_the_logs(task):
     texts, labels, names = _CASES[task]
@@ -62,7 +62,7 @@ def test_metrics_of_a_task_are_added_to_the_logs(task):
         assert logs[f"dev_{name}"] == pytest.approx(value)
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 def test_the_figures_are_those_of_the_new_weights_and_other_callbacks_see_them():
     model, seen = tiny("gpt2", "text-generation", tiny_text.byte_pairs()), []
     after = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: seen.append(logs["val_perplexity"]))

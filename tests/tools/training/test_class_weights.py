@@ -40,7 +40,7 @@ def test_the_loss_is_that_of_pytorch(shape):
     assert float(WeightedCrossentropy(weights)(np.full(shape, -100), logits)) == 0
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 def test_the_loss_of_independent_classes_is_that_of_pytorch():
     logits, labels = RANDOM.normal(size=(5, 3)).astype("float32") * 9, RANDOM.integers(0, 2, (5, 3))
     labels[0] = 1

@@ -81,8 +81,10 @@ def alone():
 @pytest.mark.grid
 @pytest.mark.parametrize(
     "backend, way, kind",
-    [("jax", {"data": 2, "model": 2}, "DataParallel"), ("tensorflow", {"data": 2}, "MirroredStrategy")],
-    ids=["jax", "tensorflow"],
+    [
+        pytest.param("jax", {"data": 2, "model": 2}, "DataParallel", id="jax"),
+        pytest.param("tensorflow", {"data": 2}, "MirroredStrategy", id="tensorflow", marks=pytest.mark.release),
+    ],
 )
 def test_the_curve_is_that_of_one_device(alone, backend, way, kind):
     need(backend)

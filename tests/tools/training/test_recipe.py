@@ -63,7 +63,7 @@ def test_a_killed_training_continues_with_the_same_curve(folder, monkeypatch):
         train(stories, folder, folder / "again")
 
 
-@pytest.mark.grid
+@pytest.mark.release  # test_callbacks.py has the metrics and the best epoch
 def test_the_best_epoch_is_kept_by_a_metric_of_the_task(folder):
     tables = {
         "model": {"source": "sentiment-bert"},

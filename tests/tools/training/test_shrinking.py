@@ -18,6 +18,7 @@ from kerasformer.errors import CheckpointError, InputError
 from kerasformer.models.variables import variables_by_path
 from kerasformer.training import shrink
 from tests import tiny_text
+from tests.grids import grid
 
 TEXTS = tiny_text.CORPUS[:9]
 MODELS: dict[str, tuple[Any, ...]] = {
@@ -66,14 +67,8 @@ def prepared(tmp_path: Path) -> Any:
     return prepare
 
 
-@pytest.mark.parametrize(
-    ("name", "exact"),
-    [
-        ("bert", False),
-        *(pytest.param(*case, marks=pytest.mark.grid) for case in (("bert", True), ("gpt2", False), ("t5", False))),
-    ],
-)
-def test_a_run_that_was_killed_continues(name: str, exact: bool, prepared: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", grid(MODELS, always=("bert",), others="release"))
+def test_a_run_that_was_killed_continues(name: str, prepared: Any, tmp_path: Path) -> None:
     cuts, last = prepared(name), {"bert": "neurons", "gpt2": "neurons", "t5": "int4"}[name]
     arguments = tmp_path / "model", tmp_path / "small", tmp_path / "texts.tsv"
     seen: list[tuple[str, int]] = []
@@ -91,7 +86,7 @@ def test_a_run_that_was_killed_continues(name: str, exact: bool, prepared: Any, 
     assert [epoch for stage, epoch in seen if stage == last][1:] == [2]  # the first one announces the step
     assert all((f"{each}: read", 0) in seen for each in names[1:-1])
     assert steps[-1].parameters < steps[0].parameters and steps[-1].figures["divergence"] >= 0
-    if not exact:
+    if name != "bert":
         return
     whole = shrink(arguments[0], tmp_path / "whole", arguments[2], **SETTINGS, **cuts)
     assert [step.figures for step in whole] == [pytest.approx(step.figures, rel=1e-4) for step in steps]
@@ -116,9 +111,7 @@ LABELLED = {
 }
 
 
-@pytest.mark.parametrize(
-    "task", [pytest.param(task, marks=pytest.mark.grid) if index else task for index, task in enumerate(LABELLED)]
-)
+@pytest.mark.parametrize("task", grid(LABELLED, always=("token-classification",), others="release"))
 def test_labels_teach_what_the_original_does_not_know(task: str, tmp_path: Path) -> None:
     row, figure = LABELLED[task]
     vocabulary = tiny_text.wordpiece()
@@ -136,7 +129,7 @@ def test_labels_teach_what_the_original_does_not_know(task: str, tmp_path: Path)
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("name", ["gpt2", "t5"])
+@pytest.mark.parametrize("name", ["gpt2", pytest.param("t5", marks=pytest.mark.release)])
 def test_writers_learn_from_what_they_are_to_write(name: str, prepared: Any, tmp_path: Path) -> None:
     """A decoder from the next tokens of its texts, an encoder-decoder from the labels."""
     prepared(name)

@@ -111,7 +111,7 @@ def test_limits(page: Page, tmp_path: Path) -> None:
         assert received.get("name") == "InputError" and message in received["message"], (template, received)
 
 
-@pytest.mark.parametrize("engine", ["tflite", "onnx", pytest.param("window", marks=pytest.mark.grid)])
+@pytest.mark.parametrize("engine", ["tflite", "onnx", pytest.param("window", marks=pytest.mark.release)])
 def test_turns(engine: str, page: Page, site: Path, tmp_path: Path) -> None:
     """Each reads only the tokens that differ from those of the last one, with the answers of a new conversation."""
     save_model(tmp_path / "model", window=8 if engine == "window" else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from tests.core.tokenization.samples import CORPUS, TEXTS
 from tests.core.tokenization.test_hard_texts import split_at
 from tests.core.zoo import lfm2
 from tests.foreign.cases import CROSS_ENCODER, NLI, Case, embedder, tiny
+from tests.grids import grid
 from tests.margins import check_classes, check_same, check_tokens
 from tests.mobile.task_vectors import answer as python_answer
 from tests.tools.web.pages import Page
@@ -182,7 +184,8 @@ def test_litert_uses_no_gpu_and_does_not_ask_for_one(page: Page, exported: Any) 
     assert asked == {"asked": 0, "warnings": []}
 
 
-@pytest.mark.parametrize("name", [*CASES, *PRESETS, *TINY])
+# tests/mobile/test_vectors.py compares tokens, rules, samples and tasks of the same library with Python in Node.
+@pytest.mark.parametrize("name", grid([*CASES, *PRESETS, *TINY], always=PRESETS, others="release"))
 def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -> None:  # noqa: F811
     if name in TINY:
         ours = TINY[name]()
@@ -222,7 +225,7 @@ def test_tokens(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -
         assert theirs == encoded(ours, text, pair), (text, pair)
 
 
-@pytest.mark.parametrize("name", ["xlm-roberta", "bert-cased", "nllb"])
+@pytest.mark.parametrize("name", grid(["xlm-roberta", "bert-cased", "nllb"], always=("bert-cased",), others="release"))
 def test_characters_that_were_removed(name: str, page: Page, checkpoint: Checkpoint, tmp_path: Path) -> None:  # noqa: F811
     ours = prune_tokenizer(Tokenizer.load(checkpoint(name)), CORPUS[:5]).tokenizer
     ours.save(tmp_path)
@@ -305,7 +308,9 @@ def test_a_different_tokenizer_is_an_error(exported: Any, page: Page, site: Path
     assert f"Expected ids: {', '.join(map(str, rows[3]['ids']))}. Received: 2" in message
 
 
-@pytest.mark.parametrize("strategy", ["only_first", "only_second", "longest_first"])
+@pytest.mark.parametrize(
+    "strategy", grid(["only_first", "only_second", "longest_first"], always=("longest_first",), others="release")
+)
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
 def test_chunks(strategy: Any, page: Page, tmp_path: Path) -> None:
     ours = tiny_text.wordpiece()
@@ -341,7 +346,7 @@ def test_chunks(strategy: Any, page: Page, tmp_path: Path) -> None:
         assert (received if in_chunks else received[:1]) == ids
 
 
-@pytest.mark.parametrize("seed", [0, 1, 42, 2**32 + 5, 2**53 - 1])
+@pytest.mark.parametrize("seed", grid([0, 1, 42, 2**32 + 5, 2**53 - 1], always=(2**53 - 1,), others="release"))
 def test_random_numbers(seed: int, page: Page) -> None:
     received = page.call(
         """async (seed) => {
@@ -354,7 +359,7 @@ def test_random_numbers(seed: int, page: Page) -> None:
     assert received == np.random.default_rng(seed).random(100).tolist()
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity"])
+@pytest.mark.parametrize("value", ["NaN", pytest.param("Infinity", marks=pytest.mark.release)])
 def test_outputs_that_are_not_finite(value: str, page: Page) -> None:
     received = page.call(
         """async (value) => {
@@ -389,7 +394,10 @@ SETTINGS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+FEW = [{"temperature": 1.7, "top_k": 40, "top_p": 0.95, "min_p": 0.01}, {"no_repeat_ngram_size": 2}]
+
+
+@pytest.mark.parametrize("settings", grid(SETTINGS, always=FEW, others="release"), ids=str)
 def test_rules_and_samplers(settings: dict[str, Any], page: Page) -> None:
     """Rules, cutoffs and samples for random logits, some of them equal."""
     random = np.random.default_rng(5)
@@ -511,7 +519,11 @@ TASKS += [
 ]
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(name for name, _, _ in TASKS))
+MAIN = ("classes", "entities", "answers", "gaps", "vectors", "embeddings", "ranking", "topics")
+"""A bundle for each task, of those of `TASKS`."""
+
+
+@pytest.mark.parametrize("name", grid(dict.fromkeys(name for name, _, _ in TASKS), always=MAIN, others="release"))
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
 def test_tasks(name: str, page: Page, exported: Any) -> None:
     pipe = kf.pipeline(exported(name))
@@ -568,6 +580,7 @@ def test_int8_on_onnx_runtime_web(page: Page, exported: Any) -> None:
     check_classes(folder, *rows)
 
 
+@pytest.mark.release  # tests/foreign/test_litert_web.py has int8 in LiteRT.js
 def test_int8_tokens(page: Page, exported: Any) -> None:
     """Tokens equal those of LiteRT on this machine, which are within the margins of the Keras model."""
     folder, settings = exported("story-int8"), {"max_new_tokens": 20, "repetition_penalty": 1.3, "do_sample": False}
@@ -602,7 +615,7 @@ GENERATION_SETTINGS: list[dict[str, Any]] = [
 GENERATING = ("story", "story-onnx", "text2text", "text2text-onnx", "story-convolutions", "story-convolutions-onnx")
 
 
-@pytest.mark.parametrize("name", GENERATING)
+@pytest.mark.parametrize("name", grid(GENERATING, always=("story", "text2text-onnx"), others="release"))
 @pytest.mark.filterwarnings("ignore:the cache is full")
 def test_texts(name: str, page: Page, exported: Any) -> None:
     """Texts and finish reasons are those of Python, also with a seed."""
@@ -659,7 +672,10 @@ LIVE = """async (base, calls) => {
 }"""
 
 
-@pytest.mark.parametrize("name", ["story-onnx", "story-portable", "story-convolutions-onnx"])
+@pytest.mark.parametrize(
+    "name",
+    ["story-portable", "story-convolutions-onnx", pytest.param("story-onnx", marks=pytest.mark.release)],
+)
 def test_tensors_of_onnx_runtime_are_released_and_rarely_copied(name: str, page: Page, exported: Any) -> None:
     """Caches that are updated in place are copied when they are created or a beam branches; growing ones never."""
     pipe = kf.pipeline(exported(name))
@@ -708,32 +724,48 @@ LANGUAGES: dict[str, list[tuple[str, dict[str, Any]]]] = {
 
 
 @pytest.fixture(scope="module")
-def translators(site: Path, exported: Any) -> dict[str, Path]:
-    """Bundles whose languages are selected by tokens of languages, prefixes, and tokens at the start of a text."""
-    folders = {name: site / "models" / name for name in LANGUAGES}
-    shutil.copytree(shared_bundle("m2m_100-text2text-generation", "tflite"), folders["nllb"])
-    shutil.copytree(folders["nllb"], folders["nllb-without"])
-    change_info(folders["nllb-without"], {"generation": {"decoder_start_token_id": 2}}, {})
-    shutil.copytree(shared_bundle("mbart-text2text-generation", "onnx"), folders["mbart"])
-    shutil.copytree(exported("text2text"), folders["prefixes"])
-    tasks = {
+def translator(site: Path, exported: Any) -> Callable[[str], Path]:
+    """Returns a function that puts a bundle of `LANGUAGES` into the site by its name, unless it is there.
+
+    Their languages are selected by tokens of languages, prefixes, and tokens at the start of a text.
+    """
+
+    def make(name: str) -> Path:
+        folder = site / "models" / name
+        if folder.is_dir():
+            return folder
+        folder.parent.mkdir(exist_ok=True)
+        if name == "marks":
+            row = replace(ROWS["t5-text2text-generation"], tokenizer=tiny_text.language_marks)
+            kf.export.export(row.model(), folder, "onnx")
+        elif name == "prefixes":
+            shutil.copytree(exported("text2text"), folder)
+            change_info(folder, PREFIXES, {})
+        else:
+            row, format = ("mbart", "onnx") if name == "mbart" else ("m2m_100", "tflite")
+            shutil.copytree(shared_bundle(f"{row}-text2text-generation", format), folder)
+            if name == "nllb-without":
+                change_info(folder, {"generation": {"decoder_start_token_id": 2}}, {})
+        return folder
+
+    return make
+
+
+PREFIXES: dict[str, Any] = {
+    "task_prefixes": {
         "translation_en_to_de": "to German: ",
         "translation_en_to_fr": "to French: ",
         "summarization": "in short: ",
-    }
-    settings = {"translation_en_to_de": {"max_new_tokens": 5}, "translation_en_to_fr": {"num_beams": 2}}
-    change_info(folders["prefixes"], {"task_prefixes": tasks, "task_settings": settings}, {})
-    kf.export.export(
-        replace(ROWS["t5-text2text-generation"], tokenizer=tiny_text.language_marks).model(), folders["marks"], "onnx"
-    )
-    return folders
+    },
+    "task_settings": {"translation_en_to_de": {"max_new_tokens": 5}, "translation_en_to_fr": {"num_beams": 2}},
+}
 
 
-@pytest.mark.parametrize("name", LANGUAGES)
+@pytest.mark.parametrize("name", grid(LANGUAGES, always=("nllb", "prefixes"), others="release"))
 @pytest.mark.filterwarnings("ignore::kerasformer.tokenization.TruncationWarning")
-def test_languages(name: str, page: Page, translators: dict[str, Path]) -> None:
+def test_languages(name: str, page: Page, translator: Callable[[str], Path]) -> None:
     """Texts, and errors with the known languages and the closest ones, are those of Python."""
-    pipe = kf.pipeline(translators[name], "translation")
+    pipe = kf.pipeline(translator(name), "translation")
     calls = [(text, options if name == "prefixes" else {**SHORT, **options}) for text, options in LANGUAGES[name]]
     texts = set()
     for (text, options), answer in zip(calls, run(page, name, calls, task="translation"), strict=True):
@@ -819,7 +851,9 @@ BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize("name", dict.fromkeys(name for name, *_ in BAD))
+@pytest.mark.parametrize(
+    "name", grid(dict.fromkeys(name for name, *_ in BAD), always=("story", "classes"), others="release")
+)
 def test_bad_input(name: str, page: Page, exported: Any) -> None:
     exported(name)
     rows = [row[1:] for row in BAD if row[0] == name]
@@ -868,7 +902,7 @@ DAMAGE: dict[str, tuple[Any, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", grid(DAMAGE, always=("cut", "other capacity", "newer"), others="release"))
 def test_damaged_bundles(damage: str, page: Page, exported: Any, site: Path) -> None:
     change, kind, message = DAMAGE[damage]
     folder = site / "models" / f"damaged {damage}"

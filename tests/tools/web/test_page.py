@@ -156,8 +156,12 @@ def test_the_first_example_runs_when_the_page_opens(chromium, url):
 
 @pytest.mark.parametrize(
     ("width", "connection"),
-    [(390, "{}"), (1280, "{saveData: true}"), (1280, "{effectiveType: '3g'}"), (1280, "{type: 'cellular'}")],
-    ids=["phone", "saver", "slow", "cellular"],
+    [
+        pytest.param(390, "{}", id="phone"),
+        pytest.param(1280, "{saveData: true}", id="saver"),
+        pytest.param(1280, "{effectiveType: '3g'}", id="slow", marks=pytest.mark.release),
+        pytest.param(1280, "{type: 'cellular'}", id="cellular", marks=pytest.mark.release),
+    ],
 )
 def test_no_automatic_download_on_metered_connections(chromium, url, width, connection):
     connected = f"Object.defineProperty(Navigator.prototype, 'connection', {{get: () => ({connection})}})"
@@ -265,6 +269,7 @@ FIRST = "document.getElementById('answer').compareDocumentPosition(document.getE
 TOP = "document.getElementById('answer').getBoundingClientRect().top"
 
 
+@pytest.mark.release
 def test_the_answer_is_above_the_fields_of_a_phone(chromium, url):
     chromium.open(url)
     chromium.ready()
@@ -284,6 +289,7 @@ def test_the_answer_is_above_the_fields_of_a_phone(chromium, url):
     assert not chromium("run", script=FIRST)
 
 
+@pytest.mark.release
 def test_no_more_tokens_are_offered_than_the_cache_holds(chromium, url):
     chromium.open(f"{url}#model=stories&text=Once&max_new_tokens=4000&mode=greedy", 1280, 800)
     chromium.answered()
@@ -297,13 +303,18 @@ def test_no_more_tokens_are_offered_than_the_cache_holds(chromium, url):
 @pytest.mark.parametrize(
     ("fidelity", "shown"),
     [
-        (
+        pytest.param(
             {"generated": 0.9446},
             "99.6 % of 271 next tokens of given texts are the same, 94.5 % of freely generated tokens",
+            id="generating",
         ),
-        ({"generated": None, "near_ties": 3}, "99.6 % of 271 answers are the same; 3 are near ties"),
+        pytest.param(
+            {"generated": None, "near_ties": 3},
+            "99.6 % of 271 answers are the same; 3 are near ties",
+            id="classes",
+            marks=pytest.mark.release,
+        ),
     ],
-    ids=["generating", "classes"],
 )
 def test_facts_about_a_model_are_in_words_of_its_users(chromium, small, fidelity, shown):
     (model,) = json.loads((small / "site.json").read_text())["models"]
@@ -581,6 +592,7 @@ def test_keyboard_use(chromium, url):
     assert chromium.answered().endswith("Stopped by you.")
 
 
+@pytest.mark.release
 def test_reduced_motion(chromium, url):
     chromium.open(url, motion="reduce")
     chromium.ready()
@@ -590,11 +602,15 @@ def test_reduced_motion(chromium, url):
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("delete globalThis.WebAssembly", "This browser cannot run WebAssembly"),
-        ("WebAssembly.validate = () => false", "WebAssembly has no SIMD"),
-        ("delete globalThis.Worker", "has no web workers"),
+        pytest.param("delete globalThis.WebAssembly", "This browser cannot run WebAssembly", id="wasm"),
+        *(
+            pytest.param(script, message, id=name, marks=pytest.mark.release)
+            for name, script, message in (
+                ("simd", "WebAssembly.validate = () => false", "WebAssembly has no SIMD"),
+                ("workers", "delete globalThis.Worker", "has no web workers"),
+            )
+        ),
     ],
-    ids=["wasm", "simd", "workers"],
 )
 def test_missing_browser_features_are_reported(chromium, url, script, message):
     chromium.open(url, scripts=[script])
@@ -603,6 +619,7 @@ def test_missing_browser_features_are_reported(chromium, url, script, message):
     assert chromium("axe") == []
 
 
+@pytest.mark.release
 def test_it_works_without_storage_with_a_note(chromium, url):
     chromium.open(url, scripts=["delete globalThis.caches"])
     chromium("until", script="!document.getElementById('form').hidden")
@@ -610,6 +627,7 @@ def test_it_works_without_storage_with_a_note(chromium, url):
     assert "POSITIVE" in example(chromium)
 
 
+@pytest.mark.release
 def test_the_model_runs_without_space_on_the_device_with_a_note(chromium, small):
     with served(small) as url:
         chromium.open(url)
@@ -657,25 +675,29 @@ def test_a_truncated_model_is_reported_and_not_stored(chromium, small):
         assert "POSITIVE" in chromium.answered()
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda site: (site / "site.json").unlink(), "site.json could not be read: the server answered 404"),
-        (lambda site: (site / "site.json").write_text("{"), "site.json is not a list that kerasformer web wrote"),
-        (lambda site: edit_site(site, models=[]), "This page has no models"),
-        (lambda site: (site / "app.js").unlink(), "app.js could not be loaded"),
-        (lambda site: (site / "answers.js").unlink(), "could not be loaded"),
-        (lambda site: (site / "style.css").unlink(), "style.css could not be loaded"),
-    ],
-    ids=["no list", "no JSON", "no models", "no script", "no module", "no style"],
-)
-def test_missing_files_of_the_page_are_reported(chromium, small, damage, message):
+DAMAGE = {
+    "no list": (lambda site: (site / "site.json").unlink(), "site.json could not be read: the server answered 404"),
+    "no module": (lambda site: (site / "answers.js").unlink(), "could not be loaded"),
+    "no JSON": (
+        lambda site: (site / "site.json").write_text("{"),
+        "site.json is not a list that kerasformer web wrote",
+    ),
+    "no models": (lambda site: edit_site(site, models=[]), "This page has no models"),
+    "no script": (lambda site: (site / "app.js").unlink(), "app.js could not be loaded"),
+    "no style": (lambda site: (site / "style.css").unlink(), "style.css could not be loaded"),
+}
+
+
+@pytest.mark.parametrize("name", grid(DAMAGE, always=("no list", "no module"), others="release"))
+def test_missing_files_of_the_page_are_reported(chromium, small, name):
+    damage, message = DAMAGE[name]
     damage(small)
     with served(small, plain=True) as url:
         chromium.open(url)
         assert message in chromium.problem()
 
 
+@pytest.mark.release
 def test_a_missing_worker_is_reported(chromium, small):
     (small / "worker.js").unlink()
     with served(small, plain=True) as url:
@@ -685,6 +707,7 @@ def test_a_missing_worker_is_reported(chromium, small):
         assert "a file of the page is missing" in chromium.problem()
 
 
+@pytest.mark.release
 def test_opening_the_page_as_a_file_is_reported(chromium, small):
     chromium.open((small / "index.html").as_uri())
     assert "opened as a file" in chromium.problem() and "kerasformer web FOLDER --serve" in chromium.problem()
@@ -732,6 +755,7 @@ def test_errors_of_the_engine_are_shown(chromium, url):
     assert "Paris" in chromium.answered()
 
 
+@pytest.mark.release
 def test_a_different_tokenizer_is_reported_beside_the_model(chromium, url):
     chromium.open(url)
     chromium.ready()

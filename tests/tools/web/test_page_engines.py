@@ -54,6 +54,7 @@ def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
     assert_same(answer_of(chromium), expected(task, bundles["tflite"]))
 
 
+@pytest.mark.release  # test_library.py compares the scores, and test_page.py shows some
 def test_pairs_and_embeddings_of_texts(chromium, tmp_path):
     """The page shows the scores of the pipelines for models that read several texts."""
     cases = {"embeddings": embedder("bert"), "ranking": CROSS_ENCODER, "topics": NLI}

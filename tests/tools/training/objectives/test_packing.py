@@ -20,15 +20,16 @@ LENGTHS = (4, 9, 3, 7, 5)
 ROW = 16
 MEMBERS = ((0, 1, 2), (3, 4))
 """The texts in each row of 16 positions."""
-QUICK = ("bert", "roberta", "gpt2", "mistral", "t5", "bart", "m2m_100")
+QUICK = ("bert", "roberta", "gpt2", "mistral", "t5", "bart", "m2m_100", "bloom", "deberta", "electra")
+"""Each kind of positions and of masks; the other architectures repeat these."""
 REFUSED = ("longformer", "big_bird", "bigbird_pegasus", "led", "mobilebert")
 TASKS = ("fill-mask", "text-generation", "text2text-generation", "replaced-token-detection")
 
 
 def _parameters() -> list:
     def mark(model_type: str) -> list:
-        jax = [pytest.mark.jax] if model_type in ("gpt2", "bart") else []
-        return jax if model_type in QUICK else [pytest.mark.grid]
+        jax = [pytest.mark.jax_release] if model_type in ("gpt2", "bart") else []
+        return jax if model_type in QUICK else [pytest.mark.release]
 
     cases = [case for case in FIRST if set(case.tasks) & set(TASKS) and case.model_type not in REFUSED]
     return [pytest.param(case.model_type, id=str(case), marks=mark(case.model_type)) for case in cases]

@@ -114,7 +114,7 @@ def test_losses(case, tmp_path):
     assert ours == pytest.approx(float(run_reference(theirs, expected).loss), rel=1e-5)
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 def test_loss_of_electra(tmp_path):
     """A generator that always writes the same token: where that is the original, it is not replaced (section 2)."""
     embedding = {**ENCODER, "embedding_dim": 8}
@@ -152,7 +152,7 @@ def test_loss_of_electra(tmp_path):
     assert measured == pytest.approx(losses, rel=1e-5)
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 def test_binary_crossentropy_of_pytorch():
     rng = _rng()
     logits, labels = rng.normal(0, 30, (4, 7)).astype("float32"), rng.integers(0, 2, (4, 7))

@@ -12,6 +12,7 @@ import torch
 from kerasformer import training, zoo
 from kerasformer.errors import InputError
 from kerasformer.training import InverseSigmoidDecay, Masking, ScheduledSampling, SpanBoundary, Vocabulary
+from tests.grids import on_jax
 from tests.tools.training.objectives.spelled import texts_of
 
 SIZES = {"vocab_size": 97, "hidden_dim": 12, "num_layers": 1, "num_heads": 3}
@@ -81,7 +82,7 @@ def test_electra_needs_a_pair():
         training.ReplacedTokens(generator, other)
 
 
-@pytest.mark.jax
+@pytest.mark.jax_release
 def test_the_boundary_head_of_pytorch(tmp_path):
     """Section 3.2 in `torch.nn`: y = LN(GELU(W2 LN(GELU(W1 [x_left; x_right; p])))), then the token table."""
     model = zoo.build("bert", task="fill-mask", **ENCODER, initializer_range=0.5)
@@ -121,8 +122,13 @@ def _decoder() -> keras.Model:
     return zoo.build("gpt2", task="text-generation", **SIZES, max_length=40)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bart"])
-@pytest.mark.parametrize("probability", [0.0, pytest.param(0.5, marks=pytest.mark.jax), 1.0])
+@pytest.mark.parametrize(
+    ("kind", "probability"),
+    [
+        *((kind, probability) for kind in ("gpt2", "bart") for probability in (0.0, 1.0)),
+        *on_jax(["gpt2", "bart"], [0.5], chosen=[("gpt2", 0.5)]),
+    ],
+)
 def test_scheduled_sampling(kind, probability):
     """The second pass reads the best tokens of the first one, shifted by one, where a right token is not kept."""
     sizes = {"embedding_dropout": 0.0, "residual_dropout": 0.0} if kind == "gpt2" else {"dropout": 0.0}
