@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import combinations, product
 
-from tests.grids import grid, pairs, repeats
+from tests.grids import grid, on_jax, pairs, repeats
 
 
 def marks(parameters):
@@ -17,6 +17,11 @@ def test_the_groups_of_a_grid():
     expected = {("a", "x"): [], ("a", "y"): ["grid"], ("b", "x"): ["release"], ("b", "y"): ["release"]}
     assert found == expected
     assert marks(grid("abc", always="a", release="ab")) == {("a",): [], ("b",): ["release"], ("c",): ["grid"]}
+
+
+def test_the_second_backend_has_what_is_chosen_and_the_rest_before_a_release():
+    found = marks(on_jax("ab", "xy", chosen=[("a", "y")]))
+    assert found == {(a, b): ["jax" if (a, b) == ("a", "y") else "jax_release"] for a in "ab" for b in "xy"}
 
 
 def test_a_combination_repeats_what_earlier_ones_have():
