@@ -35,6 +35,7 @@ from tests.foreign.cases import (
     tiny,
 )
 from tests.foreign.environments import started
+from tests.grids import grid
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_arrays, check_classes, check_tokens, cosines
 
@@ -273,7 +274,11 @@ def test_a_model_without_a_class_of_entailment_is_refused(tmp_path: Path) -> Non
             case.export(tmp_path / "bundle", target=target)
 
 
-@pytest.mark.parametrize("case", [embedder("bert"), CROSS_ENCODER, NLI], ids=lambda case: case.task)
+@pytest.mark.parametrize(
+    "case",
+    grid([embedder("bert"), CROSS_ENCODER, NLI], always=(embedder("bert"),), others="release"),
+    ids=lambda case: case.task,
+)
 def test_the_python_of_the_card_for_other_tasks(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Unchanged, except for the folder."""
     model = case.model()
