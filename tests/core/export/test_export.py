@@ -398,7 +398,7 @@ def test_inputs_and_outputs_of_the_onnx_files(name, quantize):
 # Content of a bundle.
 
 
-@pytest.mark.parametrize("format", IN_FLOAT32)
+@pytest.mark.parametrize("format", grid(IN_FLOAT32, always=FORMATS))
 def test_a_bundle_is_complete(format):
     folder, model = shared_bundle("t5-text2text-generation", format), shared_model("t5-text2text-generation")
     manifest = bundle.read(folder)
@@ -451,7 +451,7 @@ def test_signatures_of_earlier_versions_are_ignored(format, version, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"])
-@pytest.mark.parametrize("format", IN_FLOAT32)
+@pytest.mark.parametrize("format", grid(IN_FLOAT32, always=FORMATS))
 @pytest.mark.grid
 def test_the_card_lists_files_signatures_and_tensors(name, format):
     folder = shared_bundle(name, format)
@@ -659,7 +659,7 @@ def test_invalid_models(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("format", IN_FLOAT32)
+@pytest.mark.parametrize("format", grid(IN_FLOAT32, always=FORMATS))
 def test_a_changed_bundle_is_refused(format, tmp_path):
     folder = shutil.copytree(shared_bundle("gpt2-text-generation", format), tmp_path / "changed")
     manifest = bundle.read(folder)
