@@ -49,7 +49,7 @@ def source(model_type: str) -> Path:
 
 def _published() -> dict[str, dict[str, Any]]:
     """Returns the published configurations that tests load, by checkpoint."""
-    rows = json.loads((ROOT / "tests" / "zoo" / "checkpoints.json").read_text(encoding="utf-8"))
+    rows = json.loads((ROOT / "tests" / "core" / "zoo" / "checkpoints.json").read_text(encoding="utf-8"))
     return {row["checkpoint"]: row for row in rows}
 
 

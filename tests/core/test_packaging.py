@@ -65,6 +65,7 @@ def test_the_wheel_contains_every_file_of_the_tree(wheel):
     assert any(name.startswith("kerasformer/zoo/presets/") for name in packed)
 
 
+@pytest.mark.grid
 def test_the_metadata_names_the_licence_the_command_and_the_extras(wheel):
     with zipfile.ZipFile(wheel) as archive:
         files = {name.split(".dist-info/")[1]: name for name in archive.namelist() if ".dist-info/" in name}

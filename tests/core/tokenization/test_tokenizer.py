@@ -202,7 +202,14 @@ def test_a_batch_is_a_mapping(bert):
 
 
 @pytest.mark.parametrize(
-    ("kind", "package"), [(None, "numpy"), ("np", "numpy"), ("tf", "tensorflow"), ("jax", "jax"), ("pt", "torch")]
+    ("kind", "package"),
+    [
+        (None, "numpy"),
+        ("np", "numpy"),
+        ("tf", "tensorflow"),
+        pytest.param("jax", "jax", marks=pytest.mark.grid),
+        ("pt", "torch"),
+    ],
 )
 def test_tensors_of_each_framework(bert, kind, package):
     need(package)
