@@ -282,22 +282,26 @@ def _save(
             for name, tensor in tensors.items()
         }
 
+    def key(function: Function) -> Hashable:
+        return function.call if function.any_length else function.name
+
+    # Traced before the graph is entered, in which `==` of tensors would compare Python objects, as in TensorFlow 1.
     traces: dict[Hashable, TensorFunction] = {}
+    for function in functions:
+        if key(function) not in traces:
+            alike = [other for other in functions if key(other) == key(function)]
+            traces[key(function)] = _trace(spanning(alike), weights, recipe, scales, wide)
     meta = meta_graph_pb2.MetaGraphDef()
     with tf.Graph().as_default() as graph:
         placeholders = {
             weight.argument: tf.compat.v1.placeholder("float32", weight.shape, weight.argument) for weight in weights
         }
         for function in functions:
-            key = function.call if function.any_length else function.name
-            if key not in traces:
-                alike = [other for other in functions if other.any_length and other.call == key] or [function]
-                traces[key] = _trace(spanning(alike), weights, recipe, scales, wide)
             inputs = placeholders | {
                 name: tf.compat.v1.placeholder(info.dtype, info.shape, f"{function.name}_{name}")
                 for name, info in function.inputs.items()
             }
-            results = {name: tf.identity(result) for name, result in traces[key](**inputs).items()}
+            results = {name: tf.identity(result) for name, result in traces[key(function)](**inputs).items()}
             signature = meta_graph_pb2.SignatureDef(inputs=described(inputs), outputs=described(results))
             meta.signature_def[function.name].CopyFrom(signature)
     meta.graph_def.CopyFrom(graph.as_graph_def())
