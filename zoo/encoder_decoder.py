@@ -261,7 +261,7 @@ class PositionsOfOneText(Embedding):
 
     def call(self, ids: Tensor) -> Tensor:
         """Looks up the positions."""
-        return super().call(ids) + self.segments(ops.zeros_like(ids))
+        return super().call(ids) + self.segments(ops.zeros(ops.shape(ids), "int32"))
 
     def get_config(self) -> dict[str, object]:
         """Arguments of the constructor."""

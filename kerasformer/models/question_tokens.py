@@ -62,4 +62,6 @@ class AnswerInContext(QuestionAnswering):
 
     def _first(self, ids: Tensor) -> Tensor:
         """Returns 1 for the first token of each row, int32 `(B, T)`."""
-        return ops.zeros_like(ids) + ops.cast(ops.equal(ops.arange(ops.shape(ids)[1], dtype="int32"), 0), "int32")
+        return ops.zeros(ops.shape(ids), "int32") + ops.cast(
+            ops.equal(ops.arange(ops.shape(ids)[1], dtype="int32"), 0), "int32"
+        )
