@@ -54,7 +54,7 @@ def test_a_killed_training_continues_with_the_same_curve(folder, monkeypatch):
     names = {path.name for path in (folder / "again").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "training.csv"} <= names
     assert not (folder / "again.training").exists()
-    table = list(csv.DictReader((folder / "again" / "training.csv").open()))
+    table = list(csv.DictReader((folder / "again" / "training.csv").read_text(encoding="utf-8").splitlines()))
     assert [float(row["loss"]) for row in table] == whole["loss"] and [row["epoch"] for row in table] == list("123")
     model = kf.load(folder / "again")
     assert model.generation_config.max_new_tokens == 5
