@@ -32,7 +32,7 @@ python_environment() { # python_environment NAME
     rm -rf "${home:?}/$1"
     "${PYTHON:-python3}" -m venv "$home/$1"
     # shellcheck disable=SC2086 # one requirement for each word
-    "$home/$1/bin/python" -m pip install --quiet --disable-pip-version-check $pinned
+    "$home/$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile $pinned
     echo "$pinned" >"$home/$1/pinned"
 }
 
