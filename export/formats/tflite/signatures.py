@@ -199,7 +199,7 @@ def tflite_functions(
     steps = _steps(sizes, capacity, max(capacity, encoder_capacity), doubled=signatures.cache_lengths is None)
     return [
         *_static_encodes(model, lengths, cross),
-        *(_static_step_with_memory(model, step, own, cross, call(step.rows, step.cache_length)) for step in steps),
+        *(_static_step(model, step, own, call(step.rows, step.cache_length), cross) for step in steps),
     ]
 
 
@@ -336,10 +336,20 @@ def _without_logits(step: FunctionCall) -> FunctionCall:
     return call
 
 
-def _static_step(model: CausalLM, step: _Step, own: _Caches, call: FunctionCall) -> Function:
-    """Returns the function that reads the next token of each row at its own position, or the next tokens of one row."""
+def _static_step(
+    model: CausalLM | Seq2SeqLM, step: _Step, own: _Caches, call: FunctionCall, cross: _Caches | None = None
+) -> Function:
+    """Returns the function that reads the next token of each row, or the next tokens of one row.
+
+    Rows of a decoder have positions of their own. With `cross`, each row attends to an encoded text, and all have the
+    same position.
+    """
     cached = own.infos(step.rows)
-    inputs = {**_tokens(step, step.rows * step.count), **cached}
+    if cross:
+        mask = {ENCODER_MASK: TensorInfo((step.rows, cross.capacity), "int32")}
+        inputs = {**_tokens(step, step.count), **mask, **cached, **cross.infos(step.rows)}
+    else:
+        inputs = {**_tokens(step, step.rows * step.count), **cached}
     return Function(
         step.name,
         inputs,
@@ -398,26 +408,6 @@ def _static_encodes(model: Seq2SeqLM, lengths: Sequence[int], cross: _Caches) ->
         )
         for length in lengths
     ]
-
-
-def _static_step_with_memory(
-    model: Seq2SeqLM, step: _Step, own: _Caches, cross: _Caches, call: FunctionCall
-) -> Function:
-    """Returns the step of a decoder that attends to encoded texts, one for each row."""
-    cached = own.infos(step.rows)
-    inputs = {
-        **_tokens(step, step.count),
-        ENCODER_MASK: TensorInfo((step.rows, cross.capacity), "int32"),
-        **cached,
-        **cross.infos(step.rows),
-    }
-    return Function(
-        step.name,
-        inputs,
-        {**cached, **_scores(model, step)},
-        call,
-        any_length=step.count > 1 and reads_any_length(model),
-    )
 
 
 def _step_call_with_memory(
