@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import ModuleType
+
+from kerasformer import telemetry
 
 
 class KerasformerError(Exception):
@@ -98,7 +101,7 @@ _NEEDED_BY = {"keras": ("tensorflow", "jax", "torch")}
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Imports an optional dependency.
+    """Imports an optional dependency; ONNX Runtime is loaded without its telemetry, whichever dependency imports it.
 
     Args:
         module: Dotted module name, such as `"onnxruntime"`.
@@ -107,7 +110,8 @@ def require(module: str, extra: str) -> ModuleType:
         MissingExtraError: the module is not installed.
     """
     try:
-        return importlib.import_module(module)
+        with nullcontext() if module in sys.modules else telemetry.switched_off():
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing, package = (error.name or "").split(".")[0], module.split(".")[0]
         if missing not in (package, *_NEEDED_BY.get(package, ())):

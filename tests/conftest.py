@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from kerasformer import telemetry
 from kerasformer.process import silence_native_logs
 from tests import shared
 from tests.reporting import ProcessorTime, Reporting
@@ -21,6 +22,8 @@ from tests.reporting import ProcessorTime, Reporting
 # Before any test imports Keras: ~/.keras/keras.json of the machine must not choose the backend.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Tests import ONNX Runtime by themselves, and so do programs that they start.
+telemetry.switch_off()
 # Workers share the cores; more threads for tiny models would only wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
     for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):

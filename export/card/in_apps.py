@@ -92,7 +92,7 @@ def section(manifest: Manifest, folder: Path) -> str:
         for language in LANGUAGES
         if task in language.calls and language.supports(manifest, task)
     ]
-    return "\n".join([_SECTION.format(needed=needed), *parts])
+    return "\n".join([_SECTION.format(needed=needed) + (_TELEMETRY if manifest.format == "onnx" else ""), *parts])
 
 
 _SECTION = f"""## In an app
@@ -101,6 +101,10 @@ The libraries in kerasformer's repository, here `{REPOSITORY}`, open this folder
 `kf.pipeline`: text in, text out. Besides the files of the model, they need
 {{needed}}.
 Opening a model takes seconds: an app keeps it. The `README.md` of each library lists all that a model does.
+"""
+
+_TELEMETRY = """They set `ORT_DISABLE_TELEMETRY`, unless it is set: from 1.29 on, ONNX Runtime sends usage data to
+Microsoft otherwise. On a JVM that is not Android's, set it before the program starts. ONNX Runtime Web sends none.
 """
 
 

@@ -18,6 +18,10 @@ from kerasformer.tokenization.tokenizer import TARGET_FILE
 TOKENIZED = ("input_ids", "attention_mask", "token_type_ids")
 """Arrays that the tokenizers of Hugging Face return."""
 
+TELEMETRY = """\
+Set `ORT_DISABLE_TELEMETRY=1` in the environment: from 1.29 on, ONNX Runtime sends usage data to Microsoft otherwise."""
+"""Remark on cards whose programs start ONNX Runtime without this package."""
+
 
 class Target:
     """A runtime that loads bundles: the base class of all targets, and itself a target without requirements.

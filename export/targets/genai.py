@@ -22,7 +22,7 @@ from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.job import ExportJob
-from kerasformer.export.targets.base import Target
+from kerasformer.export.targets.base import TELEMETRY, Target
 from kerasformer.export.targets.generation_settings import refuse
 from kerasformer.files.reading import JsonObject
 
@@ -104,7 +104,7 @@ class Genai(Target):
 
     def card(self, manifest: Manifest, folder: Path) -> str:
         """See `Target.card`."""
-        return _CARD.format(capacity=manifest.capacity)
+        return _CARD.format(capacity=manifest.capacity, telemetry=TELEMETRY)
 
 
 def _check_windows(job: ExportJob) -> None:
@@ -220,6 +220,7 @@ def _differences(info: ModelInfo, generation: GenerationConfig) -> Iterator[tupl
 _CARD = """## onnxruntime-genai
 
 `pip install onnxruntime-genai`; the NuGet package is `Microsoft.ML.OnnxRuntimeGenAI`. It reads `genai_config.json`.
+{telemetry}
 Prompt and answer together can have at most {capacity} tokens; a longer prompt or a larger `max_length` is an error.
 Without the option `add_special_tokens`, its tokenizer omits tokens that belong before every text, such as `<s>`.
 It computes the logits of a whole prompt. On the same files of GPT-2 124M in int8 and int4, with two threads, the engine

@@ -18,7 +18,7 @@ from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.card.facts import text_prefix
 from kerasformer.export.card.quoting import python
 from kerasformer.export.job import ExportJob
-from kerasformer.export.targets.base import TOKENIZED, Target
+from kerasformer.export.targets.base import TELEMETRY, TOKENIZED, Target
 from kerasformer.export.targets.generation_settings import refuse
 from kerasformer.export.targets.model_outputs import embeddings, example, scores
 from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
@@ -129,6 +129,7 @@ class Optimum(Target):
         return f"""## optimum
 
 `pip install "optimum-onnx[onnxruntime]==0.1.0" "transformers<4.58"`.
+{TELEMETRY}
 
 ```python
 from optimum.onnxruntime import {_CLASSES[info.task]}

@@ -47,7 +47,7 @@ from kerasformer.export.formats.onnx.onnx_format import SUFFIXES
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import sets_token_types
 from kerasformer.export.job import ExportJob
-from kerasformer.export.targets.base import TOKENIZED, Target
+from kerasformer.export.targets.base import TELEMETRY, TOKENIZED, Target
 from kerasformer.export.targets.model_outputs import embeddings, example, scores
 from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
 from kerasformer.files.reading import JsonObject
@@ -229,7 +229,7 @@ class TransformersJs(Target):
         return f"""## transformers.js
 
 `npm install @huggingface/transformers@{VERSION}`. No `dtype` is needed: `config.json` specifies which files this folder
-contains.
+contains. {TELEMETRY} That is for Node.js; the build for browsers sends none.
 
 ```javascript
 import path from "node:path";

@@ -89,7 +89,8 @@ This folder is a folder of a model repository, and its name is the name of the m
 `{self.model_folder}/`, and ignores the other files:
 
 ```
-docker run --rm -p 8000:8000 -v "$PWD/models:/models:ro" nvcr.io/nvidia/tritonserver:<version>-py3 \\
+docker run --rm -p 8000:8000 -e ORT_DISABLE_TELEMETRY=1 -v "$PWD/models:/models:ro" \\
+    nvcr.io/nvidia/tritonserver:<version>-py3 \\
     tritonserver --model-repository=/models
 ```
 

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from typing import IO
 
+from kerasformer import telemetry
 from kerasformer.bench.process_memory import peak_mb, reset_peak
 from kerasformer.bench.question import Question, Subject, Tokens
 from kerasformer.errors import InputError
@@ -126,6 +127,7 @@ def _reply(replies: IO[str], content: dict[str, object]) -> None:
 
 def main() -> None:
     """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS [CLOCK]] [--engine NAME] [--whole]`."""
+    telemetry.switch_off()
     replies = reserve_stdout()
     from kerasformer.bench.other_engines import ENGINES
     from kerasformer.bench.own_models import Source

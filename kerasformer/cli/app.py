@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kerasformer import __version__, process
+from kerasformer import __version__, process, telemetry
 from kerasformer.cli.anatomy_command import anatomy
 from kerasformer.cli.batch_command import batch
 from kerasformer.cli.chat_command import chat
@@ -77,6 +77,8 @@ def _options(
     ] = False,
 ) -> None:
     """Applies the options of all commands."""
+    if context.obj == _DEDICATED_PROCESS:
+        telemetry.switch_off()
     if debug:
         os.environ["KERASFORMER_DEBUG"] = "1"
     elif context.obj == _DEDICATED_PROCESS and not os.environ.get("KERASFORMER_DEBUG"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer import telemetry
 from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import left_padded
 from kerasformer.errors import InputError, require
@@ -118,4 +119,5 @@ class KerasformerLM(TemplateLM):
 if __name__ == "__main__":
     from lm_eval.__main__ import cli_evaluate
 
+    telemetry.switch_off()
     cli_evaluate()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -90,7 +92,10 @@ def library(format: str) -> Path:
 def answers(program: Path, bundle: Path, format: str, calls: Iterable[dict[str, Any]]) -> list[Any]:
     lines = "\n".join(json.dumps(call) for call in calls)
     command = [program, "call", str(bundle), str(library(format))]
-    done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300)
+    with tempfile.TemporaryDirectory() as home:
+        environment = {"HOME": home, "PATH": os.environ["PATH"]}
+        done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300, env=environment)
+        assert not [*Path(home).iterdir()], "the runtime has left usage data"
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads(line)["result"] for line in done.stdout.splitlines()]
 

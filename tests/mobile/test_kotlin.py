@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
+from kerasformer import telemetry
 from kerasformer.chat_templates.rendering import render
 from kerasformer.export.card import in_apps
 from tests.code_blocks import blocks
@@ -72,7 +74,9 @@ def run(classes: Path, jars: Path) -> Run:
     def call(program: str, *arguments: str | Path, text: str = "") -> str:
         properties = [f"-Dpython={sys.executable}", f"-Dengine={PROGRAMS / 'engine.py'}", "-Dfile.encoding=UTF-8"]
         command = ["java", "-cp", f"{classes}:{libraries(jars)}", *properties, program, *map(str, arguments)]
-        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=600)
+        # As in an app, which nobody starts with variables.
+        environment = {name: value for name, value in os.environ.items() if name != telemetry.VARIABLE}
+        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=600, env=environment)
         assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
         return done.stdout.decode()
 

@@ -99,6 +99,8 @@ def _about(task: _Task, manifest: Manifest, file: str, length: int | str, remark
 `{file}` is the only file that an app needs: it contains the tokenizer and all names. {answer}
 Texts are truncated to {length} tokens, including two special ones. Special tokens written in a text are not recognized.
 Guides: {_SEE}.
+Texts stay on the device, but MediaPipe for Android sends usage metrics to Google
+([terms](https://developers.google.com/mediapipe/legal/tos)).
 
 {remark}
 """

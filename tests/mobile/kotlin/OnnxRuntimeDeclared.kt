@@ -2,6 +2,7 @@
 // model runs in ONNX Runtime's Python package.
 package ai.onnxruntime
 
+import android.system.Os
 import java.nio.ByteBuffer
 import java.nio.ByteOrder
 import java.nio.FloatBuffer
@@ -75,10 +76,16 @@ class OrtSession internal constructor(path: String) : AutoCloseable {
 
 class OrtEnvironment private constructor() {
     @Suppress("UNUSED_PARAMETER")
+    fun setTelemetry(sendTelemetry: Boolean) = Unit
+
+    @Suppress("UNUSED_PARAMETER")
     fun createSession(modelPath: String, options: OrtSession.SessionOptions): OrtSession = OrtSession(modelPath)
 
     companion object {
         @JvmStatic
-        fun getEnvironment(): OrtEnvironment = OrtEnvironment()
+        fun getEnvironment(): OrtEnvironment {
+            check(System.getenv("ORT_DISABLE_TELEMETRY") != null || Os.set["ORT_DISABLE_TELEMETRY"] == "1") { "telemetry is on" }
+            return OrtEnvironment()
+        }
     }
 }

@@ -9,13 +9,16 @@ from typing import BinaryIO
 
 import numpy as np
 
+from kerasformer import telemetry
+
 Run = Callable[[str, Mapping[str, np.ndarray], Sequence[str]], list[np.ndarray]]
 
 
 def opened(path: str) -> Run:
     """Returns a function of a signature, its inputs and the names of the outputs."""
     if path.endswith(".onnx"):
-        import onnxruntime
+        with telemetry.switched_off():
+            import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1

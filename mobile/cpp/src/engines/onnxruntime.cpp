@@ -4,6 +4,7 @@
 // functions that it calls, by their places in the table of `onnxruntime_c_api.h`.
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 
 #include "engines/library.hpp"
@@ -192,6 +193,9 @@ class OnnxRuntime : public Engine {
 }  // namespace
 
 std::unique_ptr<Engine> OpenOnnxRuntime(const std::string& folder, const Manifest& manifest, const EngineOptions& options) {
+  // From 1.29 on, ONNX Runtime sends usage data from the moment that it is loaded, unless this is set. The choice of the
+  // app or its user holds.
+  setenv("ORT_DISABLE_TELEMETRY", "1", /*overwrite=*/0);
   return std::make_unique<OnnxRuntime>(folder, manifest, options);
 }
 

@@ -19,6 +19,8 @@ private final class OnnxRuntimeEngine: Engine {
     init(_ bundle: ModelBundle, threads: Int) throws {
         if bundle.format != "onnx" { throw EngineError("ONNX Runtime runs bundles of the format onnx. Received: the format \(bundle.format)") }
         signatures = bundle.signatures
+        // From 1.29 on, ONNX Runtime sends usage data from its start on, unless this is set. The choice of the app holds.
+        setenv("ORT_DISABLE_TELEMETRY", "1", 0)
         do {
             environment = try ORTEnv(loggingLevel: .error)
             let options = try ORTSessionOptions()

@@ -23,7 +23,7 @@ import kerasformer.Signature
 class OnnxRuntime(private val threads: Int = 2) : EngineFactory {
     override fun open(bundle: Bundle): Engine {
         if (bundle.format != "onnx") throw EngineError("ONNX Runtime runs bundles of the format onnx. Received: ${bundle.format}. Use LiteRt()")
-        val environment = OrtEnvironment.getEnvironment()
+        val environment = silentEnvironment()
         val sessions = HashMap<String, OrtSession>()
         for (file in bundle.signatures.values.map { it.file }.distinct()) {
             try {
@@ -36,6 +36,25 @@ class OnnxRuntime(private val threads: Int = 2) : EngineFactory {
         }
         return OnnxEngine(environment, sessions, bundle.signatures)
     }
+}
+
+private const val TELEMETRY = "ORT_DISABLE_TELEMETRY"
+
+/**
+ * Returns ONNX Runtime's environment, without the usage data that it sends from 1.29 on, unless the variable is set already.
+ *
+ * The runtime reads the variable once, when it starts. On the JVM, a program cannot set it for itself, and the call of the
+ * interface comes after a first event.
+ */
+private fun silentEnvironment(): OrtEnvironment {
+    if (System.getenv(TELEMETRY) != null) return OrtEnvironment.getEnvironment()
+    try {
+        val system = Class.forName("android.system.Os")
+        system.getMethod("setenv", String::class.java, String::class.java, java.lang.Boolean.TYPE).invoke(null, TELEMETRY, "1", false)
+    } catch (error: ClassNotFoundException) {
+        return OrtEnvironment.getEnvironment().apply { setTelemetry(false) }
+    }
+    return OrtEnvironment.getEnvironment()
 }
 
 private class OnnxEngine(
