@@ -25,7 +25,11 @@ _RUNS_ON = {
     "`com.microsoft`.",
     "saved-model": "It runs on TensorFlow and TensorFlow Serving; weights and arithmetic are in float32.",
 }
-_GPU_EFFECTS = {"wrong": "other results", "unsupported": "left to the CPU, or an error"}
+_GPU_EFFECTS = {
+    "wrong": "other results",
+    "unsupported": "left to the CPU, or an error",
+    "aborts": "**ends the app**",
+}
 _ACTIVATIONS = {
     "float": "computes in float32",
     "dynamic": "quantizes activations to int8 at run time",
@@ -136,8 +140,8 @@ Keras on the CPU; compare it on the phone, too.
     )
     return f"""## On a phone's GPU
 
-The file was made for the CPU. LiteRT's GPU delegate is known to compute some of its operators wrongly, or to leave them
-to the CPU. For a file without them, export with `accelerator="gpu"`.
+The file was made for the CPU. LiteRT's GPU delegate is known to compute some of its operators wrongly, to leave
+them to the CPU, or to end the process. For a file without them, export with `accelerator="gpu"`.
 
 | effect | what the delegate does | operators | first of them | source |
 |---|---|--:|---|---|

@@ -62,7 +62,8 @@ class GpuFinding:
     Attributes:
         rule: Short name of what was found.
         effect: `"wrong"` for other results than on the CPU, without an error; `"unsupported"` for an operator that is
-            left to the CPU, or is an error where all of the model must run on the GPU.
+            left to the CPU, or is an error where all of the model must run on the GPU; `"aborts"` for one that ends the
+            process when the model is opened for the GPU.
         what: What the delegate does.
         source: Where this is known from: an issue, or a file of LiteRT.
         operators: Number of operators, in all signatures.
@@ -70,7 +71,7 @@ class GpuFinding:
     """
 
     rule: str
-    effect: Literal["wrong", "unsupported"]
+    effect: Literal["wrong", "unsupported", "aborts"]
     what: str
     source: str
     operators: int

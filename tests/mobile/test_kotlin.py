@@ -20,7 +20,7 @@ from kerasformer import telemetry
 from kerasformer.chat_templates.rendering import render
 from kerasformer.export.card import in_apps
 from tests.code_blocks import blocks
-from tests.core.export.text_models import LENGTHS, ROWS, size_options
+from tests.core.export.text_models import LENGTHS, ROWS, shared_bundle, size_options
 from tests.foreign.environments import HOME, need
 from tests.mobile.cards import CASES, codes, section
 
@@ -130,6 +130,12 @@ def test_lines(run):
 def test_calls(run, tmp_path):
     """Flows, cancellation, calls at the same time, a closed model, and files that were changed or are missing."""
     assert run("Calls", VECTORS / "tasks" / "story", tmp_path / "changed") == "the calls are right\n"
+
+
+def test_a_file_that_would_end_the_app_is_refused_for_the_gpu(run):
+    printed = run("Gpu", shared_bundle("bert-text-classification", "tflite", "int8"))
+    assert printed.startswith("EngineError: Accelerator.GPU needs a file without operators that end the process")
+    assert "EMBEDDING_LOOKUP" in printed and 'accelerator="gpu"' in printed
 
 
 MESSAGES = [

@@ -126,6 +126,10 @@ class _Rewriting:
         data = bytes(self.skeleton.model.buffers[tensor.buffer].data)
         return np.frombuffer(data, dtype).reshape(self._shape(index))
 
+    def _is_float(self, index: int) -> bool:
+        types = self.skeleton.schema.TensorType
+        return self.graph.tensors[index].type in (types.FLOAT32, types.FLOAT16)
+
     def _is_weight(self, index: int) -> bool:
         return index in self.constants and self.graph.tensors[index].buffer in self.skeleton.stored
 
@@ -136,8 +140,8 @@ class _Rewriting:
             return index
         shape = self.shapes[index]
         if index in self.constants:
-            if len(shape) <= 1 or prod(shape) == 1 or len(shape) == _RANK:
-                return index  # broadcast along the last axis, as everywhere
+            if prod(shape) == 1 or len(shape) == _RANK or (len(shape) <= 1 and self._is_float(index)):
+                return index  # broadcast along the last axis, as everywhere; integers with one axis are not
             copied = self._new(index, four_axes(shape))
             self.graph.tensors[copied].buffer = self.graph.tensors[index].buffer
             self.constants.add(copied)

@@ -91,7 +91,7 @@ class Rule:
     Attributes:
         name: A short name.
         effect: `"wrong"`: other results than on the CPU, without an error; `"unsupported"`: left to the CPU, or an
-            error where all of the graph must run on the GPU.
+            error where all of the graph must run on the GPU; `"aborts"`: ends the process.
         what: What the delegate does.
         source: Where this is known from: an issue, or the file of LiteRT that refuses the operator.
         applies: Whether an operator is affected.
@@ -177,10 +177,6 @@ def _beyond_halves(op: Operator) -> bool:
     return any(o.numbers.size and not np.abs(o.numbers).max() <= _LARGEST_HALF for o in op.inputs)
 
 
-def _constant_lookup(op: Operator) -> bool:
-    return op.kind in _LOOKUPS and not op.computed
-
-
 def _ids_with_axes(op: Operator) -> bool:
     return op.kind in _LOOKUPS and op.inputs[_LOOKUPS[op.kind]].rank != 1
 
@@ -229,6 +225,12 @@ def _constant_of_three_axes(op: Operator) -> bool:
     )
 
 
+def _integers_with_one_axis(op: Operator) -> bool:
+    return op.kind in _ELEMENTWISE and any(
+        o.constant and o.dtype == "INT32" and o.rank == 1 and o.shape[0] > 1 for o in op.inputs
+    )
+
+
 def _returned_sum(op: Operator) -> bool:
     return op.kind == "ADD" and len(op.computed) == 2 and op.outputs[0].is_output and bool(op.outputs[0].readers)
 
@@ -263,6 +265,14 @@ RULES = (
         "is not; seen with LiteRT 2.3.0",
         _PARSERS,
         _constant_of_three_axes,
+    ),
+    Rule(
+        "integers-with-one-axis",
+        "wrong",
+        "several constant integers with one axis are read wrongly where they are an operand of each entry; seen with "
+        "LiteRT 2.3.0",
+        _PARSERS,
+        _integers_with_one_axis,
     ),
     Rule(
         "broadcast-product",
@@ -354,7 +364,14 @@ RULES = (
         "unsupported",
         "the ids of a lookup in a constant table must be computed",
         _SIGNATURES,
-        _constant_lookup,
+        lambda op: op.kind == "GATHER" and not op.computed,
+    ),
+    Rule(
+        "constant-embedding",
+        "aborts",
+        "EMBEDDING_LOOKUP with constant ids ends the process; seen with LiteRT 2.3.0",
+        "LiteRT: ml_drift_delegate/tflite/object_reader.cc",
+        lambda op: op.kind == "EMBEDDING_LOOKUP" and not op.computed,
     ),
     Rule(
         "ids-with-axes",
@@ -365,7 +382,7 @@ RULES = (
     ),
     Rule(
         "blockwise-table",
-        "unsupported",
+        "aborts",
         "a lookup in a table with scales for blocks ends the process, unless its weights are in a file of their own",
         _PARSERS,
         lambda op: op.kind == "EMBEDDING_LOOKUP" and op.inputs[1].blockwise,

@@ -10,7 +10,7 @@ from kerasformer import bundle
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.engines import weight_cache
 from kerasformer.engines.litert.engine import Engine, open_engine, runtime_version
-from kerasformer.errors import BundleError, CapacityError
+from kerasformer.errors import BundleError, CapacityError, InputError
 
 
 def prefill_plan(count: int, capacity: int, lengths: Sequence[int], start: int = 0) -> list[int]:
@@ -43,6 +43,17 @@ def prefill_plan(count: int, capacity: int, lengths: Sequence[int], start: int =
     return plan
 
 
+def _refuse_fatal(folder: Path, manifest: Manifest) -> None:
+    """Refuses a file that ends the process in LiteRT's GPU delegate, which no program can catch."""
+    fatal = [finding for finding in manifest.gpu_findings or () if finding.effect == "aborts"]
+    if fatal:
+        listed = "; ".join(f"{each.what} ({each.operators} times, the first: {each.example})" for each in fatal)
+        raise InputError(
+            "accelerator='gpu' needs a file without operators that end the process in LiteRT's GPU delegate. "
+            f"Received: {folder}: {listed}. Export the model again with accelerator='gpu', or run it on the CPU"
+        )
+
+
 def open_file(
     folder: Path,
     manifest: Manifest,
@@ -54,8 +65,11 @@ def open_file(
 
     Raises:
         BundleError: there are several model files, or LiteRT cannot load the file.
-        InputError: a `cache_dir` that cannot be written, or an unknown accelerator.
+        InputError: a `cache_dir` that cannot be written, an unknown accelerator, or the GPU for a file that would end
+            the process there.
     """
+    if accelerator == "gpu":
+        _refuse_fatal(folder, manifest)
     # A tokenizer has a separate file, which LiteRT cannot run without custom operators.
     models = (signature for signature in manifest.signatures.values() if signature.role != Role.TOKENIZE)
     files = sorted({signature.file for signature in models})

@@ -99,6 +99,17 @@ def test_an_export_for_a_gpu(name, quantize, tmp_path):
     assert "nothing that LiteRT's GPU delegate is known to compute wrongly" in (tmp_path / "gpu/README.md").read_text()
 
 
+def test_a_file_that_would_end_the_process_is_refused_for_the_gpu():
+    """By its manifest, before the delegate sees it; on the CPU it runs."""
+    folder = shared_bundle("bert-text-classification", "tflite", "int8")
+    fatal = [finding for finding in bundle.read(folder).gpu_findings if finding.effect == "aborts"]
+    assert [finding.rule for finding in fatal] == ["constant-embedding"]
+    with pytest.raises(InputError, match=r"EMBEDDING_LOOKUP.* ends the process.*Export the model again with accel"):
+        kf.pipeline(folder, accelerator="gpu")
+    assert kf.pipeline(folder)("A fine film.")
+    assert "**ends the app**" in (folder / "README.md").read_text()
+
+
 def test_a_finding_that_remains_is_an_error_and_leaves_nothing(tmp_path):
     model = shared_model("big_bird-question-answering")
     message = r"(MUL|ADD) after .*, in forward_16: a number beyond .* \(google-ai-edge/LiteRT#9249\)"

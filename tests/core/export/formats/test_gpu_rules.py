@@ -90,6 +90,10 @@ CASES: dict[str, tuple[Any, Any]] = {
         graph("MUL", [floats(3, 5, 4), constant(floats(3, 5, 4))], [floats(3, 5, 4)]),
         graph("MUL", [floats(1, 5, 4), constant(floats(1, 5, 4))], [floats(1, 5, 4)]),
     ),
+    "integers-with-one-axis": (
+        graph("LESS_EQUAL", [ids(1, 1, 1, 5), constant(ids(5))], [((1, 1, 1, 5), "BOOL")]),
+        graph("LESS_EQUAL", [ids(1, 1, 1, 5), constant(ids(1, 1, 1, 5))], [((1, 1, 1, 5), "BOOL")]),
+    ),
     "broadcast-product": (
         graph("BATCH_MATMUL", [floats(2, 3, 5, 4), floats(1, 1, 4, 6)], [floats(2, 3, 5, 6)]),
         graph("BATCH_MATMUL", [floats(2, 3, 5, 4), constant(floats(4, 6))], [floats(2, 3, 5, 6)]),
@@ -141,6 +145,10 @@ CASES: dict[str, tuple[Any, Any]] = {
     "constant-lookup": (
         graph("GATHER", [TABLE, constant(ids(3))], [floats(3, 4)]),
         graph("GATHER", [floats(9, 4), constant(ids(3))], [floats(3, 4)]),
+    ),
+    "constant-embedding": (
+        graph("EMBEDDING_LOOKUP", [constant(ids(3)), TABLE], [floats(3, 4)]),
+        graph("EMBEDDING_LOOKUP", [ids(3), TABLE], [floats(3, 4)]),
     ),
     "ids-with-axes": (
         graph("GATHER", [TABLE, ids(1, 3)], [floats(1, 3, 4)]),

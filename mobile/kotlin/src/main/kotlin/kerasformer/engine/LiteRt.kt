@@ -8,6 +8,8 @@ import kerasformer.Bundle
 import kerasformer.EngineError
 import kerasformer.Signature
 import kerasformer.TensorInfo
+import kerasformer.objects
+import kerasformer.text
 
 /**
  * Runs bundles in TFLite with LiteRT, the package `com.google.ai.edge.litert:litert`.
@@ -18,6 +20,7 @@ import kerasformer.TensorInfo
 class LiteRt(private val threads: Int = 2, private val accelerator: Accelerator = Accelerator.CPU) : EngineFactory {
     override fun open(bundle: Bundle): Engine {
         if (bundle.format != "tflite") throw EngineError("LiteRT runs bundles of the format tflite. Received: ${bundle.format}. Use OnnxRuntime()")
+        if (accelerator == Accelerator.GPU) refuseFatal(bundle)
         // Only signatures with tensors of numbers: the tokenizer in a graph has its own file.
         val files = bundle.signatures.values.filter { signature -> signature.inputs.values.none { it.dtype == "string" } }.map { it.file }.distinct()
         if (files.size != 1) throw EngineError("A bundle in TFLite has one model file. Received: ${files.joinToString()}")
@@ -28,6 +31,15 @@ class LiteRt(private val threads: Int = 2, private val accelerator: Accelerator 
             throw EngineError("LiteRT cannot load ${files[0]}: ${error.message}", error)
         }
     }
+}
+
+/** Refuses a file that ends the process in LiteRT's GPU delegate, which no app can catch. */
+private fun refuseFatal(bundle: Bundle) {
+    val fatal = bundle.content.objects("gpu_findings").firstOrNull { it.text("effect") == "aborts" } ?: return
+    throw EngineError(
+        "Accelerator.GPU needs a file without operators that end the process in LiteRT's GPU delegate. Received: ${bundle.folder}: " +
+            "${fatal.text("what")} (${fatal.text("example")}). Export the model again with accelerator=\"gpu\", or use Accelerator.CPU",
+    )
 }
 
 private class LiteRtEngine(private val model: CompiledModel, private val signatures: Map<String, Signature>) : Engine {
