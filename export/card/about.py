@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping
 from pathlib import Path
 
 from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, agreement_text, figure_rows
@@ -62,9 +62,8 @@ def _limit(manifest: Manifest) -> str:
     return f"\n**A text has at most {longest} tokens, including {counted}.**\n"
 
 
-def shipped(manifest: Manifest, files: Sequence[str], folder: Path) -> str:
-    """Returns the section with the files that an app ships, and their sizes in bytes."""
-    sizes = {name: (folder / name).stat().st_size for name in files}
+def shipped(sizes: Mapping[str, int], folder: Path) -> str:
+    """Returns the section with the files that an app ships, by name, and their sizes in bytes."""
     rows = [f"| {code(name, True)} | {size:,} |" for name, size in sizes.items()]
     rows += [f"| **together** | **{sum(sizes.values()):,}** |"] if len(rows) > 1 else []
     table = "\n".join(rows)

@@ -61,6 +61,11 @@ class Credits:
         facts = {key: _texts(content.get(key)) for key in _FACTS}
         return {key: texts for key, texts in facts.items() if texts}
 
+    @property
+    def files(self) -> list[str]:
+        """Names of the files that whoever distributes the bundle includes."""
+        return [*self.legal, *([CARD] if self.card else [])]
+
     def write(self, folder: Path) -> None:
         """Writes the card, the licence and the notices into a bundle."""
         for name, content in self.legal.items():
@@ -82,7 +87,7 @@ class Credits:
         facts = "".join(
             f"; {_FACTS[key].lower()}: {', '.join(map(markdown, texts))}" for key, texts in self.facts.items()
         )
-        files = [code(name) for name in (*self.legal, *([CARD] if self.card else []))]
+        files = [code(name) for name in self.files]
         about = f" [{CARD}]({CARD}) describes the model, its uses and its limits." if self.card else ""
         notice = f" If you distribute this bundle, include {' and '.join(files)}." if files else ""
         unknown = "" if "license" in self.facts or self.legal else " It does not specify a licence: ask its authors."

@@ -84,7 +84,7 @@ def section(manifest: Manifest, folder: Path) -> str:
     task = _task(manifest, settings)
     if not (folder / "tokenizer.json").is_file() or not _is_supported(manifest) or task not in LANGUAGES[0].calls:
         return ""
-    needed = ", ".join(code(name) for name in (MANIFEST, *_FILES) if name == MANIFEST or (folder / name).is_file())
+    needed = ", ".join(map(code, (MANIFEST, *tokenizer_files(folder))))
     sample = _sample(manifest, task, settings)
     parts = [
         f"### {language.title}\n\n{language.about(manifest.format, task)}\n\n"
@@ -93,6 +93,11 @@ def section(manifest: Manifest, folder: Path) -> str:
         if task in language.calls and language.supports(manifest, task)
     ]
     return "\n".join([_SECTION.format(needed=needed) + (_TELEMETRY if manifest.format == "onnx" else ""), *parts])
+
+
+def tokenizer_files(folder: Path) -> list[str]:
+    """Returns the files of the tokenizer that the libraries read, relative to the folder."""
+    return [name for name in _FILES if (folder / name).is_file()]
 
 
 _SECTION = f"""## In an app

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from kerasformer.bundle import Manifest
+from kerasformer.bundle import MANIFEST, Manifest, encoded
 from kerasformer.export.card import in_apps, in_python, token_section
 from kerasformer.export.card.about import (
     adapters,
@@ -39,14 +40,27 @@ def write_card(
         credits: Card and licence of the checkpoint.
         added: Files that the target added or changed.
     """
-    parts = [title(manifest, credits), shipped(manifest, target.shipped(manifest, folder, added), folder)]
-    parts += [target.card(manifest, folder), in_python.section(manifest, folder), in_apps.section(manifest, folder)]
+    credits.write(folder)
+    apps = in_apps.section(manifest, folder)
+    files, sizes = target.shipped(manifest, folder, added), {}
+    if apps and not target.name:  # the libraries for apps are the runtime of a bundle without a target
+        sizes[MANIFEST] = _size_of_manifest(folder, manifest)
+        files += in_apps.tokenizer_files(folder)
+    sizes |= {name: (folder / name).stat().st_size for name in (*files, *credits.files)}
+    parts = [title(manifest, credits), shipped(sizes, folder)]
+    parts += [target.card(manifest, folder), in_python.section(manifest, folder), apps]
     parts += [token_section.section(target, folder), adapters(manifest), languages(manifest)]
     parts += [recipe(manifest), fidelity(manifest), measured(manifest), gpu(manifest), _SEE]
     text = credits.front_matter(manifest.info.task) + "\n".join(part for part in parts if part)
     for name, content in {"README.md": text, TENSORS: tensors(manifest)}.items():
         (folder / name).write_text(content, encoding="utf-8", errors="replace")
-    credits.write(folder)
+
+
+def _size_of_manifest(folder: Path, manifest: Manifest) -> int:
+    """Returns the size in bytes of the manifest that will be written, whose checksums all have the same length."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()} - {MANIFEST}
+    files = dict.fromkeys(names | {"README.md", TENSORS}, "0" * 64)
+    return len(encoded(replace(manifest, files=files)).encode())
 
 
 _SEE = f"[{TENSORS}]({TENSORS}) lists the inputs and outputs of all signatures.\n"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,3 +51,15 @@ def codes(language: str) -> dict[str, str]:
     """Returns the code of each case that has code in a language."""
     found = {case: blocks_of(section(case), language) for case in CASES}
     return {case: code for case, (code,) in ((case, each) for case, each in found.items() if each)}
+
+
+def shipped(bundle_folder: Path, destination: Path) -> Path:
+    """Copies exactly the files that the card of a bundle tells an app to ship, with the sizes that it states."""
+    card = (bundle_folder / "README.md").read_text(encoding="utf-8").split("## What to ship")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(.*)` \| ([\d,]+) \|$", card, re.MULTILINE)
+    for name, size in rows:
+        path = destination / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(bundle_folder / name, path)
+        assert path.stat().st_size == int(size.replace(",", "")), name
+    return destination

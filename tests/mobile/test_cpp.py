@@ -17,7 +17,7 @@ import pytest
 import kerasformer as kf
 from tests.extras import missing
 from tests.foreign.cases import tiny
-from tests.mobile.cards import CASES, codes
+from tests.mobile.cards import CASES, codes, shipped
 
 pytestmark = pytest.mark.grid
 
@@ -90,9 +90,10 @@ def library(format: str) -> Path:
 
 
 def answers(program: Path, bundle: Path, format: str, calls: Iterable[dict[str, Any]]) -> list[Any]:
+    """Returns results with the files that an app ships; the runtime leaves nothing in an empty home folder."""
     lines = "\n".join(json.dumps(call) for call in calls)
-    command = [program, "call", str(bundle), str(library(format))]
-    with tempfile.TemporaryDirectory() as home:
+    with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as folder:
+        command = [program, "call", str(shipped(bundle, Path(folder))), str(library(format))]
         environment = {"HOME": home, "PATH": os.environ["PATH"]}
         done = subprocess.run(command, input=lines, capture_output=True, text=True, timeout=300, env=environment)
         assert not [*Path(home).iterdir()], "the runtime has left usage data"

@@ -22,7 +22,7 @@ from kerasformer.export.card import in_apps
 from tests.code_blocks import blocks
 from tests.core.export.text_models import LENGTHS, ROWS, shared_bundle, size_options
 from tests.foreign.environments import HOME, need
-from tests.mobile.cards import CASES, codes, section
+from tests.mobile.cards import CASES, codes, section, shipped
 
 pytestmark = pytest.mark.grid
 
@@ -189,7 +189,7 @@ BUNDLES = [
 
 @pytest.mark.parametrize(("model_type", "task", "format_"), BUNDLES)
 def test_bundles(run, tmp_path, model_type, task, format_):
-    """The engines run real bundles; only the classes of the runtimes are replaced, by their Python packages."""
+    """The engines run real bundles, of the files that an app ships; Python packages take the place of the runtimes."""
     row = next(row for row in ROWS.values() if (row.model_type, row.task) == (model_type, task))
     model = row.model()
     folder = tmp_path / "bundle"
@@ -199,6 +199,7 @@ def test_bundles(run, tmp_path, model_type, task, format_):
         {"task": task, "inputs": inputs, "options": options, "result": plain(pipe(inputs, **options))}
         for inputs, options in CALLS[task]
     ]
+    folder = shipped(folder, tmp_path / "shipped")
     (folder / "calls.json").write_text(json.dumps({"engine": {}, "calls": calls}), encoding="utf-8")
     *differences, last = run("Vectors", folder, "bundle").splitlines()
     assert last == f"{len(calls)} rows, 0 differences", "\n".join(differences)

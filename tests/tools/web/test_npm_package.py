@@ -17,6 +17,7 @@ from kerasformer.web.vendor import PINS
 from tests.code_blocks import blocks
 from tests.core.export.text_models import shared_bundle
 from tests.foreign.environments import need
+from tests.mobile.cards import shipped
 
 LIBRARY = PAGE / "library"
 PROGRAM = """
@@ -91,15 +92,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("gpt2-text-generation", [("The cat", {"max_new_tokens": 6, "seed": 3}), ("The cat", {"num_beams": 2})]),
     ],
 )
-def test_the_package_runs_bundles_in_node(name: str, calls: list[Any], project: Path) -> None:
-    folder = shared_bundle(name, "onnx")
+def test_the_package_runs_bundles_in_node(name: str, calls: list[Any], project: Path, tmp_path: Path) -> None:
+    """With the files that an app ships."""
+    folder = shipped(shared_bundle(name, "onnx"), tmp_path)
     (project / "run.js").write_text(PROGRAM)
     command = ["node", "run.js", json.dumps([f"{folder.absolute().as_uri()}/", calls])]
     done = subprocess.run(command, cwd=project, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     answers, checked, is_tokenizer = json.loads(done.stdout)
     assert checked and is_tokenizer
-    pipe = kf.pipeline(folder)
+    pipe = kf.pipeline(shared_bundle(name, "onnx"))
     for (inputs, options), answer in zip(calls, answers, strict=True):
         if options.get("top_k") == 0:
             assert answer == ["InputError", True]

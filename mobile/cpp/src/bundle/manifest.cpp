@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "bundle/sha256.hpp"
 #include "kerasformer/engine.hpp"
@@ -63,12 +64,22 @@ void CheckChecksum(const Json& content) {
   }
 }
 
+// The files that a text model reads: those of the model, with weights beside it, and of the tokenizer. An app ships no others.
+bool IsRead(const std::string& name, const std::vector<Signature>& signatures) {
+  static const std::set<std::string> kTokenizer = {"tokenizer.json", "tokenizer_config.json", "target_tokenizer.json", "tokenizer_texts.json"};
+  if (kTokenizer.count(name) || name.find(".onnx_data") != std::string::npos) return true;
+  return std::any_of(signatures.begin(), signatures.end(), [&](const Signature& each) { return each.file == name; });
+}
+
 // Compares the other files with their checksums; large ones are left to the engine, which reads them anyway.
-void CheckFiles(const std::string& folder, const Json& files) {
+void CheckFiles(const std::string& folder, const Json& files, const std::vector<Signature>& signatures) {
   constexpr uintmax_t kLargest = 64 << 20;
   for (const auto& [name, checksum] : files.AsObject()) {
+    if (!IsRead(name, signatures)) continue;
     const auto path = std::filesystem::path(folder) / name;
-    if (!std::filesystem::exists(path)) throw BundleError("the bundle lacks " + name + ". Copy its whole folder, or export the model again");
+    if (!std::filesystem::exists(path)) {
+      throw BundleError("the bundle lacks " + name + ". Copy all files that its card lists, or export the model again");
+    }
     if (std::filesystem::file_size(path) <= kLargest && Sha256(ReadFile(folder, name)) != checksum.AsString()) {
       throw BundleError(name + " was changed after its export, or copied incompletely: its sha256 does not match that of " + kName +
                         ". Copy the file again, or export the model again");
@@ -98,7 +109,7 @@ Manifest Manifest::Read(const std::string& folder) {
         throw BundleError(kName + ": signatures." + name + ".file must be one of files. Received: " + file);
       }
     }
-    CheckFiles(folder, content["files"]);
+    CheckFiles(folder, content["files"], manifest.signatures);
     return manifest;
   } catch (const std::invalid_argument& error) {
     throw BundleError(kName + " is damaged: " + error.what());

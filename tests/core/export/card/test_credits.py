@@ -102,6 +102,16 @@ def test_a_card_of_any_form(tmp_path, readme):
     assert "os.abort" not in card and "include `LICENSE`" in card
 
 
+def test_an_app_ships_the_licence(tmp_path):
+    source = checkpoint(tmp_path / "films-bert")
+    card, folder = card_of(tmp_path, source)
+    section = card.split("## What to ship")[1].split("\n## ")[0]
+    files = Credits.of(source).files
+    assert "MODEL_CARD.md" in files and len(files) > 1
+    for name in files:
+        assert f"| `{name}` | {(folder / name).stat().st_size:,} |" in section
+
+
 def test_a_checkpoint_without_licence(tmp_path):
     (tmp_path / "bare").mkdir()
     assert "It does not specify a licence: ask its authors." in Credits.of(tmp_path / "bare").summary()
