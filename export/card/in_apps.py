@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import indent
+from textwrap import fill, indent
 
-from kerasformer.bundle import MANIFEST, Manifest, Role
+from kerasformer.bundle import MANIFEST, Manifest, Role, browser_warning
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, SENTENCE_EMBEDDING, Kind
 from kerasformer.export.card.facts import kind, lacks_language, prefixed, tokenizer_settings
 from kerasformer.export.card.quoting import Quote, code, cpp, javascript, kotlin, swift
@@ -92,6 +92,8 @@ def section(manifest: Manifest, folder: Path) -> str:
         for language in LANGUAGES
         if task in language.calls and language.supports(manifest, task)
     ]
+    if note := browser_warning(manifest):
+        parts.append(f"{fill(note, 120, break_on_hyphens=False)}\n")
     return "\n".join([_SECTION.format(needed=needed) + (_TELEMETRY if manifest.format == "onnx" else ""), *parts])
 
 
@@ -354,9 +356,14 @@ def _npm(format: str, task: str) -> str:
     names = ["@huggingface/tokenizers", {"tflite": "@litertjs/core", "onnx": "onnxruntime-web"}[format]]
     names += ["@huggingface/jinja"] if task == CONVERSATION else []
     listed = " ".join(f"{name}@{NPM[name]}" for name in names)
-    return f"""\
-`kerasformer/web/page/library` is an npm package, for {"browsers" if format == "tflite" else "browsers and Node.js"}:
+    package = f"""\
+`kerasformer/web/page/library` is an npm package, for {"browsers" if format == "tflite" else "Node.js and browsers"}:
 `npm install {REPOSITORY}/kerasformer/web/page/library {listed}`"""
+    return package if format == "tflite" else f"{package}.\n{_BUNDLERS}"
+
+
+_BUNDLERS = """The code is a module for Node.js. With a bundler, `loader` and `wasm` are imported as URLs, in Vite
+`import loader from "onnxruntime-web/ort-wasm-simd-threaded.mjs?url"`, and the folder is a URL."""
 
 
 def _javascript_program(format: str, task: str, call: str) -> str:
@@ -365,21 +372,21 @@ def _javascript_program(format: str, task: str, call: str) -> str:
     imports.append('import * as tokenizers from "@huggingface/tokenizers";')
     if format == "tflite":
         imports.append('import * as module from "@litertjs/core";')
-        runtime = 'litert: { module, wasm: "/wasm/" } }; // a copy of node_modules/@litertjs/core/wasm/'
+        runtime, folder = 'litert: { module, wasm: "/wasm/" } };', "/path/to/this/folder/"
+        addresses = ["// /wasm/ is a copy of node_modules/@litertjs/core/wasm/"]
     else:
-        imports += [
-            'import * as module from "onnxruntime-web/wasm";',
-            'import loader from "onnxruntime-web/ort-wasm-simd-threaded.mjs?url"; // the URLs, here from Vite',
-            'import wasm from "onnxruntime-web/ort-wasm-simd-threaded.wasm?url";',
+        imports.append('import * as module from "onnxruntime-web/wasm";')
+        runtime, folder = "onnxruntime: { module, loader, wasm } };", "path/to/this/folder"
+        addresses = [
+            f'const {name} = import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.{ending}");'
+            for name, ending in (("loader", "mjs"), ("wasm", "wasm"))
         ]
-        runtime = "onnxruntime: { module, loader, wasm } };"
-    lines = "\n".join([*imports, 'import { openBundle } from "kerasformer";'])
+    lines = "\n".join([*imports, 'import { openBundle } from "kerasformer";', "", *addresses])
     chosen = f', task: "{task}"' if task in (CONVERSATION, "translation") else ""
     return f"""\
 {lines}
-
 const runtimes = {{ tokenizers, {"jinja, " if jinja else ""}{runtime}
-const bundle = await openBundle("/path/to/this/folder/", {{ runtimes{chosen} }});
+const bundle = await openBundle("{folder}", {{ runtimes{chosen} }});
 {call}
 """
 

@@ -263,6 +263,22 @@ def encoded(manifest: Manifest) -> str:
     return json.dumps({**content, _CHECKSUM: _digest(content)}, indent=2, ensure_ascii=False) + "\n"
 
 
+def browser_warning(manifest: Manifest, source: str = "CHECKPOINT") -> str:
+    """Returns how to run a generating model in browsers, if this file is slow there; else an empty text.
+
+    Args:
+        manifest: Manifest of the bundle.
+        source: What the model was exported from, for the command.
+    """
+    if manifest.format != "onnx" or manifest.capacity is None or manifest.profile == "portable":
+        return ""
+    return (
+        "In a browser, ONNX Runtime Web generates slowly with this file: an answer of a model with 100 million "
+        f"parameters takes minutes. For a page, write it for LiteRT.js: kerasformer export {source} FOLDER "
+        "--target litert-web --quantize int8"
+    )
+
+
 def write(folder: Path, manifest: Manifest) -> None:
     """Writes the manifest. It must be the last file written, since it contains the checksums of the others.
 

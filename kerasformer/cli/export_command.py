@@ -106,7 +106,7 @@ def export(
 
     Bundles run in LiteRT, ONNX Runtime or the runtime that --target specifies.
     """
-    from kerasformer.bundle import fidelity_line
+    from kerasformer.bundle import browser_warning, fidelity_line
 
     free_tensors()
     require("keras", "export")
@@ -130,4 +130,6 @@ def export(
     say(fidelity_line(written.fidelity))
     say(recipe_line(manifest.recipe, default=quantize == "none"))
     if note := fallback_text(manifest.recipe):
+        say(note)
+    if settings.get("target") in (None, "transformers.js") and (note := browser_warning(manifest, str(source))):
         say(note)

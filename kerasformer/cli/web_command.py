@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kerasformer.cli.console import Stages, say, table
+from kerasformer.cli.console import Stages, print_warning, say, table
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.command_options import SiteOptions
 from kerasformer.errors import InputError, require
@@ -61,6 +61,7 @@ def _write(sources: Sequence[str], out: Path, options: Mapping[str, Any]) -> Non
     with tempfile.TemporaryDirectory(prefix="kerasformer-web-") as temporary:
         bundles = [_bundle(each, Path(temporary) / str(number)) for number, each in enumerate(sources)]
         folder = build(bundles, out, **options)
+        slow = {each: note for each in bundles if (note := _slow(each))}
     site = check_site(folder)
     rows = [
         [model["title"], model["task"], f"{engine['engine']} {engine['recipe']}", f"{engine['bytes'] / 1e6:.1f} MB"]
@@ -68,6 +69,20 @@ def _write(sources: Sequence[str], out: Path, options: Mapping[str, Any]) -> Non
         for engine in model["engines"]
     ]
     table(str(folder), ["model", "task", "engine", "size"], rows)
+    for bundle, note in slow.items():
+        print_warning(f"{bundle}: {note}")
+
+
+def _slow(argument: str) -> str:
+    """Returns what to do about a bundle that is large and slow in browsers; an empty text if it is not."""
+    from kerasformer import bundle
+    from kerasformer.web.site import name_of
+
+    folder = Path(name_of(argument)[1])
+    manifest = bundle.read(folder, check=False)
+    note = bundle.browser_warning(manifest)
+    size = sum((folder / name).stat().st_size for name in manifest.files if ".onnx" in name) / 1e6
+    return f"{size:.1f} MB to download. {note}" if note else ""
 
 
 def _bundle(argument: str, parent: Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from tests.mobile.cards import shipped
 
 LIBRARY = PAGE / "library"
 PROGRAM = """
-import { readFile } from "node:fs/promises";
 import * as jinja from "@huggingface/jinja";
 import * as tokenizers from "@huggingface/tokenizers";
 import { openBundle } from "kerasformer";
@@ -35,8 +34,7 @@ const onnxruntime = {
   loader: import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.mjs"),
   wasm: import.meta.resolve("onnxruntime-web/ort-wasm-simd-threaded.wasm"),
 };
-const fetch = async (url) => new Response(await readFile(url));
-const bundle = await openBundle(base, { fetch, runtimes: { tokenizers, jinja, onnxruntime } });
+const bundle = await openBundle(base, { runtimes: { tokenizers, jinja, onnxruntime } });
 const answers = [];
 for (const [inputs, options] of calls) {
   try {
@@ -111,17 +109,26 @@ def test_the_package_runs_bundles_in_node(name: str, calls: list[Any], project: 
 
 
 @pytest.mark.foreign("web")
-def test_the_code_of_a_card_runs_in_node(project: Path) -> None:
-    """Unchanged, except for the addresses that a bundler would write, and for `fetch`, which opens no files in Node."""
-    folder = shared_bundle("bert-text-classification", "onnx")
+@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+def test_the_code_of_a_card_runs_in_node(relative: bool, project: Path) -> None:
+    """Unchanged, except for the path of the bundle."""
+    folder = shared_bundle("bert-text-classification", "onnx").absolute()
     (code,) = blocks(folder / "README.md", "javascript")
-    code = re.sub(
-        r'^import (\w+) from "(.*?)\?url";', r'const \1 = import.meta.resolve("\2");', code, flags=re.MULTILINE
-    )
-    code = code.replace('"/path/to/this/folder/"', json.dumps(f"{folder.absolute().as_uri()}/"))
-    fetch = "globalThis.fetch = async (url) => new Response(await readFile(url));"
-    (project / "card.js").write_text(f'import {{ readFile }} from "node:fs/promises";\n{fetch}\n{code}')
-    done = subprocess.run(["node", "card.js"], cwd=project, capture_output=True, text=True, timeout=300)
+    path = os.path.relpath(folder, project) if relative else str(folder)
+    assert code.count('"path/to/this/folder"') == 1
+    (project / "card.mjs").write_text(code.replace('"path/to/this/folder"', json.dumps(path)))
+    done = subprocess.run(["node", "card.mjs"], cwd=project, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     (expected,) = kf.pipeline(folder)("Not bad at all!")
     assert f"label: '{expected['label']}'" in done.stdout
+
+
+@pytest.mark.foreign("web")
+def test_a_missing_file_is_named_in_node(project: Path, tmp_path: Path) -> None:
+    code = f"""import {{ openBundle }} from "kerasformer";
+await openBundle({json.dumps(str(tmp_path))}).catch((error) => console.log(error.name, error.message));"""
+    (project / "missing.mjs").write_text(code)
+    done = subprocess.run(["node", "missing.mjs"], cwd=project, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith(
+        "BundleError the bundle is incomplete: kerasformer.json is missing. Expected at file:"
+    )

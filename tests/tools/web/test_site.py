@@ -38,6 +38,7 @@ from kerasformer.web.token_check import check_tokens
 from kerasformer.web.vendor import vendor
 from tests import tiny_text
 from tests.core.cli.test_cli import main
+from tests.core.export.text_models import shared_bundle
 from tests.foreign.environments import need
 from tests.tools.web.pages import served as served_without_checks
 from tests.tools.web.sites import edit_manifest, served, tokenizer_json, write_bundle, write_runtimes
@@ -559,6 +560,14 @@ def test_the_commands(tmp_path, packages, capsys):
     assert "a site already exists there" in capsys.readouterr().err
     assert main("web", str(tmp_path / "site")) == 1
     assert "Bundles, and the folder to write, were expected" in capsys.readouterr().err
+
+
+def test_an_onnx_decoder_is_warned_about(tmp_path, packages, capsys):
+    bundle = shared_bundle("gpt2-text-generation", "onnx")
+    assert main("web", str(bundle), str(tmp_path / "site"), "--runtime-files", str(packages)) == 0
+    warning = " ".join(capsys.readouterr().err.split())
+    assert "MB to download. In a browser, ONNX Runtime Web generates slowly" in warning
+    assert "kerasformer export CHECKPOINT FOLDER --target litert-web --quantize int8" in warning
 
 
 @pytest.mark.grid

@@ -1,6 +1,7 @@
 /**
  * Downloads the files of a bundle with progress reports, and verifies their checksums.
  */
+import { fetchFile } from "./addresses.js";
 import { BundleError, throwIfAborted } from "./errors.js";
 
 /** Whether checksums can be computed; browsers do this only in secure contexts (https, localhost). */
@@ -22,7 +23,7 @@ export class Downloads {
    * @param {URL} base The URL of the bundle's folder.
    * @param {{ fetch?: typeof fetch, onProgress?: (progress: any) => void, signal?: AbortSignal }} options
    */
-  constructor(base, { fetch = globalThis.fetch.bind(globalThis), onProgress = () => {}, signal }) {
+  constructor(base, { fetch = fetchFile, onProgress = () => {}, signal }) {
     this.base = base;
     this.fetch = fetch;
     this.onProgress = onProgress;

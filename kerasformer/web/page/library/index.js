@@ -1,6 +1,7 @@
 /**
  * Opens a bundle and runs it with the results of `kf.pipeline`. README.md explains its use.
  */
+import { folderAddress } from "./addresses.js";
 import { PrefixCache } from "./decoding/prefix_cache.js";
 import { ignoredSettings } from "./decoding/settings.js";
 import { Downloads, canCheck } from "./download.js";
@@ -37,7 +38,7 @@ const ENGINES = { tflite: "litert", onnx: "onnx" };
 
 /**
  * Downloads, checks and compiles a bundle.
- * @param {string | URL} base The URL of its folder, with `/` at the end.
+ * @param {string | URL} base The URL of its folder, relative to the page; in Node.js also its path.
  * @param {Options} [options]
  * @returns {Promise<Bundle>}
  */
@@ -47,7 +48,7 @@ export async function openBundle(base, options = {}) {
   if (typeof WebAssembly === "undefined") {
     throw new EngineError("WebAssembly is not supported by this browser, or disabled. Enable it, or use a recent browser");
   }
-  const files = new Downloads(new URL(base, globalThis.location?.href), options);
+  const files = new Downloads(folderAddress(base), options);
   const manifest = await readManifest(await files.get(MANIFEST));
   const engine = ENGINES[manifest.format];
   if (engine === undefined) throw new BundleError(`${MANIFEST}: format must be tflite or onnx. Received: ${manifest.format}`);

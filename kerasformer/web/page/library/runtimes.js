@@ -2,10 +2,11 @@
  * The packages that the library runs on: files in a folder, as a page has them, or modules that a program with a bundler has
  * imported.
  */
+import { address, folderAddress } from "./addresses.js";
 import { EngineError } from "./errors.js";
 
 /**
- * Modules, and URLs of files that bundlers copy. What is absent is loaded from the folder `vendor`.
+ * Modules, and URLs of files that bundlers copy, or in Node.js their paths. What is absent is loaded from the folder `vendor`.
  * @typedef {object} Modules
  * @property {any} [tokenizers] The module `@huggingface/tokenizers`.
  * @property {any} [jinja] The module `@huggingface/jinja`, for conversations.
@@ -16,8 +17,6 @@ import { EngineError } from "./errors.js";
 
 /** @typedef {{ module: any, wasm: URL }} LiteRtFiles */
 /** @typedef {{ module: any, wasm: URL, loader: string }} OnnxFiles `loader` exports the WebAssembly module as `module`, too. */
-
-const address = (/** @type {string | URL} */ url) => new URL(url, globalThis.location?.href);
 
 /** Loads the packages when they are needed. */
 export class Runtimes {
@@ -40,7 +39,7 @@ export class Runtimes {
   /** @returns {Promise<LiteRtFiles>} */
   async litert() {
     const { litert } = this.given;
-    if (litert) return { module: litert.module, wasm: folder(address(litert.wasm)) };
+    if (litert) return { module: litert.module, wasm: folderAddress(litert.wasm) };
     return { module: await this.imported("litert/index.js", "LiteRT.js"), wasm: new URL("litert/wasm/", this.vendor) };
   }
 
@@ -70,9 +69,6 @@ export class Runtimes {
 
 /** Imports a module whose address bundlers must not resolve. @param {string} url @returns {Promise<any>} */
 export const load = (url) => import(/* webpackIgnore: true */ /* @vite-ignore */ url);
-
-/** The URL of a folder, with `/` at its end. @param {URL} url */
-const folder = (url) => (url.pathname.endsWith("/") ? url : new URL(`${url.href}/`));
 
 /**
  * The address of a module that does what engines/onnx_module.js does, for programs in which that file has no address of its own.

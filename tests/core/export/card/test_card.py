@@ -380,6 +380,24 @@ def test_bundles_that_not_all_libraries_run(tmp_path):
     assert languages_of(folder, replace(encoder(), signatures={"forward": PROBABILITIES})) == []
 
 
+@pytest.mark.parametrize(
+    ("manifest", "slow"),
+    [
+        (onnx_decoder(), True),
+        (onnx_encoder_decoder(), True),
+        (replace(onnx_decoder(), profile="portable"), False),
+        (onnx_encoder(), False),
+        (decoder(), False),
+    ],
+)
+def test_what_is_slow_in_browsers(manifest, slow, tmp_path):
+    """The card names the command for the runtime that is not."""
+    text = written(with_tokenizer(tmp_path), manifest)
+    assert (
+        "kerasformer export CHECKPOINT FOLDER --target litert-web --quantize int8" in " ".join(text.split())
+    ) == slow
+
+
 def test_the_masked_token_is_that_of_the_tokenizer(tmp_path):
     info = replace(encoder().info, task="fill-mask", labels=())
     text = written(with_tokenizer(tmp_path, mask_token="<mask>"), replace(encoder(), info=info))
@@ -390,7 +408,9 @@ def test_references_are_not_shipped(tmp_path):
     (tmp_path / "references.npz").write_bytes(b"x" * 4_200)
     (tmp_path / "tokenizer.json").write_text("{}")
     section = written(tmp_path, decoder()).split("## What to ship")[1].split("\n## ")[0]
-    assert re.findall(r"^\| `(.*)` \| ([\d,]+) \|$", section, re.MULTILINE) == [
+    (name, _), *rows = re.findall(r"^\| `(.*)` \| ([\d,]+) \|$", section, re.MULTILINE)
+    assert name == "kerasformer.json"
+    assert rows == [
         ("model.tflite", "2,500,000"),
         ("tokenizer.json", "2"),
     ]
