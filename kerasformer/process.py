@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import BinaryIO
 
 _MEGABYTE = 1 << 20
@@ -49,9 +49,11 @@ def silence_native_logs() -> None:
 
 _LOG_LINE = re.compile(
     rb"([IW]\d{4} [\d:.]+ +\d+ \w+\.(cc|h):\d+\] |(VERBOSE|INFO|WARNING): \[\w+\.cc:\d+\] "
-    rb"|INFO: Created TensorFlow Lite |WARNING: All log messages before absl::InitializeLog)[^\n]*\n?"
+    rb"|INFO: Created TensorFlow Lite |WARNING: All log messages before absl::InitializeLog"
+    rb"|To enable the following instructions: |E\d{4} [\d:.]+ +\d+ cuda_\w+\.cc:\d+\] failed call to cuInit)[^\n]*\n?"
 )
-"""What TensorFlow and LiteRT log below errors, to the end of the line; other code may have begun the line."""
+"""What TensorFlow and LiteRT log below errors, and that there is no GPU, to the end of a line that other code may have
+begun."""
 _INTERVAL = 0.2
 _hidden = threading.Lock()
 _blocks, _hiding = 0, ExitStack()
@@ -78,6 +80,15 @@ def hidden_native_logs() -> Iterator[None]:
             _blocks -= 1
             if _blocks == 0:
                 _hiding.close()
+
+
+def quiet_runtimes() -> AbstractContextManager[None]:
+    """Returns `hidden_native_logs` for a block that loads a runtime or its first model, unless the logs are wanted.
+
+    `TF_CPP_MIN_LOG_LEVEL=0` and `KERASFORMER_DEBUG` in the environment mean that they are.
+    """
+    wanted = os.environ.get("TF_CPP_MIN_LOG_LEVEL") == "0" or os.environ.get("KERASFORMER_DEBUG")
+    return nullcontext() if wanted else hidden_native_logs()
 
 
 @contextmanager

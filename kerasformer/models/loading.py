@@ -39,6 +39,7 @@ from kerasformer.models.pretrained import Backbone, PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.task_models import CausalClassification
 from kerasformer.models.weights import build_within_memory, load_weights
+from kerasformer.process import quiet_runtimes
 from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, TEXT_RANKING, of_class, of_model, of_prefix
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.fitting import vocabulary_warning
@@ -230,8 +231,9 @@ def build(
     task_class = model_class(classes_by_task, model_type, task)
     config = task_class.backbone_type.config_type.create(**settings)
     options = task_class.options(task, config, None, sentence)
-    model: PretrainedModel = create(task_class, config, dtype, build=False, **options)
-    build_within_memory(model)
+    with quiet_runtimes():
+        model: PretrainedModel = create(task_class, config, dtype, build=False, **options)
+        build_within_memory(model)
     model.generation_config = GenerationConfig.from_dict({}, config.generation_settings())
     return model
 
@@ -300,7 +302,8 @@ def load(
     path = sources.resolve(source, revision=revision, token=token)
     if sources.kind(path) == "bundle":
         raise SourceError(f"A checkpoint was expected. Received a bundle: {path}. Open it with kerasformer.pipeline.")
-    with checkpoint_files(path) as folder:
+    # At its first operation, TensorFlow logs that it finds no GPU.
+    with checkpoint_files(path) as folder, quiet_runtimes():
         content = read_json(sources.inside(folder, "config.json"))
         if is_preset(content):
             from kerasformer.interop.keras_hub.conversion import load_preset

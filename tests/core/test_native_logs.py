@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+
+import pytest
+
+from tests.core.export.text_models import shared_bundle
 
 PROGRAM = """
 import os, sys, threading
@@ -43,3 +48,26 @@ def test_only_native_logs_are_hidden() -> None:
     lines += ["INFO: of an application", "ERROR: [a.cc:1] serious"] * 3
     end = "without an endINFO: [environment.cc:36] Creating"
     assert sorted(done.stderr.splitlines()) == sorted([*lines, end])
+
+
+RUN = "import sys, kerasformer as kf; print(kf.pipeline(sys.argv[1])('The museum is closed.'))"
+LOAD = "import kerasformer as kf; print(kf.load('sentiment-bert').task)"
+
+
+def quiet(code: str, *arguments: object) -> list[str]:
+    """Returns what a program without settings writes to standard error, except at its end."""
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    code += "; print('<end>', file=sys.stderr)" if "import sys" in code else ""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    return done.stderr.split("<end>")[0].splitlines()
+
+
+def test_opening_and_running_a_bundle_logs_nothing() -> None:
+    assert quiet(RUN, shared_bundle("bert-text-classification", "tflite")) == []
+
+
+@pytest.mark.grid
+def test_loading_a_model_logs_nothing_about_gpus() -> None:
+    assert quiet(LOAD) == []

@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from kerasformer.errors import BundleError, InputError, MissingExtraError, require
+from kerasformer.process import quiet_runtimes
 
 if TYPE_CHECKING:
     from ai_edge_litert.environment import Environment
@@ -93,6 +95,11 @@ def open_engine(
         raise InputError(f"accelerator must be one of {', '.join(_ACCELERATORS)}, or None. Received: {accelerator!r}")
     require("ai_edge_litert", "litert")
     threads = num_threads or _available_threads()
+    with quiet_runtimes():
+        return _opened(path, threads, cache_file, accelerator)
+
+
+def _opened(path: Path, threads: int, cache_file: Path | None, accelerator: str | None) -> Engine:
     _verify(path)
     makers: list[Callable[[], Engine]] = [
         lambda: CompiledEngine(path, threads, cache_file),
@@ -186,6 +193,7 @@ class CompiledEngine:
         self._outputs = {name: self._model.get_output_tensor_details(name) for name in self._names}
         self._tensors: dict[tuple[str, str, str], _Tensor] = {}
         self._calls: dict[str, _Call] = {}
+        self._has_run = False
 
     def hold(self, signature: str, name: str) -> _Tensor:
         """Returns a tensor of zeros."""
@@ -232,7 +240,9 @@ class CompiledEngine:
                     self._calls[signature] = call
             for name, tensor in call.inputs.items():
                 tensor.write(inputs[name])
-            self._model.run_by_index(call.index, call.sources, call.results)
+            with nullcontext() if self._has_run else quiet_runtimes():  # LiteRT prepares its tensors at the first run
+                self._model.run_by_index(call.index, call.sources, call.results)
+            self._has_run = True
         except RuntimeError as error:
             raise _failed(self._path, signature, error) from error
         for tensor, target in call.replaced:

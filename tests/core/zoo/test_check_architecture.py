@@ -155,7 +155,7 @@ def test_what_is_missing_is_named(module, without, message):
 def test_a_missing_extra_is_named():
     code = 'import sys; sys.modules["torch"] = None; import kerasformer.testing'
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "MissingExtraError: torch is required here" in result.stderr and "kerasformer[test]" in result.stderr
+    assert "MissingExtraError: torch is required here" in result.stderr and "[test]" in result.stderr
 
 
 def test_an_unknown_task_is_refused():

@@ -142,7 +142,7 @@ def test_missing_packages_are_named() -> None:
     assert len(lines) == len(plugs), done.stderr[-2000:]
     for plug, line in zip(plugs, lines, strict=True):
         assert line.startswith("MissingExtraError")
-        assert f"pip install 'kerasformer[{plug.replace('_', '-')}]'" in line
+        assert "pip install " in line and f"[{plug.replace('_', '-')}]" in line
 
 
 def test_a_model_of_another_task_raises(chat: Any) -> None:
