@@ -7,6 +7,7 @@ another place is an error, and an earlier site then stays as it was.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import sys
@@ -17,6 +18,22 @@ from docs.site import accessibility, links, live, navigation, staging
 from docs.site.staging import ROOT
 
 HERE = Path(__file__).parent
+
+
+def check_installation() -> None:
+    """Checks that the package whose code the reference documents is the one beside these pages.
+
+    Raises:
+        SystemExit: Another one is installed, such as that of an earlier clone.
+    """
+    for name in ("kerasformer", "kerasformer.export", "kerasformer.zoo"):
+        spec = importlib.util.find_spec(name)
+        origin = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
+        if origin is None or not origin.is_relative_to(ROOT):
+            raise SystemExit(
+                f"The site documents the code beside its pages, so {name} must be that of {ROOT}. Received: "
+                f'{origin or "none"}. Install this clone with: pip install -e ".[docs]"'
+            )
 
 
 def build(folder: Path, runs: bool = False, runtime_files: Path | None = None) -> list[str]:
@@ -60,6 +77,7 @@ def main() -> int:
     parser.add_argument("--live", action="store_true", help="with presets that run in the page, where it is served")
     parser.add_argument("--runtime-files", type=Path, help="packages of npm for --live, as for kerasformer web")
     arguments = parser.parse_args()
+    check_installation()
     folder = arguments.folder
     problems = build(folder.resolve(), arguments.live, arguments.runtime_files)
     for problem in problems:

@@ -23,6 +23,7 @@ _GGUF = ".gguf"
 _FOR_KERAS_FILES = (
     "Open a .keras file with keras.models.load_model, after import kerasformer.zoo, which registers its classes"
 )
+_GRAPHS = ("*.onnx", "onnx/*.onnx", "*.tflite")
 _ATTEMPTS = 3
 """Attempts to find a folder that another process may be moving at the moment."""
 _TORCH_FILES = ["pytorch_model*.bin"]
@@ -94,10 +95,21 @@ def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
             return "checkpoint"
         repair(folder)
     files = sorted(path.name for path in folder.glob(f"*{_GGUF}")) if folder.is_dir() else []
-    hint = f" Pass one of its GGUF files: {', '.join(files[:5])}" if files else ""
+    hint = f" Pass one of its GGUF files: {', '.join(files[:5])}" if files else foreign_graph(folder)
     raise SourceError(
         f"a bundle contains {MANIFEST} and a checkpoint contains config.json; this folder has neither. "
         f"Received: {folder}.{hint}"
+    )
+
+
+def foreign_graph(folder: Path) -> str:
+    """Returns what to do about a folder with the graph of another exporter; an empty text if it has none."""
+    found = [path for pattern in _GRAPHS for path in sorted(folder.glob(pattern))] if folder.is_dir() else []
+    if not found:
+        return ""
+    return (
+        f" {found[0].relative_to(folder).as_posix()} is a graph that another tool exported, which cannot be loaded as "
+        "a model. Load the checkpoint that it was made from, and export that"
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from kerasformer.errors import CheckpointError, require
 from kerasformer.files.reading import parse_json, read_json
-from kerasformer.files.sources import inside
+from kerasformer.files.sources import foreign_graph, inside
 
 _LARGE = 200 * 2**20  # bytes; loading shows its progress for larger files
 
@@ -349,9 +349,10 @@ def open_tensors(folder: Path) -> TensorFile:
         index = f"{name}.index.json"
         if (folder / index).exists():
             return kind(folder, _shards(folder, index))
+    received = ", ".join(sorted(path.name for path in folder.iterdir())) or "an empty folder"
     raise CheckpointError(
         f"No weights found. Expected model.safetensors or pytorch_model.bin, or an index of their parts, in {folder}. "
-        f"Received: {', '.join(sorted(path.name for path in folder.iterdir())) or 'an empty folder'}"
+        f"Received: {received}.{foreign_graph(folder)}"
     )
 
 

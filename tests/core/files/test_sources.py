@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from kerasformer.chat_templates import read_templates
-from kerasformer.errors import SourceError
+from kerasformer.errors import CheckpointError, SourceError
 from kerasformer.files import sources
 from kerasformer.files.sources import inside, kind, presets, read_json, resolve
+from kerasformer.files.tensors import open_tensors
 from tests import hub_server
 
 RESOLVE = """
@@ -177,3 +178,14 @@ def test_read_json(tmp_path):
         read_json(tmp_path / "config.json")
     (tmp_path / "config.json").write_text('{"é": 1}', encoding="utf-8")
     assert read_json(tmp_path / "config.json") == {"é": 1}
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "onnx/model.onnx", "model.tflite"])
+def test_a_graph_of_another_tool_is_no_model(name, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"graph")
+    told = f"{name} is a graph that another tool exported, which cannot be loaded as a model. Load the checkpoint"
+    with pytest.raises(SourceError, match=told):
+        kind(tmp_path)
+    with pytest.raises(CheckpointError, match=told):  # beside its config.json, too
+        open_tensors(tmp_path)
