@@ -16,6 +16,7 @@ from kerasformer.export.formats.tflite import flatbuffer
 from kerasformer.export.formats.tflite.gpu_graph import lower_for_gpu
 from kerasformer.export.formats.tflite.gpu_rules import look_at, look_at_file
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
+from tests.core.export.formats.test_gpu_rules import constant, graph, ids
 from tests.core.export.text_models import ROWS, shared_bundle, shared_model, size_options
 from tests.core.zoo.cases import OPERATORS
 from tests.grids import grid
@@ -86,6 +87,19 @@ def test_a_graph_for_a_gpu_has_no_findings_and_the_same_results(name):
             seen = slice(int(np.ceil(0.7 * mask.shape[1]))) if of_tokens else slice(None)
             difference = np.abs(received[signature][output] - value)[:, seen] if value.ndim > 1 else 0
             assert np.max(difference) <= 1e-5 * np.abs(value).max()
+
+
+def test_several_constant_integers_get_four_axes():
+    """As the slots of a ring cache and the positions of blocks: with one axis, the delegate reads them wrongly."""
+    model = graph("LESS_EQUAL", [ids(1, 1, 1, 5), constant(ids(5))], [((1, 1, 1, 5), "BOOL")])
+    model.version = 3
+    assert [finding.rule for finding in look_at(model)] == ["integers-with-one-axis"]
+    skeleton = Skeleton([bytes(flatbuffer._pack(model))], {})
+    lower_for_gpu(skeleton)
+    assert look_at(skeleton.model) == ()
+    (part,) = skeleton.graphs
+    (comparison,) = part.operators
+    assert [list(part.tensors[index].shape) for index in comparison.inputs] == [[1, 1, 1, 5]] * 2
 
 
 @pytest.mark.parametrize(("name", "quantize"), [("bert-text-classification", "int8"), ("gpt2-text-generation", "int4")])
