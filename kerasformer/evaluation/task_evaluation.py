@@ -32,6 +32,7 @@ from kerasformer.pipelines import Pipeline, pipeline
 from kerasformer.pipelines.vectors import similarity
 from kerasformer.progress import CountProgress
 from kerasformer.tasks import of_prefix
+from kerasformer.tokenization.words import first_tokens
 
 Text = TypeVar("Text")
 Answer = TypeVar("Answer")
@@ -351,14 +352,9 @@ def _token_classification(pipe: Any, examples: Sequence[Example], options: Evalu
 
 
 def _word_tags(words: Sequence[str], tokens: Sequence[dict[str, Any]]) -> list[str]:
-    """Returns the label of each word's first token; `O` for words lost to truncation."""
-    tags, start, index = [], 0, 0
-    for word in words:
-        while index < len(tokens) and tokens[index]["end"] <= start:
-            index += 1
-        tags.append(tokens[index]["entity"] if index < len(tokens) and tokens[index]["start"] <= start else "O")
-        start += len(word) + 1
-    return tags
+    """Returns the label of each word's first token; `O` for words lost to truncation, or without a token."""
+    found = first_tokens(words, [(token["start"], token["end"]) for token in tokens])
+    return ["O" if index is None else tokens[index]["entity"] for index in found]
 
 
 def _question_answering(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:

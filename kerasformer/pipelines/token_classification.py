@@ -57,7 +57,8 @@ class TokenClassificationPipeline(Pipeline):
             inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
             aggregation_strategy: `"none"` returns tokens; `"simple"` groups neighbouring tokens of the same class;
                 `"first"`, `"average"` and `"max"` first determine the class of each word, by its first token, by the
-                mean of its tokens' scores, or by its token with the highest score.
+                mean of its tokens' scores, or by its token with the highest score. Words are those of the tokenizer;
+                for tokenizers without words (LLaMA 2, Gemma, ByT5), spaces separate them.
             ignore_labels: Classes to omit.
             batch_size: Number of texts, or chunks of long texts, in one call of the model.
             truncation: Whether to truncate a text that exceeds the model's maximum length, with a warning. Otherwise it

@@ -165,7 +165,10 @@ class Encoding(dict[str, Any]):
 
     @cached_property
     def word_ids(self) -> np.ndarray:
-        """`(B, T)`: index of the token's word in its text, as split by the pre-tokenizer; -1 for special tokens."""
+        """`(B, T)`: index of the token's word in its text; -1 for special tokens.
+
+        Words are those of the pre-tokenizer, or of white space if it does not split texts at spaces.
+        """
         return self._gather(lambda tokens: _or_minus_one(tokens.word_ids), -1)
 
     @cached_property

@@ -112,7 +112,7 @@ class PieceTokenizer(Tokenizer):
         ]
         words = [tuple([piece.token for piece in text] for text in row) for row in rows]
         batch = [row if len(row) == 2 else row[0] for row in words]
-        encoded = super()._encode_batch(batch, add_special_tokens, split=True)
+        encoded = self._encode(batch, add_special_tokens, split=True)
         # It has all attributes that are used.
         return [cast(tokenizers.Encoding, PieceEncoding(each, row)) for each, row in zip(encoded, rows, strict=True)]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn, Self, get_args
+from typing import Any, ClassVar, Literal, NoReturn, Self, cast, get_args
 
 import numpy as np
 import tokenizers
@@ -33,6 +33,7 @@ from kerasformer.tokenization.truncation import (
     check_chunks,
     loss_message,
 )
+from kerasformer.tokenization.words import SpacedEncoding, WordRule
 
 TARGET_FILE = "target_tokenizer.json"
 """Name of the file with the tokenizer of the texts that a model writes, if it is another one."""
@@ -284,7 +285,9 @@ class Tokenizer:
             stride: Number of tokens that neighbouring chunks share.
             return_overflowing_tokens: Whether to split texts that are too long into chunks, each a row of the result;
                 `overflow_to_sample` contains the index of the text of each row.
-            is_split_into_words: Whether each text is a list of words; `word_ids` then refers to these words.
+            is_split_into_words: Whether each text is a list of words; `word_ids` then refers to these words. As in
+                `transformers`, most byte-level tokenizers (GPT-2, LLaMA 3, ByT5) and Gemma's then mark no spaces, so
+                that the tokens are not those of the text with spaces between these words.
             add_special_tokens: Whether to add special tokens.
             padding_side: Overrides the attribute `padding_side`.
             pad_to: A length or several lengths, such as those of a static graph; the result has the smallest one that
@@ -683,6 +686,24 @@ class Tokenizer:
     def _encode_batch(
         self, inputs: list[tokenizers.EncodeInput], add_special_tokens: bool, split: bool = False
     ) -> list[tokenizers.Encoding]:
+        encoded = self._encode(inputs, add_special_tokens, split)
+        if split or not (rule := self._word_rule).needs_spaces:
+            return encoded
+        return [
+            cast(tokenizers.Encoding, SpacedEncoding(each, texts, rule, self._added_tokens))
+            for each, texts in zip(
+                encoded, (each if isinstance(each, tuple) else (each,) for each in inputs), strict=True
+            )
+        ]
+
+    @cached_property
+    def _word_rule(self) -> WordRule:
+        return WordRule(self.backend)
+
+    def _encode(
+        self, inputs: list[tokenizers.EncodeInput], add_special_tokens: bool, split: bool
+    ) -> list[tokenizers.Encoding]:
+        """Encodes texts with the words of the pre-tokenizer, or lists of words."""
         try:
             encoded = self.backend.encode_batch(inputs, is_pretokenized=split, add_special_tokens=add_special_tokens)
         except TypeError as error:

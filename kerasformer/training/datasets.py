@@ -18,6 +18,7 @@ from kerasformer.layers import MaskedAccuracy
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.tasks import SENTENCE_SIMILARITY
 from kerasformer.tokenization import Encoding, TruncationWarning
+from kerasformer.tokenization.words import first_tokens
 from kerasformer.training.class_weights import WeightedBinaryCrossentropy, WeightedCrossentropy
 from kerasformer.training.class_weights import class_weights as weights_of
 from kerasformer.training.losses import SpanCrossentropy
@@ -214,7 +215,7 @@ def dataset(
     | task | text | label |
     |---|---|---|
     | text-classification | text, or a dictionary with `text` and `pair` | name or id of a class; a list of them for independent classes; a number for regression; the probability of each class, to learn from another model |
-    | token-classification | list of words | list of names or ids, one for each word; the first token of a word gets it |
+    | token-classification | list of words, which are read with spaces between them, as by `kf.evaluate` | list of names or ids, one for each word; the first token of a word gets it |
     | question-answering | dictionary with `question` and `context` | answer, `""` for none; its first place in the context is learnt, or the one that SQuAD's `{"text": ["Rome"], "answer_start": [12]}` names |
     | text-generation | text | none; or the text that follows, whose tokens alone then count |
     | text2text-generation | text | text |
@@ -393,12 +394,16 @@ def _token_classification(reader: _Reader, texts: Sequence[Example]) -> tuple[li
                 f"{len(example.words)} words and {len(labels)} labels in text {number}"
             )
     rows = []
-    read = reader.read([example.words for example in texts], is_split_into_words=True)
-    for text, example in zip(read, texts, strict=True):
-        words = text.array("word_ids")
-        first = (words >= 0) & (words != np.concatenate([[-1], words[:-1]]))
-        ids = np.array([reader.classes.find(label, example) for label in example.label], "int32")
-        rows.append(Row(text.inputs, np.where(first, ids[words], np.int32(IGNORED))))
+    # The words are read as a text, since most byte-level tokenizers do not mark the spaces between words of a list.
+    for text, example in zip(reader.read([example.text for example in texts]), texts, strict=True):
+        tokens = np.flatnonzero(text.array("sequence_ids") == 0)
+        labels = np.full(len(text.array("input_ids")), IGNORED, "int32")
+        first = first_tokens(example.words, text.array("offsets")[tokens].tolist())
+        ids = [reader.classes.find(label, example) for label in example.label]
+        for token, index in reversed(list(zip(first, ids, strict=True))):
+            if token is not None:  # of several words with one token, the first one counts
+                labels[tokens[token]] = index
+        rows.append(Row(text.inputs, labels))
     return rows, reader.format(_masked_crossentropy, MaskedAccuracy, labels_of="input_ids")
 
 

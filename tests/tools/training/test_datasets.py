@@ -1,15 +1,22 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 import transformers
 
 import kerasformer as kf
+from kerasformer.bundle import ModelInfo
 from kerasformer.errors import InputError
+from kerasformer.evaluation import examples
+from kerasformer.fidelity.quality import pipeline_of
 from kerasformer.training import MultipleChoice, dataset
 from kerasformer.training.shapes import with_different_first
 
 TOLERANCE = 1e-5
 """Of losses: a cross-entropy is a difference of logits, each of which rounds by 6e-8 of its size."""
+
+VOCABULARIES = Path(__file__).parents[3] / "mobile" / "vectors" / "tokenizers"
 
 TEXTS = ["A warm and funny film.", "Dull.", "It is neither good nor bad, and far too long.", "Again!"]
 
@@ -101,6 +108,55 @@ def test_the_first_two_batches_differ_in_each_length(columns):
         varies = (lengths != lengths[0]).any(axis=0)
         if varies.any():
             assert (lengths[order[0]] != lengths[order[1]])[varies].all()
+
+
+READERS = (
+    "bert-uncased gpt2 gpt2-bos roberta roberta-prefix qwen2 llama2 llama3 neox gemma byt5 t5 xlm-roberta big-bird "
+    "deberta"
+)
+LABELS = ("O", "PER", "LOC")
+NAMES = ("input_ids", "attention_mask")
+SENTENCES = {  # \x00 and \u200b have no tokens for BERT
+    ("Anna", "(", "U.S.", ")", "saw", "\u200bParis", "unforgettables", "\x00", "don't"): "PER O LOC O O LOC O O O",
+    ("Tom",): "PER",
+    ("日本", "Ünï", "Zoë\u0301", "🙂"): "LOC O PER O",
+}
+
+
+class Remembering:
+    """Returns the labels of the tokens on which it was trained, and another class for tokens without a label."""
+
+    def __init__(self, rows):
+        self.labels = {tuple(row.inputs["input_ids"].tolist()): row.target for row in rows}
+
+    def run(self, inputs):
+        logits = np.zeros((*inputs["input_ids"].shape, len(LABELS)), "float32")
+        for row, ids, mask in zip(logits, inputs["input_ids"], inputs["attention_mask"], strict=True):
+            labels = self.labels[tuple(ids[mask > 0].tolist())]
+            row[np.flatnonzero(mask), np.where(labels < 0, LABELS.index("LOC"), labels)] = 9
+        return {"logits": logits}
+
+
+@pytest.fixture(scope="module")
+def tagger():
+    return kf.load("sentiment-bert", "token-classification", labels=LABELS)
+
+
+@pytest.mark.parametrize("name", READERS.split())
+def test_taggers_read_the_tokens_on_which_they_were_trained(name, tagger):
+    tokenizer, model = kf.Tokenizer.load(VOCABULARIES / name), tagger
+    model.set_tokenizer(tokenizer)
+    words, labels = [list(words) for words in SENTENCES], [tags.split() for tags in SENTENCES.values()]
+    rows = dataset(model, words, labels).rows
+    description = ModelInfo("token-classification", input_names=NAMES, max_length=200, labels=LABELS)
+    pipe = pipeline_of(Remembering(rows), description, tokenizer)
+    assert kf.evaluate(pipe, examples(words, labels))["accuracy"] == 1
+    plain = ["Tom", "saw", "Anna", "go"]
+    pipe = pipeline_of(Remembering(dataset(model, [plain], [["PER", "LOC", "PER", "O"]]).rows), description, tokenizer)
+    found = pipe(" ".join(plain), aggregation_strategy="first", ignore_labels=())
+    assert [(each["entity_group"], each["word"].strip()) for each in found] == [
+        ("PER", "Tom"), ("LOC", "saw"), ("PER", "Anna"), ("O", "go"),
+    ]  # fmt: skip
 
 
 def test_classes_of_words_belong_to_their_first_tokens():
