@@ -88,6 +88,14 @@ STREAMED = (SHORT[3], SHORT[6], SHORT[10], SHORT[17], SCRIPTS["Tamil"], SCRIPTS[
 SPLIT = ("one|two, three||four,|five", "|", ",,a|", "the rabbit said| nothing ,at all", "")
 """Texts for tokenizers that split at `|` and `,`."""
 
+SPACED = (
+    "the  man said\n\nthe \t end ",
+    " üx 日本 🙂, the\u3000rain\u00a0at[SEP][SEP]the",
+    "a[UNK] ü\n b",
+    "\x1c the\x1cend",
+)
+"""Texts for tokenizers whose words white space separates."""
+
 
 CORPUS = (
     "The rain in the garden was warm, and the old man said that he would not go home before the evening.",

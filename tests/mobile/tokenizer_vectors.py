@@ -91,7 +91,7 @@ def truncated(tokenizer: Tokenizer, text: str, pair: str | None, side: Any, over
 def rows(tokenizer: Tokenizer, name: str) -> Iterator[Any]:
     """Yields the rows of a tokenizer."""
     if name in vocabularies.SPLITS:
-        for text in texts.SPLIT:
+        for text in (*texts.SPLIT, *texts.SPACED):
             yield row(tokenizer, text)
         return
     short = texts.SHORT[::3] if name in vocabularies.VARIANTS else texts.SHORT

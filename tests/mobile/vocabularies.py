@@ -24,7 +24,7 @@ from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text
 from tests.core.tokenization.conftest import CASES, write
 from tests.core.tokenization.test_hard_texts import split_at
-from tests.mobile.texts import ALL, CORPUS, SCRIPTS
+from tests.mobile.texts import ALL, CORPUS, SCRIPTS, SPLIT
 
 SPACE = "▁"
 END = "<|endoftext|>"
@@ -344,6 +344,16 @@ _DEBERTA = _control("[PAD]", "[CLS]", "[SEP]", "[UNK]", unknown="[UNK]")
 _BIG_BIRD = _control("<pad>", "</s>", "<unk>", words=["<s>", "[CLS]", "[SEP]", "[MASK]"])
 _MPNET = ("<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>")
 
+
+def of_letters(splitter: Any) -> Tokenizer:
+    """Returns a tokenizer of letters and few pairs, whose words white space separates."""
+    tokens = [*_BERT, SPACE, *sorted(set("".join(SPLIT) + " \n")), SPACE + "t", "he"]
+    vocabulary = {token: index for index, token in enumerate(tokens)}
+    backend = Backend(models.BPE(vocabulary, [(SPACE, "t"), ("h", "e")], unk_token="[UNK]"))
+    backend.pre_tokenizer = splitter
+    return Tokenizer(backend, special_tokens={"unk_token": "[UNK]", "sep_token": "[SEP]"})
+
+
 FULL: dict[str, Callable[[], Tokenizer]] = {
     "bert-uncased": _of_case("bert-uncased", lambda: wordpiece(True)),
     "bert-cased": _of_case("bert-cased", lambda: wordpiece(False)),
@@ -392,5 +402,7 @@ SPLITS: dict[str, Callable[[], Tokenizer]] = {
         for behavior in ("removed", "isolated", "merged-with-previous", "merged-with-next", "contiguous")
     },
     "split-string": partial(split_at, "|", "isolated"),
+    "split-characters": partial(of_letters, pre_tokenizers.Split(Regex("."), "isolated")),
+    "split-never": partial(of_letters, pre_tokenizers.Metaspace(split=False)),
 }
-"""Tokenizers that split at a pattern."""
+"""Tokenizers that split at a pattern, into characters, or not at all."""

@@ -14,6 +14,7 @@
 #include "tokenization/normalizers.hpp"
 #include "tokenization/post_processors.hpp"
 #include "tokenization/pre_tokenizers.hpp"
+#include "tokenization/words.hpp"
 
 namespace kerasformer {
 namespace {
@@ -46,6 +47,7 @@ struct Tokenizer::Parts {
       : settings(settings),
         normalize(NormalizerOf(content["normalizer"])),
         split(PreTokenizerOf(content["pre_tokenizer"])),
+        word_rule(normalize, split),
         model(ModelOf(content["model"], !StepOf(content["pre_tokenizer"], "ByteLevel").IsNull())),
         post(PostProcessorOf(content["post_processor"])),
         decode(DecoderOf(content["decoder"])) {
@@ -109,6 +111,10 @@ struct Tokenizer::Parts {
       }
     }
     std::fill(tokens.sequence_ids.begin(), tokens.sequence_ids.end(), sequence);
+    word_rule.Apply(text, tokens, [this](int id) {
+      const auto found = by_id.find(id);
+      return found == by_id.end() ? nullptr : &found->second.content;
+    });
     if (!dropped.empty()) CheckCharacters(text, tokens);
   }
 
@@ -174,6 +180,7 @@ struct Tokenizer::Parts {
   Json settings;
   Normalizer normalize;
   PreTokenizer split;
+  WordRule word_rule;
   std::unique_ptr<Model> model;
   PostProcessor post;
   Decoder decode;

@@ -12,6 +12,7 @@ import { isSpace } from "./characters.js";
 import { normalizerOf } from "./normalizers.js";
 import { decodeAsInRust, decoderOf, modelOf, splitAsInRust, stepOf } from "./steps.js";
 import { chunks } from "./truncation.js";
+import { withSpacedWords } from "./words.js";
 
 /**
  * A token of a text.
@@ -52,7 +53,8 @@ export class Tokenizer {
     this.addedNormalized = new AddedTokens(
       added.filter((token) => !plain(token)).map((token) => [this.normalize(Aligned.of(token.content)).text, token]),
     );
-    this.added = new Set(added.map((token) => token.id));
+    /** The content of added tokens by their ids. @type {Map<number, string>} */
+    this.added = new Map(added.map((token) => [token.id, token.content]));
     this.special = new Set(added.filter((token) => token.special).map((token) => token.id));
     this.settings = settings;
     splitAsInRust(this.backend.pre_tokenizer, content.pre_tokenizer);
@@ -73,6 +75,9 @@ export class Tokenizer {
     // Whether decoding omits bytes that are not valid UTF-8.
     this.skipsIncomplete = settings.errors === "ignore" && this.byteLevel !== null;
     this.hasByteFallback = this.tokenToId("<0x0A>") !== undefined;
+    const parts = (/** @type {string} */ text) => this.words(this.normalize(Aligned.of(text)), 0).length;
+    this.joinsWords = parts("a a") === 1;
+    this.splitsWords = parts("aa") > 1;
     /** Characters that were removed from a pruned vocabulary. @type {Set<string>} */
     this.dropped = new Set(settings.dropped_characters ?? "");
     /** The tokenizer of the texts that the model writes, which may be another one (Marian). @type {Tokenizer} */
@@ -198,7 +203,8 @@ export class Tokenizer {
       }
     });
     if (this.dropped.size) this.checkCharacters(text, tokens);
-    return tokens;
+    if (!this.joinsWords && !this.splitsWords) return tokens;
+    return withSpacedWords(text, tokens, (id, part) => !this.splitsWords || part.includes(this.added.get(id) ?? "\u0000"));
   }
 
   /**

@@ -6,6 +6,7 @@ public final class Tokenizer: @unchecked Sendable {
     let settings: JSON
     private let normalizer: Normalizer?
     private let preTokenizer: PreTokenizer?
+    private let wordRule: WordRule
     private let model: Model
     private let postProcessor: PostProcessor
     private let decoder: Decoder?
@@ -83,6 +84,7 @@ public final class Tokenizer: @unchecked Sendable {
         self.model = model
         normalizer = rule
         preTokenizer = try preTokenizerOf(content["pre_tokenizer"])
+        wordRule = WordRule(normalizer, preTokenizer)
         postProcessor = try PostProcessor(content["post_processor"])
         decoder = try decoderOf(content["decoder"])
         added = byId
@@ -189,6 +191,7 @@ public final class Tokenizer: @unchecked Sendable {
                 }
             }
         }
+        if wordRule.needsSpaces { result = wordRule.applied(text.codePoints, result) { added[$0]?.content } }
         if !dropped.isEmpty { try checkCharacters(text.codePoints, result) }
         return result
     }

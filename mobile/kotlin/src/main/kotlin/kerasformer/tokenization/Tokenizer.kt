@@ -24,6 +24,7 @@ import kerasformer.text
 class Tokenizer internal constructor(content: Map<String, Any?>, internal val settings: Map<String, Any?>) {
     private val normalizer = normalizerOf(content.child("normalizer"))
     private val preTokenizer = preTokenizerOf(content.child("pre_tokenizer"))
+    private val wordRule = WordRule(normalizer, preTokenizer)
     private val model = Model.of(content.child("model") ?: throw TokenizerError("tokenizer.json has no model. Is it damaged?"))
     private val postProcessor = PostProcessor.of(content.child("post_processor"))
     private val decoder = decoderOf(content.child("decoder"))
@@ -121,6 +122,7 @@ class Tokenizer internal constructor(content: Map<String, Any?>, internal val se
                 }
             }
         }
+        if (wordRule.needsSpaces) wordRule.apply(text.toCodePoints(), tokens) { addedById[it]?.content }
         if (dropped.isNotEmpty()) checkCharacters(text, tokens)
         return tokens
     }
@@ -239,7 +241,7 @@ internal class TextTokens(capacity: Int) {
     var ids = IntArray(capacity)
     var starts = IntArray(capacity)
     var ends = IntArray(capacity)
-    private var words = IntArray(capacity)
+    var words = IntArray(capacity)
     var size = 0
 
     fun add(id: Int, start: Int, end: Int, word: Int) {
