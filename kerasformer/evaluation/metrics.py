@@ -13,6 +13,7 @@ import numpy as np
 
 from kerasformer.arguments import check, one_of, optional
 from kerasformer.errors import InputError, require
+from kerasformer.pipelines.tags import OUTSIDE, PLACES, places, tag_of
 
 Entity = tuple[str, int, int]
 """Type, index of the first word, index of the last word."""
@@ -37,21 +38,24 @@ def f1(received: Sequence[set], expected: Sequence[set]) -> float:
     return 2 * right / total if total else 1.0
 
 
-def entities(tags: Sequence[str]) -> set[Entity]:
+def entities(tags: Sequence[str], labels: Sequence[str] | None = None) -> set[Entity]:
     """Returns the entities described by the tags of words, such as `B-PER`, `I-PER`, `O`.
 
     As in the CoNLL evaluation and the package seqeval, an `I-` tag that does not continue an entity of its type starts
-    a new one. `E-` ends an entity, and `S-` is one of a single word.
+    a new one. `E-` or `L-` ends an entity, and `S-` or `U-` is one of a single word.
+
+    Args:
+        tags: Tags of the words.
+        labels: All labels of the model, which show what the letters mean; by default, they have these meanings.
     """
-    spans, start, current, before = set(), 0, "", ""
-    for index, tag in enumerate([*tags, "O"]):
-        prefix, _, kind = tag.partition("-") if "-" in tag else ("", "", "" if tag == "O" else tag)
-        if current and (prefix in ("B", "S") or before in ("E", "S") or kind != current):
-            spans.add((current, start, index - 1))
-            current = ""
-        before = prefix
-        if kind and not current:
-            start, current = index, kind
+    letters = PLACES if labels is None else places(labels)
+    spans, start, before = set(), 0, OUTSIDE
+    for index, tag in enumerate([*(tag_of(tag, letters) for tag in tags), OUTSIDE]):
+        if index and not tag.continues(before):
+            if before != OUTSIDE:
+                spans.add((before.kind, start, index - 1))
+            start = index
+        before = tag
     return spans
 
 

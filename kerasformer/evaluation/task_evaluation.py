@@ -339,7 +339,7 @@ def _token_classification(pipe: Any, examples: Sequence[Example], options: Evalu
     figures = {"accuracy": metrics.accuracy(words[0], words[1])}
     classes: tuple[ClassScores, ...] = ()
     if any(label.startswith(("B-", "I-")) for label in labels):
-        spans = [[metrics.entities(row) for row in rows] for rows in (received, expected)]
+        spans = [[metrics.entities(row, labels) for row in rows] for rows in (received, expected)]
         figures["f1"] = metrics.f1(*spans)
         classes = entity_scores(*spans)
     return Outcome(

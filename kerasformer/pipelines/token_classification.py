@@ -15,6 +15,7 @@ from kerasformer.pipelines.answers import Entity
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
 from kerasformer.pipelines.chunks import best_locations, rows_of
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
+from kerasformer.pipelines.tags import places, tag_of
 from kerasformer.tokenization import Encoding
 
 _STRATEGIES = ("none", "simple", "first", "average", "max")
@@ -55,7 +56,8 @@ class TokenClassificationPipeline(Pipeline):
 
         Args:
             inputs: A text, a list or an array of texts, or another iterable, which is read lazily.
-            aggregation_strategy: `"none"` returns tokens; `"simple"` groups neighbouring tokens of the same class;
+            aggregation_strategy: `"none"` returns tokens; `"simple"` groups neighbouring tokens of the same class,
+                as their labels mark entities (IOB, BIOES, BMES or BILOU);
                 `"first"`, `"average"` and `"max"` first determine the class of each word, by its first token, by the
                 mean of its tokens' scores, or by its token with the highest score. Words are those of the tokenizer;
                 for tokenizers without words (LLaMA 2, Gemma, ByT5), spaces separate them.
@@ -119,8 +121,9 @@ class TokenClassificationPipeline(Pipeline):
         if strategy != "simple":
             pieces = [_word(tokens, strategy) for tokens in _words(pieces)]
         entities: list[Entity] = []
+        letters = places(labels)
         for group in self._groups(pieces):
-            label = _without_prefix(labels[group[0].label])[1]
+            label = tag_of(labels[group[0].label], letters).kind
             if label in ignored:
                 continue
             score = float(np.mean([piece.scores.max() for piece in group]))
@@ -131,11 +134,12 @@ class TokenClassificationPipeline(Pipeline):
         return entities
 
     def _groups(self, pieces: list[_Piece]) -> Iterator[list[_Piece]]:
-        """Groups neighbours of the same class; a label with the prefix `B-` starts a new entity."""
+        """Groups neighbours of the same entity, see `Tag.continues`."""
+        letters = places(self.info.labels)
+        tags = [tag_of(self.info.labels[piece.label], letters) for piece in pieces]
         group: list[_Piece] = []
-        for piece in pieces:
-            prefix, label = _without_prefix(self.info.labels[piece.label])
-            if group and (prefix == "B" or label != _without_prefix(self.info.labels[group[-1].label])[1]):
+        for index, piece in enumerate(pieces):
+            if group and not tags[index].continues(tags[index - 1]):
                 yield group
                 group = []
             group.append(piece)
@@ -167,11 +171,6 @@ def _without_overlaps(entities: Iterable[Entity]) -> list[Entity]:
 
 def _rank(entity: Entity) -> tuple[int, float]:
     return entity["end"] - entity["start"], entity["score"]
-
-
-def _without_prefix(label: str) -> tuple[str, str]:
-    """Splits a label: `("B", "PER")` for `"B-PER"`; a label without prefix is treated as `I-`."""
-    return (label[0], label[2:]) if label[:2] in ("B-", "I-") else ("I", label)
 
 
 def _words(pieces: list[_Piece]) -> Iterator[list[_Piece]]:

@@ -103,6 +103,20 @@ def _entity_calls() -> Calls:
     return [*calls, (task, _TEXT, {"aggregation_strategy": "most"}), (task, _TEXT, {"combine": "entities"})]
 
 
+_SCHEMES = {
+    "bioes": ["O", "B-PER", "I-PER", "E-PER", "S-PER"],
+    "bilou": ["U-PER", "B-PER", "L-PER", "O", "I-PER"],
+}
+"""Labels that mark places in entities."""
+
+
+def _scheme_calls() -> Calls:
+    strategies = ("simple", "first")
+    return [
+        ("token-classification", _QUERY, {"aggregation_strategy": each, "ignore_labels": []}) for each in strategies
+    ]
+
+
 _QUERY, _DOCUMENTS = "Anna lives in Rome.", ["The cat", "", _LONG, "Otto lives in Paris.", "Anna lives in Rome."]
 _RANKED = {"query": _QUERY, "documents": _DOCUMENTS}
 _CLASSES = ["rome", "an unbelievably fine film", "Paris"]
@@ -186,6 +200,10 @@ ENCODERS: dict[str, Bundle] = {
         "zero-shot-classification",
     ),
     "entities": Bundle(ROWS["bert-token-classification"], "onnx", _entity_calls()),
+    **{
+        f"entities-{name}": Bundle(ROWS["bert-token-classification"], "onnx", _scheme_calls(), info={"labels": labels})
+        for name, labels in _SCHEMES.items()
+    },
     "answers": Bundle(
         ROWS["bert-question-answering"],
         "onnx",

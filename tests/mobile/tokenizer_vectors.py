@@ -91,7 +91,8 @@ def truncated(tokenizer: Tokenizer, text: str, pair: str | None, side: Any, over
 def rows(tokenizer: Tokenizer, name: str) -> Iterator[Any]:
     """Yields the rows of a tokenizer."""
     if name in vocabularies.SPLITS:
-        for text in (*texts.SPLIT, *texts.SPACED):
+        spaced = texts.SPACED if name in ("split-characters", "split-never") else ()
+        for text in (*texts.SPLIT, *spaced):
             yield row(tokenizer, text)
         return
     short = texts.SHORT[::3] if name in vocabularies.VARIANTS else texts.SHORT

@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import transformers
 
+from kerasformer.bundle import ModelInfo
 from kerasformer.errors import InputError
+from kerasformer.evaluation import metrics
+from kerasformer.fidelity.quality import pipeline_of
 from kerasformer.pipelines import pipeline
 from kerasformer.tokenization import TruncationWarning
+from tests import tiny_text
 from tests.core.pipelines.agreement import assert_same
 from tests.tiny_text import CORPUS
 
@@ -33,6 +39,35 @@ def test_entities_equal_those_of_transformers(pipes, strategy, ignored):
     assert any(expected)
     for text, entities in zip(TEXTS, received, strict=True):
         assert all(entity["word"] == text[entity["start"] : entity["end"]] for entity in entities)
+
+
+IOB, BIOES = ("O", "B-PER", "I-PER"), ("O", "B-PER", "I-PER", "E-PER", "S-PER", "S-LOC")
+BILOU, OTHER = ("O", "B-PER", "I-PER", "L-PER", "U-PER"), ("O", "B-PER", "I-PER", "E-MAIL", "X-PER")
+
+
+@pytest.mark.parametrize("strategy", ["simple", "first", "max"])
+@pytest.mark.parametrize(
+    ("labels", "tags", "expected"),
+    [
+        (IOB, "B-PER I-PER I-PER O I-PER B-PER", ["0-2 PER", "4-4 PER", "5-5 PER"]),
+        (BIOES, "B-PER E-PER O S-PER", ["0-1 PER", "3-3 PER"]),
+        (BIOES, "B-PER I-PER E-PER E-PER S-PER S-PER", ["0-2 PER", "3-3 PER", "4-4 PER", "5-5 PER"]),
+        (BIOES, "S-LOC S-LOC I-PER E-PER B-PER", ["0-0 LOC", "1-1 LOC", "2-3 PER", "4-4 PER"]),
+        (BILOU, "B-PER I-PER L-PER I-PER U-PER U-PER", ["0-2 PER", "3-3 PER", "4-4 PER", "5-5 PER"]),
+        (("B-X", "M-X", "E-X", "S-X"), "B-X M-X M-X E-X S-X S-X", ["0-3 X", "4-4 X", "5-5 X"]),
+        (OTHER, "B-PER E-MAIL E-MAIL X-PER I-PER", ["0-0 PER", "1-2 E-MAIL", "3-3 X-PER", "4-4 PER"]),
+        (("E-MAIL", "O"), "E-MAIL E-MAIL O", ["0-1 E-MAIL"]),
+    ],
+)
+def test_schemes_of_labels_are_those_of_the_evaluation(strategy, labels, tags, expected):
+    tokenizer, text = tiny_text.wordpiece(), "the the the the the the"[: 4 * len(tags.split()) - 1]
+    row = np.array([labels.index(tag) for tag in ["O" if "O" in labels else "B-X", *tags.split()] + [tags.split()[0]]])
+    engine = SimpleNamespace(run=lambda inputs: {"logits": np.eye(len(labels), dtype="float32")[None, row] * 9})
+    info = ModelInfo("token-classification", input_names=("input_ids", "attention_mask"), max_length=40, labels=labels)
+    found = pipeline_of(engine, info, tokenizer)(text, aggregation_strategy=strategy)
+    assert [f"{each['start'] // 4}-{each['end'] // 4} {each['entity_group']}" for each in found] == expected
+    evaluated = sorted(metrics.entities(tags.split(), labels), key=lambda entity: entity[1])
+    assert [f"{start}-{end} {kind}" for kind, start, end in evaluated] == expected
 
 
 LONG = " ".join(CORPUS[:6])

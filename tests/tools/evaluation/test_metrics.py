@@ -66,6 +66,7 @@ def test_f1_of_independent_labels():
         (["PER", "PER", "O"], {("PER", 0, 1)}),
         (["B-PER-X", "I-PER-X"], {("PER-X", 0, 1)}),
         (["S-PER", "S-PER", "B-LOC", "E-LOC", "I-LOC"], {("PER", 0, 0), ("PER", 1, 1), ("LOC", 2, 3), ("LOC", 4, 4)}),
+        (["B-PER", "L-PER", "L-PER", "U-LOC", "U-LOC"], {("PER", 0, 1), ("PER", 2, 2), ("LOC", 3, 3), ("LOC", 4, 4)}),
         (["O", "O"], set()),
         ([], set()),
     ],

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <optional>
 
 #include "tasks/parts.hpp"
 #include "text/unicode.hpp"
@@ -20,10 +21,34 @@ size_t Best(const Vector& scores) { return static_cast<size_t>(std::max_element(
 
 double Highest(const Vector& scores) { return scores[Best(scores)]; }
 
-// Splits "B-PER" into "B" and "PER"; labels without a prefix get "I".
-std::pair<std::string, std::string> WithoutPrefix(const std::string& label) {
-  const bool has_prefix = label.size() > 2 && (label[0] == 'B' || label[0] == 'I') && label[1] == '-';
-  return has_prefix ? std::pair(label.substr(0, 1), label.substr(2)) : std::pair(std::string("I"), label);
+bool Has(std::string_view letters, char letter) { return letters.find(letter) != std::string_view::npos; }
+
+// A label such as "B-PER": its place in an entity, "I" for labels without one, and the type of the entity.
+struct Tag {
+  Tag(const std::string& label, std::string_view places) {
+    const bool has_place = label.size() > 1 && label[1] == '-' && Has(places, label[0]);
+    place = has_place ? label[0] : 'I';
+    kind = has_place ? label.substr(2) : label;
+  }
+
+  // Whether a token belongs to the same entity as the token before it.
+  bool Continues(const Tag& before) const { return kind == before.kind && !Has("BSU", place) && !Has("ESLU", before.place); }
+
+  char place;
+  std::string kind;
+};
+
+// The letters before a hyphen that are places in entities: "B" and "I", and those of a scheme that has all letters.
+std::string PlacesOf(const std::vector<std::string>& labels) {
+  std::string found;
+  for (const std::string& label : labels) {
+    if (label.size() > 1 && label[1] == '-') found += label[0];
+  }
+  for (const std::string_view scheme : {"BIES", "BMES", "BILU"}) {
+    const bool known = Has(found, 'B') || Has(found, 'I');
+    if (known && found.find_first_not_of(scheme) == std::string::npos) return "BI" + std::string(scheme);
+  }
+  return "BI";
 }
 
 // Merges the tokens of a word into one piece.
@@ -50,16 +75,19 @@ std::vector<Piece> WordsOf(const std::vector<Piece>& pieces, const std::string& 
   return words;
 }
 
-// Groups neighbouring pieces of one class; the prefix `B-` starts a new entity.
+// Groups neighbouring pieces of one entity.
 std::vector<Entity> Groups(const std::vector<Piece>& pieces, const std::vector<std::string>& labels, std::string_view text) {
   std::vector<Entity> entities;
   std::vector<int> counts;
+  const std::string places = PlacesOf(labels);
+  std::optional<Tag> last;
   for (const Piece& piece : pieces) {
-    const auto [prefix, label] = WithoutPrefix(labels.at(Best(piece.scores)));
-    if (entities.empty() || prefix == "B" || label != entities.back().entity) {
-      entities.push_back({label, 0, piece.index, "", piece.start, piece.end});
+    const Tag tag(labels.at(Best(piece.scores)), places);
+    if (!last || !tag.Continues(*last)) {
+      entities.push_back({tag.kind, 0, piece.index, "", piece.start, piece.end});
       counts.push_back(0);
     }
+    last = tag;
     entities.back().score += Highest(piece.scores);
     entities.back().end = piece.end;
     ++counts.back();

@@ -61,11 +61,13 @@ export async function tokenClassification(bundle, inputs, options, controls) {
   /** @param {Piece[]} pieces */
   function grouped(pieces) {
     const decided = strategy === "simple" ? pieces : wordsOf(pieces).map((tokens) => merged(tokens, strategy));
-    return groups(decided, bundle.manifest.info.labels)
+    const { labels } = bundle.manifest.info;
+    const places = placesOf(labels);
+    return groups(decided, labels, places)
       .map((group) => {
         const { start } = group[0];
         const { end } = group[group.length - 1];
-        const label = withoutPrefix(bundle.manifest.info.labels[best(group[0].scores)])[1];
+        const label = split(labels[best(group[0].scores)], places)[1];
         const score = mean(group.map(({ scores }) => Math.max(...scores)));
         return { entity_group: label, score, word: between(start, end), start, end };
       })
@@ -91,23 +93,34 @@ function withoutOverlaps(entities) {
   return kept;
 }
 
-/** Groups neighbouring pieces of one class; the prefix `B-` starts a new entity. @param {Piece[]} pieces @param {string[]} labels */
-function groups(pieces, labels) {
+/** Letters before a hyphen that are places in entities, of each scheme. */
+const SCHEMES = ["BIES", "BMES", "BILU"];
+
+/** The letters that are places in entities: `B` and `I`, and those of a scheme that has all letters. @param {string[]} labels */
+function placesOf(labels) {
+  const found = labels.filter((label) => label[1] === "-").map((label) => label[0]);
+  const known = found.some((letter) => "BI".includes(letter));
+  const scheme = SCHEMES.find((each) => known && found.every((letter) => each.includes(letter)));
+  return `BI${scheme ?? ""}`;
+}
+
+/** Groups neighbouring pieces of one entity. @param {Piece[]} pieces @param {string[]} labels @param {string} places */
+function groups(pieces, labels, places) {
   /** @type {Piece[][]} */
   const entities = [];
-  let last = null;
+  let [lastPlace, last] = ["", ""];
   for (const piece of pieces) {
-    const [prefix, label] = withoutPrefix(labels[best(piece.scores)]);
-    if (!entities.length || prefix === "B" || label !== last) entities.push([]);
+    const [place, label] = split(labels[best(piece.scores)], places);
+    if (!entities.length || "BSU".includes(place) || "ESLU".includes(lastPlace) || label !== last) entities.push([]);
     entities[entities.length - 1].push(piece);
-    last = label;
+    [lastPlace, last] = [place, label];
   }
   return entities;
 }
 
-/** Splits `"B-PER"` into `["B", "PER"]`; labels without a prefix get `"I"`. @param {string} label */
-function withoutPrefix(label) {
-  return /^[BI]-/.test(label) ? [label[0], label.slice(2)] : ["I", label];
+/** Splits `"B-PER"` into `["B", "PER"]`; labels without a place get `"I"`. @param {string} label @param {string} places */
+function split(label, places) {
+  return label[1] === "-" && places.includes(label[0]) ? [label[0], label.slice(2)] : ["I", label];
 }
 
 /** Groups tokens by words. @param {Piece[]} pieces @returns {Piece[][]} */

@@ -52,6 +52,32 @@ private struct TokenGroup {
     var score: Double { scores.max() ?? 0 }
 }
 
+/// A label such as `B-PER`: its place in an entity, `I` for labels without one, and the type of the entity.
+private struct Tag {
+    let place: Character
+    let kind: String
+
+    private static let schemes = ["BIES", "BMES", "BILU"]
+
+    init(_ label: String, _ places: String) {
+        let first = label.first ?? " "
+        let isPlace = label.dropFirst().first == "-" && places.contains(first)
+        place = isPlace ? first : "I"
+        kind = isPlace ? String(label.dropFirst(2)) : label
+    }
+
+    /// The letters before a hyphen that are places in entities: `B` and `I`, and those of a scheme that has all letters.
+    static func places(_ labels: [String]) -> String {
+        let found = labels.filter { $0.dropFirst().first == "-" }.compactMap { $0.first }
+        let isKnown = found.contains { "BI".contains($0) }
+        let scheme = schemes.first { each in isKnown && found.allSatisfy { each.contains($0) } }
+        return "BI" + (scheme ?? "")
+    }
+
+    /// Whether a token belongs to the same entity as the token before it.
+    func continues(_ before: Tag) -> Bool { kind == before.kind && !"BSU".contains(place) && !"ESLU".contains(before.place) }
+}
+
 extension TextModel {
     /// The entities of a text, or its tokens with their classes.
     ///
@@ -97,28 +123,24 @@ extension TextModel {
         }
     }
 
-    /// Neighbours of one class as entities; the prefix `B-` starts a new one.
+    /// Neighbours of one entity, see `Tag`.
     private func joined(_ tokens: [TokenGroup], _ text: String) -> [Entity] {
         var groups: [[TokenGroup]] = []
-        var last = ""
+        let places = Tag.places(info.labels)
+        var last: Tag? = nil
         for token in tokens {
-            let name = info.labels[token.best]
-            let label = withoutPrefix(name)
-            if groups.isEmpty || name.hasPrefix("B-") || label != last { groups.append([]) }
+            let tag = Tag(info.labels[token.best], places)
+            if last.map({ !tag.continues($0) }) ?? true { groups.append([]) }
             groups[groups.count - 1].append(token)
-            last = label
+            last = tag
         }
         return groups.map { group in
             let start = group[0].start
             let end = group[group.count - 1].end
             let score = group.reduce(0.0) { $0 + $1.score } / Double(group.count)
-            let label = withoutPrefix(info.labels[group[0].best])
+            let label = Tag(info.labels[group[0].best], places).kind
             return Entity(label: label, score: score, word: text.span(start: start, end: end), start: start, end: end, index: nil)
         }
-    }
-
-    private func withoutPrefix(_ label: String) -> String {
-        label.hasPrefix("B-") || label.hasPrefix("I-") ? String(label.dropFirst(2)) : label
     }
 
     /// The answers to a question in a text, the most probable first. Long contexts are read in overlapping chunks.

@@ -13,7 +13,7 @@ enum class CombineEntities { TOKENS, ENTITIES }
 /**
  * An entity, or a token with its class.
  *
- * @property label Its class; of an entity without the prefix `B-` or `I-`.
+ * @property label Its class; of an entity without its place, such as `B-` or `I-`.
  * @property index Index of the token; `null` for an entity of several tokens.
  * @property word Its part of the text.
  * @property start Start in the text, in Unicode code points; see [kerasformer.tokenization.span].
@@ -58,23 +58,38 @@ private fun entity(text: String, label: String, tokens: List<Scored>, index: Int
     return Entity(label, tokens.map { it.score }.average(), index, text.span(start, end), start, end)
 }
 
-/** Groups neighbouring tokens of one class; the prefix `B-` starts a new entity. */
+/** Groups neighbouring tokens of one entity. */
 private fun Runtime.grouped(text: String, tokens: List<Scored>, aggregation: Aggregation): List<Entity> {
     val decided = if (aggregation == Aggregation.SIMPLE) tokens else words(tokens).map { merged(it, aggregation) }
+    val places = placesOf(labels)
     val groups = ArrayList<MutableList<Scored>>()
-    var last: String? = null
+    var last: Tag? = null
     for (token in decided) {
-        val (prefix, label) = withoutPrefix(labels[token.best])
-        if (groups.isEmpty() || prefix == "B" || label != last) groups += ArrayList<Scored>()
+        val tag = tagOf(labels[token.best], places)
+        if (last == null || !tag.continues(last)) groups += ArrayList<Scored>()
         groups.last() += token
-        last = label
+        last = tag
     }
-    return groups.map { entity(text, withoutPrefix(labels[it[0].best]).second, it, null) }
+    return groups.map { entity(text, tagOf(labels[it[0].best], places).kind, it, null) }
 }
 
-/** Splits `"B-PER"` into `"B"` and `"PER"`; labels without a prefix get `"I"`. */
-private fun withoutPrefix(label: String): Pair<String, String> =
-    if (label.startsWith("B-") || label.startsWith("I-")) label.take(1) to label.drop(2) else "I" to label
+/** Letters before a hyphen that are places in entities, of each scheme. */
+private val SCHEMES = listOf("BIES", "BMES", "BILU")
+
+/** A label such as `B-PER`: its place in an entity, `I` for labels without one, and the type of the entity. */
+private class Tag(val place: Char, val kind: String) {
+    /** Whether a token belongs to the same entity as the token before it. */
+    fun continues(before: Tag): Boolean = kind == before.kind && place !in "BSU" && before.place !in "ESLU"
+}
+
+/** The letters that are places in entities: `B` and `I`, and those of a scheme that has all letters. */
+private fun placesOf(labels: List<String>): String {
+    val found = labels.filter { it.getOrNull(1) == '-' }.map { it[0] }
+    return "BI" + SCHEMES.find { scheme -> found.any { it in "BI" } && found.all { it in scheme } }.orEmpty()
+}
+
+private fun tagOf(label: String, places: String): Tag =
+    if (label.getOrNull(1) == '-' && label[0] in places) Tag(label[0], label.drop(2)) else Tag('I', label)
 
 private fun words(tokens: List<Scored>): List<List<Scored>> {
     val words = ArrayList<MutableList<Scored>>()
