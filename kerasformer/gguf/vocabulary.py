@@ -355,7 +355,7 @@ def _wordpiece(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
         if token_type not in (_UNKNOWN, _CONTROL):
             vocabulary.tokens[index] = token[1:] if token.startswith("▁") and len(token) > 1 else f"##{token}"
     special = vocabulary.special(_KINDS["bert"].ids)
-    lowercase = vocabulary.flag("normalizer.lowercase", True)
+    lowercase = vocabulary.flag("normalizer.lowercase", not _has_capitals(vocabulary))
     unknown = special.get("unk_token", "[UNK]")
     backend = tokenizers.Tokenizer(models.WordPiece(vocabulary.ids(), unk_token=unknown, max_input_chars_per_word=100))
     backend.normalizer = normalizers.BertNormalizer(
@@ -364,6 +364,20 @@ def _wordpiece(vocabulary: _Vocabulary) -> tokenizers.Tokenizer:
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece("##", cleanup=True)
     return backend
+
+
+def _has_capitals(vocabulary: _Vocabulary) -> bool:
+    """Returns whether the vocabulary is one of texts with capitals, as many files do not say.
+
+    Some tokens with capitals do not show it, such as names of unused tokens.
+    """
+    words = [
+        token
+        for token, kind in zip(vocabulary.tokens, vocabulary.types, strict=True)
+        if kind not in (_UNKNOWN, _CONTROL)
+    ]
+    capitals = sum(token != token.lower() and not (token[0] == "[" and token[-1] == "]") for token in words)
+    return 1000 * capitals > len(words)
 
 
 _BERT_IDS = {"pad_token": 0, "unk_token": 100, "cls_token": 101, "sep_token": 102, "mask_token": 103}

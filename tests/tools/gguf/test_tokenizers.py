@@ -244,10 +244,28 @@ def test_sentinels_of_t5() -> None:
     assert built.token_to_id(f"[PAD{count + 100}]") == count + 100
 
 
-def test_wordpiece(tmp_path: Path) -> None:
+CASES = {  # capitals in the vocabulary, the key of the file, whether texts are in lower case
+    "lower case": (False, {}, True),
+    "cased": (True, {}, False),
+    "cased, with the key": (True, {"ggml.normalizer.lowercase": True}, True),
+    "lower case, with the key": (False, {"ggml.normalizer.lowercase": False}, False),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_wordpiece(name: str, tmp_path: Path) -> None:
     """Words have a mark in the file, and their other pieces have none."""
+    capitals, keys, lowercase = CASES[name]
     original = tiny_text.wordpiece()
     vocabulary = original.backend.get_vocab()
+    if capitals:
+        others = [token for token in ("Anna", "The", "É") if token not in vocabulary]
+        vocabulary |= {token: len(vocabulary) + index for index, token in enumerate(others)}
+    original = Tokenizer(
+        tokenizers.Tokenizer.from_str(original.backend.to_str()), special_tokens=original.special_tokens
+    )
+    original.backend.model = tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]")
+    original.backend.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=lowercase, strip_accents=lowercase)
     named = [token for token in sorted(vocabulary, key=vocabulary.__getitem__)]
     special = set(original.special_tokens.values())
     tokens = [token if token in special else token[2:] if token.startswith("##") else f"▁{token}" for token in named]
@@ -257,11 +275,12 @@ def test_wordpiece(tmp_path: Path) -> None:
         {
             "ggml.model": "bert", "ggml.tokens": tokens, "ggml.token_type": kinds, "ggml.bos_token_id": index["CLS"],
             "ggml.unknown_token_id": index["UNK"], "ggml.seperator_token_id": index["SEP"],
-            "ggml.padding_token_id": index["PAD"], "ggml.mask_token_id": index["MASK"],
+            "ggml.padding_token_id": index["PAD"], "ggml.mask_token_id": index["MASK"], **keys,
         },
         tmp_path,
     )  # fmt: skip
-    assert ids(tokenizer, TEXTS) == ids(original, TEXTS)
+    texts = [*TEXTS, "The Anna É é ANNA"]
+    assert ids(tokenizer, texts) == ids(original, texts)
     assert tokenizer("a", "b").input_ids.tolist() == original("a", "b").input_ids.tolist()
 
 
