@@ -49,7 +49,9 @@ def write_config(job: ExportJob, folder: Path, extra_entries: JsonMapping) -> No
         **extra_entries,
     }
     if prefix := _prefix(job):
-        config["task_specific_params"] = {**config["task_specific_params"], job.info.task: {"prefix": prefix}}
+        specific = config.get("task_specific_params") or {}
+        known = specific.get(job.info.task, {})
+        config["task_specific_params"] = {**specific, job.info.task: {**known, "prefix": prefix}}
     _write(folder / "config.json", config)
     if model.generates:
         settings, ends = dict(job.info.generation), end_tokens(job)
@@ -100,7 +102,10 @@ def _prepends_bos(tokenizer: Tokenizer) -> bool:
 
 
 def _prefix(job: ExportJob) -> str:
-    """Returns the task prefix if the checkpoint has it only for a variant of the task: `translation_en_to_de`."""
+    """Returns the task prefix if the checkpoint has it only for all tasks, or a variant: `translation_en_to_de`.
+
+    transformers.js reads that of the task alone.
+    """
     return "" if job.info.task in job.info.task_prefixes else job.info.prefix
 
 

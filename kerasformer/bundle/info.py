@@ -71,7 +71,8 @@ class ModelInfo:
         decoder_start_token_id: First token of the decoder of an encoder-decoder; `None` if it is not known, or if a
             model that does not generate reads the last token of the text there (mBART).
         eos_token_id: Ids of the tokens that end a generated text.
-        task_prefixes: Text put before the input, by task (`{"summarization": "summarize: "}`).
+        task_prefixes: Text put before the input, by task (`{"summarization": "summarize: "}`). That of the task `""` is
+            for the tasks that it does not name.
         task_settings: Generation settings of a task, which override `generation`
             (`{"summarization": {"num_beams": 4}}`).
         input_names: Hugging Face names of the encoder's inputs.
@@ -143,18 +144,32 @@ class ModelInfo:
         """Returns the prefixes for a task; for `translation` those of all languages, such as `translation_en_to_de`.
 
         Args:
+            task: Task name; defaults to the model's task. All tasks start with `""`.
+        """
+        task = self.task if task is None else task
+        return {name: text for name, text in self.task_prefixes.items() if name and name.startswith(task)}
+
+    def default_prefix(self, task: str | None = None) -> str | None:
+        """Returns the text put before an input by default; `None` if the caller must choose one of several.
+
+        It is that of the task, of all tasks, or of the only variant of the task, such as `translation_en_to_de`.
+
+        Args:
             task: Task name; defaults to the model's task.
         """
         task = self.task if task is None else task
-        return {name: text for name, text in self.task_prefixes.items() if name.startswith(task)}
+        variants = list(self.prefixes(task).values())
+        known = self.task_prefixes.get(task, self.task_prefixes.get(""))
+        if known is not None:
+            return known
+        return None if len(variants) > 1 else next(iter(variants), "")
 
     @property
     def prefix(self) -> str:
-        """Text put before an input by default: the prefix for the task if there is exactly one, or nothing."""
-        prefixes = list(self.prefixes().values())
-        return prefixes[0] if len(prefixes) == 1 else ""
+        """Text put before an input by default, or nothing if the caller must choose one of several."""
+        return self.default_prefix() or ""
 
     @property
     def sample_prefix(self) -> str:
         """Text put before sample inputs: a prefix for the task, or otherwise any prefix of the model."""
-        return next(iter({**self.prefixes(), **self.task_prefixes}.values()), "")
+        return self.prefix or next(iter({**self.prefixes(), **self.task_prefixes}.values()), "")

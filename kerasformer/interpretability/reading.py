@@ -114,12 +114,12 @@ def read(source: Opened, text: object, pair: object = None) -> ReadText:
         InputError: the text is empty or no text.
     """
     first, second = check("text", text, TEXT), check("pair", pair, optional(TEXT))
-    tokenizer, prefixes = source.tokenizer, tuple(source.info.prefixes(source.task).values())
+    tokenizer, prefix = source.tokenizer, source.info.default_prefix(source.task) or ""
     if isinstance(source.model, Step):
         if not source.model.is_encoder_decoder:
             tokenizer = tokenizer.writer
-        elif first and len(prefixes) == 1 and not first.startswith(prefixes):
-            first = prefixes[0] + first
+        elif first and not first.startswith(prefix):
+            first = prefix + first
     encoded = tokenizer([first], None if second is None else [second], padding_side="right")
     check_known(encoded.input_ids, tokenizer, source.info.vocab_size)
     length, limit = encoded.input_ids.shape[1], source.info.max_length

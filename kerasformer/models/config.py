@@ -46,7 +46,7 @@ _IGNORED = frozenset(
     """_name_or_path _attn_implementation _num_labels architectures auto_map bos_token attn_implementation
     chunk_size_feed_forward cross_attention_hidden_size dtype eos_token finetuning_task gradient_checkpointing
     is_encoder_decoder label2id license model_type n_ctx num_labels output_attentions output_hidden_states
-    output_past predict_special_tokens prefix return_dict sep_token tokenizer_class torch_dtype torchscript
+    output_past predict_special_tokens return_dict sep_token tokenizer_class torch_dtype torchscript
     transformers_version use_bfloat16 use_cache use_return_dict vocab_file initializer_factor""".split()
 ) | frozenset(
     # Generation settings, which older files contain; see `Config.generation_settings`.
@@ -98,6 +98,7 @@ class Config:
     bos_token_id: TokenId | None = hf("bos_token_id", None)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", None)
     sep_token_id: TokenId | None = hf("sep_token_id", None)
+    prefix: str | None = hf("prefix", None)
     task_specific_params: dict[str, JsonObject] | None = hf("task_specific_params", None)
     score_activation: str | None = hf(
         "sentence_transformers.activation_fn", None, "sbert_ce_default_activation_function"

@@ -342,9 +342,12 @@ class PretrainedModel(Adaptable):
 
     @property
     def task_prefixes(self) -> dict[str, str]:
-        """Prefixes of input texts by task, as configured in the checkpoint."""
+        """Prefixes of input texts by task, as configured in the checkpoint; see `ModelInfo.task_prefixes`."""
         specific = self.config.task_specific_params or {}
-        return {task: values["prefix"] for task, values in specific.items() if values.get("prefix")}
+        general = {"": self.config.prefix} if self.generates and self.config.prefix else {}
+        prefixes = {task: values["prefix"] or "" for task, values in specific.items() if "prefix" in values}
+        # An empty prefix is one only where it takes the place of that of all tasks.
+        return general | {task: text for task, text in prefixes.items() if text or general}
 
     @property
     def task_settings(self) -> dict[str, JsonObject]:

@@ -257,8 +257,8 @@ class TextGenerationPipeline(GenerationPipeline):
     def _encode(
         self, texts: Sequence[str], options: LengthOptions, pairs: Sequence[str | None] | None = None
     ) -> Encoding:
-        """Tokenizes prompts without a limit; the engine raises an error for one that exceeds its cache."""
-        encoded = self.tokenizer(texts, padding_side="right")
+        """Tokenizes prompts after the prefix of the checkpoint, without a limit, which the engine checks."""
+        encoded = self.tokenizer([self.info.prefix + text for text in texts], padding_side="right")
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
         empty = [text for text, mask in zip(texts, encoded.attention_mask, strict=True) if not mask.any()]
         if empty:

@@ -362,18 +362,18 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         """Returns the prefix, or by default that of the checkpoint for the task."""
         if check("prefix", prefix, optional(STRING)) is not None:
             return str(prefix)
-        prefixes = self.info.prefixes(self.task)
-        if len(prefixes) > 1:
+        prefixes, default = self.info.prefixes(self.task), self.info.default_prefix(self.task)
+        if default is None:
             raise InputError(
                 f"This model has several prefixes for {self.task}. Expected prefix=… to be one of "
                 f"{', '.join(map(repr, prefixes.values()))}. Received: none"
             )
-        if not prefixes and of_prefix(self.task) != self.task and self.info.task_prefixes:
+        known = self.info.task_prefixes
+        if known and not prefixes and "" not in known and of_prefix(self.task) != self.task:
             raise InputError(
-                f"This model has no prefix for {self.task}. Expected one of {', '.join(self.info.task_prefixes)}, or "
-                "prefix="
+                f"This model has no prefix for {self.task}. Expected one of {', '.join(known)}, or prefix="
             )
-        return next(iter(prefixes.values()), "")
+        return default
 
 
 def _read(value: object) -> str:

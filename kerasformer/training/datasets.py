@@ -481,8 +481,11 @@ def _with_mask(ids: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def _text_to_text(reader: _Reader, texts: Sequence[Example]) -> tuple[list[Row], Format]:
-    model, prefixes = reader.model, tuple(reader.model.task_prefixes.values())
-    prefix = reader.prefix if reader.prefix is not None else prefixes[0] if len(prefixes) == 1 else ""
+    model, prefixes = reader.model, reader.model.task_prefixes
+    prefix = reader.prefix
+    if prefix is None:
+        only = next(iter(prefixes.values())) if len(prefixes) == 1 else ""
+        prefix = prefixes.get(model.task, prefixes.get("", only))
     labels = [label[0] if isinstance(label, list | tuple) else label for label in _labelled(texts)]
     rows = []
     read = reader.read([prefix + example.text for example in texts])

@@ -407,7 +407,7 @@ def _limit(model: PretrainedModel, max_length: int) -> int:
 
 
 def _prefix(model: PretrainedModel, task: str | None) -> str:
-    return model.task_prefixes.get(task or "", "")
+    return model.info(task).prefix
 
 
 @contextmanager

@@ -189,7 +189,7 @@ def _task_of_page(info: ModelInfo, folder: Path) -> str:
         return "conversation"
     if info.task == "text2text-generation" and _languages(info, folder) is not None:
         return "translation"
-    if info.task == "text2text-generation" and info.task_prefixes == info.prefixes("summarization") != {}:
+    if info.task == "text2text-generation" and info.prefixes("") == info.prefixes("summarization") != {}:
         return "summarization"
     if info.task == "text-classification" and entailment_class(info.labels) is not None:
         return "zero-shot-classification"
@@ -210,7 +210,7 @@ def _languages(info: ModelInfo, folder: Path) -> dict[str, object] | None:
             **{"src_lang": info.languages.src_lang, "tgt_lang": info.languages.tgt_lang or info.output_language},
         }
     prefixes = info.prefixes("translation")
-    if prefixes and (info.task == "translation" or prefixes == info.task_prefixes):
+    if prefixes and (info.task == "translation" or prefixes == info.prefixes("")):
         sides = zip(*(languages(task) for task in prefixes), strict=True)
         sources, targets = (list(dict.fromkeys(code for code in side if code is not None)) for side in sides)
     else:

@@ -291,7 +291,7 @@ _TRANSLATIONS: Calls = [
 
 GENERATORS: dict[str, Bundle] = {
     "story": Bundle(_GPT2, "onnx", _STORIES),
-    "story-tflite": Bundle(_GPT2, "tflite", _STORIES[::2]),
+    "story-tflite": Bundle(_GPT2, "tflite", _STORIES[::2], info={"task_prefixes": {"": "It rains. "}}),
     "chat": Bundle(
         replace(_GPT2, tokenizer=_chat_tokenizer, settings={**_GPT2.settings, "max_length": 300}),
         "onnx",
@@ -317,7 +317,7 @@ GENERATORS: dict[str, Bundle] = {
             ("text2text-generation", "a " * 80, {}),
             ("text2text-generation", "", {}),
         ],
-        info={"task_prefixes": {"summarization": "in short: "}},
+        info={"task_prefixes": {"": "so: ", "summarization": "in short: "}},
     ),
     "prefixes": Bundle(
         _T5,

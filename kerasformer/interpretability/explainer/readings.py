@@ -98,7 +98,7 @@ def read(text: Text, info: ModelInfo, tokenizer: Tokenizer) -> Reading:
         InputError: it has no token besides special ones.
     """
     first, second = (text, None) if isinstance(text, str) else text
-    prefix = next(iter(info.task_prefixes.values()), "") if second is None else ""
+    prefix = info.sample_prefix if second is None else ""
     encoded = tokenizer([prefix + first], None if second is None else [second], padding_side="right")
     check_known(encoded.input_ids, tokenizer, info.vocab_size)
     limit = min(MAX_TOKENS, info.max_length or MAX_TOKENS)

@@ -294,7 +294,7 @@ function insert(area, text) {
 /** A choice of the prefix of the text, if the model has several for its task and no languages select one. */
 function prefixes(model) {
   if (model.languages) return [];
-  const fitting = Object.entries(model.task_prefixes).filter(([task]) => task.startsWith(model.task));
+  const fitting = Object.entries(model.task_prefixes).filter(([task]) => !task || task.startsWith(model.task));
   if (fitting.length < 2) return [];
   return [{ name: "prefix", label: "Task", choices: fitting.map(([, text]) => [text, text.trim().replace(/:$/, "")]) }];
 }

@@ -134,11 +134,13 @@ def test_the_configuration(tmp_path: Path) -> None:
         ({"translation_a": {"prefix": "A: "}, "translation_b": {"prefix": "B: "}}, "translation", None),
         ({"translation": {"prefix": "T: ", "max_length": 3}}, "translation", "T: "),
         ({"summarization": {"prefix": "S: "}}, "translation", None),
+        ({}, "translation", "S: "),
     ],
-    ids=["one", "two", "named", "other"],
+    ids=["one", "two", "named", "other", "general"],
 )
 def test_the_prefix_of_a_task(params: dict[str, Any], task: str, prefix: str | None, tmp_path: Path) -> None:
-    model = small("t5", vocab_size=20, task_specific_params=params)
+    general = {"prefix": "S: "} if not params else {}
+    model = small("t5", vocab_size=20, task_specific_params=params or None, **general)
     found = written(tmp_path, model, task)["config"]["task_specific_params"]
     assert found.get(task, {}).get("prefix") == prefix
     assert {name: found[name] for name in params} == params

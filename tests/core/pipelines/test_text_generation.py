@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import pytest
@@ -54,6 +55,15 @@ class TestTextGeneration:
         received = story(PROMPTS, return_full_text=full, batch_size=3, **settings)
         assert received[:2] == [story(prompt, return_full_text=full, **settings) for prompt in PROMPTS[:2]]
         assert received[3] == story(PROMPTS[3], return_full_text=full, **settings)
+
+    def test_the_prefix_of_a_checkpoint_comes_first(self, story, their_story, monkeypatch):
+        model = their_story.model
+        monkeypatch.setattr(model.config, "prefix", "It rains. ", raising=False)
+        other = transformers.pipeline("text-generation", model=model, tokenizer=their_story.tokenizer)
+        expected = other(PROMPTS[0], do_sample=False, max_new_tokens=8)
+        monkeypatch.setattr(story, "info", dataclasses.replace(story.info, task_prefixes={"": "It rains. "}))
+        assert story(PROMPTS[0], max_new_tokens=8) == expected != their_story(PROMPTS[0], max_new_tokens=8)
+        assert PROMPTS[0] + "".join(story.stream(PROMPTS[0], max_new_tokens=8)) == expected[0]["generated_text"]
 
     def test_texts_differ(self, story):
         texts = text_of(result[0] for result in story(PROMPTS, max_new_tokens=8, return_full_text=False))

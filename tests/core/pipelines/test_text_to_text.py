@@ -257,6 +257,29 @@ class TestTaskSettings:
         with pytest.raises(InputError, match="Did you mean en to fr"):
             pipeline(model, "translation", tgt_lang="f", src_lang="en")
 
+    @pytest.mark.parametrize(
+        ("task", "params", "expected"),
+        [
+            ("text2text-generation", None, "so: "),
+            ("summarization", None, "so: "),
+            ("summarization", {"summarization": {"num_beams": 2}}, "so: "),
+            ("summarization", {"summarization": {"prefix": "short: "}}, "short: "),
+            ("summarization", {"summarization": {"prefix": ""}}, ""),
+            ("translation", {"translation_en_to_de": {"prefix": "G: "}, "translation_en_to_fr": {}}, "so: "),
+            ("translation_en_to_de", {"translation_en_to_de": {"prefix": "G: "}}, "G: "),
+            ("translation_en_to_it", {"translation_en_to_de": {"prefix": "G: "}}, "so: "),
+        ],
+    )
+    def test_the_prefix_of_all_tasks(
+        self, task: str, params: Any, expected: str, model: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        config = type(model.config).from_hf(model.config.to_hf() | {"prefix": "so: ", "task_specific_params": params})
+        assert config.to_hf()["prefix"] == "so: "
+        monkeypatch.setattr(model, "config", config)
+        pipe, settings = keras_pipeline(model, task), {"num_beams": 1, "max_new_tokens": 8}
+        assert pipe(TEXTS[0], **settings) == pipe(TEXTS[0], prefix=expected, **settings)
+        assert pipe(TEXTS[0], **settings) != pipe(TEXTS[0], prefix="no", **settings)
+
     def test_a_bundle_has_the_settings(self, model: Any, tmp_path: Path) -> None:
         info = model.info()
         assert info.task_settings["summarization"] == {"num_beams": 2, "max_length": 6}

@@ -79,6 +79,8 @@ export async function run(text, pair = null) {
 /** Returns what precedes a text: the prefix for the task, or the first one of an encoder-decoder. */
 function prefix() {
   const prefixes = Object.entries(info.task_prefixes);
+  const own = info.task_prefixes[info.task] ?? info.task_prefixes[""];
+  if (own !== undefined) return own;
   const known = prefixes.filter(([task]) => task.startsWith(info.task));
   const [[, text] = ["", ""]] = [...known, ...(info.is_encoder_decoder ? prefixes : [])];
   return text;

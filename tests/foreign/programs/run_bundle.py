@@ -180,6 +180,9 @@ def generate(model, tokens, first=None):
 def prefix():
     """Returns what precedes a text: the prefix for the task, or the first one of the model."""
     prefixes = info["task_prefixes"]
+    for name in (info["task"], ""):
+        if name in prefixes:
+            return prefixes[name]
     return next(
         iter([text for name, text in prefixes.items() if name.startswith(info["task"])] or prefixes.values()), ""
     )

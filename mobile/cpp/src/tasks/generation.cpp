@@ -74,7 +74,7 @@ Generation Written(StepModel* model, const Tokenizer& writer, const Json& info, 
 
 Generation TextModel::Generate(std::string_view prompt, const Settings& settings, const Stream& stream) {
   const Json& info = parts_->manifest.info;
-  const std::vector<int> ids = parts_->tokenizer.Encode(prompt).ids;
+  const std::vector<int> ids = parts_->tokenizer.Encode(DefaultPrefix(info, "text-generation") + std::string(prompt)).ids;
   if (ids.empty()) throw InputError("A prompt must have at least one token. Received: " + Shown(prompt));
   Settings stored;
   Update(stored, info["generation"]);

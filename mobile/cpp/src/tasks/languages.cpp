@@ -36,15 +36,14 @@ void Refuse(const TransformOptions& options) {
                    ShownOrNone(options.src_lang) + ", tgt_lang=" + ShownOrNone(options.tgt_lang));
 }
 
-// The prefix of a task, which must be the only one.
-std::string OnlyPrefix(const std::map<std::string, std::string>& prefixes, const std::string& task, const Json& info) {
-  if (prefixes.empty()) return "";
-  if (prefixes.size() == 1) return prefixes.begin()->second;
-  Codes listed;
-  for (const auto& field : info["task_prefixes"].AsObject()) {
-    if (prefixes.count(field.first)) listed.push_back(Shown(field.second.AsString()));
+// The prefixes of a task by its variants, such as `translation_en_to_de`.
+std::vector<std::pair<std::string, std::string>> Prefixes(const Json& info, const std::string& task) {
+  std::vector<std::pair<std::string, std::string>> prefixes;
+  if (!info["task_prefixes"].IsObject()) return prefixes;
+  for (const auto& [name, prefix] : info["task_prefixes"].AsObject()) {
+    if (!name.empty() && name.compare(0, task.size(), task) == 0) prefixes.emplace_back(name, prefix.AsString());
   }
-  throw InputError("This model has several prefixes for " + task + ". Expected prefix=… to be one of " + Joined(listed) + ". Received: none");
+  return prefixes;
 }
 
 // Ids of tokens such as `>>fra<<`, by the codes of the languages.
@@ -149,6 +148,17 @@ std::string TaskBetween(const TransformOptions& options, const Codes& tasks) {
 
 }  // namespace
 
+std::string DefaultPrefix(const Json& info, const std::string& task) {
+  for (const std::string& name : {task, std::string()}) {
+    if (info["task_prefixes"].Has(name)) return info["task_prefixes"][name].AsString();
+  }
+  const auto prefixes = Prefixes(info, task);
+  if (prefixes.size() <= 1) return prefixes.empty() ? "" : prefixes[0].second;
+  Codes listed;
+  for (const auto& [name, prefix] : prefixes) listed.push_back(Shown(prefix));
+  throw InputError("This model has several prefixes for " + task + ". Expected prefix=… to be one of " + Joined(listed) + ". Received: none");
+}
+
 Spoken SpokenIn(const Json& info, const Tokenizer& tokenizer, const std::string& task, const TransformOptions& options,
                 const Settings& given) {
   const bool translates = task == "translation";
@@ -156,29 +166,23 @@ Spoken SpokenIn(const Json& info, const Tokenizer& tokenizer, const std::string&
     const auto marks = MarksOf(tokenizer);
     if (!marks.empty()) return WithMarks(marks, options);
   }
-  std::map<std::string, std::string> prefixes;
-  Codes tasks;
-  if (info["task_prefixes"].IsObject()) {
-    for (const auto& [name, prefix] : info["task_prefixes"].AsObject()) {
-      if (name.compare(0, task.size(), task) != 0) continue;
-      prefixes[name] = prefix.AsString();
-      tasks.push_back(name);
-    }
-  }
+  const auto prefixes = Prefixes(info, task);
   if (info.Has("languages")) {
     Spoken spoken = WithTokens(info["languages"], options, given);
-    spoken.prefix = options.prefix ? *options.prefix : OnlyPrefix(prefixes, task, info);
+    spoken.prefix = options.prefix ? *options.prefix : DefaultPrefix(info, task);
     return spoken;
   }
   Spoken spoken;
   if (translates && !options.prefix && (options.src_lang || options.tgt_lang) && !prefixes.empty()) {
+    Codes tasks;
+    for (const auto& [name, prefix] : prefixes) tasks.push_back(name);
     const std::string between = TaskBetween(options, tasks);
-    spoken.prefix = prefixes[between];
+    spoken.prefix = info["task_prefixes"][between].AsString();
     spoken.settings = info["task_settings"][between];
     return spoken;
   }
   Refuse(options);
-  spoken.prefix = options.prefix ? *options.prefix : OnlyPrefix(prefixes, task, info);
+  spoken.prefix = options.prefix ? *options.prefix : DefaultPrefix(info, task);
   return spoken;
 }
 

@@ -6,7 +6,7 @@ import { plan } from "../decoding/plan.js";
 import { settle } from "../decoding/settings.js";
 import { TextStream } from "../tokenization/streaming.js";
 import { whole } from "./chunks.js";
-import { spoken } from "./languages.js";
+import { defaultPrefix, spoken } from "./languages.js";
 import { checkText } from "./shared.js";
 
 /** @typedef {import("./shared.js").Bundle} Bundle */
@@ -24,7 +24,7 @@ const ANSWER_TOKENS = 256;
 export async function textGeneration(bundle, inputs, options, controls) {
   const { return_full_text: full = true, ...settings } = options;
   const prompt = checkText(inputs, "prompt");
-  const ids = bundle.tokenizer.encode(prompt).map(({ id }) => id);
+  const ids = bundle.tokenizer.encode(defaultPrefix(bundle.info, "text-generation") + prompt).map(({ id }) => id);
   if (!ids.length) {
     throw new InputError(`A prompt needs at least one token. Received: ${JSON.stringify(prompt)}`);
   }

@@ -44,24 +44,30 @@ export function spoken(bundle, languages, prefix, given) {
   }
   if (info.languages) {
     const { settings, mark } = withTokens(info.languages, languages, given);
-    return { settings, mark, prefix: prefix ?? onlyPrefix(prefixes, info.task) };
+    return { settings, mark, prefix: prefix ?? defaultPrefix(info, info.task) };
   }
   if (translates && prefix === null && asked && Object.keys(prefixes).length) {
     const task = taskBetween(languages, Object.keys(prefixes));
     return { ...same, prefix: prefixes[task], settings: info.task_settings?.[task] ?? {} };
   }
   refuse(languages);
-  return { ...same, prefix: prefix ?? onlyPrefix(prefixes, info.task) };
+  return { ...same, prefix: prefix ?? defaultPrefix(info, info.task) };
 }
 
 /** The prefixes of a task; those of translations name the languages. @param {any} info @param {string} task @returns {Record<string, string>} */
 function prefixesFor(info, task) {
-  return Object.fromEntries(Object.entries(info.task_prefixes).filter(([name]) => name.startsWith(task)));
+  return Object.fromEntries(Object.entries(info.task_prefixes).filter(([name]) => name && name.startsWith(task)));
 }
 
-/** @param {Record<string, string>} prefixes @param {string} task */
-function onlyPrefix(prefixes, task) {
-  const texts = Object.values(prefixes);
+/**
+ * The text before an input: that of the task, of all tasks, or of the only variant of the task.
+ * @param {any} info @param {string} task
+ * @returns {string}
+ */
+export function defaultPrefix(info, task) {
+  const texts = Object.values(prefixesFor(info, task));
+  const known = info.task_prefixes[task] ?? info.task_prefixes[""];
+  if (known != null) return known;
   if (texts.length > 1) {
     const listed = texts.map((text) => JSON.stringify(text)).join(", ");
     throw new InputError(`This model has several prefixes for ${task}. Set prefix to one of ${listed}`);

@@ -6,7 +6,7 @@ extension TextModel {
     public func generate(_ prompt: String, settings: GenerationSettings = GenerationSettings()) -> GeneratedText {
         stream { [self] cancellation, show in
             let (step, _) = try generator(for: "text-generation", "conversation")
-            let ids = try tokenizer.encode(prompt).ids
+            let ids = try tokenizer.encode(try defaultPrefix("text-generation") + prompt).ids
             if ids.isEmpty { throw InputError("A prompt must have at least one token. Received: \(repr(prompt))") }
             let config = try config(for: "text-generation", step, settings.values)
             return try run(try Plan(step, prompt: ids, config, decode: tokenizer.writer.decoded), cancellation, show)

@@ -27,12 +27,12 @@ extension TextModel {
     ///
     /// - Parameter given: The generation settings of the bundle and of the call.
     func spoken(_ task: String, _ languages: Languages, _ prefix: String?, _ given: [String: JSON]) throws -> Spoken {
-        let prefixes = details["task_prefixes"].fields.filter { $0.name.hasPrefix(task) }
+        let prefixes = prefixes(task)
         let marks = task == "translation" ? languageMarks() : []
         if !marks.isEmpty { return try marked(marks, languages, prefix) }
         if !details["languages"].isNull {
             var result = try withTokens(languages, given)
-            result.prefix = try prefix ?? onlyPrefix(prefixes, task)
+            result.prefix = try prefix ?? defaultPrefix(task)
             return result
         }
         if task == "translation" && prefix == nil && !languages.given.isEmpty && !prefixes.isEmpty {
@@ -40,10 +40,19 @@ extension TextModel {
             return Spoken(prefix: chosen.value.string ?? "", settings: details["task_settings"][chosen.name].dictionary)
         }
         try refuse(languages)
-        return Spoken(prefix: try prefix ?? onlyPrefix(prefixes, task))
+        return Spoken(prefix: try prefix ?? defaultPrefix(task))
     }
 
-    private func onlyPrefix(_ prefixes: [JSON.Field], _ task: String) throws -> String {
+    /// The prefixes of a task by its variants, such as `translation_en_to_de`.
+    private func prefixes(_ task: String) -> [JSON.Field] {
+        details["task_prefixes"].fields.filter { !$0.name.isEmpty && $0.name.hasPrefix(task) }
+    }
+
+    /// The text before an input: that of the task, of all tasks, or of the only variant of the task.
+    func defaultPrefix(_ task: String) throws -> String {
+        let known = details["task_prefixes"]
+        if let text = known[task].string ?? known[""].string { return text }
+        let prefixes = prefixes(task)
         if prefixes.count <= 1 { return prefixes.first?.value.string ?? "" }
         let listed = prefixes.map { repr($0.value) }.joined(separator: ", ")
         throw InputError("This model has several prefixes for \(task). Expected prefix=… to be one of \(listed). Received: none")

@@ -47,7 +47,7 @@ internal class Call(val settings: JsonObject, val show: suspend (String) -> Unit
 
 internal suspend fun Runtime.continued(prompt: String, call: Call): GeneratedText {
     require("text-generation")
-    val ids = encode(prompt).ids
+    val ids = encode(defaultPrefix("text-generation") + prompt).ids
     if (ids.isEmpty()) throw InputError("A prompt must have at least one token. Received: ${repr(prompt)}")
     return generated(ids, storedSettings("text-generation"), call)
 }

@@ -23,7 +23,7 @@ private val MARK = Regex(">>(\\S+)<<")
 
 /** @param given The generation settings of the bundle and of the call. */
 internal fun Runtime.spoken(task: String, source: String?, target: String?, prefix: String?, given: JsonObject): Spoken {
-    val prefixes = info.child("task_prefixes").orEmpty().filterKeys { it.startsWith(task) }.mapValues { it.value.toString() }
+    val prefixes = prefixes(task)
     val marks = if (task == "translation") languageMarks() else mapOf()
     if (marks.isNotEmpty()) {
         if (prefix != null) refuse(source, target)
@@ -32,14 +32,18 @@ internal fun Runtime.spoken(task: String, source: String?, target: String?, pref
             ids
         }
     }
-    info.child("languages")?.let { return withTokens(it, source, target, prefix ?: onlyPrefix(prefixes, task), given) }
+    info.child("languages")?.let { return withTokens(it, source, target, prefix ?: defaultPrefix(task), given) }
     if (task == "translation" && prefix == null && (source != null || target != null) && prefixes.isNotEmpty()) {
         val chosen = taskBetween(source, target, prefixes.keys.toList())
         return Spoken(prefixes.getValue(chosen), info.child("task_settings")?.child(chosen).orEmpty())
     }
     refuse(source, target)
-    return Spoken(prefix ?: onlyPrefix(prefixes, task))
+    return Spoken(prefix ?: defaultPrefix(task))
 }
+
+/** The prefixes of a task by its variants, such as `translation_en_to_de`. */
+private fun Runtime.prefixes(task: String): Map<String, String> =
+    info.child("task_prefixes").orEmpty().filterKeys { it != "" && it.startsWith(task) }.mapValues { it.value.toString() }
 
 /** The codes of the languages that a model translates between. */
 internal fun Runtime.languageCodes(): List<String> {
@@ -50,7 +54,11 @@ internal fun Runtime.languageCodes(): List<String> {
 private fun Runtime.languageMarks(): Map<String, Int> =
     tokenizer.tokens().mapNotNull { (token, id) -> MARK.matchEntire(token)?.let { it.groupValues[1] to id } }.toMap().toSortedMap()
 
-private fun onlyPrefix(prefixes: Map<String, String>, task: String): String {
+/** The text before an input: that of the task, of all tasks, or of the only variant of the task. */
+internal fun Runtime.defaultPrefix(task: String): String {
+    val known = info.child("task_prefixes").orEmpty()
+    (known[task] ?: known[""])?.let { return it.toString() }
+    val prefixes = prefixes(task)
     if (prefixes.size <= 1) return prefixes.values.firstOrNull().orEmpty()
     throw InputError("This model has several prefixes for $task. Expected prefix=… to be one of ${prefixes.values.joinToString { repr(it) }}. Received: none")
 }
