@@ -62,8 +62,9 @@ class EvaluationOptions(TypedDict, total=False):
         stride: For perplexity, the number of tokens by which the window moves over a text that is longer than the
             cache; by default the whole cache, so that parts of a text do not see each other.
         last_word: For text-generation, whether the model predicts the last word of each text, as for LAMBADA.
-        choices: For text-generation, texts of which the most likely one is the model's answer; a row of the data may
-            have its own, in a column `choices`.
+        choices: For models that generate, texts of which the most likely one is the model's answer, in a gap `XXXXX` of
+            the text or after it; for classifiers with one class, texts to score. A row of the data may have its own, in
+            a column `choices`.
         template: Form of a prompt with `{text}`, and `{label}` at its end, for `choices`; in Python, also a prompt of
             `kerasformer.prompt`.
         bleu_tokenizer: Tokenizer of BLEU, such as `zh` or `ja-mecab`; by default one that suits the script.

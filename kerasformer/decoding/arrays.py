@@ -194,6 +194,14 @@ def left_padded(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray,
     return ids, mask
 
 
+def right_padded(rows: Sequence[Sequence[int] | np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows of ids as arrays, and their mask, each `(B, P)` int32, padded as for an encoder."""
+    width = max(map(len, rows))
+    ids = np.stack([np.pad(row, (0, width - len(row))) for row in rows]).astype(np.int32)
+    mask = np.stack([np.arange(width) < len(row) for row in rows]).astype(np.int32)
+    return ids, mask
+
+
 def similar_rows(lengths: np.ndarray, max_rows: int, max_slots: int | None = None) -> list[np.ndarray]:
     """Groups rows of similar length, so that padding takes at most a tenth of the slots of each group.
 

@@ -32,6 +32,10 @@ class GenerationOutput:
     record: Record | None = field(default=None, repr=False)
     speculation: SpeculationCounts | None = None
 
+    def __post_init__(self) -> None:
+        """Marks the sequences, since ids of other libraries begin with the prompt; see `NewTokens`."""
+        object.__setattr__(self, "sequences", [row.view(NewTokens) for row in self.sequences])
+
     @property
     def scores(self) -> list[np.ndarray] | None:
         """Scores that the tokens of each sequence were chosen from, `(N, V)` float32.
@@ -62,6 +66,14 @@ class GenerationOutput:
         if self.record is None:
             return None
         return [np.array([node.log_probability for node in path], np.float32) for path in self.record.paths]
+
+
+class NewTokens(np.ndarray):
+    """New tokens of a sequence, int32 `(N,)`, without the prompt: an array that functions can tell from whole texts."""
+
+    def __repr__(self) -> str:
+        """As for any array."""
+        return repr(self.view(np.ndarray))
 
 
 def _stacked(rows: Sequence[np.ndarray | None]) -> np.ndarray:

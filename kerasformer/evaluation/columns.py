@@ -18,11 +18,12 @@ TEXT_COLUMNS = (
     "source",
     "words",
     "tokens",
+    "sentences",
 )
 LABEL_COLUMNS = ("label", "labels", "tags", "ner_tags", "summary", "highlights", "target", "answers", "answer", "score")
 PAIR_COLUMNS = ("pair", "sentence2")
 QUESTION_COLUMNS = ("question",)
-CHOICE_COLUMNS = ("choices", "endings")
+CHOICE_COLUMNS = ("choices", "endings", "options")
 
 
 @dataclass(frozen=True)

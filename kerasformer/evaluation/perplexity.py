@@ -1,8 +1,8 @@
-"""Likelihood of texts: perplexity with overlapping windows, bits per byte, last words, and choices."""
+"""Likelihood of texts: perplexity with overlapping windows, bits per byte, and last words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,7 @@ from kerasformer.command_options import EvaluationOptions
 from kerasformer.errors import InputError
 from kerasformer.evaluation.examples import Example
 from kerasformer.evaluation.outcome import Outcome
-from kerasformer.evaluation.prompts import FewShotPrompt, prompt
-from kerasformer.pipelines.base import softmax
-from kerasformer.pipelines.choosing import Row, continuations, likelihoods, open_decoder, split_tokens
+from kerasformer.pipelines.choosing import Row, continuations, open_decoder, split_tokens
 
 
 def windows(count: int, capacity: int, stride: int) -> list[tuple[int, int, int]]:
@@ -88,7 +86,7 @@ def last_words(pipe: Any, examples: Sequence[Example], options: EvaluationOption
     parts = [example.text.strip().rpartition(" ") for example in examples]
     if short := [example for example, (before, _, _) in zip(examples, parts, strict=True) if not before.strip()]:
         raise InputError(f"A last word needs a text of several words before it. Received: {short[0].text!r:.80}")
-    rows = [_cut(split_tokens(tokenizer, before, f" {word}"), step.capacity) for before, _, word in parts]
+    rows = [cut(split_tokens(tokenizer, before, f" {word}"), step.capacity) for before, _, word in parts]
     found = continuations(step, rows, options["batch_size"], options.get("progress"))
     losses = [-float(one.logprobs.sum(dtype=np.float64)) for one in found]
     right = [one.greedy for one in found]
@@ -100,66 +98,7 @@ def last_words(pipe: Any, examples: Sequence[Example], options: EvaluationOption
     )
 
 
-def choices(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:
-    """Computes how often the likeliest choice of each text is the right one.
-
-    `accuracy_normalized` divides the log-likelihood of a choice by its number of bytes.
-
-    Raises:
-        InputError: a text has less than two choices, or its label is none of them.
-    """
-    step, tokenizer = open_decoder(pipe)
-    given, written = tuple(options.get("choices") or ()), _prompt(options)
-    texts = [example.choices or given for example in examples]
-    right = [_index(example, names) for example, names in zip(examples, texts, strict=True)]
-    rows = [
-        _cut(split_tokens(tokenizer, start, name), step.capacity)
-        for example, names in zip(examples, texts, strict=True)
-        for start in [written(example)]
-        for name in names
-    ]
-    found = iter(continuations(step, rows, options["batch_size"], options.get("progress")))
-    plain, normalized, losses = [], [], []
-    for names, index in zip(texts, right, strict=True):
-        of_choices = [next(found) for _ in names]
-        sums = likelihoods(names, of_choices)
-        plain.append(int(sums.argmax()))
-        normalized.append(int(likelihoods(names, of_choices, "bytes").argmax()))
-        losses.append(-float(np.log(softmax(sums)[index] + np.finfo(float).tiny)))
-    figures = {
-        "accuracy": float(np.mean(np.equal(plain, right))),
-        "accuracy_normalized": float(np.mean(np.equal(normalized, right))),
-    }
-    return Outcome(
-        figures,
-        tuple(names[index].strip() for names, index in zip(texts, plain, strict=True)),
-        tuple(losses),
-        tuple(names[index].strip() for names, index in zip(texts, right, strict=True)),
-    )
-
-
-def _prompt(options: EvaluationOptions) -> Callable[[Example], str]:
-    """Returns the function from an example to its prompt: by default its text and a space."""
-    template = options.get("template")
-    if template is None:
-        return lambda example: f"{example.text.rstrip()} "
-    written = template if callable(template) else prompt([], 0, template=str(template))
-    return lambda example: str(written(example if isinstance(written, FewShotPrompt) else example.text))
-
-
-def _index(example: Example, names: Sequence[str]) -> int:
-    label, stripped = str(example.label).strip(), [name.strip() for name in names]
-    if label in stripped:
-        return stripped.index(label)
-    if label.isdigit() and int(label) < len(names) and len(names) > 1:
-        return int(label)
-    raise InputError(
-        "A label must be one of at least two choices, or its index. "
-        f"Received: {example.label!r:.40} with {len(names)} choices for {example.text!r:.40}"
-    )
-
-
-def _cut(row: Row, capacity: int) -> Row:
+def cut(row: Row, capacity: int) -> Row:
     """Returns a row whose first tokens are left out if it exceeds the cache."""
     read, written = row
     return read[-max(1, capacity - len(written)) :], written

@@ -12,11 +12,12 @@ from kerasformer.command_options import EvaluationOptions
 from kerasformer.errors import InputError
 from kerasformer.evaluation import metrics
 from kerasformer.evaluation.baselines import majority
+from kerasformer.evaluation.choices import choices
 from kerasformer.evaluation.classes import Classes, ClassScores, entity_scores
 from kerasformer.evaluation.examples import Example, read_data
 from kerasformer.evaluation.glue import GlueTask, glue_task
 from kerasformer.evaluation.outcome import Outcome, correlation, of_classes
-from kerasformer.evaluation.perplexity import choices, last_words, perplexity
+from kerasformer.evaluation.perplexity import last_words, perplexity
 from kerasformer.evaluation.probes import probes
 from kerasformer.evaluation.text_evaluation import (
     PACKAGES,
@@ -64,9 +65,9 @@ def evaluate(
         entities as in seqeval. question-answering: `exact_match` and `f1` of words. fill-mask: `accuracy`.
         summarization: `rouge1`, `rouge2`, `rougeL`, `rougeLsum`. translation: `bleu`, `chrf`. text2text-generation:
         those of summarization and translation. text-generation: `perplexity` of all tokens except the first of each
-        text, and `bits_per_byte`; with `last_word`, `accuracy` and `perplexity` of last words; with choices,
-        `accuracy` and `accuracy_normalized`. All figures are between 0 and 1, except perplexities, bits, and
-        correlations, which can be negative.
+        text, and `bits_per_byte`; with `last_word`, `accuracy` and `perplexity` of last words. With choices,
+        `accuracy` and, of a model that generates, `accuracy_normalized`. All figures are between 0 and 1, except
+        perplexities, bits, and correlations, which can be negative.
 
     Raises:
         InputError: the task has no metric, labels are missing or unknown to the model, or an option is unknown or would
@@ -166,7 +167,9 @@ class TaskEvaluation(Evaluation):
 
 _ONLY_FOR = {
     **dict.fromkeys(("settings", "references", "bleu_tokenizer"), TEXT_TASKS),
-    **dict.fromkeys(("stride", "last_word", "choices", "template"), ("text-generation",)),
+    **dict.fromkeys(("stride", "last_word"), ("text-generation",)),
+    "template": ("text-generation", "text2text-generation"),
+    "choices": ("text-generation", "text2text-generation", "text-classification", "text-ranking"),
 }
 """Tasks of the options that only some tasks have."""
 _GLUE_TASKS = ("text-classification", "sentence-similarity", "text-generation")
@@ -181,7 +184,7 @@ def refuse_ignored(task: str, options: Mapping[str, object]) -> None:
     name = of_prefix(task)
     for option, tasks in _ONLY_FOR.items():
         if options.get(option) and name not in tasks:
-            only = "summarization and translation" if tasks == TEXT_TASKS else " and ".join(tasks)
+            only = "summarization and translation" if tasks == TEXT_TASKS else ", ".join(tasks)
             raise InputError(f"{option}: only for {only}. Received: the task {task}")
     if options.get("glue") and name not in _GLUE_TASKS:
         raise InputError(f"glue: only for {', '.join(_GLUE_TASKS)}. Received: the task {task}")
@@ -206,24 +209,25 @@ def check(task: str, examples: Sequence[Example], options: EvaluationOptions | N
             f"{name} needs a label for each text. Received: text {missing[0]} of {len(examples)} has none"
             + (f" ({where})" if where else "")
         )
-    metrics.check_packages(*PACKAGES.get(name, ()))
-    if name in PACKAGES:
+    if measure is _text_to_text:
+        metrics.check_packages(*PACKAGES[name])
         references(examples)
 
 
 def _measure(task: str, examples: Sequence[Example], options: EvaluationOptions) -> Measure:
     """Returns what measures a task: for decoders, it depends on the texts and the options."""
     name = of_prefix(task)
-    if name == "text-generation":
-        chooses = options.get("choices") or any(example.choices for example in examples)
-        measure = last_words if options.get("last_word") else choices if chooses else perplexity
-        for option, owner, needs in (("stride", perplexity, "texts"), ("template", choices, "choices")):
-            if options.get(option) and measure is not owner:
-                raise InputError(f"{option} is for {needs} alone. Received: {option}={options.get(option)!r}")
+    chooses = name in _ONLY_FOR["choices"] and (options.get("choices") or any(one.choices for one in examples))
+    usual = perplexity if name == "text-generation" else _MEASURES.get(name)
+    measure = last_words if options.get("last_word") else choices if chooses else usual
+    for option, owner, needs in (("stride", perplexity, "texts"), ("template", choices, "choices")):
+        if options.get(option) and measure is not owner:
+            raise InputError(f"{option} is for {needs} alone. Received: {option}={options.get(option)!r}")
+    if measure is not None:
         return measure
-    if name not in _MEASURES:
-        raise InputError(f"There is no metric for {name}. Expected one of {', '.join([*_MEASURES, 'text-generation'])}")
-    return _MEASURES[name]
+    if name == "text-ranking":
+        raise InputError("text-ranking needs choices for each text, of which the label is the best. Received: none")
+    raise InputError(f"There is no metric for {name}. Expected one of {', '.join([*_MEASURES, 'text-generation'])}")
 
 
 def _answers(
@@ -254,6 +258,12 @@ def _text_classification(pipe: Any, examples: Sequence[Example], options: Evalua
     if glue is not None and not glue.classes:
         raise InputError(f"{name} has scores. Expected: a regression model. Received: a classifier")
     known = Classes(pipe.info.labels, glue)
+    if len(known.labels) == 1 and pipe.info.problem_type != "multi_label_classification":
+        raise InputError(
+            "A classifier with one class always answers it, so that its accuracy means nothing. Expected: texts with "
+            "choices, which it ranks, or problem_type 'regression' in config.json for labels that are numbers. "
+            f"Received: the class {known.labels[0]!r}"
+        )
     ranked = _answers(answer, examples, options)
     scores = [{known.find(one["label"]): one["score"] for one in row} for row in ranked]
     if pipe.info.problem_type == "multi_label_classification":

@@ -13,14 +13,17 @@ import numpy as np
 from kerasformer.arguments import STRING, Kind, check, integer, sequence
 from kerasformer.bundle import ModelInfo
 from kerasformer.decoding import GenerationConfig, Step
+from kerasformer.decoding.arrays import right_padded
 from kerasformer.decoding.checks import TEMPERATURE
 from kerasformer.decoding.distribution import softmax
 from kerasformer.decoding.likelihood import check_capacity, log_probabilities, next_log_probabilities
+from kerasformer.decoding.output import NewTokens
 from kerasformer.decoding.preparation import decoder_start
 from kerasformer.decoding.protocols import input_vocab_size
 from kerasformer.decoding.samplers import sampling_of
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.generation.readable_tokens import readable_token
+from kerasformer.pipelines.choosing import Row, continuations, split_tokens
 from kerasformer.pipelines.opening import open_reader
 from kerasformer.tokenization import Tokenizer
 
@@ -32,21 +35,27 @@ def sequence_logprob(model: object, text: Texts, input_len: int = 0, *, target: 
     """Computes the log-probability of a text: the sum of `log p(token | preceding tokens)`, natural logarithms.
 
     The first token of a decoder-only model has no preceding tokens and is never counted. For an encoder-decoder, `text`
-    is the input of the encoder (a task prefix is not added), and the log-probability is that of `target`.
+    is the input of the encoder (a task prefix is not added), and the log-probability is that of `target`. With a
+    decoder-only model, `target` follows `text`, as what `generate` returns follows its prompt:
+
+        new = model.generate(ids, max_new_tokens=20)
+        kf.sequence_logprob(model, ids, target=new)
 
     Args:
         model: Keras model, pipeline, engine (supports ids only), or a source: folder, preset, hub id or bundle.
         text: A text or its token ids, or several of them.
-        input_len: Number of tokens at the start that are not counted, such as those of the prompt; for an
-            encoder-decoder, of the target.
-        target: For an encoder-decoder, a target for each text.
+        input_len: Number of tokens at the start that are not counted, such as those of the prompt; with a target, at
+            its start.
+        target: A target for each text; an encoder-decoder needs it. With a decoder-only model, the tokens of the text
+            are not counted. A text and a target that are strings are tokenized as one text, see `choose`.
 
     Returns:
         A float for one text; float64 `(B,)` for several.
 
     Raises:
         CapacityError: a text exceeds the capacity of the model.
-        InputError: there is no text, `input_len` exceeds the length of a text, or `target` is missing or not supported.
+        InputError: there is no text, `input_len` exceeds the length of a text or belongs to a prompt that the tokens
+            do not contain, or `target` is missing.
         TokenizerError: a text was passed and the model has no tokenizer.
 
     Reference: Tunstall, von Werra, Wolf 2022, "Natural Language Processing with Transformers", chapter 5. The function
@@ -57,13 +66,21 @@ def sequence_logprob(model: object, text: Texts, input_len: int = 0, *, target: 
     if opened.step.is_encoder_decoder:
         if target is None:
             raise InputError("An encoder-decoder needs target=, the text whose probability is computed. Received: none")
-        targets, _ = _rows(opened, target, "target")
+        targets, _ = _rows(opened, target, "target", len(rows))
         logs = _of_targets(opened, rows, targets, _checked_length(input_len, targets))
     elif target is not None:
-        raise InputError(
-            "target= is for an encoder-decoder. Received: a decoder-only model. Pass the whole text and input_len="
-        )
+        targets, _ = _rows(opened, target, "target", len(rows))
+        length = _checked_length(input_len, targets)
+        pairs = list(zip(_listed(text), _listed(target), rows, targets, strict=True))
+        found = continuations(opened.step, [_joined(opened, *pair) for pair in pairs])
+        logs = [one.logprobs[length:] for one in found]
     else:
+        if input_len and any(isinstance(row, NewTokens) for row in (text, *_listed(text))):
+            raise InputError(
+                "input_len is for tokens that begin with those of a prompt, and generate returns the new tokens alone. "
+                f"Received: new tokens and input_len={input_len}. Pass the prompt and target=: "
+                "sequence_logprob(model, ids, target=new)"
+            )
         logs = _of_continuations(opened, rows, max(_checked_length(input_len, rows), 1))
     sums = np.array([row.sum(dtype=np.float64) for row in logs])
     return float(sums[0]) if single else sums
@@ -211,8 +228,8 @@ class _Opened:
         return decoder_start(self.step, GenerationConfig.from_dict(self.info.generation if self.info else {}))
 
 
-def _rows(opened: _Opened, texts: Texts, name: str) -> tuple[list[np.ndarray], bool]:
-    """Returns the ids of each text, and whether the argument was a single text."""
+def _rows(opened: _Opened, texts: Texts, name: str, count: int | None = None) -> tuple[list[np.ndarray], bool]:
+    """Returns the ids of each text, `count` if it is passed, and whether the argument was a single text."""
     written = name == "target" or not opened.step.is_encoder_decoder
     last = (opened.step.vocab_size if written else input_vocab_size(opened.step)) - 1
     ids = sequence(integer(0, last), least=1)
@@ -228,6 +245,8 @@ def _rows(opened: _Opened, texts: Texts, name: str) -> tuple[list[np.ndarray], b
     single = _is_single(texts)
     several = sequence(one, least=1).convert
     rows = check(name, texts, Kind(one.expected, lambda value: several([value] if single else value)))
+    if count not in (None, len(rows)):
+        raise InputError(f"Each text needs a target. Expected: {count}. Received: {len(rows)}")
     return [np.array(row, np.int32) for row in rows], single
 
 
@@ -236,6 +255,17 @@ def _is_single(texts: object) -> bool:
     if isinstance(texts, np.ndarray):
         return texts.ndim == 1
     return isinstance(texts, str) or (isinstance(texts, Sequence) and bool(texts) and isinstance(texts[0], Integral))
+
+
+def _listed(texts: Any) -> list[Any]:
+    return [texts] if _is_single(texts) else list(texts)
+
+
+def _joined(opened: _Opened, text: object, target: object, ids: np.ndarray, new: np.ndarray) -> Row:
+    """Returns the tokens that are read and those after them; two strings are tokenized as one text."""
+    if isinstance(text, str) and isinstance(target, str):
+        return split_tokens(opened.needed_tokenizer.writer, text, target)
+    return ids.tolist(), new.tolist()
 
 
 def _checked_length(input_len: int, rows: Sequence[np.ndarray]) -> int:
@@ -255,12 +285,8 @@ def _of_continuations(opened: _Opened, rows: Sequence[np.ndarray], prefix_length
 def _of_targets(
     opened: _Opened, rows: Sequence[np.ndarray], targets: Sequence[np.ndarray], prefix_length: int
 ) -> list[np.ndarray]:
-    if len(rows) != len(targets):
-        raise InputError(f"Each text needs a target. Expected: {len(rows)}. Received: {len(targets)}")
     check_capacity(opened.step, max(map(len, targets)))
-    width = max(map(len, rows))
-    ids = np.stack([np.pad(row, (0, width - len(row))) for row in rows])
-    mask = np.stack([np.arange(width) < len(row) for row in rows]).astype(np.int32)
+    ids, mask = right_padded(rows)
     first = np.full(len(rows), opened.decoder_start, np.int32)
     logs = log_probabilities(opened.step, opened.step.start(ids, mask), first, targets)
     return [row[prefix_length:] for row in logs]

@@ -94,6 +94,35 @@ def test_log_probability_equals_the_scores_of_generation(story, settings):
     assert log_probability == pytest.approx(float(output.log_probabilities[0].sum()), rel=1e-5)
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_tokens_after_a_prompt(story, several):
+    """`generate` returns them without the prompt, whose length `input_len` would be."""
+    ids = [np.array([story.tokenizer.encode(text)], np.int32) for text in PROMPTS[: 1 + several]]
+    new = [story.model.model.generate(row, max_new_tokens=5)[0] for row in ids]
+    whole = [[*row[0], *tokens] for row, tokens in zip(ids, new, strict=True)]
+    expected = [kf.sequence_logprob(story, row, a.shape[1]) for row, a in zip(whole, ids, strict=True)]
+    prompts = [row[0] for row in ids]
+    found = kf.sequence_logprob(story, prompts if several else ids[0], target=new)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    one = kf.sequence_logprob(story, prompts[0], target=new[0])
+    assert isinstance(one, float) and one == pytest.approx(expected[0], rel=1e-5)
+    rest = kf.sequence_logprob(story, whole[0], len(prompts[0]) + 2)
+    assert kf.sequence_logprob(story, prompts[0], 2, target=new[0]) == pytest.approx(rest, rel=1e-5)
+    for wrong in (new, new[0], np.array(new[0], subok=True)[None]):
+        with pytest.raises(InputError, match="returns the new tokens alone.*input_len=2.*target="):
+            kf.sequence_logprob(story, wrong, input_len=2)
+    assert repr(new[0]).startswith("array(") and type(np.concatenate([prompts[0], new[0]])) is np.ndarray
+
+
+def test_a_string_after_a_string_is_part_of_one_text(story):
+    text = PROMPTS[0]
+    start, rest = text[: text.index(" ") + 1], text[text.index(" ") + 1 :]
+    ids = story.tokenizer.encode(text)
+    count = len(story.tokenizer.encode(start.rstrip()))
+    expected = kf.sequence_logprob(story, ids, count)
+    assert kf.sequence_logprob(story, start, target=rest) == pytest.approx(expected, rel=1e-5)
+
+
 def test_next_token_distribution(story, their_story, rewrite):
     found = next_token_distribution(story, PROMPTS[0])
     with torch.no_grad():
@@ -141,7 +170,8 @@ def test_the_log_probability_of_no_tokens_is_zero(story):
         ("story", [1] * 2000, 0, None, CapacityError, "Received: 2000"),
         ("rewrite", "a", 0, None, InputError, "needs target="),
         ("rewrite", ["a", "b"], 0, "c", InputError, "Expected: 2. Received: 1"),
-        ("story", "a", 0, "b", InputError, "is for an encoder-decoder"),
+        ("story", ["a", "b"], 0, "c", InputError, "Expected: 2. Received: 1"),
+        ("story", [1, 2], 3, [1, 2], InputError, "input_len must be an integer from 0 to 2. Received: input_len=3"),
         ("engine", "a", 0, None, TokenizerError, "Pass token ids"),
         ("story", None, 0, None, InputError, "text must be a text or its ids.*Received: text=None"),
         ("story", 5, 0, None, InputError, "Received: text=5"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,80 @@ def test_choices_equal_transformers(pair: Any) -> None:
     assert same == found
 
 
+def test_choices_take_the_place_of_a_gap(pair: Any) -> None:
+    """As GPT-2 was evaluated on the Children's Book Test: each choice with the rest of the sentence after it."""
+    pipe, model = pair
+    for gap, options in (("XXXXX", {}), ("____", {}), ("[?]", {"blank": "[?]"})):
+        text = f"The {gap} is closed."
+        sums = [likelihood(model, pipe.tokenizer, "The", f" {one} is closed.")[0] for one in CHOICES]
+        for normalization, sizes in (None, [1, 1]), ("bytes", [15, 31]):
+            scores = np.exp(np.array(sums) / sizes)
+            found = {
+                one["label"]: one["score"]
+                for one in kf.choose(pipe, text, CHOICES, normalization=normalization, **options)
+            }
+            np.testing.assert_allclose([found[one] for one in CHOICES], scores / scores.sum(), rtol=1e-3)
+    (best, worst) = np.argsort(sums)[::-1]
+    # A row of the Children's Book Test in Hugging Face's form, and one with a question.
+    rows = [
+        {"sentences": ["It", "is."], "question": "The XXXXX is closed.", "options": CHOICES, "answer": 0},
+        {"text": "The XXXXX is closed.", "choices": CHOICES, "label": CHOICES[best]},
+    ]
+    assert outcome(pipe, rows[1:]).figures["accuracy"] == 1
+    assert outcome(pipe, [rows[1] | {"label": int(worst)}]).figures["accuracy"] == 0
+    story = [likelihood(model, pipe.tokenizer, "It is. The", f" {one} is")[0] for one in CHOICES]
+    short = [{**rows[0], "question": "The XXXXX is"}]
+    logs = np.array(story) - np.log(np.exp(story).sum())
+    assert outcome(pipe, short).losses == pytest.approx([-logs[0]], rel=1e-3)
+    after = kf.choose(pipe, "The XXXXX is", CHOICES, blank=None)
+    assert after == kf.choose(pipe, "The [X] is".replace("[X]", "XXXXX"), CHOICES, blank="[none]")
+    with pytest.raises(InputError, match="one gap. Pass blank=None.*Received: 2 times 'XXXXX'"):
+        kf.choose(pipe, "XXXXX and XXXXX", CHOICES)
+
+
+def test_a_classifier_with_one_class_chooses() -> None:
+    """It was trained on pairs of a text and a choice; without choices, its only class would always be right."""
+    model = shared_model("bert-text-classification")
+    config = dataclasses.replace(model.config, id2label={0: "follows"}, problem_type=None)
+    one = kf.zoo.bert.BertTextClassification(config)
+    one.build()
+    rng = np.random.default_rng(2)
+    one.set_weights([rng.normal(0, 0.2, value.shape) for value in one.get_weights()])
+    one.tokenizer = model.tokenizer
+    names = ["Rain is expected.", "The ship is late.", "It"]
+    rows = [{"text": text, "choices": names, "label": 0} for text in ("It rains", "The museum is closed on Mondays")]
+    encoded = model.tokenizer([row["text"] for row in rows for _ in names], names * 2)
+    logits = np.reshape(one({name: encoded[name] for name in one.input_names}), (2, 3))
+    for task in ("text-classification", "text-ranking"):
+        pipe = keras_pipeline(one, task)
+        for index in range(3):
+            found = outcome(pipe, [row | {"label": index} for row in rows], batch_size=4)
+            assert found.figures == {"accuracy": np.mean(logits.argmax(axis=1) == index)}
+            expected = np.log(np.exp(logits).sum(axis=1)) - logits[:, index]
+            np.testing.assert_allclose(found.losses, expected, rtol=1e-3, atol=1e-4)
+    pipe = keras_pipeline(one)
+    with pytest.raises(InputError, match="one class always answers it.*Received: the class 'follows'"):
+        outcome(pipe, ["It rains"], [0])
+    with pytest.raises(InputError, match="needs choices for each text"):
+        outcome(keras_pipeline(one, "text-ranking"), ["It rains"], [0])
+    with pytest.raises(InputError, match="with one class.*Received: a classifier with 5 classes"):
+        outcome(keras_pipeline(model), rows)
+
+
+def test_encoder_decoders_choose_answers() -> None:
+    pipe = keras_pipeline(shared_model("t5-text2text-generation"))
+    texts, names = ["It rains", "cola sentence: The ship is late"], ["acceptable", "unacceptable", "It is late"]
+    sums = [[kf.sequence_logprob(pipe, text, target=name) for name in names] for text in texts]
+    for answers, row in zip(kf.choose(pipe, texts, names, batch_size=4), np.array(sums), strict=True):
+        found = {one["label"]: one["score"] for one in answers}
+        scores = np.exp(row - row.max())
+        np.testing.assert_allclose([found[name] for name in names], scores / scores.sum(), rtol=1e-3)
+    best = np.argmax(sums, axis=1).tolist()
+    assert outcome(pipe, texts, best, choices=names).figures["accuracy"] == 1
+    rows = [{"text": text, "choices": names, "label": 1} for text in texts]
+    assert outcome(pipe, rows).figures["accuracy"] == np.mean(np.equal(best, 1))
+
+
 def test_last_words_equal_transformers(pair: Any) -> None:
     """One of the texts ends with the word that the model would write."""
     pipe, model = pair
@@ -182,8 +257,6 @@ def test_invalid_choices_raise(pair: Any, inputs: Any, choices: Any, message: st
 def test_models_that_cannot_choose(pair: Any) -> None:
     with pytest.raises(CapacityError, match=r"exceed the cache. Expected at most 25 tokens"):
         kf.choose(pair[0], TEXTS[0], CHOICES)
-    with pytest.raises(InputError, match="Received: an encoder-decoder"):
-        kf.choose(keras_pipeline(shared_model("bart-text2text-generation")), "It was ", CHOICES)
     with pytest.raises(InputError, match="at least two choices, or its index. Received: 2 with 2 choices"):
         outcome(pair[0], [{"text": "It was", "choices": CHOICES, "label": 2}])
 
