@@ -65,7 +65,8 @@ def render(
 
     Args:
         template: The template.
-        messages: Messages in order.
+        messages: Messages in order. A key may be `None`, as the `content` beside tool calls in OpenAI's form. It is
+            left out where the template then fails, or writes `None`.
         tools: JSON schemas of functions that the model may call.
         documents: Texts for the answer, such as `{"title": …, "text": …}`.
         add_generation_prompt: Whether to add the beginning of an answer.
@@ -83,12 +84,11 @@ def render(
         conversation[-1] = _marked(conversation[-1])
     context = {
         **plain_values(variables or {}, "variables"),
-        "messages": conversation,
         "tools": plain_values(check("tools", tools, _OBJECTS), "tools"),
         "documents": plain_values(check("documents", documents, _OBJECTS), "documents"),
         "add_generation_prompt": add_generation_prompt,
     }
-    text = _run(template, context)
+    text = _best(template, context, conversation)
     _check_roles(conversation, template)
     if continue_final_message:
         text = _before_mark(text)
@@ -96,7 +96,7 @@ def render(
 
 
 def checked_messages(messages: object) -> list[JsonObject]:
-    """Returns messages as plain dictionaries, without keys whose value is `None`.
+    """Returns messages as plain dictionaries.
 
     Raises:
         InputError: not a list of messages, or none.
@@ -113,9 +113,33 @@ def checked_messages(messages: object) -> list[JsonObject]:
                 f'Message {index} must be a dict with a role, such as {{"role": "user", "content": "Hello"}}. '
                 f"Received: {shown(message)}"
             )
-    kept = [{name: value for name, value in message.items() if value is not None} for message in messages]
-    plain: list[JsonObject] = plain_values(kept, "messages")
+    plain: list[JsonObject] = plain_values(list(messages), "messages")
     return plain
+
+
+def _best(template: str, context: Mapping[str, object], conversation: list[JsonObject]) -> str:
+    """Renders a conversation with the keys that are `None`, or else without those that the template cannot read.
+
+    With a template that tests `content is none`, only a conversation that has the key is right; others add the content
+    to a text, or write it. So the keys are kept, then that of the content alone, then none, as in `transformers`.
+
+    Raises:
+        ChatTemplateError: the template fails with all of them.
+    """
+    versions = [conversation]
+    for kept in (("content",), ()):
+        version = [{n: v for n, v in message.items() if v is not None or n in kept} for message in conversation]
+        versions += [version] if version != versions[-1] else []
+    texts, errors = [], []
+    for version in versions:
+        try:
+            texts.append(_run(template, {**context, "messages": version}))
+        except ChatTemplateError as error:
+            errors.append(error)
+    if not texts:
+        raise errors[0]
+    # Of equal counts, the first.
+    return min(texts, key=lambda text: text.count("None"))
 
 
 def _check_roles(messages: Sequence[Message], template: str) -> None:
@@ -155,7 +179,7 @@ def plain_values(value: object, name: str, level: int = 0) -> Any:
 
 def _with_reasoning(message: JsonObject) -> JsonObject:
     """Adds a message's reasoning under the names that templates read."""
-    texts = [message[name] for name in _REASONING if name in message]
+    texts = [message[name] for name in _REASONING if message.get(name) is not None]
     return {"thinking": texts[0], **message, "reasoning_content": texts[0]} if texts else message
 
 

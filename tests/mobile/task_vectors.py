@@ -77,7 +77,9 @@ Tools: {% for tool in tools %}{{ tool | tojson }}{% if not loop.last %}, {% endi
 {%- if loop.first and message.role != "system" and not tools %}<|im_start|>system
 {{ default_system | default("Be brief.") }}<|im_end|>
 {% endif %}
-{{- "<|im_start|>" + message["role"] + "\\n" + message["content"].strip() + "<|im_end|>\\n" }}
+{{- "<|im_start|>" + message["role"] + "\\n" }}
+{{- message["tool_calls"][0]["function"]["name"] if message["content"] is none else message["content"].strip() }}
+{{- "<|im_end|>\\n" }}
 {%- endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
@@ -130,6 +132,7 @@ _TURNS = [
     {"role": "assistant", "content": "Hi"},
     {"role": "user", "content": "Go on"},
 ]
+_CALL = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "weather", "arguments": "{}"}}]}
 _TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 _NO_REPEATS = {"max_new_tokens": 8, "no_repeat_ngram_size": 1}
 
@@ -301,6 +304,7 @@ GENERATORS: dict[str, Bundle] = {
             ("conversation", _TURNS[:2], {"seed": 5, "top_p": 0.9, "max_new_tokens": 6}),
             ("conversation", [_HELLO], {"tools": [_TOOL], "max_new_tokens": 3}),
             ("conversation", [_HELLO], {"chat_template_kwargs": {"default_system": "Sing!"}, "max_new_tokens": 3}),
+            ("conversation", [_HELLO, _CALL, {"role": "tool", "content": "Rain"}], {"max_new_tokens": 3}),
             ("conversation", [{"role": "poet", "content": "Hi"}], {}),
             ("conversation", [{"role": "user", "content": "word " * 150}], {}),
         ],

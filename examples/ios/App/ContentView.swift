@@ -52,7 +52,7 @@ struct TaskView: View {
         Form {
             if screen == .chat {
                 ForEach(Array(tasks.conversation.enumerated()), id: \.offset) { _, message in
-                    Text(message.content).frame(maxWidth: .infinity, alignment: message.role == "user" ? .trailing : .leading)
+                    Text(message.content ?? "").frame(maxWidth: .infinity, alignment: message.role == "user" ? .trailing : .leading)
                 }
             }
             if screen == .embedder {

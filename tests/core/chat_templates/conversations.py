@@ -58,6 +58,7 @@ CASES: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
     "tools": (TURNS, {"tools": [TOOL], "add_generation_prompt": True}),
     "tools and system": (SYSTEM, {"tools": [TOOL], "add_generation_prompt": True}),
     "called": (CALLED, {"tools": [TOOL], "add_generation_prompt": True}),
+    "no content": ([CALLED[0], {**CALLED[1], "content": None}, CALLED[2]], {"tools": [TOOL]}),
     "documents": (TURNS, {"documents": [DOCUMENT], "add_generation_prompt": True}),
     "two users": ([*USER, *USER], {}),
     "unknown role": ([{"role": "rabbit", "content": "Late!"}], {}),
@@ -134,6 +135,9 @@ TEMPLATES = {
 <|assistant|>{% if enable_thinking is defined and enable_thinking is false %}<think></think>{% endif %}
 {%- endif %}
 """,
+    "no content": """\
+{% for message in messages %}{% if message['content'] is none %}{{ message['tool_calls'][0]['function']['name'] }}\
+{% else %}{{ message['content'] + '|' }}{% endif %}{% endfor %}""",
     "parts": """\
 {% for message in messages %}
     {%- set content = message['content'] %}

@@ -6,8 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from transformers.utils.chat_template_utils import render_jinja_template
 
-from kerasformer.errors import InputError, KerasformerError
+from kerasformer.chat_templates import render
+from kerasformer.errors import ChatTemplateError, InputError, KerasformerError
 from tests.core.chat_templates.conversations import CASES, TEMPLATES
 
 FOLDER = os.environ.get("KERASFORMER_CHAT_TEMPLATES")
@@ -22,6 +24,10 @@ def test_text_and_ids(tokenizers, name, case):
     template = {**TEMPLATES, **_PUBLISHED}[name]
     messages, options = CASES[case]
     try:
+        if case == "no content":  # apply_chat_template leaves the key out, so that the tool calls are lost
+            rendered, _ = render_jinja_template([messages], chat_template=template, **options)
+            assert ours.apply_chat_template(messages, chat_template=template, tokenize=False, **options) == rendered[0]
+            return
         expected = theirs.apply_chat_template(messages, chat_template=template, tokenize=False, **options)
     except Exception as error:  # templates raise every type of error
         with pytest.raises(KerasformerError) as refused:
@@ -47,6 +53,40 @@ def test_tokens_of_the_assistant(tokenizers):
     assert encoding["assistant_masks"].tolist() == [expected]
     marked = encoding.input_ids[encoding["assistant_masks"] == 1]
     assert ours.decode(marked) == " A rabbit with a watch.</s>  Always. </s>"
+
+
+CALL = {"function": {"name": "get_time", "arguments": {}}}
+NONE = {"role": "assistant", "content": None, "tool_calls": [CALL], "refusal": None}
+PLAIN = {"role": "assistant", "content": "Late.", "tool_calls": None}
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        # A template that writes it, that fails on it, and one that tells calls by it and fails on other keys.
+        ("{% for m in messages %}{{ m.content }}/{% endfor %}", "None of it/" + "/Late./"),
+        ("{% for m in messages %}{{ m.content ~ '/' }}{% endfor %}", "None of it//Late./"),
+        (
+            "{% for m in messages %}{% if m.content %}{{ m.content.strip() }}{% endif %}/{% endfor %}",
+            "None of it//Late./",
+        ),
+        (
+            "{% for m in messages %}{% if m.content is defined %}{{ m.content + '/' }}{% endif %}{% endfor %}",
+            "None of it/Late./",
+        ),
+        (
+            "{% for m in messages %}{% if m.tool_calls is defined %}{% for c in m.tool_calls %}"
+            "{{ c.function.name }}{{ '!' if m.content is none }}{% endfor %}{% endif %}/{% endfor %}",
+            "/get_time!//",
+        ),
+    ],
+)
+def test_keys_without_a_value(template, expected):
+    """They are left out where the template fails or writes them, and only then."""
+    messages = [{"role": "user", "content": "None of it"}, NONE, PLAIN]
+    assert render(template, messages).text == expected
+    with pytest.raises(ChatTemplateError, match="no!"):
+        render("{{ raise_exception('no!') }}", messages)
 
 
 def test_roles(tokenizers):

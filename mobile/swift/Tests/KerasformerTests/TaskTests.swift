@@ -153,7 +153,10 @@ final class TaskTests: XCTestCase {
     private func generated(_ model: TextModel, _ call: JSON) async throws -> JSON {
         let options = call["options"]
         let settings = try settings(options)
-        let messages = (call["inputs"].items ?? []).map { Message(role: $0.text("role"), content: $0.text("content")) }
+        let messages = (call["inputs"].items ?? []).map { message in
+            let others = message.fields.filter { !["role", "content"].contains($0.name) }.map { ($0.name, $0.value) }
+            return Message(role: message.text("role"), content: message["content"].string, fields: Dictionary(uniqueKeysWithValues: others))
+        }
         let text = call["inputs"].string ?? ""
         let prefix = options["prefix"].string
         let truncation = options.flag("truncation")

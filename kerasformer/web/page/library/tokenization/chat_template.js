@@ -50,12 +50,7 @@ export class ChatTemplate {
     checkObjects("documents", given.documents);
     const conversation = checked(messages).map(withReasoning);
     const [parsed, source] = given.tools?.length ? [this.parsedForTools, this.sourceForTools] : [this.parsed, this.source];
-    let text;
-    try {
-      text = render(this.library, parsed, { ...STRIPS, ...given, messages: conversation });
-    } catch (error) {
-      throw new InputError(`The chat template failed: ${/** @type {any} */ (error).message}`, { cause: error });
-    }
+    const text = best(conversation, (messages) => render(this.library, parsed, { ...STRIPS, ...given, messages }));
     checkRoles(conversation, source);
     return text;
   }
@@ -97,7 +92,34 @@ function parse(library, source) {
   }
 }
 
-/** Returns messages without keys that are `null`. @param {any} messages @returns {Message[]} */
+/**
+ * Renders a conversation with the keys that are `null`, or else without those that the template cannot read: with those of the
+ * content alone, then with none.
+ * @param {Message[]} conversation @param {(messages: Message[]) => string} write
+ */
+function best(conversation, write) {
+  /** @param {string[]} kept */
+  const without = (...kept) => conversation.map((message) => {
+    return Object.fromEntries(Object.entries(message).filter(([name, value]) => value !== null || kept.includes(name)));
+  });
+  const hasNull = conversation.some((message) => Object.values(message).includes(null));
+  const texts = [];
+  let failure;
+  for (const messages of hasNull ? [conversation, without("content"), without()] : [conversation]) {
+    try {
+      texts.push(write(messages));
+    } catch (error) {
+      failure ??= error;
+    }
+  }
+  if (!texts.length) {
+    throw new InputError(`The chat template failed: ${/** @type {any} */ (failure).message}`, { cause: failure });
+  }
+  const counts = texts.map((text) => (text.match(/None|null/g) ?? []).length);
+  return texts[counts.indexOf(Math.min(...counts))];
+}
+
+/** Returns messages without keys that are undefined. @param {any} messages @returns {Message[]} */
 function checked(messages) {
   if (!Array.isArray(messages) || !messages.length) {
     throw new InputError(`A conversation must be a list of messages. Received: ${JSON.stringify(messages)}`);
@@ -106,7 +128,7 @@ function checked(messages) {
     if (typeof message?.role !== "string") {
       throw new InputError(`Message ${index} must have a role, such as { role: "user", content: "Hello" }. Received: ${JSON.stringify(message)}`);
     }
-    return Object.fromEntries(Object.entries(message).filter(([, value]) => value !== null && value !== undefined));
+    return Object.fromEntries(Object.entries(message).filter(([, value]) => value !== undefined));
   });
 }
 
@@ -128,7 +150,7 @@ function checkObjects(name, value) {
 
 /** Adds a message's reasoning under the names that templates read. @param {Message} message @returns {Message} */
 function withReasoning(message) {
-  const name = REASONING.find((each) => each in message);
+  const name = REASONING.find((each) => (message[each] ?? null) !== null);
   return name === undefined ? message : { thinking: message[name], ...message, reasoning_content: message[name] };
 }
 

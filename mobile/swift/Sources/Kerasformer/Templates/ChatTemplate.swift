@@ -4,11 +4,12 @@ import Foundation
 public struct Message: Sendable, Equatable {
     /// Such as `"user"`, `"assistant"` or `"system"`.
     public var role: String
-    public var content: String
+    /// Its text; `nil` beside tool calls in OpenAI's form.
+    public var content: String?
     /// Further fields that the chat template reads, such as `"tool_calls"`.
     public var fields: [String: JSON]
 
-    public init(role: String, content: String, fields: [String: JSON] = [:]) {
+    public init(role: String, content: String?, fields: [String: JSON] = [:]) {
         self.role = role
         self.content = content
         self.fields = fields
@@ -16,7 +17,7 @@ public struct Message: Sendable, Equatable {
 
     var json: JSON {
         let others = fields.keys.sorted().map { JSON.Field(name: $0, value: fields[$0] ?? .null) }
-        return .object([JSON.Field(name: "role", value: .string(role)), JSON.Field(name: "content", value: .string(content))] + others)
+        return .object([JSON.Field(name: "role", value: .string(role)), JSON.Field(name: "content", value: content.map { .string($0) } ?? .null)] + others)
     }
 }
 
@@ -62,13 +63,33 @@ final class ChatTemplate {
         var given: [String: TemplateValue] = [
             "tools": tools.map { .list($0.map { TemplateValue($0) }) } ?? .null,
             "documents": documents.map { .list($0.map { TemplateValue($0) }) } ?? .null,
-            "add_generation_prompt": .bool(prompts), "messages": .list(messages.map { TemplateValue(withReasoning($0)) }),
+            "add_generation_prompt": .bool(prompts),
         ]
         for (name, token) in tokenizer.specialTokens { given[name] = .string(token) }
         for (name, value) in variables { given[name] = TemplateValue(value) }
-        let text = try chosen.template.render(given)
+        let text = try ChatTemplate.best(messages.map(withReasoning)) { version in
+            given["messages"] = .list(version.map { TemplateValue($0) })
+            return try chosen.template.render(given)
+        }
         for (index, message) in messages.enumerated() { try checkRole(message.text("role"), index, chosen.source) }
         return text
+    }
+
+    /// Renders a conversation with the keys that are `null`, or else without those that the template cannot read: with those of
+    /// the content alone, then with none.
+    private static func best(_ conversation: [JSON], _ write: ([JSON]) throws -> String) throws -> String {
+        func without(_ kept: String...) -> [JSON] {
+            conversation.map { message in .object(message.fields.filter { !$0.value.isNull || kept.contains($0.name) }) }
+        }
+        let hasNull = conversation.contains { message in message.fields.contains { $0.value.isNull } }
+        var texts: [String] = []
+        var failure: Error?
+        for version in hasNull ? [conversation, without("content"), without()] : [conversation] {
+            do { texts.append(try write(version)) } catch { failure = failure ?? error }
+        }
+        let counts = texts.map { $0.components(separatedBy: "None").count }
+        if let least = counts.min(), let index = counts.firstIndex(of: least) { return texts[index] }
+        throw failure ?? InputError("A conversation must be a non-empty list of messages. Received: []")
     }
 
     /// The token that the template puts after an answer, if there is one.
@@ -92,7 +113,7 @@ final class ChatTemplate {
 
     /// Adds a message's reasoning under the names that templates read.
     private func withReasoning(_ message: JSON) -> JSON {
-        guard let name = ChatTemplate.reasoning.first(where: { message.has($0) }) else { return message }
+        guard let name = ChatTemplate.reasoning.first(where: { !message[$0].isNull }) else { return message }
         let result = message.with("reasoning_content", message[name])
         return message.has("thinking") ? result : result.with("thinking", message[name])
     }

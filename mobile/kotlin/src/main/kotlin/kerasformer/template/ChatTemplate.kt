@@ -12,10 +12,10 @@ import kerasformer.tokenization.Tokenizer
  * A message of a conversation.
  *
  * @property role Such as `"user"`, `"assistant"` or `"system"`.
- * @property content Its text.
+ * @property content Its text; `null` beside tool calls in OpenAI's form.
  * @property fields Further fields that the chat template reads, such as `"tool_calls"`: texts, numbers, lists and maps.
  */
-data class Message(val role: String, val content: String, val fields: Map<String, Any?> = mapOf()) {
+data class Message(val role: String, val content: String?, val fields: Map<String, Any?> = mapOf()) {
     internal fun toMap(): Map<String, Any?> = mapOf("role" to role, "content" to content) + fields
 }
 
@@ -46,9 +46,9 @@ internal class ChatTemplate(value: Any, private val tokenizer: Tokenizer) {
         val name = if (isTrue(tools) && "tool_use" in sources) "tool_use" else "default"
         val template = templates.getOrPut(name) { Template(sources.getValue(name)) }
         val given = tokenizer.specialTokens + variables.mapValues { plain(it.value) } + mapOf(
-            "messages" to plain(conversation), "tools" to plain(tools), "documents" to plain(documents), "add_generation_prompt" to prompts,
+            "tools" to plain(tools), "documents" to plain(documents), "add_generation_prompt" to prompts,
         )
-        val text = template.render(given)
+        val text = best(conversation) { template.render(given + mapOf("messages" to plain(it))) }
         checkRoles(conversation, sources.getValue(name))
         return text
     }
@@ -75,7 +75,19 @@ internal class ChatTemplate(value: Any, private val tokenizer: Tokenizer) {
                 throw InputError("Message $index must be a dict with a role, such as {\"role\": \"user\", \"content\": \"Hello\"}. Received: ${repr(message)}")
             }
         }
-        return messages.map { message -> message.filterValues { it != null } }
+        return messages
+    }
+
+    /**
+     * Renders a conversation with the keys that are `null`, or else without those that the template cannot read: with those of
+     * the content alone, then with none.
+     */
+    private fun best(conversation: List<Map<String, Any?>>, write: (List<Map<String, Any?>>) -> String): String {
+        fun without(vararg kept: String) = conversation.map { message -> message.filter { (name, value) -> value != null || name in kept } }
+        val versions = listOf(conversation, without("content"), without()).distinct()
+        val written = versions.map { runCatching { write(it) } }
+        val texts = written.mapNotNull { it.getOrNull() }
+        return texts.minByOrNull { text -> text.windowed(4).count { it == "None" } } ?: written.first().getOrThrow()
     }
 
     /** Checks roles that the template did not refuse; most templates write any role as it is. */
@@ -93,7 +105,7 @@ internal class ChatTemplate(value: Any, private val tokenizer: Tokenizer) {
 
     /** Adds a message's reasoning under the names that templates read. */
     private fun withReasoning(message: Map<String, Any?>): Map<String, Any?> {
-        val name = REASONING.find { it in message } ?: return message
+        val name = REASONING.find { message[it] != null } ?: return message
         return mapOf("thinking" to message[name]) + message + ("reasoning_content" to message[name])
     }
 

@@ -86,7 +86,7 @@ private fun TaskScreen(screen: Screen, model: TaskViewModel) {
         verticalArrangement = Arrangement.spacedBy(12.dp),
     ) {
         if (screen == Screen.CHAT) {
-            model.conversation.forEach { Text("${if (it.role == "user") "You" else "Model"}: ${it.content}") }
+            model.conversation.forEach { Text("${if (it.role == "user") "You" else "Model"}: ${it.content.orEmpty()}") }
         }
         if (screen == Screen.NOTES) {
             model.notes.forEach { Text("• $it") }
