@@ -48,6 +48,8 @@ def _call(manifest: Manifest, folder: Path) -> str:
         text, prefix = prefixed(manifest, "A text.")
         chosen = f", prefix={python(prefix)}" if prefix is not None else ""
         return f"pipe({python(text)}{chosen}, max_new_tokens=40)"
+    if manifest.capacity and tokenizer_settings(folder).get("chat_template"):
+        return 'pipe("What is the capital of France?", max_new_tokens=40)'
     return 'pipe("Once upon a time", max_new_tokens=40)' if manifest.capacity else 'pipe("A text.")'
 
 

@@ -62,6 +62,9 @@ def run(
     label: Annotated[
         list[str] | None, typer.Option(help="Class, for zero-shot-classification; repeat the option for each.")
     ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue texts as they are, without the chat template of a model.")
+    ] = False,
     stream: Annotated[bool, typer.Option("--stream", help="Print the text while it is generated.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON at the end.")] = False,
     as_jsonl: Annotated[
@@ -71,11 +74,13 @@ def run(
 ) -> None:
     """Classify, compare or rank texts, answer questions or generate text.
 
+    A model with a chat template answers each text; --raw continues it.
+
     --set passes any other argument of kerasformer.pipeline or of the pipeline's call, such as top_k, truncation,
     src_lang, stop_strings, json_schema or explain. Bundles run without Keras. If the output is not a terminal, each
     line contains a text, its result and a score, separated by tabs; --json and --jsonl print complete results.
     """
-    settings = _settings({**options, "question": question, "candidate_labels": label})
+    settings = _settings({**options, "question": question, "candidate_labels": label, "raw": raw or None})
     explain = bool(settings.get("explain"))
     if stream and (as_json or as_jsonl or explain):
         raise InputError(
@@ -272,6 +277,8 @@ def _glossary(file: str) -> dict[str, str]:
 def _check(pipe: Any, settings: Mapping[str, Any], query: str | None) -> None:
     """Raises `InputError` for a missing option of the task, or for one that it does not have."""
     for_answers = pipe.task == "question-answering"
+    if "raw" in settings and pipe.task != "text-generation":
+        raise InputError(f"--raw is for models that continue texts. Received: a model for {pipe.task}.")
     if ("question" in settings) != for_answers:
         raise InputError(
             "question-answering needs --question …; the texts are the contexts."
@@ -300,8 +307,11 @@ def _check(pipe: Any, settings: Mapping[str, Any], query: str | None) -> None:
 
 def _stream(pipe: Any, settings: Mapping[str, Any], text: str) -> str:
     """Prints a text while it is generated, a continuation after its prompt, and returns it."""
+    continues = pipe.task == "text-generation" and not pipe.chats(
+        settings.get("raw", False), settings.get("chat_template")
+    )
     with delayed_warnings(), pipe.stream(text, **settings) as pieces:
-        print(text if pipe.task == "text-generation" else "", end="", flush=True)
+        print(text if continues else "", end="", flush=True)
         for piece in pieces:
             print(piece, end="", flush=True)
         print(flush=True)

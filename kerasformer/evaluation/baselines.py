@@ -92,7 +92,7 @@ def tldr(pipe: Any, texts: Sequence[str], *, batch_size: int = 8, progress: Coun
 
     def write(part: Sequence[str]) -> list[str]:
         prompts = [_prompt(pipe.tokenizer, text, capacity - new_tokens) for text in part]
-        rows = pipe(prompts, return_full_text=False, batch_size=len(prompts), **settings)
+        rows = pipe(prompts, return_full_text=False, raw=True, batch_size=len(prompts), **settings)
         return [lead(row[0]["generated_text"]) for row in rows]
 
     return in_batches(texts, write, batch_size, progress)

@@ -40,7 +40,9 @@ _SESSION = optional(instance("a session of this pipeline, or None", Session))
 
 
 class TextGenerationPipeline(GenerationPipeline):
-    """Continues a prompt, or answers the last message of a conversation: `[{"generated_text": …}]`.
+    """Continues a prompt, or answers a question or the last message of a conversation: `[{"generated_text": …}]`.
+
+    With a chat template, a text is the only message of a conversation, as in llama.cpp, unless `raw=True` is passed.
 
     Args:
         opened: Opened source.
@@ -71,6 +73,7 @@ class TextGenerationPipeline(GenerationPipeline):
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
         session: Session | None = None,
+        raw: bool = False,
         **settings: object,
     ) -> Any:
         """Generates continuations of prompts, or answers to conversations.
@@ -82,7 +85,8 @@ class TextGenerationPipeline(GenerationPipeline):
 
         Args:
             inputs: A prompt or a conversation, a list or an array of them, or another iterable, which is read lazily.
-            return_full_text: Whether results start with the prompt, or contain all messages of the conversation.
+            return_full_text: Whether results start with the prompt, or contain all messages of the conversation. The
+                answer to a text that the chat template converted is returned alone.
             batch_size: Number of prompts in one batch.
             progress: Whether to show a progress bar on standard error.
             tools: JSON schemas of functions that the model may call, for a conversation.
@@ -93,6 +97,8 @@ class TextGenerationPipeline(GenerationPipeline):
             drop_oldest_turns: Whether to leave out the oldest turns of a conversation that is too long for the cache,
                 with a warning, instead of raising an error.
             session: Session whose caches are used and replaced, for a single prompt or conversation; see `session`.
+            raw: Whether to continue texts as they are: without the chat template, and without the prefix of the
+                checkpoint.
             settings: Fields of `GenerationConfig`, such as `max_new_tokens=40`, `num_beams=4`, `top_p=0.9`, `seed=1`,
                 and further settings of `kerasformer.generation.request`, such as `stop`, `negative_prompt`,
                 `assistant`.
@@ -118,9 +124,10 @@ class TextGenerationPipeline(GenerationPipeline):
             raise InputError(
                 "A session continues one text. Expected: a single prompt or conversation. Received: several"
             )
+        raw = check("raw", raw, BOOLEAN)
         if checked.form == "iterator":
             self._request(settings)  # invalid settings are an error now, and not when the first item is read
-        return checked.in_form(self._answers(checked, settings, chat, full, session, batch_size, progress))
+        return checked.in_form(self._answers(checked, settings, chat, full, session, raw, batch_size, progress))
 
     def _answers(
         self,
@@ -129,11 +136,16 @@ class TextGenerationPipeline(GenerationPipeline):
         chat: ChatOptions,
         full: bool,
         session: Session | None,
+        raw: bool,
         batch_size: int,
         progress: bool,
     ) -> Iterator[Any]:
         """Yields the result for each input; arguments as in a call."""
         inputs, has_conversations = with_kind(inputs)
+        if not has_conversations and self.chats(raw, chat.chat_template):
+            messages: Iterator[Conversation] = map(_message, inputs.items)
+            inputs = Inputs(messages if inputs.form == "iterator" else list(messages), inputs.form)
+            has_conversations, full = True, False
         base = self._base_config()
         if has_conversations:
             base = chat_config(base, self.tokenizer, chat.chat_template)
@@ -143,7 +155,7 @@ class TextGenerationPipeline(GenerationPipeline):
             if has_conversations:
                 encoded = self._encode_conversations(prompts, chat, part)
             else:
-                encoded = self._encode(prompts, WHOLE)
+                encoded = self._encode([self._before(raw) + prompt for prompt in prompts], WHOLE)
             generated = part.write(self._step(), encoded.input_ids, encoded.attention_mask, cache)
             if part.result != "texts":
                 yield generated.result(part.result)
@@ -151,18 +163,33 @@ class TextGenerationPipeline(GenerationPipeline):
             for prompt, texts in zip(prompts, generated.texts, strict=True):
                 yield [{"generated_text": _whole(prompt, text, chat) if full else text} for text in texts]
 
-    def prompt(self, inputs: str | Sequence[Message] | Sequence[int], **options: Any) -> Prompt:
+    def chats(self, raw: bool = False, chat_template: str | None = None) -> bool:
+        """Whether the chat template converts a text; arguments as in a call."""
+        return not raw and bool(chat_template or self.tokenizer.chat_template)
+
+    def _before(self, raw: bool) -> str:
+        """Returns the text before each prompt."""
+        return "" if raw else self.info.prefix
+
+    def _messages(self, inputs: object, raw: bool, chat_template: str | None) -> Conversation | None:
+        """Returns a conversation, or that of a text which the chat template converts; `None` for another input."""
+        if isinstance(inputs, str) and self.chats(raw, chat_template):
+            return _message(inputs)
+        return read_conversation(inputs)
+
+    def prompt(self, inputs: str | Sequence[Message] | Sequence[int], *, raw: bool = False, **options: Any) -> Prompt:
         """Returns a prompt that is ready to be continued token by token.
 
         Args:
             inputs: A single prompt, its token ids, or a conversation.
+            raw: As in a call.
             options: Settings, and options of conversations, as in a call.
         Raises:
             CapacityError: a conversation exceeds the capacity of the cache.
             ChatTemplateError: there is no chat template, or it refuses the conversation.
             GenerationError: settings are invalid or contradict each other.
         """
-        conversation = read_conversation(inputs)
+        conversation = self._messages(inputs, check("raw", raw, BOOLEAN), options.get("chat_template"))
         if conversation is not None:
             chat_options = {"variables": options.pop("chat_template_kwargs", None)}
             chat_options |= {name: options.pop(name) for name in _CHAT_OPTIONS & options.keys()}
@@ -171,7 +198,7 @@ class TextGenerationPipeline(GenerationPipeline):
             encoded = self._encode_conversations([conversation], chat, generation)
             ids, mask = encoded.input_ids, encoded.attention_mask
         elif isinstance(inputs, str):
-            generation, encoded = self._request(options), self._encode([inputs], WHOLE)
+            generation, encoded = self._request(options), self._encode([self._before(raw) + inputs], WHOLE)
             ids, mask = encoded.input_ids, encoded.attention_mask
         else:
             generation, token = self._request(options), integer(0, self._step().vocab_size - 1)
@@ -187,6 +214,7 @@ class TextGenerationPipeline(GenerationPipeline):
         documents: Sequence[Document] | None = None,
         chat_template: str | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
+        raw: bool = False,
     ) -> Session:
         """Reads a text into a session, so that calls with `session=` need not read it again.
 
@@ -202,6 +230,7 @@ class TextGenerationPipeline(GenerationPipeline):
             documents: As in a call.
             chat_template: As in a call.
             chat_template_kwargs: As in a call.
+            raw: As in a call.
 
         Raises:
             CapacityError: the text exceeds the capacity of the cache.
@@ -209,9 +238,9 @@ class TextGenerationPipeline(GenerationPipeline):
         session = Session(self._step())
         if inputs is None:
             return session
-        conversation = read_conversation(inputs)
+        conversation = self._messages(inputs, check("raw", raw, BOOLEAN), chat_template)
         if conversation is None:
-            encoded = self._encode([check("inputs", inputs, STRING)], WHOLE)
+            encoded = self._encode([self._before(raw) + check("inputs", inputs, STRING)], WHOLE)
         else:
             chat = ChatOptions(tools, documents, chat_template, chat_template_kwargs)
             encoded = self._encode_conversations([conversation], chat, self._chat_request({}, chat))
@@ -257,8 +286,8 @@ class TextGenerationPipeline(GenerationPipeline):
     def _encode(
         self, texts: Sequence[str], options: LengthOptions, pairs: Sequence[str | None] | None = None
     ) -> Encoding:
-        """Tokenizes prompts after the prefix of the checkpoint, without a limit, which the engine checks."""
-        encoded = self.tokenizer([self.info.prefix + text for text in texts], padding_side="right")
+        """Tokenizes prompts without a limit; the engine raises an error for one that exceeds its cache."""
+        encoded = self.tokenizer(texts, padding_side="right")
         check_known(encoded.input_ids, self.tokenizer, self.info.vocab_size)
         empty = [text for text, mask in zip(texts, encoded.attention_mask, strict=True) if not mask.any()]
         if empty:
@@ -277,6 +306,7 @@ class TextGenerationPipeline(GenerationPipeline):
         continue_final_message: bool | None = None,
         drop_oldest_turns: bool = False,
         session: Session | None = None,
+        raw: bool = False,
         **settings: object,
     ) -> Stream:
         """Yields pieces of the continuation or the answer while it is generated.
@@ -291,11 +321,14 @@ class TextGenerationPipeline(GenerationPipeline):
             continue_final_message: As in a call.
             drop_oldest_turns: As in a call.
             session: As in a call.
+            raw: As in a call.
             settings: Settings as in a call; beam search is not supported.
         """
-        conversation, session = read_conversation(inputs), self._checked_session(session)
+        conversation = self._messages(inputs, check("raw", raw, BOOLEAN), chat_template)
+        session = self._checked_session(session)
         if conversation is None:
-            return self._streamed(check("inputs", inputs, STRING), callback, settings, session or self.prompt_cache)
+            text = self._before(raw) + check("inputs", inputs, STRING)
+            return self._streamed(text, callback, settings, session or self.prompt_cache)
         chat = ChatOptions(
             tools, documents, chat_template, chat_template_kwargs, continue_final_message, drop_oldest_turns
         )
@@ -303,6 +336,11 @@ class TextGenerationPipeline(GenerationPipeline):
         encoded = self._encode_conversations([conversation], chat, generation)
         cache: TextCache = session or self.conversation_cache
         return generation.stream(self._step(), encoded.input_ids, encoded.attention_mask, callback, cache)
+
+
+def _message(text: str) -> Conversation:
+    """Returns the conversation of which a text is the only message."""
+    return [{"role": "user", "content": text}]
 
 
 def _whole(prompt: str | Conversation, new: str, chat: ChatOptions) -> str | Conversation:

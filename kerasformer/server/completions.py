@@ -31,7 +31,7 @@ def read_completion(body: Mapping[str, object], model: ServedModel, limits: Limi
     if not model.generates:
         raise ApiError(400, f"{model.name} is for {model.pipe.task}, not for texts. Use another model", param="model")
     prompts = fields.required("prompt", _prompts_of(model.pipe.model.vocab_size))
-    options: dict[str, object] = {}
+    options: dict[str, object] = {"raw": True}  # a chat template is for `/v1/chat/completions`
     if model.pipe.task != "text-generation":
         options = {name: fields.read(name, TEXT) for name in ("prefix", "src_lang", "tgt_lang")}
         if not all(isinstance(prompt, str) for prompt in prompts):

@@ -22,6 +22,7 @@ import kerasformer as kf
 from kerasformer import cli
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
+from tests.core.chat_templates.chat_model import shared_chat
 from tests.core.export.text_models import shared_bundle
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"a good bad film plot is the and not very".split()]
@@ -381,6 +382,18 @@ def test_a_stream_and_an_explanation_of_lines(writer, capsys, monkeypatch):
         assert out.splitlines() == printed_lines if printed_lines else "Choice 1" in out
 
 
+def test_a_model_with_a_chat_template_answers(capsys):
+    pipe, text, settings = kf.pipeline(shared_chat("onnx")), "Who is it?", ["--max-new-tokens", "3"]
+    answer = pipe([{"role": "user", "content": text}], return_full_text=False, max_new_tokens=3)[0]["generated_text"]
+    raw = pipe(text, raw=True, max_new_tokens=3)[0]["generated_text"]
+    for option, expected in (([], answer), (["--raw"], raw)):
+        command = "run", str(shared_chat("onnx")), text, *settings, *option
+        assert main(*command, "--json") == 0
+        assert json.loads(capsys.readouterr().out)[0]["result"][0]["generated_text"] == expected
+        assert main(*command, "--stream") == 0
+        assert capsys.readouterr().out == f"{expected}\n"
+
+
 def test_a_text_without_entities_has_an_empty_result(checkpoint, tmp_path, capsys):
     folder = str(tmp_path / "model")
     kf.zoo.load(checkpoint, "token-classification", labels=["O"]).save_pretrained(folder)
@@ -512,6 +525,7 @@ def test_checkpoint_and_bundle_are_evaluated_alike(checkpoint, bundle, tmp_path,
         ),
         (("run", "CHECKPOINT", "text", "--num-beams", "2"), "text-classification has no option num_beams"),
         (("run", "CHECKPOINT", "text", "--stream"), "--stream is for models that generate"),
+        (("run", "CHECKPOINT", "text", "--raw"), "--raw is for models that continue texts"),
         (("run", "WRITER", "text", "--stream", "--json"), "--stream prints only text"),
         (("run", "WRITER", "text", "--set", "num_beams"), "--set must be name=value"),
         (("run", "WRITER", "text", "--set", "num_beams=two"), "num_beams must be an integer"),

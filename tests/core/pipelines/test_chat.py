@@ -93,6 +93,28 @@ def test_a_batch_and_an_iterator(pipes):
         pipe([MESSAGES, "A prompt"], **SETTINGS)
 
 
+@pytest.mark.parametrize("engine", SOME)
+def test_a_text_is_answered(pipes, engine):
+    """It is the only message of a conversation, unless it is to be continued as it is."""
+    pipe, text = pipes(engine), "Who is it?"
+    answer = pipe([{"role": "user", "content": text}], return_full_text=False, **SETTINGS)
+    assert pipe(text, **SETTINGS) == pipe(text, return_full_text=False, **SETTINGS) == answer
+    assert pipe([text, "Is it late?"], **SETTINGS)[0] == answer == next(pipe(iter([text]), **SETTINGS))
+    with pipe.stream(text, **SETTINGS) as stream:
+        assert "".join(stream) == answer[0]["generated_text"]
+    asked = pipe.apply_chat_template([{"role": "user", "content": text}], add_generation_prompt=True).input_ids[0]
+    assert pipe.prompt(text, **SETTINGS).before == asked.tolist()
+    raw = pipe(text, raw=True, **SETTINGS)
+    assert raw[0]["generated_text"].startswith(text) and raw[0]["generated_text"] != text + answer[0]["generated_text"]
+    assert pipe.prompt(text, raw=True).before == pipe.tokenizer.encode(text)
+    with pipe.stream(text, raw=True, **SETTINGS) as stream:
+        assert text + "".join(stream) == raw[0]["generated_text"]
+    assert pipe(text, session=pipe.session(text), **SETTINGS) == answer
+    assert pipe(text, raw=True, session=pipe.session(text, raw=True), **SETTINGS) == raw
+    with pytest.raises(InputError, match="raw must be True or False"):
+        pipe(text, raw="yes")
+
+
 def test_only_the_answer(pipes):
     pipe = pipes("keras")
     (whole,), (only,) = pipe(MESSAGES, **SETTINGS), pipe(MESSAGES, return_full_text=False, **SETTINGS)

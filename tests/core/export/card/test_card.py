@@ -404,6 +404,12 @@ def test_the_masked_token_is_that_of_the_tokenizer(tmp_path):
     assert 'pipe("A <mask> text.")' in text and 'model.fillMask("The capital of France is <mask>.")' in text
 
 
+def test_a_model_with_a_chat_template_is_asked(tmp_path):
+    assert 'pipe("Once upon a time", max_new_tokens=40)' in written(tmp_path / "plain", decoder())
+    folder = with_tokenizer(tmp_path / "chat", chat_template="{{ messages[0].content }}")
+    assert 'pipe("What is the capital of France?", max_new_tokens=40)' in written(folder, decoder())
+
+
 def test_references_are_not_shipped(tmp_path):
     (tmp_path / "references.npz").write_bytes(b"x" * 4_200)
     (tmp_path / "tokenizer.json").write_text("{}")
