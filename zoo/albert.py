@@ -14,7 +14,7 @@ from kerasformer.layers import ClassificationHead
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Layers, Rate, Repeats, Size, TokenId
-from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig, layer_table
+from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, EncoderConfig, layer_table
 from kerasformer.models.weight_table import Names, Row, dense, nested
 from kerasformer.zoo import bert
 
@@ -24,7 +24,7 @@ class AlbertConfig(EncoderConfig):
     """Configuration of ALBERT; the defaults are those of `albert-xxlarge-v2`."""
 
     model_type = "albert"
-    required = {"position_embedding_type": ("absolute",), "tie_word_embeddings": (True,)}
+    required = {"position_embedding_type": ("absolute",)}
     # Keys of the authors' code.
     ignored = frozenset("down_scale_factor gap_size net_structure_type num_memory_blocks".split())
 
@@ -56,8 +56,8 @@ class Albert(BidirectionalEncoder):
     """ALBERT without head."""
 
     config_type = AlbertConfig
-    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names("albert.", (r"predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+    # Ignored: a buffer, an unused pooler.
+    names = Names("albert.", (r"embeddings\.position_ids", r"pooler\..*"), tokens=TOKENS)
 
     @property
     def schedule(self) -> list[int]:

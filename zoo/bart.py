@@ -78,10 +78,8 @@ class Bart(EncoderDecoder):
     learned_positions = True
     position_offset = 2
     embedding_norm = True
-    # Ignored: a buffer of older files, and a table that untied models do not use.
-    names = Names(
-        "model.", ignored=(r"(encoder|decoder)\.version", r"shared\.weight"), copies=COPIES, tokens="shared.weight"
-    )
+    # Ignored: a buffer of older files.
+    names = Names("model.", ignored=(r"(encoder|decoder)\.version",), copies=COPIES, tokens="shared.weight")
 
     @property
     def decoder_vocab_size(self) -> int | None:

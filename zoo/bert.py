@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Rate, Size
-from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig
+from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, EncoderConfig
 from kerasformer.models.weight_table import Names, dense, nested
 
 
@@ -30,7 +30,6 @@ class BertConfig(EncoderConfig):
         "position_embedding_type": ("absolute",),
         "is_decoder": (False,),
         "add_cross_attention": (False,),
-        "tie_word_embeddings": (True,),
     }
 
     classifier_dropout: Rate | None = hf("classifier_dropout", None)
@@ -46,8 +45,8 @@ class Bert(BidirectionalEncoder):
     """BERT without head."""
 
     config_type = BertConfig
-    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names("bert.", (r"cls\.predictions\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+    # Ignored: a buffer, an unused pooler.
+    names = Names("bert.", (r"embeddings\.position_ids", r"pooler\..*"), tokens=TOKENS)
 
 
 class BertPretraining(task_models.Pretraining, backbone=Bert):

@@ -60,7 +60,7 @@ class BigBird(BidirectionalEncoder):
 
     config_type = BigBirdConfig
     attention_type = BlockSparseAttention
-    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
+    # Ignored: a buffer, an unused pooler.
     names = bert.Bert.names
 
     def make_embeddings(self, **options: Any) -> TransformerEmbeddings:

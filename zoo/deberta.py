@@ -8,16 +8,16 @@ Reference: `transformers.models.deberta`.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 from kerasformer import layers
+from kerasformer.files.tensors import TensorFile
 from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
-from kerasformer.models.config import hf
+from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Count, Distance, Epsilon, Rate, Size
-from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig, bert_layer_table
+from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, EncoderConfig, bert_layer_table
 from kerasformer.models.weight_table import Names, Row, dense, embedding, fused
 
 
@@ -26,7 +26,7 @@ class DebertaConfig(EncoderConfig):
     """Configuration of DeBERTa; the defaults are those of `transformers`."""
 
     model_type = "deberta"
-    required = {"tie_word_embeddings": (True,), "talking_head": (False, None)}
+    required = {"talking_head": (False, None)}
     # Determined by the shapes of the tensors, or another name of `pad_token_id`.
     ignored = frozenset({"attention_head_size", "pooler_hidden_size", "padding_idx"})
 
@@ -52,8 +52,8 @@ class Deberta(BidirectionalEncoder):
     attention_type = layers.DisentangledAttention
     zero_padding = True
     blind_padding = True
-    # Ignored: tied copies, buffers, unused positions.
-    names = Names("deberta.", (r"cls\.predictions\.decoder\..*", r"embeddings\.position_.*"))
+    # Ignored: buffers, unused positions.
+    names = Names("deberta.", (r"embeddings\.position_.*",), tokens=TOKENS)
 
     def make_embeddings(self, **options: Any) -> layers.TransformerEmbeddings:
         """Creates embeddings without absolute positions if only the attention uses positions."""
@@ -97,19 +97,36 @@ class Deberta(BidirectionalEncoder):
         return rows
 
 
+_PRETRAINING_HEAD = task_models.prediction_rows("lm_predictions.lm_head")
+
+
 class DebertaFillMask(task_models.FillMask, backbone=Deberta):
     """DeBERTa for masked language modelling, with the head of `transformers` (`legacy`) or of the pretraining."""
 
-    head_table = (*task_models.BERT_PREDICTIONS, *task_models.prediction_rows("lm_predictions.lm_head"))
+    head_table = (
+        *task_models.BERT_PREDICTIONS,
+        *(replace(row, preferred=None) for row in _PRETRAINING_HEAD if not row.tied),
+    )
 
     @classmethod
-    def config_for(cls, config: DebertaConfig, tensors: Collection[str]) -> DebertaConfig:
+    def config_for(cls, config: Any, tensors: TensorFile) -> Config:
         """Detects the head of the pretraining, which files of the authors contain but do not specify."""
-        return replace(config, legacy=False) if "lm_predictions.lm_head.bias" in tensors else config
+        of_pretraining = "lm_predictions.lm_head.bias" in tensors
+        return super().config_for(replace(config, legacy=False) if of_pretraining else config, tensors)
+
+    @classmethod
+    def ties(cls, config: DebertaConfig) -> dict[str, str]:
+        """See `PretrainedModel.ties`; the head of the pretraining has no matrix of its own."""
+        return super().ties(config) if config.legacy else {}
+
+    @property
+    def tied(self) -> bool:
+        """Whether the matrix of the scores is the table of token embeddings."""
+        return super().tied or not self.config.legacy
 
     def head_rows(self) -> list[Row]:
         """Returns the rows of the head of this model."""
-        return [row for row in self.head_table if row.tensor.startswith("cls.") == self.config.legacy]
+        return [row for row in super().head_rows() if row.tensor.startswith("cls.") == self.config.legacy]
 
 
 class DebertaTextClassification(task_models.DenseTextClassification, backbone=Deberta):

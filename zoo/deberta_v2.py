@@ -15,6 +15,7 @@ from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Count, Layers, Size
+from kerasformer.models.encoder import TOKENS
 from kerasformer.models.weight_table import Names, Row, convolution, dense, norm
 from kerasformer.zoo import deberta
 
@@ -24,7 +25,7 @@ class DebertaV2Config(deberta.DebertaConfig):
     """Configuration of DeBERTa v2 and v3; the defaults are those of `transformers`."""
 
     model_type = "deberta-v2"
-    required = {"tie_word_embeddings": (True,), "conv_groups": (1,)}
+    required = {"conv_groups": (1,)}
 
     vocab_size: Size = hf("vocab_size", 128100)
     hidden_dim: Size = hf("hidden_size", 1536)
@@ -42,10 +43,8 @@ class DebertaV2(deberta.Deberta):
     """DeBERTa v2 without head."""
 
     config_type = DebertaV2Config
-    # Ignored: tied copies, buffers, the discriminator head of the pretraining of version 3.
-    names = Names(
-        "deberta.", (r"(cls\.predictions\.decoder|mask_predictions|encoder\.LayerNorm)\..*", r"embeddings\.position_.*")
-    )
+    # Ignored: buffers, the discriminator head of the pretraining of version 3.
+    names = Names("deberta.", (r"(mask_predictions|encoder\.LayerNorm)\..*", r"embeddings\.position_.*"), tokens=TOKENS)
 
     def make_layer(
         self, index: int, kind: type[layers.EncoderLayer] | None = None, **options: Any

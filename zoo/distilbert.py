@@ -14,8 +14,8 @@ from kerasformer.layers import ClassificationHead
 from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
-from kerasformer.models.encoder import BidirectionalEncoder, layer_table
-from kerasformer.models.weight_table import Names, Row, dense, norm
+from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, layer_table
+from kerasformer.models.weight_table import Names, Row, dense, norm, output_matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class DistilBertConfig(Config):
     """Configuration of DistilBERT; the defaults are those of `distilbert-base-uncased`."""
 
     model_type = "distilbert"
-    required = {"tie_word_embeddings": (True,), "tie_weights_": (True,)}
+    required = {"tie_weights_": (True,)}
     num_segments: ClassVar[int] = 0
     epsilon: ClassVar[float] = 1e-12
 
@@ -41,6 +41,7 @@ class DistilBertConfig(Config):
     # Kept without effect: the initialization of the position table, which checkpoints contain.
     sinusoidal: bool = hf("sinusoidal_pos_embds", False)
     initializer_range: Deviation = hf("initializer_range", 0.02)
+    tied: bool = hf("tie_word_embeddings", True)
     pad_token_id: TokenId | None = hf("pad_token_id", 0)
 
     @property
@@ -53,8 +54,8 @@ class DistilBert(BidirectionalEncoder):
     """DistilBERT without head."""
 
     config_type = DistilBertConfig
-    # Ignored: the tied copy of the token table, and a buffer.
-    names = Names("distilbert.", (r"vocab_projector\.weight", r"embeddings\.position_ids"))
+    # Ignored: a buffer.
+    names = Names("distilbert.", (r"embeddings\.position_ids",), tokens=TOKENS)
 
     def rows(self) -> list[Row]:
         """Returns the weight table."""
@@ -97,6 +98,7 @@ class DistilBertFillMask(task_models.FillMask, backbone=DistilBert):
         *dense("dense", "vocab_transform"),
         *norm("norm", "vocab_layer_norm"),
         Row(("bias",), "vocab_projector.bias"),
+        output_matrix("vocab_projector.weight", "projection/kernel"),
     )
 
 

@@ -14,8 +14,8 @@ from kerasformer.layers import TransformerEmbeddings
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size
-from kerasformer.models.encoder import BidirectionalEncoder, bert_layer_table
-from kerasformer.models.weight_table import Names, Row, dense, norm
+from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, bert_layer_table
+from kerasformer.models.weight_table import Names, Row, dense, norm, output_matrix
 from kerasformer.zoo.bert import BertConfig
 
 
@@ -39,8 +39,8 @@ class Electra(BidirectionalEncoder):
     """ELECTRA without head: the generator or the discriminator."""
 
     config_type = ElectraConfig
-    # Ignored: the tied copy of the token table, and a buffer.
-    names = Names("electra.", (r"generator_lm_head\.weight", r"embeddings\.position_ids"))
+    # Ignored: a buffer.
+    names = Names("electra.", (r"embeddings\.position_ids",), tokens=TOKENS)
 
     def make_embeddings(self, **options: Any) -> TransformerEmbeddings:
         """Creates embeddings, which are projected if their size is not that of the hidden states."""
@@ -64,6 +64,7 @@ class ElectraFillMask(task_models.FillMask, backbone=Electra):
         *dense("dense", "generator_predictions.dense"),
         *norm("norm", "generator_predictions.LayerNorm"),
         Row(("bias",), "generator_lm_head.bias"),
+        output_matrix("generator_lm_head.weight", "projection/kernel"),
     )
 
 

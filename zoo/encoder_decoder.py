@@ -76,14 +76,10 @@ class Bert2BertConfig(Config):
     attention_dropout: Rate = hf("encoder.attention_probs_dropout_prob", 0.1)
     epsilon: Epsilon = hf("encoder.layer_norm_eps", 1e-12)
     initializer_range: Deviation = hf("encoder.initializer_range", 0.02)
+    tied: bool = hf("decoder.tie_word_embeddings", True)
     pad_token_id: TokenId | None = hf("pad_token_id", None)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", None)
     decoder_start_token_id: TokenId | None = hf("decoder_start_token_id", None)
-
-    @property
-    def tied(self) -> bool:
-        """The output is always tied to the tokens of the decoder."""
-        return True
 
     @classmethod
     def from_hf(cls, content: JsonMapping) -> Self:
@@ -175,10 +171,10 @@ class Bert2Bert(EncoderDecoder):
     config_type = Bert2BertConfig
     learned_positions = True
     embedding_norm = True
-    # Ignored: a pooler that nothing reads, buffers, and tied copies of the decoder's token table and output bias.
+    # Ignored: a pooler that nothing reads, and buffers.
     names = Names(
         "",
-        ignored=(r"encoder\.pooler\..*", r".*embeddings\.position_ids", r"decoder\.cls\.predictions\.decoder\..*"),
+        ignored=(r"encoder\.pooler\..*", r".*embeddings\.position_ids"),
         tokens="decoder.bert.embeddings.word_embeddings.weight",
     )
 
@@ -275,17 +271,17 @@ class Bert2BertSeq2SeqLM(Seq2SeqLM, backbone=Bert2Bert):
     optional_head = False
     head_table = prediction_rows("decoder.cls.predictions", "transform.dense", "transform.LayerNorm")
 
-    @classmethod
-    def config_for(cls, config: Bert2BertConfig, tensors: object) -> Bert2BertConfig:
-        """Returns the configuration; the output is always tied to the decoder's tokens."""
-        return config
-
     def make_head(self) -> keras.layers.Layer:  # type: ignore[override]  # a head with further layers
         """Creates the head of BERT for masked words."""
         config = self.config
         sizes = config.decoder_vocab_size, config.hidden_dim
         return MaskedLMHead(
-            *sizes, config.hidden_act, config.epsilon, kernel_initializer=self.backbone.initializer, name="head"
+            *sizes,
+            config.hidden_act,
+            config.epsilon,
+            kernel_initializer=self.backbone.initializer,
+            tied=config.tied,
+            name="head",
         )
 
     def set_tokenizer(self, tokenizer: Tokenizer | None) -> None:
@@ -295,14 +291,10 @@ class Bert2BertSeq2SeqLM(Seq2SeqLM, backbone=Bert2Bert):
         super().set_tokenizer(tokenizer)
 
     @property
-    def shared_table(self) -> Embedding:
-        """The table of the decoder's tokens, which is also the matrix of the scores."""
-        table: Embedding = self.backbone.decoder_tokens
+    def shared_table(self) -> Embedding | None:
+        """The table of the decoder's tokens, if it is also the matrix of the scores."""
+        table: Embedding | None = self.backbone.decoder_tokens if self.config.tied else None
         return table
-
-    def head_rows(self) -> list[Row]:
-        """Returns the rows of the head."""
-        return list(self.head_table)
 
 
 MODELS = heads(Bert2Bert, Bert2BertSeq2SeqLM)

@@ -18,7 +18,7 @@ from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Si
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.rotary_config import RotaryConfig
-from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, repeat
+from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, nested, norm, output_matrix, repeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +63,7 @@ class GPTNeoX(CausalDecoder):
         "gpt_neox.",
         (r"layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)", r"rotary_emb\.inv_freq"),
         tokens="embed_in.weight",
+        renamed={"lm_head.weight": "embed_out.weight"},
     )
 
     @property
@@ -101,7 +102,7 @@ class GPTNeoX(CausalDecoder):
 class GPTNeoXCausalLM(CausalLM, backbone=GPTNeoX):
     """GPT-NeoX for text generation."""
 
-    head_table = (Row(("kernel",), "embed_out.weight", transpose=True),)
+    head_table = (output_matrix("embed_out.weight"),)
 
 
 MODELS = task_models.heads(

@@ -16,6 +16,7 @@ from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
+from kerasformer.models.encoder import TOKENS
 from kerasformer.models.global_tokens import FirstTokenGlobal, GlobalTokenModel, QuestionGlobal, layer_windows
 from kerasformer.models.offset_positions import OffsetConfig, OffsetEncoder
 from kerasformer.models.pretrained import Inputs
@@ -34,7 +35,7 @@ class LongformerConfig(OffsetConfig):
 
     model_type = "longformer"
     ignored = frozenset({"attention_mode", "onnx_export"})
-    required = {"ignore_attention_mask": (False,), "tie_word_embeddings": (True,)}
+    required = {"ignore_attention_mask": (False,)}
 
     attention_window: Size | list[Size] = hf("attention_window", 512)
     sep_token_id: TokenId | None = hf("sep_token_id", 2)
@@ -52,8 +53,8 @@ class Longformer(OffsetEncoder):
     config_type = LongformerConfig
     attention_type = GlobalMultiHeadAttention
     input_arrays = (*OffsetEncoder.input_arrays, GLOBAL_ATTENTION_MASK)
-    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names("longformer.", (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+    # Ignored: a buffer, an unused pooler.
+    names = Names("longformer.", (r"embeddings\.position_ids", r"pooler\..*"), tokens=TOKENS)
 
     def arguments(self, arrays: Inputs) -> LayerArguments:
         """Returns the arguments of the call; global tokens are part of the visibility."""

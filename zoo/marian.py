@@ -70,6 +70,11 @@ class Marian(EncoderDecoder):
         config = self.config
         return None if config.shared and config.tied else config.decoder_vocab_size
 
+    @classmethod
+    def tied_tables(cls, config: MarianConfig) -> dict[str, str]:
+        """See `Backbone.tied_tables`."""
+        return super().tied_tables(config) if config.shared else {}
+
     @property
     def embedding_scale(self) -> float:
         """Factor of the token embeddings at the input."""

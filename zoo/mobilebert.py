@@ -16,7 +16,7 @@ from kerasformer.layers import BottleneckEncoderLayer, EncoderLayer, Transformer
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Layers, Rate, Size
-from kerasformer.models.encoder import BidirectionalEncoder, bert_layer_table
+from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, bert_layer_table
 from kerasformer.models.weight_table import Names, Row, dense, nested, norm
 from kerasformer.zoo import bert
 
@@ -49,13 +49,14 @@ class MobileBert(BidirectionalEncoder):
     """MobileBERT without head."""
 
     config_type = MobileBertConfig
-    # Ignored: tied copies, a buffer, an unused pooler, and layers that the reference creates without using them.
+    # Ignored: a buffer, an unused pooler, and layers that the reference creates without using them.
     names = Names(
         "mobilebert.",
         (
-            r"(cls\.predictions\.(decoder|dense)|pooler|.*\.bottleneck\.attention)\..*",
+            r"(pooler|.*\.bottleneck\.attention)\..*",
             r"embeddings\.(position_ids|embedding_transformation\..*)",
         ),
+        tokens=TOKENS,
     )
 
     @property

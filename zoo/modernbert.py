@@ -20,7 +20,7 @@ from kerasformer.models.config_types import Epsilon, Layers, Range, Rate, Size, 
 from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig
 from kerasformer.models.rotary_config import LayerRotaryConfig
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS
-from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, norm
+from kerasformer.models.weight_table import Names, Row, dense, embedding, fused, norm, output_matrix
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,6 @@ class ModernBertConfig(LayerRotaryConfig, EncoderConfig):
     """
 
     model_type = "modernbert"
-    required = {"tie_word_embeddings": (True,)}
     # Keys of training (which losses, initial weights, kernels), and of other models that files contain without effect.
     ignored = frozenset(
         """cls_token_id deterministic_flash_attn initializer_cutoff_factor layer_norm_eps position_embedding_type
@@ -76,7 +75,7 @@ class ModernBert(BidirectionalEncoder):
 
     config_type = ModernBertConfig
     input_arrays = (INPUT_IDS, ATTENTION_MASK, POSITION_IDS)
-    names = Names("model.", (r"decoder\.weight",))  # the tied copy of the token table
+    names = Names("model.", tokens="embeddings.tok_embeddings.weight")
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
         """Creates embeddings without positions."""
@@ -124,7 +123,11 @@ class ModernBert(BidirectionalEncoder):
 class ModernBertFillMask(task_models.FillMask, task_models.NormedHead, backbone=ModernBert):
     """ModernBERT for masked language modelling."""
 
-    head_table = (*task_models.NORMED_DENSE, Row(("bias",), "decoder.bias", optional=True))
+    head_table = (
+        *task_models.NORMED_DENSE,
+        Row(("bias",), "decoder.bias", optional=True),
+        output_matrix("decoder.weight", "projection/kernel"),
+    )
 
 
 class ModernBertTextClassification(task_models.NormedHead, task_models.TextClassification, backbone=ModernBert):

@@ -16,7 +16,7 @@ from kerasformer.layers import RelativePositionBias
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Range, Size, TokenId
-from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig, layer_table
+from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, EncoderConfig, layer_table
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, OFFSET_POSITION_IDS
 from kerasformer.models.weight_table import Names, Row, embedding
 
@@ -35,7 +35,6 @@ class MPNetConfig(EncoderConfig):
 
     model_type = "mpnet"
     positions_follow_padding = True
-    required = {"tie_word_embeddings": (True,)}
     num_segments: ClassVar[int] = 0  # type: ignore[misc]
 
     vocab_size: Size = hf("vocab_size", 30527)
@@ -56,8 +55,8 @@ class MPNet(BidirectionalEncoder):
 
     config_type = MPNetConfig
     input_arrays = (INPUT_IDS, ATTENTION_MASK, OFFSET_POSITION_IDS)
-    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names("mpnet.", (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+    # Ignored: a buffer, an unused pooler.
+    names = Names("mpnet.", (r"embeddings\.position_ids", r"pooler\..*"), tokens=TOKENS)
 
     def make_embeddings(self, **options: Any) -> keras.layers.Layer:
         """Creates embeddings whose positions start after the id of the padding token, as in RoBERTa."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
 from kerasformer.models.config_types import Rate, Size
+from kerasformer.models.encoder import TOKENS
 from kerasformer.models.offset_positions import OffsetConfig, OffsetEncoder
 from kerasformer.models.weight_table import Names
 
@@ -27,7 +28,6 @@ class RobertaConfig(OffsetConfig):
         "position_embedding_type": ("absolute",),
         "is_decoder": (False,),
         "add_cross_attention": (False,),
-        "tie_word_embeddings": (True,),
     }
 
     vocab_size: Size = hf("vocab_size", 50265)
@@ -43,8 +43,8 @@ class Roberta(OffsetEncoder):
     """RoBERTa without head."""
 
     config_type = RobertaConfig
-    # Ignored: tied copies of the token table and of the output bias, a buffer, an unused pooler.
-    names = Names("roberta.", (r"lm_head\.decoder\..*", r"embeddings\.position_ids", r"pooler\..*"))
+    # Ignored: a buffer, an unused pooler.
+    names = Names("roberta.", (r"embeddings\.position_ids", r"pooler\..*"), tokens=TOKENS)
 
 
 MODELS = task_models.heads(

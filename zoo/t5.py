@@ -7,7 +7,7 @@ arXiv:1910.10683; gated feed-forward (1.1, Flan): Shazeer 2020, arXiv:2002.05202
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kerasformer.layers import FeedForward, MultiHeadAttention, RelativePositionBias
@@ -16,7 +16,7 @@ from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Distance, Epsilon, Factor, FeedForwardKind, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
-from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, Stack
+from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, Stack, token_rows
 from kerasformer.models.pretrained import fan_in, normal
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
@@ -47,6 +47,8 @@ class T5Config(Config):
     activation: str | None = hf("dense_act_fn", None)
     gate: bool | None = hf("is_gated_act", None)
     tied: bool = hf("tie_word_embeddings", True)
+    # No key of the reference, which compares the tensors: whether encoder and decoder have separate token embeddings.
+    separate_tables: bool | None = hf("separate_tables", None)
     scale_output: bool | None = hf("scale_decoder_outputs", None)
     pad_token_id: TokenId | None = hf("pad_token_id", 0)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 1)
@@ -81,6 +83,16 @@ class T5(EncoderDecoder):
     )
 
     @property
+    def decoder_vocab_size(self) -> int | None:
+        """Size of the decoder's token embeddings if they are not those of the encoder."""
+        return self.config.vocab_size if self.config.separate_tables else None
+
+    @classmethod
+    def untied(cls, config: T5Config, tables: bool, problem: str) -> T5Config:
+        """See `Backbone.untied`; the output matrix need not be separate from the tables, nor they from each other."""
+        return replace(config, tied=False, separate_tables=tables or config.separate_tables)
+
+    @property
     def initializer(self) -> LayerConfig:
         """Initializer of kernels."""
         return fan_in(self.config.initializer_factor**2)
@@ -107,7 +119,7 @@ class T5(EncoderDecoder):
 
     def rows(self) -> list[Row]:
         """Returns the weight table; the relative position biases are tensors of the first layers."""
-        rows = embedding("tokens", "shared")
+        rows = token_rows(self)
         inner = {"gate": "wi_0", "up": "wi_1"} if self.config.gated else {"intermediate": "wi"}
         for stack, count in self.layer_counts.items():
             kinds = {"attention": "SelfAttention", "cross_attention": "EncDecAttention"}
@@ -130,6 +142,7 @@ class T5Seq2SeqLM(Seq2SeqLM, backbone=T5):
     """T5 for text-to-text generation: summarization, translation, question answering."""
 
     bare = True
+    declares_ties = False
     former_architecture = "T5WithLMHeadModel"
 
     def head_options(self) -> LayerArguments:

@@ -21,7 +21,7 @@ from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Si
 from kerasformer.models.encoder import BidirectionalEncoder, layer_table
 from kerasformer.models.pretrained import Inputs
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
-from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
+from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, output_matrix, repeat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class XlmConfig(Config):
     model_type = "xlm"
     num_segments: ClassVar[int] = 0
     required = {
-        **dict.fromkeys(("tie_word_embeddings", "is_encoder", "summary_use_proj", "summary_proj_to_labels"), (True,)),
+        **dict.fromkeys(("is_encoder", "summary_use_proj", "summary_proj_to_labels"), (True,)),
         **{"asm": (False,), "is_decoder": (False,), "summary_type": ("first",)},  # others would depend on padding
     }
     # Settings of the pretraining, of the tokenizer, of generation, and of a head that is not implemented.
@@ -55,6 +55,7 @@ class XlmConfig(Config):
     max_length: Size = hf("max_position_embeddings", 512)
     epsilon: Epsilon = hf("layer_norm_eps", 1e-12)
     initializer_range: Deviation = hf("init_std", 0.02)
+    tied: bool = hf("tie_word_embeddings", True)
     classifier_act: str | None = hf("summary_activation", None)
     classifier_dropout: Rate = hf("summary_first_dropout", 0.1)
     pad_token_id: TokenId | None = hf("pad_token_id", 2, "pad_index")
@@ -82,8 +83,8 @@ class Xlm(BidirectionalEncoder):
     input_arrays = (INPUT_IDS, ATTENTION_MASK, TextInput("langs", "langs", "num_languages", default=-1), POSITION_IDS)
     layer_type = layers.MaskedEncoderLayer
     zero_padding = True
-    # Ignored: the tied copy of the token table, and a buffer.
-    names = Names("transformer.", (r"pred_layer\.proj\.weight", "position_ids"))
+    # Ignored: a buffer.
+    names = Names("transformer.", ("position_ids",), tokens="embeddings.weight")
 
     def make_embeddings(self, **options: Any) -> layers.TransformerEmbeddings:
         """Creates embeddings with a table of languages."""
@@ -111,14 +112,14 @@ class Xlm(BidirectionalEncoder):
 
 
 class XlmFillMask(task_models.FillMask, backbone=Xlm):
-    """XLM for language modelling of masked words, or causal; the output layer is the token table."""
+    """XLM for language modelling of masked words, or causal; the output layer has no dense layer before it."""
 
     architecture = "XLMWithLMHeadModel"
-    head_table = (Row(("bias",), "pred_layer.proj.bias"),)
+    head_table = (Row(("bias",), "pred_layer.proj.bias"), output_matrix("pred_layer.proj.weight"))
 
     def make_head(self) -> layers.LMHead:
         """Creates the output layer."""
-        return layers.LMHead(self.config.vocab_size, use_bias=True, name="head")
+        return layers.LMHead(self.config.vocab_size, self.tied, use_bias=True, name="head")
 
 
 class XlmTextClassification(task_models.TextClassification, backbone=Xlm):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+import re
 import sys
 import zipfile
 from abc import abstractmethod
@@ -99,6 +100,8 @@ class TensorFile(Collection[str]):
 
 
 FLOATS = "floating-point numbers (float16, bfloat16, float32 or float64)"
+
+_WRAPPERS = re.compile(r"^(?:(?:module|_orig_mod)\.)+|(?<=\.)_orig_mod\.")
 
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Names of the data types of safetensors in NumPy and `ml_dtypes`."""
@@ -334,6 +337,48 @@ class ReplacedTensors(TensorFile):
 
     def _read(self, name: str) -> np.ndarray:
         return self.arrays[name] if name in self.arrays else self.file.read(name)
+
+
+class RenamedTensors(TensorFile):
+    """Tensors of a checkpoint by other names; one tensor may have several.
+
+    Args:
+        file: The checkpoint.
+        located: Names in the checkpoint by the other names.
+    """
+
+    def __init__(self, file: TensorFile, located: Mapping[str, str]) -> None:
+        self.file, self._located = file, dict(located)
+        self.paths, self.on_disk = file.paths, file.on_disk
+
+    def names(self) -> list[str]:
+        """Returns the names of all tensors."""
+        return list(self._located)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Returns the shape of a tensor without reading it."""
+        return self.file.shape(self._located[name])
+
+    def problem(self, name: str) -> str | None:
+        """Describes why a tensor is unsupported."""
+        return self.file.problem(self._located[name])
+
+    def dtype(self, name: str) -> str:
+        """Returns the data type of a tensor."""
+        return self.file.dtype(self._located[name])
+
+    def _read(self, name: str) -> np.ndarray:
+        return self.file.read(self._located[name])
+
+
+def without_wrappers(file: TensorFile) -> TensorFile:
+    """Returns a checkpoint with the names that tensors have in the model itself.
+
+    Those of a model that was wrapped when it was saved begin with `module.` (`DataParallel`) or `_orig_mod.`
+    (`torch.compile`).
+    """
+    located = {_WRAPPERS.sub("", name): name for name in file}
+    return file if all(map(located.get, file)) or len(located) < len(file) else RenamedTensors(file, located)
 
 
 def open_tensors(folder: Path) -> TensorFile:

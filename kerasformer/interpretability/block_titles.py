@@ -70,7 +70,8 @@ def description(part: Part) -> Description:
         if isinstance(layer, kind):
             return title, (), "norm"
     if isinstance(layer, MaskedLMHead):
-        details = [*_matrices(layer), "tied to the token table", f"scores of {layer.vocab_size:,} tokens"]
+        details = _matrices(layer) + (["tied to the token table"] if layer.tied else [])
+        details += [f"scores of {layer.vocab_size:,} tokens"]
         return "Masked LM head", tuple(details), "head"
     title = _words(layer.name if isinstance(layer, Dense) else type(layer).__name__)
     title = "Output layer" if title == "Head" else title

@@ -309,7 +309,11 @@ class Dense(LowRank):
 
     def call(self, x: Tensor) -> Tensor:
         """Applies the layer."""
-        return self._activate(primitives.linear(x, self.kernel, self.bias, low_rank=self.low_rank))
+        return self._activate(self.project(x, self.bias))
+
+    def project(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Computes `x @ kernel + bias`, with a bias of the caller and without the activation."""
+        return primitives.linear(x, self.kernel, bias, low_rank=self.low_rank)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., in)` to `(..., units)`."""

@@ -156,9 +156,20 @@ class FeedForwardHead(Composite):
         return {**super().get_config(), **arguments_of(self, *names)}
 
 
+def required(embedding: Embedding | None) -> Embedding:
+    """Returns the token embeddings, which a tied head requires.
+
+    Raises:
+        InputError: they are `None`.
+    """
+    if embedding is None:
+        raise InputError("A tied head requires the token embeddings. Expected: embedding=Embedding. Received: None")
+    return embedding
+
+
 @keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLMHead(Composite):
-    """Masked language modelling head: dense, activation and norm, then the tied token embeddings and a bias.
+    """Masked language modelling head: dense, activation and norm, then the token embeddings and a bias.
 
     Args:
         vocab_size: Size `V` of the vocabulary.
@@ -171,18 +182,20 @@ class MaskedLMHead(Composite):
         use_bias: Whether a bias is added to the scores.
         embedding_dim: Size of the token embeddings, `hidden_dim` by default. If they are smaller, a matrix of this
             layer, `extension`, projects the other entries of the dense layer's output (MobileBERT).
+        tied: Whether the table of the token embeddings is the output projection; otherwise the layer has its own,
+            `projection`.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
         x: `(B, T, E)`.
-        embedding: The token `Embedding`, whose table is the output projection; a keyword argument, since Keras accepts
-            no layers as positional arguments.
+        embedding: The token `Embedding`, required by a tied head; a keyword argument, since Keras accepts no layers as
+            positional arguments.
 
     Returns:
         `(B, T, V)`.
 
     Raises:
-        InputError: `embedding_dim` exceeds `hidden_dim`.
+        InputError: `embedding_dim` exceeds `hidden_dim`, or a call of a tied head without `embedding`.
 
     Reference: Devlin et al. 2019, arXiv:1810.04805, section 3.1; extension: `transformers.models.mobilebert`.
     """
@@ -198,9 +211,11 @@ class MaskedLMHead(Composite):
         norm_bias: bool = True,
         use_bias: bool = True,
         embedding_dim: int | None = None,
+        tied: bool = True,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
+        self.tied = tied
         self.embedding_dim = hidden_dim if embedding_dim is None else embedding_dim
         if self.embedding_dim > hidden_dim:
             raise InputError(
@@ -219,6 +234,9 @@ class MaskedLMHead(Composite):
         self.extension = None
         if self.embedding_dim < hidden_dim:
             self.extension = Dense(vocab_size, False, kernel_initializer=initializer, name="extension", dtype=policy)
+        self.projection = None
+        if not tied:
+            self.projection = Dense(vocab_size, False, kernel_initializer=initializer, name="projection", dtype=policy)
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
@@ -226,17 +244,24 @@ class MaskedLMHead(Composite):
         build_once(self.norm, (*input_shape[:-1], self.hidden_dim))
         if self.extension is not None:
             build_once(self.extension, (*input_shape[:-1], self.hidden_dim - self.embedding_dim))
+        if self.projection is not None:
+            build_once(self.projection, (*input_shape[:-1], self.embedding_dim))
         self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(shape=(self.vocab_size,), initializer="zeros", name="bias")
 
-    def call(self, x: Tensor, embedding: Embedding) -> Tensor:
+    def call(self, x: Tensor, embedding: Embedding | None = None) -> Tensor:
         """Applies the head."""
         y = self.norm(self._activate(self.dense(x)))
         if self.extension is None:
-            return embedding.project(y, self.bias)
-        scores = embedding.project(y[..., : self.embedding_dim], self.bias)
+            return self._scores(y, embedding)
+        scores = self._scores(y[..., : self.embedding_dim], embedding)
         return scores + self.extension(y[..., self.embedding_dim :])
+
+    def _scores(self, x: Tensor, embedding: Embedding | None) -> Tensor:
+        if self.projection is not None:
+            return self.projection.project(x, self.bias)
+        return required(embedding).project(x, self.bias)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., E)` to `(..., V)`."""
@@ -245,7 +270,7 @@ class MaskedLMHead(Composite):
     def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
         sizes = "vocab_size", "hidden_dim", "embedding_dim"
-        names = "activation", "epsilon", "dense_bias", "norm_bias", "use_bias", "kernel_initializer"
+        names = "activation", "epsilon", "dense_bias", "norm_bias", "use_bias", "kernel_initializer", "tied"
         return {**super().get_config(), **arguments_of(self, *sizes, *names)}
 
 
@@ -325,11 +350,7 @@ class LMHead(LowRank):
         if self.scale != 1.0:
             x = x * self.scale
         if self.tied:
-            if embedding is None:
-                raise InputError(
-                    "A tied head requires the token embeddings. Expected: embedding=Embedding. Received: None"
-                )
-            scores = embedding.project(x, self.bias)
+            scores = required(embedding).project(x, self.bias)
         else:
             scores = primitives.linear(x, self.kernel, self.bias, low_rank=self.low_rank)
         return scores if self.softcap is None else self.softcap * ops.tanh(scores / self.softcap)

@@ -9,7 +9,6 @@ Shape letters: `B` batch, `T` query length, `S` key length, `M` length of the en
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import keras
@@ -18,16 +17,14 @@ from keras import ops
 
 from kerasformer.decoding import GenerationConfig, GenerationOutput
 from kerasformer.errors import InputError, UnsupportedConfigError
-from kerasformer.files.tensors import TensorFile
 from kerasformer.generation.explanation import Explanation
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import CacheSpec, LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Dimension, Tensor
-from kerasformer.models.config import Config
 from kerasformer.models.pretrained import Inputs, PretrainedModel
-from kerasformer.models.weight_table import Row
+from kerasformer.models.weight_table import Row, output_matrix, output_rows
 from kerasformer.options import documented
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
@@ -117,28 +114,7 @@ class _GenerativeModel(PretrainedModel):
 
     generates = True
     optional_head = True
-    head_table: ClassVar[Sequence[Row]] = (Row(("kernel",), "lm_head.weight", transpose=True),)
-
-    @classmethod
-    def config_for(cls, config: Any, tensors: TensorFile) -> Config:
-        """Ties the output if the output projection of the checkpoint equals its token embeddings.
-
-        If the checkpoint has no output projection, `tie_word_embeddings` decides.
-        """
-        names = cls.backbone_type.names
-        output = next(row.tensor for row in cls.head_table if row.variables == ("kernel",))
-        located = names.located(tensors, {output})
-        pair = [located.get(name) for name in (output, names.prefix + cls.tied_tensor(config))]
-        if pair[0] is None:
-            return config
-        if pair[1] is None or tensors.shape(pair[0]) != tensors.shape(pair[1]):
-            return replace(config, tied=False)
-        return replace(config, tied=np.array_equal(tensors.read(pair[0]), tensors.read(pair[1])))
-
-    @classmethod
-    def tied_tensor(cls, config: Any) -> str:
-        """Returns the name of the token embeddings to which an output may be tied, without the prefix."""
-        return str(cls.backbone_type.names.tokens)
+    head_table: ClassVar[Sequence[Row]] = (output_matrix("lm_head.weight"),)
 
     @property
     def output_vocab_size(self) -> int:
@@ -161,7 +137,7 @@ class _GenerativeModel(PretrainedModel):
 
     def head_rows(self) -> list[Row]:
         """Returns the rows of the head, without its kernel if it is tied."""
-        return [row for row in self.head_table if not (self.config.tied and row.variables == ("kernel",))]
+        return output_rows(self.head_table, self.config.tied)
 
     def project(self, hidden: Tensor) -> Tensor:
         """Computes logits `(B, T, V)` from hidden states `(B, T, E)`."""

@@ -31,6 +31,9 @@ from kerasformer.models.pretrained import Backbone, normal
 from kerasformer.models.text_inputs import POSITION_IDS, TEXT, TextInput
 from kerasformer.models.weight_table import Row, dense, embedding, nested, norm
 
+TOKENS = "embeddings.word_embeddings.weight"
+"""Name of the token embeddings in checkpoints of BERT and of models that use its names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig(Config):
@@ -49,6 +52,7 @@ class EncoderConfig(Config):
         attention_dropout: Dropout rate of the attention weights.
         num_segments: Number of segment types.
         initializer_range: Standard deviation of random weights.
+        tied: Whether the scores of masked words are products with the token embeddings.
         epsilon: Epsilon of the norms.
         pad_token_id: Id of the padding token.
     """
@@ -63,6 +67,7 @@ class EncoderConfig(Config):
     attention_dropout: Rate = hf("attention_probs_dropout_prob", 0.1)
     num_segments: Size = hf("type_vocab_size", 2)
     initializer_range: Deviation = hf("initializer_range", 0.02)
+    tied: bool = hf("tie_word_embeddings", True)
     epsilon: Epsilon = hf("layer_norm_eps", 1e-12)
     pad_token_id: TokenId | None = hf("pad_token_id", 0)
 

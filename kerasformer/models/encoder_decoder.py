@@ -355,6 +355,17 @@ PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": 
 """Names of the projections of attention in checkpoints of BART and similar models."""
 
 
+def token_rows(backbone: EncoderDecoder) -> list[Row]:
+    """Returns the rows of the token embeddings: one table of both stacks, or one of each."""
+    shared = embedding("tokens", "shared")
+    if backbone.decoder_vocab_size is None:
+        return shared
+    tables = embedding("tokens", "encoder.embed_tokens")
+    if backbone.decoder_tokens is not None:
+        tables += embedding("decoder_tokens", "decoder.embed_tokens")
+    return [*tables, *(replace(row, copy=True) for row in shared)]
+
+
 def bart_rows(
     backbone: EncoderDecoder,
     encoder_projections: Mapping[str, str] = PROJECTIONS,
@@ -371,10 +382,7 @@ def bart_rows(
         attention_bias: Whether the projections of all attention have a bias.
         final_norm: Name of the final norm of a stack.
     """
-    tables = [*embedding("tokens", "shared")]
-    if backbone.decoder_tokens is not None:
-        tables = [*embedding("tokens", "encoder.embed_tokens"), *embedding("decoder_tokens", "decoder.embed_tokens")]
-        tables += [replace(row, copy=True) for row in embedding("tokens", "shared")]
+    tables = token_rows(backbone)
     for stack, count in backbone.layer_counts.items():
         parts = {"attention": "self_attn", "cross_attention": "encoder_attn"}
         projections = encoder_projections if stack == "encoder" else PROJECTIONS

@@ -26,7 +26,7 @@ from kerasformer.errors import (
 from kerasformer.files import sources
 from kerasformer.files.adapters import read_adapter, with_bases
 from kerasformer.files.reading import JsonMapping, read_json
-from kerasformer.files.tensors import JoinedTensors, ReplacedTensors, TensorFile, open_tensors
+from kerasformer.files.tensors import JoinedTensors, ReplacedTensors, TensorFile, open_tensors, without_wrappers
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
 from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
 from kerasformer.models.answer_scores import AnswerScore, is_answer_score
@@ -38,6 +38,8 @@ from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import Backbone, PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.task_models import CausalClassification
+from kerasformer.models.ties import completed
+from kerasformer.models.weight_table import head_tensors
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.process import quiet_runtimes
 from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, TEXT_RANKING, of_class, of_model, of_prefix
@@ -311,7 +313,7 @@ def load(
             return load_preset(folder, task, request=request, dtype=dtype)
         *adapted, whole = with_bases(path, token)
         adapters = [read_adapter(each) for each in reversed(adapted)]
-        file = checkpoint_tensors(whole)
+        file = without_wrappers(checkpoint_tensors(whole))
         for adapter in adapters:
             file = ReplacedTensors(file, adapter.saved)
         model_type = model_type or model_type_of(content)
@@ -324,15 +326,15 @@ def load(
             content, file = score.content(content), score.tensors(file, classes_by_task["text-generation"])
         config = task_class.backbone_type.config_type.from_hf({**content, **cross_encoder_entries(folder)})
         _check_layer_counts(config, file)
-        config = task_class.config_for(request.applied(config, task_class.task, task_class.has_labels), file)
+        config = request.applied(config, task_class.task, task_class.has_labels)
+        config, file = _resolved(classes_by_task, task_class, config, file)
         name = str(source).rstrip("/").split("/")[-1]
         options = {**task_class.parts(file), **task_class.options(task, config, folder, sentence)}
         model: PretrainedModel = create(task_class, config, dtype, build=False, name=name, **options)
         if subfolders := {row.tensor.rpartition("/")[0] for row in model.head_rows()} - {""}:
             further = [name for name in sorted(subfolders) if (folder / name).is_dir()]
             file = JoinedTensors({"": file, **{name: open_tensors(folder / name) for name in further}})
-        heads = {row.tensor for other in classes_by_task.values() for row in other.head_table}
-        heads |= {row.tensor for row in model.head_rows()}
+        heads = _head_tensors(classes_by_task) | {row.tensor for row in model.head_rows()}
         names = model.backbone.checkpoint_names()
         try:
             fresh = load_weights(model, file, names, heads, request.new, keep_dtype=keep_dtype)
@@ -482,7 +484,7 @@ def _task_by_tensors(
     config = _backbone_of(classes_by_task).config_type.from_hf(content)
     _check_layer_counts(config, file)
     heads = {
-        task: _saved_head(task_class, config, file)
+        task: _saved_head(classes_by_task, task_class, config, file)
         for task, task_class in classes_by_task.items()
         if task == task_class.task
     }
@@ -503,19 +505,44 @@ def _task_by_tensors(
     )
 
 
-def _saved_head(task_class: type[PretrainedModel], config: Config, file: TensorFile) -> set[str] | None:
+def _head_tensors(classes_by_task: Mapping[str, type[PretrainedModel]]) -> set[str]:
+    """Returns the names of the tensors of all heads of an architecture."""
+    return head_tensors(row for task_class in classes_by_task.values() for row in task_class.head_table)
+
+
+def _resolved(
+    classes_by_task: Mapping[str, type[PretrainedModel]],
+    task_class: type[PretrainedModel],
+    config: Config,
+    file: TensorFile,
+) -> tuple[Config, TensorFile]:
+    """Returns the configuration with what only the tensors reveal, and the tensors by all of their names.
+
+    A tied tensor is also found by the names that it has in models for other tasks.
+    """
+    located = task_class.backbone_type.names.located(file, _head_tensors(classes_by_task))
+    omitted = {name: tensor for kind in classes_by_task.values() for name, tensor in kind.missing_ties(config).items()}
+    return task_class.config_for(config, file), completed(file, located, omitted)
+
+
+def _saved_head(
+    classes_by_task: Mapping[str, type[PretrainedModel]],
+    task_class: type[PretrainedModel],
+    config: Config,
+    file: TensorFile,
+) -> set[str] | None:
     """Returns the tensors of the head of a model; `None` if a checkpoint lacks tensors of the model.
 
     It is also `None` if the configuration excludes the task, as that of a bidirectional decoder excludes generation.
     """
     try:
-        complete = task_class.config_for(config, file)
+        complete, file = _resolved(classes_by_task, task_class, config, file)
         model: PretrainedModel = create(task_class, complete, build=False, **task_class.parts(file))
     except UnsupportedConfigError:
         return None
     head = {row.tensor for row in model.head_rows() if not row.optional}
     needed = {row.tensor for row in model.rows() if not (row.optional or row.copy)}
-    return head if needed <= model.backbone.checkpoint_names().located(file.names(), head).keys() else None
+    return head if needed <= model.backbone.checkpoint_names().located(file, head).keys() else None
 
 
 def _check_layer_counts(config: Config, file: TensorFile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,10 +29,11 @@ from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Shape, Tensor
+from kerasformer.models import ties
 from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
-from kerasformer.models.weight_table import HEAD, Names, Row, nested
+from kerasformer.models.weight_table import HEAD, Names, Row, head_tensors, nested
 from kerasformer.models.weights import hf_tensors
 from kerasformer.options import documented
 from kerasformer.tasks import FEATURE_EXTRACTION
@@ -41,6 +43,8 @@ from kerasformer.tokenization.languages import MultilingualTokenizer
 if TYPE_CHECKING:
     from kerasformer.export import Recipe
     from kerasformer.models.sentence_settings import SentenceSettings
+
+logger = logging.getLogger("kerasformer")
 
 Inputs = Mapping[str, Tensor]
 _Model = TypeVar("_Model", bound="PretrainedModel")
@@ -74,6 +78,7 @@ class PretrainedModel(Adaptable):
         prefix: Prefix of the backbone's tensors in saved checkpoints, if it is not that of the architecture's `Names`.
         head_table: Weight table of the head, with Keras paths below `head/`.
         optional_head: Whether checkpoints may omit the tensors of the head, which are copies of the backbone's.
+        declares_ties: Whether the configuration says if the output is tied; otherwise only the tensors do (T5).
         is_encoder_decoder: Whether the model has an encoder and a decoder and generates with both.
         generates: Whether the model generates token by token with a cache.
         has_labels: Whether the model is a classifier with named classes.
@@ -95,6 +100,7 @@ class PretrainedModel(Adaptable):
     prefix: ClassVar[str | None] = None
     head_table: ClassVar[Sequence[Row]] = ()
     optional_head: ClassVar[bool] = False
+    declares_ties: ClassVar[bool] = True
     is_encoder_decoder: ClassVar[bool] = False
     generates: ClassVar[bool] = False
     output_name: str = "logits"
@@ -165,9 +171,56 @@ class PretrainedModel(Adaptable):
         return list(self.head_table)
 
     @classmethod
+    def ties(cls, config: Any) -> dict[str, str]:
+        """Returns the tensors that equal another one in a tied model, by name, with the name of that one.
+
+        These are tables of tokens and the output matrix; see `ties.py`.
+        """
+        names: Names = cls.backbone_type.names
+        tokens = names.prefix + cls.tied_tensor(config)
+        outputs = {row.tensor: tokens for row in cls.head_table if row.tied}
+        return {**cls.backbone_type.tied_tables(config), **outputs}
+
+    @classmethod
+    def tied_tensor(cls, config: Any) -> str:
+        """Returns the name of the token embeddings to which an output may be tied, without the prefix."""
+        return str(cls.backbone_type.names.tokens)
+
+    @classmethod
+    def missing_ties(cls, config: Any) -> dict[str, str]:
+        """Returns those of `ties` that a checkpoint may omit: the output matrix only if it is tied."""
+        outputs = {row.tensor for row in cls.head_table if row.tied}
+        omits = getattr(config, "tied", True) or not cls.declares_ties
+        return {name: original for name, original in cls.ties(config).items() if omits or name not in outputs}
+
+    @classmethod
     def config_for(cls, config: Any, tensors: TensorFile) -> Config:
-        """Returns the configuration with settings that only the tensors of a checkpoint reveal."""
-        return config
+        """Returns the configuration with settings that only the tensors of a checkpoint reveal.
+
+        By default, that is whether the tensors of `ties` are equal. Those that differ although the configuration ties
+        them are separate in the model, with a warning.
+
+        Raises:
+            CheckpointError: tensors differ of which the architecture has only one.
+        """
+        all_ties, outputs = cls.ties(config), {row.tensor for row in cls.head_table if row.tied}
+        if not all_ties:
+            return config
+        located = cls.backbone_type.names.located(tensors, head_tensors(cls.head_table))
+        pairs = ties.different(tensors, located, all_ties)
+        biases = {row.tensor: row.preferred for row in cls.head_table if row.preferred is not None}
+        tied = getattr(config, "tied", True)
+        for used, unused in ties.different(tensors, located, biases) if tied else ():
+            logger.warning("%s: %s is not used, since %s differs from it.", tensors, unused, used)
+        if not pairs:
+            is_copy = outputs & located.keys() if cls.declares_ties else outputs
+            return dataclasses.replace(config, tied=True) if is_copy and not tied else config
+        of_tables = [pair for pair in pairs if pair[1] not in outputs]
+        declared = [pair for pair in pairs if tied and (cls.declares_ties or pair in of_tables)]
+        names = ", ".join(f"{other} and {first}" for first, other in declared)
+        if declared:
+            logger.warning("%s: %s are tied by the configuration and differ. The model has both.", tensors, names)
+        return cls.backbone_type.untied(config, bool(of_tables), f"{tensors}: {names} differ")
 
     @classmethod
     def parts(cls, tensors: TensorFile) -> Arguments:
@@ -651,6 +704,30 @@ class Backbone(Composite):
     def checkpoint_names(self) -> Names:
         """Returns the names of the tensors in checkpoints."""
         return self.names
+
+    @classmethod
+    def tied_tables(cls, config: Any) -> dict[str, str]:
+        """Returns the tables that equal another one, by name, with the name of that one."""
+        names = cls.names
+        return {names.prefix + copy: names.prefix + original for copy, original in names.copies.items()}
+
+    @classmethod
+    def untied(cls, config: Any, tables: bool, problem: str) -> Config:
+        """Returns the configuration of a model whose output is not the table of token embeddings.
+
+        Args:
+            config: The configuration.
+            tables: Whether encoder and decoder also have separate tables.
+            problem: The problem of the tensors for the error message.
+
+        Raises:
+            CheckpointError: the architecture has no such models.
+        """
+        if not any(field.name == "tied" for field in dataclasses.fields(config)):
+            raise CheckpointError(
+                f"{problem}. {config.model_type} has one matrix for them. Expected: equal tensors, or one of them"
+            )
+        return dataclasses.replace(config, tied=False)
 
     def rows(self) -> list[Row]:
         """Returns the weight table, with Keras paths below the backbone."""

@@ -27,7 +27,7 @@ from kerasformer.models.config import Config
 from kerasformer.models.contracts import CausalModel, EncoderModel, TextModel, with_states
 from kerasformer.models.pretrained import Backbone, Inputs, PretrainedModel, check_config
 from kerasformer.models.sentence_settings import SentenceSettings
-from kerasformer.models.weight_table import Row, dense, norm
+from kerasformer.models.weight_table import Row, dense, norm, output_matrix, output_rows
 from kerasformer.tasks import SENTENCE_SIMILARITY, of_class, of_model
 from kerasformer.tokenization import Tokenizer
 
@@ -167,6 +167,12 @@ class EncoderOnly(EncoderModel):
         """Creates the backbone without its decoder."""
         return self.backbone_type(self.config, encoder_only=True, name="backbone")
 
+    @classmethod
+    def ties(cls, config: Any) -> dict[str, str]:
+        """See `PretrainedModel.ties`; the table of the decoder is not used."""
+        decoder = f"{cls.backbone_type.names.prefix}decoder."
+        return {name: original for name, original in super().ties(config).items() if not name.startswith(decoder)}
+
 
 class EncoderFeatures(EncoderOnly, FeatureExtraction):
     """Encoder of an encoder-decoder, which returns hidden states `(B, T, E)`."""
@@ -242,21 +248,28 @@ class FillMask(EncoderModel):
             self.epsilon,
             use_bias=getattr(config, "output_bias", True),
             embedding_dim=self.backbone.embeddings.tokens.output_dim,
+            tied=self.tied,
             name="predictions" if self.task == "pretraining" else "head",
             **self.head_options(),
         )
 
     @property
+    def tied(self) -> bool:
+        """Whether the matrix of the scores is the table of token embeddings."""
+        return bool(getattr(self.config, "tied", True))
+
+    @property
     def shared_table(self) -> Embedding | None:
-        """The table of token embeddings, which is also the matrix of the scores."""
-        table: Embedding = self.backbone.embeddings.tokens
+        """The table of token embeddings if it is also the matrix of the scores."""
+        table: Embedding | None = self.backbone.embeddings.tokens if self.tied else None
         return table
 
     def head_rows(self) -> list[Row]:
-        """Returns the rows of the head, without the matrix `extension` of a `MaskedLMHead` that has none."""
+        """Returns the rows of the head, without the matrices that its `MaskedLMHead` does not have."""
         embeddings = self.backbone.embeddings
         extended = embeddings.tokens.output_dim < embeddings.embedding_dim
-        return [row for row in super().head_rows() if extended or "extension/" not in row.variables[0]]
+        rows = output_rows(super().head_rows(), self.tied)
+        return [row for row in rows if extended or "extension/" not in row.variables[0]]
 
     def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
@@ -285,7 +298,8 @@ class FillMask(EncoderModel):
 def prediction_rows(prefix: str, dense_name: str = "dense", norm_name: str = "LayerNorm") -> list[Row]:
     """Returns the rows of a `MaskedLMHead` from the tensor names of its dense layer and its norm below a prefix."""
     rows = [*dense("dense", f"{prefix}.{dense_name}"), *norm("norm", f"{prefix}.{norm_name}")]
-    return [*rows, Row(("bias",), f"{prefix}.bias")]
+    rows.append(Row(("bias",), f"{prefix}.bias", preferred=f"{prefix}.decoder.bias"))
+    return [*rows, output_matrix(f"{prefix}.decoder.weight", "projection/kernel")]
 
 
 BERT_PREDICTIONS = prediction_rows("cls.predictions", "transform.dense", "transform.LayerNorm")

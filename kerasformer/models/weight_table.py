@@ -8,7 +8,7 @@ values). Variables are identified by their path below the model, `backbone/encod
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -30,6 +30,8 @@ class Row:
         layout: Arrangement of the variables in the tensor.
         optional: Whether checkpoints may lack the tensor; the variables then keep their initial values.
         copy: Whether the tensor is only saved, for programs that expect it; another row loads the same variables.
+        tied: Whether the tensor is an output matrix, instead of which tied models use the table of token embeddings.
+        preferred: Name of a tensor that is read instead, if the checkpoint has it.
     """
 
     variables: tuple[str, ...]
@@ -38,6 +40,12 @@ class Row:
     layout: Layout = SideBySide()  # noqa: RUF009  (frozen)
     optional: bool = False
     copy: bool = False
+    tied: bool = False
+    preferred: str | None = None
+
+    def source(self, located: Container[str]) -> str:
+        """Returns the name of the tensor to read from a checkpoint with tensors of these names."""
+        return self.preferred if self.preferred is not None and self.preferred in located else self.tensor
 
     def to_keras(self, tensor: np.ndarray, shapes: Sequence[Sequence[int]]) -> list[np.ndarray]:
         """Converts the tensor to the values of the variables, which have these shapes."""
@@ -128,18 +136,41 @@ def nested(rows: Iterable[Row], path: str = "", prefix: str = "") -> list[Row]:
     ]
 
 
+def output_matrix(tensor: str, path: str = "kernel") -> Row:
+    """Returns the row of an output matrix `(V, E)`, instead of which tied models use the table of token embeddings."""
+    return Row((path,), tensor, transpose=True, tied=True)
+
+
+def head_tensors(rows: Iterable[Row]) -> set[str]:
+    """Returns the names of the tensors of heads, which have no prefix."""
+    return {name for row in rows for name in (row.tensor, row.preferred) if name is not None}
+
+
+def output_rows(rows: Iterable[Row], tied: bool) -> list[Row]:
+    """Returns the rows of a head: without the output matrix for a tied one.
+
+    An untied model of `transformers` may have two biases, of which it uses the `preferred` one, so that both are saved.
+    """
+    rows = list(rows)
+    if tied:
+        return [row for row in rows if not row.tied]
+    return rows + [replace(row, tensor=row.preferred, copy=True) for row in rows if row.preferred is not None]
+
+
 @dataclass(frozen=True)
 class Names:
     """Naming of the tensors in checkpoints of an architecture.
 
     Attributes:
         prefix: Prefix of the backbone's tensors, such as `"bert."`; checkpoints of the bare backbone lack it.
-        ignored: Regular expressions of tensors without separate parameters (tied copies, buffers), or that only some
-            tasks use; they match names without the prefix.
-        copies: Names of tensors that are copies, with the name of the original; a file may contain either.
+        ignored: Regular expressions of tensors without parameters (buffers), or that only some tasks use; they match
+            names without the prefix.
+        copies: Names of tables that equal another one in models that share it, with the name of that one, both without
+            the prefix; see `ties.py`.
         tokens: Name of the token embeddings, without the prefix, for models whose output may be tied to them.
         other_prefixes: Prefixes that the backbone's tensors have in checkpoints of some tasks, see
             `PretrainedModel.prefix`.
+        renamed: Names in weight tables of tensors whose names another version of `transformers` changed.
     """
 
     prefix: str = ""
@@ -147,25 +178,19 @@ class Names:
     copies: Mapping[str, str] = field(default_factory=dict)
     tokens: str = ""
     other_prefixes: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def canonical(self, name: str, heads: Collection[str]) -> str:
         """Converts a name to the one in weight tables; `heads` are the tensors of heads, which have no prefix."""
-        name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+        name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", self.renamed.get(name, name)))
         if name in heads or (self.prefix and name.startswith(self.prefix)):
             return name
         other = next((prefix for prefix in self.other_prefixes if name.startswith(prefix)), "")
         return self.prefix + name.removeprefix(other)
 
     def located(self, tensors: Iterable[str], heads: Collection[str]) -> dict[str, str]:
-        """Returns the names of tensors by their names in weight tables; copies also by the name of the original."""
-        located = {self.canonical(name, heads): name for name in tensors}
-        for copy, original in self.copies.items():
-            if self.prefix + copy in located:
-                located.setdefault(self.prefix + original, located[self.prefix + copy])
-        for copy, original in self.copies.items():
-            if self.prefix + original in located:
-                located.setdefault(self.prefix + copy, located[self.prefix + original])
-        return located
+        """Returns the names of tensors by their names in weight tables."""
+        return {self.canonical(name, heads): name for name in tensors}
 
     def is_ignored(self, name: str) -> bool:
         """Whether a tensor need not be loaded."""

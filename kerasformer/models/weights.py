@@ -7,6 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,8 @@ def load_weights(
         variables = variables_by_path(model)
         actual = names.located(file.names(), heads)
         rows = model.rows() if rows is None else rows
+        rows = [replace(row, tensor=row.source(actual)) for row in rows]
+        copies = [row.tensor for row in rows if row.copy]
         absent = [row for row in rows if row.optional and row.tensor not in actual]
         rows = [row for row in rows if row not in absent and not row.copy]
         mismatches = {row: problem for row in rows if (problem := _mismatch(row, variables, actual, file))}
@@ -83,7 +86,7 @@ def load_weights(
         problems = [*_table_problems(variables, covered)]
         problems += [mismatches[row] for row in loaded if row in mismatches]
         problems += [problem for row in loaded if (problem := _wrong_type(row, actual, file))]
-        used = {*heads, *(row.tensor for row in rows)}
+        used = {*heads, *copies, *(row.tensor for row in rows)}
         unknown = sorted(name for name in actual if name not in used and not names.is_ignored(name))
         problems += [f"unknown to this architecture: {actual[name]}" for name in unknown]
         if problems:

@@ -328,7 +328,7 @@ TABLES: Mapping[str, HubArchitecture] = {
             "epsilon": "layer_norm_epsilon",
             "tied": "tie_embedding_weights",
         },
-        {"num_buckets": 32, "max_distance": 128},
+        {"num_buckets": 32, "max_distance": 128, "separate_tables": None},
         _t5,
         (HubTask("text2text-generation", "T5Seq2SeqLM", _T5_OUTPUT),),
         {**_same("pad_token_id"), "eos_token_id": "end_token_id", "decoder_start_token_id": "pad_token_id"},

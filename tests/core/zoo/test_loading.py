@@ -221,6 +221,13 @@ def test_without_the_backbones_prefix(bert, folder):
     assert_same(bert, zoo.load(folder))
 
 
+@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_names_of_a_model_that_was_wrapped(bert, folder, wrapper):
+    """By `DataParallel` or `torch.compile`, when it was saved."""
+    change(folder, lambda tensors: {wrapper + name: tensor for name, tensor in tensors.items()})
+    assert_same(bert, zoo.load(folder))
+
+
 def test_scales_and_biases_of_norms_by_their_names_in_tensorflow(bert, folder):
     ends = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 
