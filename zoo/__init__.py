@@ -8,6 +8,7 @@ require("keras", "tensorflow")
 from kerasformer.interop.keras_hub.conversion import to_keras_hub
 from kerasformer.models.contracts import CausalLM, EncoderModel, Seq2SeqLM
 from kerasformer.models.loading import architecture, architectures, build, load, models, register, zoo_modules
+from kerasformer.models.new_tokens import add_tokens
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.pruning import PrunedModel, prune_vocabulary
 from kerasformer.models.sentence_settings import SentenceSettings
@@ -20,6 +21,7 @@ __all__ = [
     "PrunedModel",
     "SentenceSettings",
     "Seq2SeqLM",
+    "add_tokens",
     "architectures",
     "build",
     "load",

@@ -2,7 +2,15 @@
 
 from kerasformer.evaluation.baselines import BASELINES, lead, tldr
 from kerasformer.evaluation.classes import ClassScores, ConfusionMatrix
-from kerasformer.evaluation.examples import Example, Examples, examples, read_data, read_examples, read_parallel
+from kerasformer.evaluation.examples import (
+    Example,
+    Examples,
+    examples,
+    read_data,
+    read_documents,
+    read_examples,
+    read_parallel,
+)
 from kerasformer.evaluation.glue import GLUE
 from kerasformer.evaluation.outcome import Outcome
 from kerasformer.evaluation.probes import probes
@@ -32,6 +40,7 @@ __all__ = [
     "probes",
     "prompt",
     "read_data",
+    "read_documents",
     "read_examples",
     "read_parallel",
     "refuse_ignored",

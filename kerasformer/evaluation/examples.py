@@ -14,7 +14,11 @@ from kerasformer.command_options import EvaluationOptions
 from kerasformer.errors import InputError, SourceError
 from kerasformer.evaluation.columns import CHOICE_COLUMNS, QUESTION_COLUMNS, TEXT_COLUMNS, Columns
 from kerasformer.evaluation.glue import glue_task
+from kerasformer.evaluation.sentences import sentences
 from kerasformer.files.reading import local_path, parse_json
+
+_TABLES = (".tsv", ".csv")
+_JSON = (".jsonl", ".json", ".ndjson")
 
 
 @dataclass(frozen=True)
@@ -152,17 +156,52 @@ def read_examples(
     return read
 
 
+def read_documents(
+    path: str | Path, text_column: str | None = None, label_column: str | None = None, *, skip_bad: bool = False
+) -> Examples:
+    """Reads a file of texts of several sentences.
+
+    In a file of plain lines, blank lines separate the texts. Without blank lines, each line is a text; or, if no line
+    has several sentences, the whole file is one text. Other files have a text in each row.
+
+    Args:
+        path: See `read_examples`, as for the other arguments.
+        text_column: Column of the texts.
+        label_column: Column of the labels.
+        skip_bad: Whether rows that cannot be read are skipped.
+
+    Raises:
+        InputError: see `read_examples`.
+    """
+    read = read_examples(path, text_column, label_column, skip_bad=skip_bad)
+    path = local_path(path, InputError)
+    if _suffix(path) in (*_TABLES, *_JSON):
+        return read
+    by_location = {example.location: example.text for example in read}
+    blocks: list[list[str]] = [[]]
+    for number, line in enumerate(_lines(path), 1):
+        if not line.strip():
+            blocks.append([])
+        elif text := by_location.get(f"{path}, line {number}"):
+            blocks[-1].append(text)
+    blocks = [block for block in blocks if block]
+    if len(blocks) == 1 and any(len(sentences(line)) > 1 for line in blocks[0]):
+        blocks = [[line] for line in blocks[0]]
+    found = Examples(Example("\n".join(block)) for block in blocks)
+    found.skipped = read.skipped
+    return found
+
+
 def _has_label(example: Example) -> bool:
     return example.label not in (None, "")
 
 
 def _rows(path: Path, columns: Columns) -> list[tuple[int, dict[str, Any] | InputError]]:
     """Returns the number of each line with its row, or with the reason why it cannot be read."""
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    lines = _lines(path)
-    if suffix in (".tsv", ".csv"):
+    suffix, lines = _suffix(path), _lines(path)
+    if suffix in _TABLES:
         return _cells(lines, suffix, path, columns)
-    is_json = suffix in (".jsonl", ".json", ".ndjson")
+    is_json = suffix in _JSON
     rows: list[tuple[int, dict[str, Any] | InputError]] = []
     for number, line in enumerate(lines, 1):
         if line.strip():
@@ -199,6 +238,10 @@ def read_parallel(path: str | Path, references: Sequence[str | Path]) -> list[Ex
             raise InputError(f"A text was expected in each line. Received: an empty line {number} in {empty}")
         read.append(Example(text, [reference for reference in expected if reference]))
     return read
+
+
+def _suffix(path: Path) -> str:
+    return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
 
 
 def _lines(path: Path) -> list[str]:

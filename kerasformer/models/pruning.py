@@ -7,7 +7,7 @@ and the bias of an output. The shapes in a model with the smaller vocabulary sho
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Unpack
@@ -113,9 +113,8 @@ def prune_vocabulary(model: PretrainedModel, texts: Sequence[str], **options: Un
         config.with_vocabulary(len(rows), new_ids),
         task_specific_params=_task_settings(config.task_specific_params, new_ids),
     )
-    cut = _cut(model, config, rows)
+    cut = with_vocabulary(model, config, lambda value, axis: np.take(value, rows, axis))
     cut.generation_config = model.generation_config.with_vocabulary(new_ids)
-    cut.new_variables = model.new_variables
     cut.set_tokenizer(pruned.tokenizer)
     counts = [sum(_sizes(variables_by_path(counted).values())) for counted in (model, cut)]
     return PrunedModel(cut, np.array(rows, np.int32), pruned.report, *counts)
@@ -145,21 +144,30 @@ def _task_settings(tasks: Mapping[str, JsonMapping] | None, new_ids: Mapping[int
     return {task: {**others[task], **_ids_of(tasks[task]).with_vocabulary(new_ids).to_dict()} for task in tasks}
 
 
-def _cut(model: PretrainedModel, config: Config, rows: Sequence[int]) -> PretrainedModel:
-    """Returns a model with another configuration and some rows of the vocabulary.
+def with_vocabulary(
+    model: PretrainedModel, config: Config, change: Callable[[np.ndarray, int], np.ndarray]
+) -> PretrainedModel:
+    """Returns a model with another configuration, whose vocabulary has another size.
+
+    Args:
+        model: The model; it does not change.
+        config: The configuration.
+        change: Returns the values of a variable with another size along an axis.
 
     Raises:
         UnsupportedConfigError: a variable whose shape differs has another size than the vocabulary.
     """
     arguments = {**model.get_config(), "config": config.to_hf()}
     with merged_lora(model), deferred_variables():
-        cut: PretrainedModel = type(model).from_config(arguments)
+        other: PretrainedModel = type(model).from_config(arguments)
         originals = variables_by_path(model)
-        for path, variable in variables_by_path(cut).items():
+        for path, variable in variables_by_path(other).items():
             original = originals[path]
-            axes = _axes(path, original.shape, variable.shape, (model.config.vocab_size, len(rows)))
-            initialize_with(variable, partial(_part, original, axes, rows), original.dtype)
-    return cut
+            axes = _axes(path, original.shape, variable.shape, (model.config.vocab_size, config.vocab_size))
+            initialize_with(variable, partial(_changed, original, axes, change), original.dtype)
+    other.generation_config = model.generation_config
+    other.new_variables = model.new_variables
+    return other
 
 
 def _axes(path: str, before: Sequence[int], after: Sequence[int], sizes: tuple[int, int]) -> list[int]:
@@ -173,11 +181,17 @@ def _axes(path: str, before: Sequence[int], after: Sequence[int], sizes: tuple[i
     return list(changes)
 
 
-def _part(original: np.ndarray, axes: Sequence[int], rows: Sequence[int], shape: Shape, dtype: str) -> np.ndarray:
+def _changed(
+    original: np.ndarray,
+    axes: Sequence[int],
+    change: Callable[[np.ndarray, int], np.ndarray],
+    shape: Shape,
+    dtype: str,
+) -> np.ndarray:
     """Returns the initial value of a variable."""
     value = np.asarray(original)
     for axis in axes:
-        value = np.take(value, rows, axis)
+        value = change(value, axis)
     return value
 
 

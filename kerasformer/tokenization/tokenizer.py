@@ -40,6 +40,8 @@ TARGET_FILE = "target_tokenizer.json"
 _MAX_ID = 2**32 - 1
 _SHOWN = 10
 """Maximum number of characters in an error message."""
+_NAMES = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+"""Names of special tokens."""
 Padding = bool | Literal["longest", "max_length", "do_not_pad"]
 Truncation = bool | Strategy | Literal["do_not_truncate"]
 Words = Sequence[str]
@@ -603,6 +605,32 @@ class Tokenizer:
     def keep_inputs(self, names: Sequence[str]) -> None:
         """Makes the tokenizer return only these of the inputs that it returns so far."""
         self._model_inputs = tuple(name for name in self._model_inputs if name in names)
+
+    def with_tokens(self, tokens: Sequence[str] = (), **named: str) -> Tokenizer:
+        """Returns a tokenizer with further special tokens, which have the next ids.
+
+        Args:
+            tokens: The tokens; those of the vocabulary keep their ids and become special.
+            named: Tokens by their name, such as `mask_token`.
+
+        Raises:
+            InputError: a name is unknown, or the tokenizer is of a kind that `tokenizer.json` does not describe or has
+                a vocabulary for each side.
+        """
+        if unknown := set(named) - set(_NAMES):
+            raise InputError(f"Special tokens are {', '.join(_NAMES)}. Received: {', '.join(sorted(unknown))}")
+        if not self.portable or self.target is not None:
+            raise InputError(
+                "Tokens are added to a tokenizer with one vocabulary, which tokenizer.json describes. "
+                f"Received: {type(self).__name__}" + ("" if self.target is None else " with a vocabulary for each side")
+            )
+        other = copy.copy(self)
+        for name in (name for name, value in vars(type(self)).items() if isinstance(value, cached_property)):
+            vars(other).pop(name, None)
+        other.backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        other._special_tokens = {**self._special_tokens, **named}
+        other.backend.add_special_tokens([AddedToken(token, normalized=False) for token in [*named.values(), *tokens]])
+        return other
 
     def convert_to_lower_case(self) -> None:
         """Converts all texts to lower case first, unless the tokenizer has such a rule."""

@@ -32,6 +32,7 @@ from kerasformer.training.objectives.denoising import (
     text_infilling,
     token_deletion,
 )
+from kerasformer.training.objectives.documents import documents
 from kerasformer.training.objectives.language_models import causal, prefix_lm, translation
 from kerasformer.training.objectives.masked_tokens import (
     Masking,
@@ -91,6 +92,7 @@ __all__ = [
     "deshuffling",
     "distribute",
     "document_rotation",
+    "documents",
     "freeze",
     "gap_sentences",
     "infill",

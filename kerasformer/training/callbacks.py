@@ -18,6 +18,7 @@ from kerasformer.errors import CheckpointError, InputError, TrainingError
 from kerasformer.files.reading import local_path
 from kerasformer.options import checked
 from kerasformer.pipelines import pipeline
+from kerasformer.training.objectives.wrapped import WrappedModel
 from kerasformer.viz import check_picture, draw_training_curve
 
 Logs = dict[str, Any]
@@ -65,7 +66,7 @@ class Evaluate(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Logs | None = None) -> None:
         """Checks the texts, before time is spent on an epoch."""
-        self._pipe = pipeline(self.model, self.options.get("task"))
+        self._pipe = pipeline(_kept(self.model), self.options.get("task"))
         evaluation.refuse_ignored(self._pipe.task, self.options)
         evaluation.check(self._pipe.task, self.examples)
 
@@ -114,7 +115,7 @@ class SavePretrained(keras.callbacks.Callback):
         if not math.isfinite(value) or (self.best is not None and not self._better(value, self.best)):
             return
         if not non_finite(self.model):
-            self.model.save_pretrained(self.folder, **self.options)
+            _kept(self.model).save_pretrained(self.folder, **self.options)
             self.best = value
 
     def _better(self, value: float, best: float) -> bool:
@@ -175,6 +176,11 @@ class Curve(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Draws the picture."""
         draw_training_curve(with_epoch(self.model.history.history, logs or {}), self.path, self.title, self.dark)
+
+
+def _kept(model: Any) -> Any:
+    """Returns the model of the zoo that is trained, which another model may be around."""
+    return model.kept if isinstance(model, WrappedModel) else model
 
 
 def with_epoch(history: Mapping[str, Sequence[float]], logs: Mapping[str, float]) -> dict[str, list[float]]:

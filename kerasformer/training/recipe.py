@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import os
 import shutil
 import tomllib
@@ -18,30 +17,29 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, instance, integer, number, one_of, sequence
 from kerasformer.errors import CheckpointError, InputError, require
-from kerasformer.evaluation.examples import Example, read_examples
+from kerasformer.evaluation.examples import Example, read_documents, read_examples
 from kerasformer.files.publishing import move_files, staging
 from kerasformer.files.reading import local_path
 from kerasformer.files.sources import inside
-from kerasformer.layers import MaskedAccuracy
-from kerasformer.models.loading import architecture, build, load
+from kerasformer.models.config import Config
+from kerasformer.models.loading import architecture, build, describe, load
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.options import Option, checked
+from kerasformer.tokenization import Tokenizer
 from kerasformer.training.callbacks import Curve, Evaluate, SavePretrained, StopOnNaN
 from kerasformer.training.datasets import dataset
-from kerasformer.training.objectives.dataset import Objective, ObjectiveDataset
-from kerasformer.training.objectives.denoising import deshuffling, span_corruption, text_infilling
-from kerasformer.training.objectives.language_models import causal, prefix_lm
-from kerasformer.training.objectives.masked_tokens import masked, span_boundary
-from kerasformer.training.objectives.vocabulary import Vocabulary
 from kerasformer.training.optimizers import SCHEDULES, optimizer
+from kerasformer.training.pretraining import (
+    OBJECTIVES,
+    ObjectiveOptions,
+    batches,
+    needed_tokens,
+    trained,
+    usual_task,
+    with_needed_tokens,
+)
 from kerasformer.training.resume import Resume
 from kerasformer.training.vocabularies import train_tokenizer
-
-OBJECTIVES: Mapping[str, Objective] = {
-    function.__name__: function
-    for function in (causal, deshuffling, masked, prefix_lm, span_boundary, span_corruption, text_infilling)
-}
-"""Objectives that make batches of separate texts, by name."""
 
 _TABLE = instance("a table", dict)
 
@@ -114,16 +112,6 @@ class DataOptions(TypedDict, total=False):
     pad_to: Annotated[Sequence[int], Option(sequence(integer(1)))]
     prefix: Annotated[str, Option(STRING)]
     pack: Annotated[bool, Option(BOOLEAN, False)]
-
-
-class ObjectiveOptions(TypedDict, total=False):
-    """Table `[objective]` of a recipe: the texts have no labels, and the model is pretrained.
-
-    Attributes:
-        name: Name of a function of `kerasformer.training`, which makes other batches of the texts in each epoch.
-    """
-
-    name: Annotated[str, Option(one_of(*OBJECTIVES))]
 
 
 class LoraOptions(TypedDict, total=False):
@@ -245,6 +233,8 @@ class Recipe:
             raise InputError(f"{name}: a model that starts from random weights needs the table [tokenizer]")
         if not tables["data"].get("train"):
             raise InputError(f"{name}: [data] needs train, a list of files of texts. Received: none")
+        if "objective" in tables and "name" not in tables["objective"]:
+            raise InputError(f"{name}: [objective] needs name, one of {', '.join(OBJECTIVES)}. Received: none")
         if "lora" in tables and tables["training"].get("monitor"):
             raise InputError(f"{name}: an adapter is saved after the last epoch. Expected: no monitor, or no [lora]")
         return cls(name, **tables)
@@ -295,10 +285,10 @@ def train(
     keras.utils.set_random_seed(seed)
     texts = _read(recipe, folder, recipe.data["train"])
     model = _model(recipe, folder, texts)
-    train_data, loss, metrics = _dataset(recipe, model, texts)
-    model.compile(
-        optimizer(model, learning_rate, steps=epochs * len(train_data), name=name, **settings), loss, metrics=metrics
-    )
+    train_data, *figures = _dataset(recipe, model, texts)
+    fitted, loss, metrics = trained(recipe.objective, model) if recipe.objective else (model, *figures)
+    rates = optimizer(model, learning_rate, steps=epochs * len(train_data), name=name, **settings)
+    fitted.compile(rates, loss, metrics=metrics)
     callbacks: list[keras.callbacks.Callback] = [StopOnNaN()]
     validation = None
     if file := recipe.data.get("validation"):
@@ -311,7 +301,7 @@ def train(
     callbacks += [keras.callbacks.TensorBoard(str(tensorboard))] if tensorboard else []
     identity = {table: getattr(recipe, table) for table in _TABLES}
     callbacks.append(Resume(aside, every=every, dataset=train_data, callbacks=kept, recipe=identity))
-    history = model.fit(train_data, validation_data=validation, epochs=epochs, callbacks=callbacks, verbose=verbose)
+    history = fitted.fit(train_data, validation_data=validation, epochs=epochs, callbacks=callbacks, verbose=verbose)
     with staging(out, "model", CheckpointError) as new:
         if kept:
             shutil.copytree(aside / "best", new, dirs_exist_ok=True)
@@ -337,8 +327,11 @@ def _read(recipe: Recipe, folder: Path, names: Sequence[str], vectors: bool = Tr
     """Reads the texts of files, with their vectors as labels if the recipe has some."""
     columns = recipe.data.get("text_column"), recipe.data.get("label_column")
     texts: list[Example] = []
+    has_documents = bool(recipe.objective) and OBJECTIVES[recipe.objective["name"]].unit == "documents"
     for name in names:
-        read = read_examples(inside(folder, name), *columns, skip_bad=recipe.data["skip_bad"])
+        read = (read_documents if has_documents else read_examples)(
+            inside(folder, name), *columns, skip_bad=recipe.data["skip_bad"]
+        )
         texts += read
         if read.skipped:
             warnings.warn(
@@ -372,43 +365,71 @@ def _loaded(recipe: Recipe, folder: Path, chosen: dict[str, Any]) -> PretrainedM
     source = chosen.pop("source")
     if (folder / source).exists():
         source = inside(folder, source)
-    return load(source, chosen.pop("task", None), **chosen)
+    task = chosen.pop("task", None)
+    if not recipe.objective:
+        return load(source, task, **chosen)
+    name = recipe.objective["name"]
+    model = load(source, task, **chosen)
+    if task is None and model.task not in OBJECTIVES[name].tasks:
+        tasks = list(architecture(model.config.model_type).MODELS)
+        model = load(source, usual_task(name, tasks), **chosen)
+    extended = with_needed_tokens(name, model)
+    if extended is not model and recipe.lora:
+        raise InputError(
+            f"{recipe.name}: the source lacks a token that {name} needs, whose new embedding an adapter does not have. "
+            "Expected: no [lora]"
+        )
+    return extended
 
 
 def _built(recipe: Recipe, chosen: dict[str, Any], texts: Sequence[Example]) -> PretrainedModel:
     """Creates a model with random weights and a vocabulary of the texts."""
     lines = (text for example in texts for text in (example.text, example.label) if isinstance(text, str))
-    tokenizer = train_tokenizer(lines, **recipe.tokenizer, max_length=recipe.data.get("max_length"))
-    model_class = next(iter(architecture(chosen["architecture"]).MODELS.values()))
-    known = {field.name for field in dataclasses.fields(model_class.backbone_type.config_type)}
-    ids = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id") if name in known}
-    settings: dict[str, Any] = {"vocab_size": tokenizer.vocab_size}
-    settings |= {name: index for name, index in ids.items() if index is not None}
+    module, task = architecture(chosen["architecture"]), chosen.get("task")
+    needed: dict[str, Any] = {}
+    if recipe.objective:
+        task = task or usual_task(recipe.objective["name"], list(module.MODELS))
+        needed = needed_tokens(recipe.objective["name"])
+    tokenizer = train_tokenizer(
+        lines, **recipe.tokenizer, **needed, branch=describe(module).branch, max_length=recipe.data.get("max_length")
+    )
+    defaults = next(iter(module.MODELS.values())).backbone_type.config_type.create()
+    settings: dict[str, Any] = {"vocab_size": tokenizer.vocab_size, **_ids(defaults, tokenizer)}
     settings |= chosen.pop("config")
     if labels := chosen.pop("labels", None):
         settings["id2label"] = dict(enumerate(labels))
     if problem := chosen.pop("problem_type", None):
         settings["problem_type"] = problem
-    model = build(chosen["architecture"], chosen.get("task"), dtype=chosen.get("dtype"), **settings)
+    model = build(chosen["architecture"], task, dtype=chosen.get("dtype"), **settings)
+    tokenizer.keep_inputs(model.input_names)
     model.set_tokenizer(tokenizer)
     return model
 
 
+def _ids(defaults: Config, tokenizer: Tokenizer) -> dict[str, Any]:
+    """Returns the ids of special tokens in a configuration, such as that of the start of a decoder.
+
+    Where the default of a configuration is that of another id, such as of the end, it is that of the tokenizer.
+    """
+    names = "pad_token_id", "bos_token_id", "eos_token_id"
+    own = {name: index for name in (*names, "sep_token_id") if (index := getattr(tokenizer, name)) is not None}
+    settings = {name: own[name] for name in names if name in own and hasattr(defaults, name)}
+    usual = {getattr(defaults, name, None): index for name, index in own.items()}
+    for name, ids in defaults.token_ids.items():
+        if name not in names and len(ids) == 1 and ids[0] in usual:
+            settings[name] = usual[ids[0]]
+    return settings
+
+
 def _dataset(
     recipe: Recipe, model: PretrainedModel, texts: Sequence[Example], shuffle: bool = True
-) -> tuple[keras.utils.PyDataset, Any, list[Any]]:
-    """Returns the batches of texts, with the loss and the metrics that suit them."""
+) -> tuple[keras.utils.PyDataset, Any, Any]:
+    """Returns the batches of texts, with the loss and the metrics that suit them; `None` for an objective."""
     seed = recipe.training["seed"]
     if recipe.objective:
-        lines = [example.text for example in texts]
-        limit = recipe.data.get("max_length")
-        options = {} if limit is None else {"truncation": True, "max_length": limit}
-        encoding = model.tokenizer(lines, add_special_tokens=False, padding_side="right", **options)
-        ids = [row[real == 1] for row, real in zip(encoding.input_ids, encoding.attention_mask, strict=True)]
-        function, vocabulary = OBJECTIVES[recipe.objective["name"]], Vocabulary.of(model)
-        data = ObjectiveDataset(ids, function, vocabulary, recipe.data["batch_size"], seed=seed, shuffle=shuffle)
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)
-        return data, loss, [MaskedAccuracy()]
+        size, limit = recipe.data["batch_size"], recipe.data.get("max_length")
+        data = batches(recipe.objective, model, texts, batch_size=size, max_length=limit, seed=seed, shuffle=shuffle)
+        return data, None, None
     names = "batch_size", "max_length", "pad_to", "prefix", "pack", "class_weights"
     settings = {name: recipe.data[name] for name in names if name in recipe.data}  # type: ignore[literal-required]
     made = dataset(model, texts, seed=seed, shuffle=shuffle, **settings)

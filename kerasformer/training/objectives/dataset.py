@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from functools import partial
+from typing import Any, Protocol, cast
 
 import keras
 import numpy as np
@@ -37,7 +39,8 @@ class ObjectiveDataset(keras.utils.PyDataset):
 
     A batch depends on the seed, its epoch and its index alone; without `shuffle=False`, `fit` draws a further order of
     the batches. They consist of texts of similar length, and each is padded to its longest text. Options of an
-    objective are set by `functools.partial`. For `steps_per_epoch`, use `as_tf_dataset`.
+    objective are set by `functools.partial`. An objective with an argument `corpus`, such as `next_sentence`, gets all
+    texts as well. For `steps_per_epoch`, use `as_tf_dataset`.
 
     Args:
         texts: What the objective takes: texts, documents or pairs, tokenized.
@@ -72,6 +75,8 @@ class ObjectiveDataset(keras.utils.PyDataset):
         super().__init__(**kwargs)
         if not len(texts):
             raise InputError("A dataset needs at least one text. Received: none")
+        if "corpus" in inspect.signature(objective).parameters:
+            objective = cast(Objective, partial(objective, **{"corpus": texts, **getattr(objective, "keywords", {})}))
         self.texts, self.objective, self.vocabulary = texts, objective, vocabulary
         self.batch_size = check("batch_size", batch_size, integer(1))
         self.seed, self.epoch = check("seed", seed, integer(0)), check("epoch", epoch, integer(0))

@@ -95,6 +95,11 @@ def _with_sentinels(text: np.ndarray, hidden: np.ndarray, vocabulary: Vocabulary
     first = hidden & ~np.concatenate([[False], hidden[:-1]])
     number_of_run = np.cumsum(first) - 1 + skip
     needed, sentinels = skip + int(first.sum()), vocabulary.sentinel_ids
+    if not sentinels:
+        raise InputError(
+            "Each span needs a sentinel. Expected: a vocabulary with <extra_id_0> and so on, or Vocabulary(…, "
+            "sentinel_ids=…). Received: none. kf.zoo.add_tokens(model, …) adds them to a model and its tokenizer"
+        )
     if needed > len(sentinels):
         raise InputError(
             f"Each span needs a sentinel, such as <extra_id_0>. Expected: at most {len(sentinels)} spans. "

@@ -21,20 +21,22 @@ def next_sentence(
     rng: np.random.Generator,
     max_length: int = 128,
     masking: Masking | None = None,
+    corpus: Documents | None = None,
 ) -> Batch:
     """Next sentence prediction: whether the second text follows the first one in its document.
 
     A pair is made from each document: sentences from a random one on, until the pair is full, divided at a random
-    sentence. In half of the pairs, the second text comes from another document of the batch.
+    sentence. In half of the pairs, the second text comes from another document of the corpus.
 
     Args:
-        documents: Sentences of each document as token ids without special tokens; at least two documents, and at
-            least two sentences of each.
+        documents: Sentences of each document as token ids without special tokens; at least two sentences of each.
         vocabulary: The vocabulary.
         rng: Random number generator.
         max_length: Maximum length of a pair in tokens, special tokens included. Longer pairs are shortened at a random
             end of the longer text.
         masking: Masks tokens for the model with both heads (`task="pretraining"`); optional.
+        corpus: Documents from which the other second texts come, at least two; `documents` by default. An
+            `ObjectiveDataset` passes all of its documents.
 
     Returns:
         `input_ids`, `attention_mask` and, if the model reads them, `token_type_ids`, `(B, T)`. `labels` `(B,)` are 0 if
@@ -46,17 +48,14 @@ def next_sentence(
 
     Reference: Devlin et al. 2019, arXiv:1810.04805, section 3.1 and appendix A.2.
     """
-    texts = as_documents(documents, vocabulary)
-    if len(texts) < 2:
-        raise InputError("Next sentence prediction takes sentences of other documents. Expected: at least 2 documents. "
-                         f"Received: {len(texts)}")  # fmt: skip
     room = _room(vocabulary, max_length)
+    pool = documents if corpus is None else corpus
     pairs, labels = [], []
-    for index, document in enumerate(texts):
+    for document in as_documents(documents, vocabulary):
         first, second = _halves(document, rng, room)
         labels.append(int(rng.random() < 0.5))
         if labels[-1]:
-            other = texts[(index + int(rng.integers(1, len(texts)))) % len(texts)]
+            other = _other(document, pool, vocabulary, rng)
             second = np.concatenate(other[int(rng.integers(len(other))) :])
         pairs.append(_shortened(first, second, rng, room))
     return _batch(pairs, labels, "seq_relationship_logits", vocabulary, rng, masking)
@@ -93,6 +92,25 @@ def sentence_order(
         labels.append(int(rng.random() < 0.5))
         pairs.append((pair[1], pair[0]) if labels[-1] else pair)
     return _batch(pairs, labels, "sop_logits", vocabulary, rng, masking)
+
+
+def _other(
+    document: Sequence[np.ndarray], corpus: Documents, vocabulary: Vocabulary, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Returns a random document of a corpus that is not the given one.
+
+    Raises:
+        InputError: there is none.
+    """
+    start = int(rng.integers(len(corpus)))
+    for index in range(len(corpus)):
+        candidate = as_documents([corpus[(start + index) % len(corpus)]], vocabulary)[0]
+        if len(candidate) != len(document) or not all(map(np.array_equal, candidate, document)):
+            return candidate
+    raise InputError(
+        "Next sentence prediction takes sentences of other documents. Expected: at least 2 different documents. "
+        f"Received: {len(corpus)}, all equal. Pass next_sentence(…, corpus=…), or larger batches"
+    )
 
 
 def _room(vocabulary: Vocabulary, max_length: int) -> int:

@@ -148,7 +148,8 @@ class Vocabulary:
         if value is None:
             raise InputError(
                 f"{purpose} needs the id of a token that the tokenizer does not have. "
-                f"Expected: Vocabulary(…, {name}=…). Received: {name}=None"
+                f"Expected: Vocabulary(…, {name}=…), or a token that kf.zoo.add_tokens adds to the model. "
+                f"Received: {name}=None"
             )
         return value
 

@@ -7,13 +7,20 @@ from typing import Any, Self
 import keras
 
 from kerasformer.layers.layer_types import LayerConfig
+from kerasformer.models.pretrained import PretrainedModel
 
 
 class WrappedModel(keras.Model):
     """A Keras model around models of the zoo, for `fit`; they keep their weights and stay usable by themselves."""
 
     parts: tuple[str, ...] = ("model",)
-    """Names of the arguments that are models."""
+    """Names of the arguments that are models, the one that is the result of the training last."""
+
+    @property
+    def kept(self) -> PretrainedModel:
+        """The model that is the result of the training."""
+        kept: PretrainedModel = getattr(self, self.parts[-1])
+        return kept
 
     def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""

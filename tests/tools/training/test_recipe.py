@@ -1,5 +1,6 @@
 import csv
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ import pytest
 import kerasformer as kf
 from kerasformer.errors import CheckpointError, InputError
 from kerasformer.training import recipe as module
+from kerasformer.training.pretraining import OBJECTIVES
 from kerasformer.training.recipe import Recipe, train
 
 STORIES = {
@@ -100,17 +102,72 @@ def test_an_adapter_is_loaded_with_its_base_model(folder):
         kf.load(folder / "out")
 
 
-def test_texts_without_labels_pretrain(folder):
+TINY = {"num_layers": 1, "hidden_dim": 16, "num_heads": 2, "intermediate_dim": 24}
+GPT2 = {"num_layers": 1, "hidden_dim": 16, "num_heads": 2}
+ELECTRA = {**TINY, "hidden_dim": 32, "num_heads": 4, "embedding_dim": 16}
+# Objective, architecture, its further settings, algorithm of the vocabulary; None for a source.
+PRETRAINED = [
+    ("masked", "bert", TINY, "wordpiece"),
+    ("masked", "bert", TINY, "bpe"),
+    ("causal", "gpt2", GPT2, "wordpiece"),
+    ("denoising", "bart", TINY, "bpe"),
+    ("deshuffling", "t5", {**TINY, "head_dim": 8}, "unigram"),
+    ("document_rotation", "t5", {**TINY, "head_dim": 8}, "bpe"),
+    ("gap_sentences", "t5", {**TINY, "head_dim": 8}, "unigram"),
+    ("next_sentence", "bert", TINY, "bpe"),
+    ("prefix_lm", "gpt2", GPT2, "bpe"),
+    ("replaced_tokens", "electra", ELECTRA, "wordpiece"),
+    ("sentence_order", "albert", {**TINY, "embedding_dim": 8}, "unigram"),
+    ("sentence_permutation", "bart", TINY, "unigram"),
+    ("span_boundary", "bert", TINY, "bpe"),
+    ("span_corruption", "t5", {**TINY, "head_dim": 8}, "unigram"),
+    ("span_corruption", "summarizer-t5", None, None),
+    ("text_infilling", "summarizer-t5", None, None),
+    ("text_infilling", "bart", TINY, "wordpiece"),
+    ("token_deletion", "t5", {**TINY, "head_dim": 8}, "unigram"),
+    ("translation", "t5", {**TINY, "head_dim": 8}, "unigram"),
+    ("translation_lm", "xlm", {**GPT2, "n_languages": 2}, "bpe"),
+]
+SMOKE = [("next_sentence", "bpe"), ("span_corruption", None)]
+
+
+def _pretraining_cases():
+    for name, architecture, config, algorithm in PRETRAINED:
+        marks = () if (name, algorithm) in SMOKE else pytest.mark.grid
+        yield pytest.param(name, architecture, config, algorithm, marks=marks, id=f"{name}-{architecture}-{algorithm}")
+
+
+def test_every_objective_has_a_recipe():
+    assert {name for name, *_ in PRETRAINED} == set(OBJECTIVES)
+
+
+@pytest.mark.parametrize(("name", "architecture", "config", "algorithm"), [*_pretraining_cases()])
+def test_raw_texts_pretrain(folder, name, architecture, config, algorithm):
+    # 33 documents, of which the last batch has one, and a line of a single word.
+    lines = [f"Fox {n} sleeps. It wakes at {n}! Then it finds {n + 3} hens." for n in range(33)]
+    (folder / "raw.txt").write_text("\n".join([*lines, "Oh"]), encoding="utf-8")
+    (folder / "pairs.tsv").write_text("\n".join(f"{line}\t{line.upper()}" for line in lines), encoding="utf-8")
     tables = {
-        "model": {"architecture": "bert", "config": {"num_layers": 1, "hidden_dim": 16, "num_heads": 2}},
-        "tokenizer": {"algorithm": "wordpiece", "vocab_size": 200},
-        "data": {"train": ["texts.txt"], "max_length": 32},
-        "objective": {"name": "masked"},
-        "training": {"epochs": 1},
+        "model": {"source": architecture},
+        "data": {"train": ["pairs.tsv" if name.startswith("translation") else "raw.txt"], "max_length": 48},
+        "objective": {"name": name},
+        "training": {"epochs": 1, "learning_rate": 1e-3},
     }
-    train(Recipe.create("words", tables), folder, folder / "out", verbose=0)
-    pipe = kf.pipeline(folder / "out", "fill-mask")
-    assert len(pipe("The [MASK] sleeps all day.")) == 5
+    if config is not None:
+        tables["model"] = {"architecture": architecture, "config": config}
+        tables["tokenizer"] = {"algorithm": algorithm, "vocab_size": 420}
+    short = name in ("gap_sentences", "next_sentence", "prefix_lm", "sentence_order")
+    with pytest.warns(UserWarning, match="1 of .* texts were left out") if short else nullcontext():
+        history = train(Recipe.create("raw", tables), folder, folder / "out", verbose=0).history
+    assert np.isfinite(history["loss"]).all()
+    model = kf.load(folder / "out")
+    assert model.task in OBJECTIVES[name].tasks and model.new_variables == ()
+    if OBJECTIVES[name].mask:
+        assert model.tokenizer.mask_token_id in model.tokenizer.all_special_ids
+    if model.generates:
+        assert not model.tokenizer("The fox").input_ids[0, -1] == model.generation_config.eos_token_id or (
+            model.is_encoder_decoder
+        )
 
 
 @pytest.mark.parametrize(

@@ -66,10 +66,22 @@ def test_pairs_have_a_maximum_length_and_masks(objective):
     assert ((labels["prediction_logits"] != -100).sum(axis=1) == 2).all()
 
 
+def test_a_batch_of_one_document_has_a_corpus():
+    read = training.ObjectiveDataset(DOCUMENTS, training.next_sentence, VOCABULARY, batch_size=1)
+    labels = []
+    for epoch in range(8):
+        for index in range(len(read)):
+            inputs, label = read.batch(index, epoch)
+            [(first, second)] = _halves(inputs)
+            assert bool(second[0] // 1000 == first[0] // 1000) is bool(label[0] == 0)
+            labels.append(label[0])
+    assert 0.3 < np.mean(labels) < 0.7
+
+
 @pytest.mark.parametrize(
     ("documents", "settings", "message"),
     [
-        (DOCUMENTS[:1], {}, "at least 2 documents. Received: 1"),
+        (DOCUMENTS[:1], {}, "at least 2 different documents. Received: 1"),
         ([[[5]], [[6], [7]]], {}, "two sentences"),
         ([[[5], []], [[6], [7]]], {}, "1 have no tokens"),
         (DOCUMENTS, {"max_length": 4}, "max_length must be an integer of at least 5"),
@@ -77,4 +89,5 @@ def test_pairs_have_a_maximum_length_and_masks(objective):
 )
 def test_documents_that_cannot_be(documents, settings, message):
     with pytest.raises(InputError, match=message):
-        training.next_sentence(documents, VOCABULARY, np.random.default_rng(0), **settings)
+        for seed in range(9):  # half of the pairs need another document
+            training.next_sentence(documents, VOCABULARY, np.random.default_rng(seed), **settings)
