@@ -226,7 +226,7 @@ def _write_all(
     write_config(job, folder, builder.format.config_entries(manifest, folder))
     manifest = builder.target.place(manifest, folder)
     added = builder.target.finish(job, manifest, folder)
-    write_card(folder, manifest, builder.target, Credits.of(job.model.source), added)
+    write_card(folder, manifest, builder.target, Credits.of_model(job.model), added)
     bundle.write(folder, replace(manifest, files=bundle.checksums(folder)))
     return manifest
 

@@ -90,7 +90,7 @@ def export_in_child(
 
 def _checkpoint(model: PretrainedModel, folder: Path) -> Path:
     """Saves the model as a checkpoint with the credits of the checkpoint that it was loaded from."""
-    credits = Credits.of(model.source)
+    credits = Credits.of_model(model)
     checkpoint: Path = model.save_pretrained(folder / (credits.name.split("/")[-1] or "checkpoint"))
     credits.write(checkpoint)
     return checkpoint

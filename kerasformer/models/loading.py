@@ -39,6 +39,7 @@ from kerasformer.models.pretrained import Backbone, PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.task_models import CausalClassification
 from kerasformer.models.ties import completed
+from kerasformer.models.variables import sampled_values
 from kerasformer.models.weight_table import head_tensors
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.process import quiet_runtimes
@@ -354,7 +355,7 @@ def load(
     model.set_tokenizer(tokenizer)
     if problem := vocabulary_warning(model.tokenizer, model.config.vocab_size):
         logger.warning(problem)
-    model.source = path
+    model.source, model.loaded_values = path, sampled_values(model)
     return model
 
 

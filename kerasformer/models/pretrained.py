@@ -32,6 +32,7 @@ from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.models import ties
 from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
+from kerasformer.models.origin import README, Origin
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import HEAD, Names, Row, head_tensors, nested
 from kerasformer.models.weights import hf_tensors
@@ -87,6 +88,7 @@ class PretrainedModel(Adaptable):
         generation_config: Default generation settings, set by `zoo.load`.
         new_variables: Paths of the variables that the checkpoint did not provide, set by `zoo.load`.
         source: Folder of the checkpoint, set by `zoo.load`; optional.
+        loaded_values: A few values of each weight as it was loaded, by its path; optional.
     """
 
     task: str
@@ -123,6 +125,7 @@ class PretrainedModel(Adaptable):
         self.generation_config = GenerationConfig()
         self.new_variables: tuple[str, ...] = ()
         self.source: Path | None = None
+        self.loaded_values: Mapping[str, bytes] | None = None
         self.backbone = self.make_backbone()
         self.head = self.make_head()
 
@@ -422,7 +425,9 @@ class PretrainedModel(Adaptable):
 
         Args:
             folder: Destination. Files are written to a temporary folder and moved; other files in `folder` are kept. A
-                model of the same class and configuration is replaced, as when saving after each epoch.
+                model of the same class and configuration is replaced, as when saving after each epoch. A folder without
+                README.md also gets the card, the licence and the notices of the checkpoint that the model was loaded
+                from; or, if its weights were changed, a card that names this one as its base.
             dtype: Data type of the tensors, such as `"float16"`; by default that of the variables.
             overwrite: Whether to replace a model of another class or configuration, too.
 
@@ -457,6 +462,8 @@ class PretrainedModel(Adaptable):
                 self.generation_config.save(aside)
             if self.tokenizer is not None:
                 self.tokenizer.save(aside)
+            if not (folder / README).exists():  # a card that somebody may have written
+                Origin.of_model(self).write_checkpoint(aside, self)
             move_files(aside, folder)
         return folder
 

@@ -5,6 +5,7 @@ This is the only file that uses private attributes of Keras for the values of va
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -18,6 +19,8 @@ from kerasformer.process import return_memory
 Source = Callable[[Shape, str], Tensor]
 """Function that returns the value of a variable, from its shape and its data type."""
 
+_SAMPLED = 16
+"""Number of values of a weight that `sampled_values` reads."""
 _SOURCE = "_kerasformer_source"
 """Attribute of a variable: the function that returns its value again."""
 
@@ -32,6 +35,17 @@ def variables_by_path(model: keras.Model) -> dict[str, keras.Variable]:
         for variable in model.variables
         if not any(name in variable.path for name in ("seed_generator", "metrics", f"/{LOW_RANK}"))
     }
+
+
+def sampled_values(model: keras.Model) -> dict[str, bytes]:
+    """Returns a few values of each weight in memory by its path, by which training, or an assignment, is noticed."""
+    samples = {}
+    for path, variable in variables_by_path(model).items():
+        if variable._value is not None:
+            flat = keras.ops.reshape(variable.value, (-1,))
+            values = flat[:: max(1, math.prod(variable.shape) // _SAMPLED)]
+            samples[path] = keras.ops.convert_to_numpy(values).tobytes()
+    return samples
 
 
 @contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import keras
+import numpy as np
 import pytest
 import yaml
 
@@ -131,6 +133,56 @@ def test_a_preset_keeps_its_credits_and_passes_them_on(tmp_path):
         assert words in (folder / CARD).read_text()
     assert CARD in bundle.read(folder).files
     assert '"kerasformer[onnx]' not in card and 'py3-none-any.whl[onnx]"' in card
+
+
+def test_a_fine_tuned_model_names_its_base(tmp_path):
+    source = checkpoint(tmp_path / "films-bert")
+    model = zoo.load("sentiment-bert")
+    model.source = source
+    model.save_pretrained(tmp_path / "same")
+    assert (tmp_path / "same" / "README.md").read_text(encoding="utf-8") == README
+    assert (tmp_path / "same" / "LICENSE").read_text() == "LICENSE: all of it"
+
+    batch = model.tokenizer(["A film.", "No film."])
+    model.compile("adamw", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(batch, np.array([0, 1]), verbose=0)
+    model.save_pretrained(tmp_path / "tuned")
+    direct, saved = Credits.of_model(model), Credits.of_model(zoo.load(tmp_path / "tuned"))
+    front = yaml.safe_load((tmp_path / "tuned" / "README.md").read_text(encoding="utf-8").split("---")[1])
+    expected = {
+        "base_model": "films-bert",
+        "base_model_relation": "finetune",
+        "base_model_license": "cc-by-4.0",
+        "pipeline_tag": "text-classification",
+    }
+    assert front == {"library_name": "transformers", **expected}
+    for credits in (direct, saved):
+        assert yaml.safe_load(credits.front_matter(model.task).split("---")[1]) == {
+            "library_name": "kerasformer",
+            **expected,
+        }
+        assert credits.card == "" and credits.legal.keys() == {"LICENSE", "NOTICE.txt", "license-data.md"}
+    assert direct.summary() == saved.summary()
+    assert "fine-tuned from `films-bert`, whose licence is cc-by-4.0." in direct.summary()
+    assert "polarity" not in direct.summary() and CARD not in direct.summary()
+
+    # What somebody has written about the model stays, and is the card of its bundles.
+    (tmp_path / "tuned" / "README.md").write_text("---\nlicense: mit\nbase_model: a/b\n---\nMine.", encoding="utf-8")
+    model.save_pretrained(tmp_path / "tuned")
+    mine = Credits.of_model(zoo.load(tmp_path / "tuned"))
+    assert mine.facts == {"license": ["mit"], "base_model": ["a/b"]} and "Mine." in mine.card
+
+
+@pytest.mark.parametrize("change", ["new head", "adapter", "assignment"])
+def test_changes_of_weights_are_noticed(change):
+    model = zoo.load("sentiment-bert", **({"labels": ["a", "b", "c"]} if change == "new head" else {}))
+    if change == "adapter":
+        model.enable_lora(rank=1)
+    elif change == "assignment":
+        bias = model.weights[-1]
+        bias.assign(bias + 1)
+    assert Credits.of_model(model).based_on == "sentiment-bert"
+    assert Credits.of_model(zoo.load("sentiment-bert")).based_on == ""
 
 
 def test_a_child_process_gets_the_credits(tmp_path, monkeypatch):
