@@ -30,17 +30,32 @@ def scaled_dot_product_attention(
     """Computes scaled dot-product attention, `softmax(scale * query @ key^T) @ value`.
 
     Args:
-        query: `(B, H, T, D)`.
-        key: `(B, H, S, D)`.
-        value: `(B, H, S, D)`.
-        mask: Boolean, broadcastable to `(B, H, T, S)`; `True` attends.
+        query: `(B, H, T, D)`; or without heads, `(B, T, D)`, or a single text `(T, D)`.
+        key: `(B, H, S, D)`, with as many axes as the query.
+        value: `(B, H, S, D)`, likewise.
+        mask: Boolean, broadcastable to `(B, H, T, S)`, or without heads to `(B, T, S)`; `True` attends.
         scale: Factor of the scores; `1 / sqrt(D)` by default.
 
     Returns:
-        `(context (B, H, T, D), weights (B, H, T, S))`.
+        `(context (B, H, T, D), weights (B, H, T, S))`, with as many axes as the query.
+
+    Raises:
+        InputError: the tensors have another number of axes, or different ones.
 
     Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
     """
+    axes = len(query.shape)
+    if axes not in (2, 3, 4) or not axes == len(key.shape) == len(value.shape):
+        raise InputError(
+            "query, key and value must have the same number of axes: (B, H, T, D), (B, T, D) or (T, D). "
+            f"Received: {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
+        )
+    if axes < 4:
+        query, key, value = (ops.expand_dims(x, 1 if axes == 3 else 0) for x in (query, key, value))
+        mask = mask if mask is None or len(mask.shape) < 3 else ops.expand_dims(mask, 1)
+        results = scaled_dot_product_attention(query, key, value, mask, scale)
+        context, weights = (ops.squeeze(x, 1 if axes == 3 else 0) for x in results)
+        return context, weights
     bias = None if mask is None else mask_to_bias(mask, backend.standardize_dtype(query.dtype))
     scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
     return primitives.attention(query, key, value, bias, scale)

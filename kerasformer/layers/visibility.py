@@ -325,7 +325,16 @@ def visibility_of(
         bias: Added to the scores, optional.
         query: `(B, T, E)`.
         keys: Number of keys `S`; `None` if it is unknown.
+
+    Raises:
+        InputError: the mask is a tensor of numbers for each query, such as a value in the place of the mask.
     """
+    if attention_mask is not None and len(attention_mask.shape) > 2 and "float" in str(attention_mask.dtype):
+        raise InputError(
+            "attention_mask must be boolean or integers; True or 1 attends. A layer's arguments are query, key_value "
+            "and attention_mask: attention(x) for self-attention, attention(x, memory) for cross attention, and bias= "
+            f"for numbers that are added to scores. Received: {attention_mask.dtype} of shape {attention_mask.shape}"
+        )
     visibility = Visibility() if visibility is None else visibility
     mask = None if attention_mask is None else ops.cast(head_mask(attention_mask, query.shape[0], keys), "bool")
     return visibility.narrowed(mask).with_bias(bias)

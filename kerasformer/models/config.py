@@ -121,6 +121,21 @@ class Config:
                 + "\n  ".join(problems)
             )
 
+    def __getattr__(self, name: str) -> Any:
+        """Returns a field by its key in `config.json`, the name that it has in `transformers`.
+
+        Raises:
+            AttributeError: there is no such key; the message names a similar field.
+        """
+        if not name.startswith("_"):
+            keys = {key: field.name for field in _fields(type(self)) for key in reversed(field.metadata["hf"])}
+            if name in keys:
+                return getattr(self, keys[name])
+            close = difflib.get_close_matches(name, [*keys, *keys.values()], 1)
+            hint = f". Did you mean {close[0]}?" if close else ""
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{hint}", name=name, obj=self)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+
     @property
     def layer_counts(self) -> dict[str, int]:
         """Numbers of layers that have separate weights, by their names in `config.json`."""

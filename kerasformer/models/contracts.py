@@ -155,7 +155,7 @@ class _GenerativeModel(PretrainedModel):
         return [spec.shape(batch, length, margin) for spec in self.cache_specs()]
 
     @documented(GenerationConfig)
-    def generate(self, inputs: Any, *, attention_mask: Any = None, **options: Any) -> Any:
+    def generate(self, inputs: Any = None, *, input_ids: Any = None, attention_mask: Any = None, **options: Any) -> Any:
         """Generates texts or tokens.
 
             model.generate("Once upon a time", max_new_tokens=40, top_p=0.9, seed=1)
@@ -166,6 +166,7 @@ class _GenerativeModel(PretrainedModel):
 
         Args:
             inputs: A text, a list of texts, ids `(B, P)`, or the tokenizer's result, `input_ids` and `attention_mask`.
+            input_ids: The same as `inputs`, as `transformers` calls ids, so that `generate(**encoded)` works.
             attention_mask: 1 for real tokens, `(B, P)`, if `inputs` are ids; optional.
             options: See `GenerationConfig`.
 
@@ -176,7 +177,12 @@ class _GenerativeModel(PretrainedModel):
         """
         from kerasformer.models.keras_engine import generate
 
-        return generate(self, inputs, attention_mask, options)
+        if (inputs is None) == (input_ids is None):
+            raise InputError(
+                "Texts or ids were expected, once: model.generate(text) or model.generate(input_ids=…). "
+                f"Received: {'neither' if inputs is None else 'both'}"
+            )
+        return generate(self, input_ids if inputs is None else inputs, attention_mask, options)
 
     def stream(self, text: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
         """Generates from a text and yields the new text in pieces, without the prompt.

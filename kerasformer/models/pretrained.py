@@ -60,6 +60,18 @@ if keras.backend.backend() == "jax":
     )
 
 
+_FLAGS = {"output_attentions": "return_attention", "output_hidden_states": "return_hidden_states"}
+"""Arguments of a model's call by their names in `transformers`."""
+_OTHERS = {
+    "labels": "the loss is that of model.compile and model.fit or model.evaluate, see kf.training.dataset",
+    "return_dict": "the result is a tensor; with return_hidden_states or return_attention, it is a dictionary",
+    "inputs_embeds": "a model reads input_ids",
+    "past_key_values": "model.generate keeps the caches",
+    "use_cache": "model.generate keeps the caches",
+}
+"""Arguments of models of `transformers` without a counterpart, and what to do instead."""
+
+
 class PretrainedModel(Adaptable):
     """Base of Transformer models for one task: a backbone and an optional head.
 
@@ -287,12 +299,22 @@ class PretrainedModel(Adaptable):
         check_shapes(decoder, self.max_answer_length)
         return arrays
 
-    def __call__(self, inputs: object, *args: object, **kwargs: object) -> Tensor | Outputs:
-        """As in Keras; also accepts an `Encoding` of the tokenizer.
+    def __call__(self, inputs: object = None, *args: object, **kwargs: Any) -> Tensor | Outputs:
+        """As in Keras; also accepts an `Encoding` of the tokenizer, and its arrays by name as in `transformers`.
 
         Raises:
-            InputError: ids outside the valid range, which is not checked for symbolic tensors.
+            InputError: ids outside the valid range, which is not checked for symbolic tensors; or an argument of
+                `transformers` that has no counterpart here.
         """
+        named = {name: kwargs.pop(name) for name in (*self.input_names, *self.optional_names) if name in kwargs}
+        for theirs, ours in _FLAGS.items():
+            if theirs in kwargs:
+                kwargs[ours] = kwargs.pop(theirs)
+        if others := _OTHERS.keys() & kwargs.keys():
+            raise InputError(" ".join(f"{name} is not an argument here: {_OTHERS[name]}." for name in sorted(others)))
+        if named:
+            first = {} if inputs is None else inputs if isinstance(inputs, Mapping) else {"input_ids": inputs}
+            inputs = {**first, **named}
         arrays = _as_dict(inputs)
         if isinstance(arrays, dict):
             arrays = {name: self.ids(name, value) if is_concrete(value) else value for name, value in arrays.items()}

@@ -125,10 +125,18 @@ def pipeline(
 ) -> Text2TextGenerationPipeline: ...
 @overload
 def pipeline(source: _Source, task: str | None = None, **options: Unpack[PipelineOptions]) -> Any: ...
+@overload
+def pipeline(task: str | None = None, *, model: _Source, **options: Unpack[PipelineOptions]) -> Any: ...
 
 
 @documented(PipelineOptions)
-def pipeline(source: _Source, task: str | None = None, **options: Unpack[PipelineOptions]) -> Any:
+def pipeline(
+    source: _Source | None = None,
+    task: str | None = None,
+    *,
+    model: _Source | None = None,
+    **options: Unpack[PipelineOptions],
+) -> Any:
     """Creates the pipeline of a task for a Keras model or a bundle.
 
         pipeline("sentiment-bert")("A warm and funny film.")
@@ -138,6 +146,7 @@ def pipeline(source: _Source, task: str | None = None, **options: Unpack[Pipelin
         source: Model of the zoo, checkpoint folder, preset, hub id or bundle.
         task: Hugging Face task name (a key of `PIPELINES`) or an alias (`kerasformer.tasks.ALIASES`); that of the
             source by default.
+        model: The source, as `transformers` calls it: `pipeline("summarization", model=source)`.
         options: See `PipelineOptions`.
 
     Returns:
@@ -151,6 +160,14 @@ def pipeline(source: _Source, task: str | None = None, **options: Unpack[Pipelin
         MissingExtraError: the engine is not installed.
         TokenizerError: there is no tokenizer.
     """
+    if model is not None:
+        given = [value for value in (source, task) if value is not None]
+        if len(given) > 1 or (given and not _is_task(given[0])):
+            raise InputError(
+                f"With model=, a task alone was expected: pipeline({shown(task or 'text-classification')}, model=…). "
+                f"Received: {', '.join(map(shown, given))}"
+            )
+        source, task = model, given[0] if given else None
     if task is not None and not _is_task(task):
         swapped = f". The source comes first: pipeline({shown(task)}, {shown(source)})" if _is_task(source) else ""
         names = ", ".join([*PIPELINES, *ALIASES])

@@ -458,7 +458,7 @@ def test_what_a_model_cannot_read(bert, gpt2):
     with pytest.raises(InputError, match="input_ids, attention_mask, token_type_ids. Received: input_ids, words"):
         bert.model({"input_ids": ids, "words": ids})
     with pytest.raises(InputError, match="expects a dictionary of int32 arrays"):
-        bert.model(ids)
+        bert.model(ids)  # without a mask, whether it has padding is unknown
     with pytest.raises(CapacityError, match="at most 41 tokens. Received: 42"):
         bert.model({"input_ids": np.ones((1, 42), "int32")})
     for wrong in (ids[:0], ids[:, :0], ids[0], ids[None]):
