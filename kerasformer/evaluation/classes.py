@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from kerasformer.errors import InputError
-from kerasformer.evaluation.examples import Example
+from kerasformer.evaluation.examples import ClassName, Example
 from kerasformer.evaluation.glue import GlueTask
 from kerasformer.evaluation.metrics import Entity
 
@@ -121,6 +121,7 @@ class Classes:
     def __init__(self, labels: Sequence[str], glue: GlueTask | None = None) -> None:
         self.labels, self.glue = tuple(labels), glue
         self._ids = {label.lower(): index for index, label in enumerate(labels)}
+        self._numbered = self.labels == tuple(f"LABEL_{index}" for index in range(len(self.labels)))
         if glue is not None and not {name.lower() for name in glue.classes} <= set(self._ids):
             self._ids = {name: index for index, name in enumerate(glue.classes)} | self._ids
 
@@ -135,6 +136,8 @@ class Classes:
             InputError: the model has no such class.
         """
         index = self._ids.get(str(label).strip().lower())
+        if index is None and isinstance(label, ClassName) and self._numbered:
+            index = label.id
         if index is None and str(label).strip().isdigit():
             index = int(str(label))
         if index is None or index >= len(self.labels):

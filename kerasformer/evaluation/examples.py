@@ -15,6 +15,7 @@ from kerasformer.errors import InputError, SourceError
 from kerasformer.evaluation.columns import CHOICE_COLUMNS, QUESTION_COLUMNS, TEXT_COLUMNS, Columns
 from kerasformer.evaluation.glue import glue_task
 from kerasformer.evaluation.sentences import sentences
+from kerasformer.files.live import is_of
 from kerasformer.files.reading import local_path, parse_json
 
 _TABLES = (".tsv", ".csv")
@@ -71,7 +72,8 @@ def read_data(
     names = {name: options[name] for name in ("text_column", "label_column") if name in options}  # type: ignore[literal-required]
     references, glue = options.get("references"), options.get("glue")
     if not isinstance(data, str | os.PathLike):
-        read = Examples(examples(data, labels))
+        columns = _columns(glue_task(glue).columns if glue else Columns(), **names) if is_of(data, "datasets") else None
+        read = Examples(examples(data, labels, columns))
     elif references:
         if names or glue:
             raise InputError(
@@ -87,15 +89,22 @@ def read_data(
     return kept
 
 
-def examples(texts: Sequence[Any], labels: Sequence[Any] | None = None) -> list[Example]:
+def examples(
+    texts: Sequence[Any], labels: Sequence[Any] | None = None, columns: Columns | None = None
+) -> list[Example]:
     """Converts texts and labels to examples.
 
     Args:
-        texts: Texts, lists of words, dicts such as `{"question": …, "context": …}`, or examples.
+        texts: Texts, lists of words, dicts such as `{"question": …, "context": …}`, or examples; a split of `datasets`,
+            or one of its columns.
         labels: Label of each text, unless the dicts or examples contain them.
+        columns: Names of the columns of a split of `datasets`; the common ones by default.
+
     Raises:
         InputError: there are no texts, the number of labels differs, or an item is not a text.
     """
+    if is_of(texts, "datasets"):
+        texts = _rows_of_dataset(texts)
     if isinstance(texts, str) or not isinstance(texts, Sequence) or not texts:
         raise InputError(f"texts must be a list of at least one text. Received: {texts!r:.80}")
     if all(isinstance(text, Example) for text in texts) and labels is None:
@@ -105,7 +114,57 @@ def examples(texts: Sequence[Any], labels: Sequence[Any] | None = None) -> list[
     rows = [text if isinstance(text, Mapping) else {"text": text} for text in texts]
     if labels is not None:
         rows = [{**row, "label": label} for row, label in zip(rows, labels, strict=True)]
-    return [_example(row, Columns(), f"text {number}") for number, row in enumerate(rows, 1)]
+    return [_example(row, columns or Columns(), f"text {number}") for number, row in enumerate(rows, 1)]
+
+
+class ClassName(str):
+    """Name of a class in a data set of others.
+
+    Attributes:
+        id: Its id there, that of a model whose classes have no names.
+    """
+
+    id: int
+
+    @classmethod
+    def of(cls, names: Sequence[str], index: int) -> ClassName:
+        """Returns the name with this id."""
+        name = cls(names[index])
+        name.id = index
+        return name
+
+
+def _rows_of_dataset(data: Any) -> Sequence[Any]:
+    """Returns the rows of a split of `datasets`, with names of classes for their ids; a column is returned unchanged.
+
+    Raises:
+        InputError: several splits, or a split without known length.
+    """
+    if isinstance(data, Sequence):
+        return data
+    if isinstance(data, Mapping):
+        raise InputError(f"One split was expected, such as data[{next(iter(data), 'train')!r}]. Received: {list(data)}")
+    if not hasattr(data, "__len__"):
+        raise InputError(
+            "A data set in memory or on disk was expected, such as datasets.Dataset.from_list(list(data.take(1000))). "
+            f"Received: {type(data).__name__}"
+        )
+    names = {column: found for column, feature in data.features.items() if (found := _class_names(feature))}
+    return [{column: _named(value, names.get(column)) for column, value in row.items()} for row in data]
+
+
+def _class_names(feature: Any) -> Sequence[str] | None:
+    """Returns the names of the classes of a column, or of the elements of its lists."""
+    inner = getattr(feature, "feature", feature)
+    return getattr(inner, "names", None) if type(inner).__name__ == "ClassLabel" else None
+
+
+def _named(value: Any, names: Sequence[str] | None) -> Any:
+    if names is None or value is None:
+        return value
+    if isinstance(value, list):
+        return [_named(each, names) for each in value]
+    return ClassName.of(names, value) if value >= 0 else None  # -1 for texts without a label
 
 
 def read_examples(
@@ -131,11 +190,7 @@ def read_examples(
             the line and the reason.
     """
     path = local_path(path, InputError)
-    columns = columns or Columns()
-    if text_column is not None:
-        columns = replace(columns, text=(text_column,))
-    if label_column is not None:
-        columns = replace(columns, label=(label_column,), needs_label=True)
+    columns = _columns(columns or Columns(), text_column, label_column)
     read, skipped = Examples(), []
     for number, row in _rows(path, columns):
         try:
@@ -154,6 +209,14 @@ def read_examples(
         raise InputError(f"A file with at least one text was expected. Received: {path}{why}")
     read.skipped = tuple(skipped)
     return read
+
+
+def _columns(columns: Columns, text_column: str | None = None, label_column: str | None = None) -> Columns:
+    if text_column is not None:
+        columns = replace(columns, text=(text_column,))
+    if label_column is not None:
+        columns = replace(columns, label=(label_column,), needs_label=True)
+    return columns
 
 
 def read_documents(

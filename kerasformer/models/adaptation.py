@@ -12,20 +12,20 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from kerasformer.errors import CheckpointError, InputError
-from kerasformer.files import sources
+from kerasformer.files import live, sources
 from kerasformer.files.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_adapter, write_adapter
 from kerasformer.files.publishing import move_files, staging, write_json
 from kerasformer.files.reading import local_path
 from kerasformer.layers.core import Embedding, LowRank
 from kerasformer.models.layouts import Convolution, Interleaved, SideBySide
-from kerasformer.models.variables import read_again_with, variables_by_path
+from kerasformer.models.variables import forget_sources, variables_by_path
 from kerasformer.models.weight_table import HEAD, Row
 
 if TYPE_CHECKING:
@@ -241,11 +241,12 @@ class Adaptable(keras.Model):
         config = replace(config, targets=targets, task_type=_TASK_TYPES.get(model.task))
         self._attach(config, chosen, trainable=True)
 
-    def load_adapter(self, source: str | os.PathLike[str], *, trainable: bool = False) -> None:
+    def load_adapter(self, source: str | os.PathLike[str] | Any, *, trainable: bool = False) -> None:
         """Adds the adapter in a folder to the model, instead of the one that it has.
 
         Args:
-            source: Folder of PEFT, with `adapter_config.json` and `adapter_model.safetensors`; or a hub id.
+            source: Folder of PEFT, with `adapter_config.json` and `adapter_model.safetensors`; a hub id; or a model of
+                `peft` in memory, whose adapter is read.
             trainable: Whether to train the adapter further. All other variables are frozen in either case, until
                 `merge_adapter` or `unload_adapter`.
 
@@ -255,7 +256,11 @@ class Adaptable(keras.Model):
             CheckpointError: the adapter belongs to another model, or is damaged; the message lists all mismatches. The
                 model is unchanged.
         """
-        self.attach_adapter(read_adapter(sources.resolve(source)), trainable=trainable)
+        if live.is_adapted(source):
+            with live.files_of(source, merged=False) as folder:
+                self.attach_adapter(read_adapter(folder), trainable=trainable)
+        else:
+            self.attach_adapter(read_adapter(sources.resolve(source)), trainable=trainable)
 
     def attach_adapter(self, adapter: Adapter, *, trainable: bool = False) -> frozenset[str]:
         """Adds an adapter that was read before, as `load_adapter`.
@@ -401,8 +406,7 @@ class Adaptable(keras.Model):
             for layer in module.layers:
                 layer.disable_lora(merge)
         if merge:
-            for layer_variable in self.variables:  # `release_weights` would read the weights without the products
-                read_again_with(layer_variable, None)
+            forget_sources(self)  # `release_weights` would read the weights without the products
         for variable in self.variables:
             variable.trainable = id(variable) in attached.trainable
         self._attached = None

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import keras
 
 from kerasformer.architectures import DECODER, ENCODER, ENCODER_DECODER, Architecture, add, find, installed
+from kerasformer.arguments import Arguments
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import (
     CheckpointError,
@@ -23,7 +25,7 @@ from kerasformer.errors import (
     SourceError,
     UnsupportedConfigError,
 )
-from kerasformer.files import sources
+from kerasformer.files import live, sources
 from kerasformer.files.adapters import read_adapter, with_bases
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, ReplacedTensors, TensorFile, open_tensors, without_wrappers
@@ -39,7 +41,7 @@ from kerasformer.models.pretrained import Backbone, PretrainedModel, create
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model
 from kerasformer.models.task_models import CausalClassification
 from kerasformer.models.ties import completed
-from kerasformer.models.variables import sampled_values
+from kerasformer.models.variables import forget_sources, sampled_values
 from kerasformer.models.weight_table import head_tensors
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.process import quiet_runtimes
@@ -242,9 +244,10 @@ def build(
 
 
 def load(
-    source: str | Path | keras.Model,
+    source: str | Path | keras.Model | Any,
     task: str | None = None,
     *,
+    tokenizer: Any = None,
     num_labels: int | None = None,
     id2label: Mapping[int, str] | None = None,
     labels: Sequence[str] | None = None,
@@ -268,9 +271,12 @@ def load(
     Args:
         source: A preset, a folder in Hugging Face's format, or a hub id; a GGUF file of llama.cpp, with the extra
             `gguf`; a task or backbone of KerasHub, or the folder of a KerasHub preset. A folder with an adapter and its
-            `config.json` is loaded with the base model that it names, a preset or a hub id, and merged.
+            `config.json` is loaded with the base model that it names, a preset or a hub id, and merged. Also a model of
+            `transformers` in memory, or one with an adapter of `peft`, which is merged; neither changes.
         task: Hugging Face's name of a task; by default the task for which the checkpoint was saved, and
             sentence-similarity for a folder of sentence-transformers.
+        tokenizer: Tokenizer of the model, instead of that of the source: a `kf.Tokenizer`, one of `transformers`, or a
+            source that has one.
         num_labels: Number of classes. If that of the checkpoint's head differs, a new, untrained head is created.
         id2label: Names of the classes by id; sets their number, too.
         labels: Names of the classes in order; sets their number, too.
@@ -297,6 +303,68 @@ def load(
         CheckpointError: weights do not match the model or are not finite; one error lists all problems.
         InputError: the architecture does not support the task, or arguments contradict each other.
     """
+    options: Arguments = {
+        "num_labels": num_labels,
+        "id2label": id2label,
+        "labels": labels,
+        "problem_type": problem_type,
+        "new_head": new_head,
+        "sentence": sentence,
+        "model_type": model_type,
+        "dtype": dtype,
+        "keep_dtype": keep_dtype,
+        "revision": revision,
+        "token": token,
+    }
+    if live.is_model(source):
+        return _of_live_model(source, task, tokenizer, options)
+    model = _load(source, task, **options)
+    if tokenizer is not None:
+        _set_tokenizer(model, tokenizer)
+    return model
+
+
+def _of_live_model(source: Any, task: str | None, tokenizer: Any, options: Arguments) -> PretrainedModel:
+    """Loads a model of `transformers` or `peft` in memory."""
+    written = (tokenizer,) if live.is_tokenizer(tokenizer) else ()
+    with live.files_of(source, *written) as folder:
+        model = _load(folder, task, name=type(source).__name__, **options)
+        forget_sources(model)  # the files are gone after this
+        if tokenizer is not None and not written:
+            _set_tokenizer(model, tokenizer)
+    model.source = None
+    return model
+
+
+def _set_tokenizer(model: PretrainedModel, tokenizer: Any) -> None:
+    """Sets another tokenizer of a model, or that of another source."""
+    from kerasformer.tokenization import Tokenizer
+
+    if not isinstance(tokenizer, Tokenizer):
+        tokenizer = Tokenizer.load(tokenizer, model_type=model.config.model_type)
+    if problem := vocabulary_warning(tokenizer, model.config.vocab_size):
+        logger.warning(problem)
+    model.set_tokenizer(tokenizer)
+
+
+def _load(
+    source: str | Path | keras.Model,
+    task: str | None,
+    *,
+    num_labels: int | None,
+    id2label: Mapping[int, str] | None,
+    labels: Sequence[str] | None,
+    problem_type: str | None,
+    new_head: bool,
+    sentence: SentenceSettings | None,
+    model_type: str | None,
+    dtype: str | keras.DTypePolicy | None,
+    keep_dtype: bool,
+    revision: str | None,
+    token: str | None,
+    name: str | None = None,
+) -> PretrainedModel:
+    """Loads a checkpoint; arguments are those of `load`, and the name of the Keras model."""
     request = HeadRequest(num_labels, id2label, labels, problem_type, new_head)
     if is_keras_hub(source):
         from kerasformer.interop.keras_hub.conversion import from_keras_hub
@@ -329,7 +397,7 @@ def load(
         _check_layer_counts(config, file)
         config = request.applied(config, task_class.task, task_class.has_labels)
         config, file = _resolved(classes_by_task, task_class, config, file)
-        name = str(source).rstrip("/").split("/")[-1]
+        name = name or str(source).rstrip("/").split("/")[-1]
         options = {**task_class.parts(file), **task_class.options(task, config, folder, sentence)}
         model: PretrainedModel = create(task_class, config, dtype, build=False, name=name, **options)
         if subfolders := {row.tensor.rpartition("/")[0] for row in model.head_rows()} - {""}:

@@ -435,7 +435,16 @@ class PretrainedModel(Adaptable):
         return {task: values for task, values in settings.items() if values}
 
     def set_tokenizer(self, tokenizer: Tokenizer | None) -> None:
-        """Sets the tokenizer of the checkpoint."""
+        """Sets the tokenizer.
+
+        Raises:
+            InputError: it is none of this package.
+        """
+        if tokenizer is not None and not isinstance(tokenizer, Tokenizer):
+            raise InputError(
+                "A kerasformer.Tokenizer was expected, such as Tokenizer.load(tokenizer) for one of transformers. "
+                f"Received: {type(tokenizer).__name__}"
+            )
         self.tokenizer = tokenizer
 
     def extra_files(self) -> JsonObject:

@@ -102,6 +102,12 @@ def source_of(variable: keras.Variable) -> Source | None:
     return source
 
 
+def forget_sources(model: keras.Model) -> None:
+    """Makes the weights of a model stay in memory, since their files will not."""
+    for variable in model.variables:
+        read_again_with(variable, None)
+
+
 def replace_value(variable: keras.Variable, value: Tensor, keep: bool) -> Callable[[], None]:
     """Replaces the value of a variable, and returns a function that restores it.
 

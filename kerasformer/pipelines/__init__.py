@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict,
 
 from kerasformer.arguments import STRING, instance, integer, sequence, shown
 from kerasformer.errors import InputError
+from kerasformer.files import live
 from kerasformer.options import Option, checked, documented
 from kerasformer.pipelines.base import Pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
@@ -177,6 +178,8 @@ def pipeline(
             "A source was expected: a model, a checkpoint folder, a preset, a hub id or a bundle. "
             f"Received: {'none' if source is None else f'the task {shown(source)} alone'}"
         )
+    if live.is_tokenizer(options.get("tokenizer")):
+        options["tokenizer"] = Tokenizer.load(options["tokenizer"])
     chosen = checked(PipelineOptions, options, "a pipeline")
     of_class = {name: chosen.pop(name) for name in ("src_lang", "tgt_lang", "prefix_cache") if name in chosen}
     opened = open_source(None if task is None else known_as(task), source, **chosen)

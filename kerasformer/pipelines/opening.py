@@ -12,7 +12,7 @@ from kerasformer.arguments import Arguments, check, instance
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError, TokenizerError, require
-from kerasformer.files import sources
+from kerasformer.files import live, sources
 from kerasformer.tasks import NEEDS, of_model
 from kerasformer.tokenization import Tokenizer
 
@@ -59,6 +59,8 @@ def open_source(
         InputError: the source is for another task, or an option for bundles was passed with a Keras model.
         TokenizerError: the source has no tokenizer.
     """
+    if live.is_tokenizer(tokenizer):
+        tokenizer = Tokenizer.load(tokenizer)
     kind = instance("a Tokenizer, a preset, a folder or a hub id, or None", Tokenizer, str, os.PathLike, type(None))
     tokenizer = check("tokenizer", tokenizer, kind)
     replacement = Tokenizer.load(tokenizer) if isinstance(tokenizer, str | os.PathLike) else tokenizer

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import tokenizers
 from tokenizers import AddedToken, decoders
@@ -14,7 +14,7 @@ from tokenizers import AddedToken, decoders
 from kerasformer.arguments import Arguments
 from kerasformer.chat_templates import read_templates
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
-from kerasformer.files import sources
+from kerasformer.files import live, sources
 from kerasformer.files.adapters import with_bases
 from kerasformer.gguf import GgufCheckpoint, tokenizer_files
 from kerasformer.tokenization import backends, bertweet, ctrl, languages, m2m_100, marian, moses
@@ -62,8 +62,11 @@ FILES = ("tokenizer.json", *(name for _, names in _VOCABULARIES for name in name
 """Names of the files that contain the vocabulary of a tokenizer."""
 
 
-def load(source: str | os.PathLike[str], model_type: str | None) -> Tokenizer:
+def load(source: Any, model_type: str | None) -> Tokenizer:
     """Loads a tokenizer; see `Tokenizer.load`."""
+    if live.is_tokenizer(source):
+        with live.files_of(source) as folder:
+            return load(folder, model_type)
     folders = with_bases(sources.resolve(source))
     with tokenizer_files(next(filter(has_tokenizer, folders), folders[0])) as folder:
         return _load(folder, model_type)

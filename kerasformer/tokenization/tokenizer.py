@@ -136,7 +136,7 @@ class Tokenizer:
         )
 
     @staticmethod
-    def load(source: str | os.PathLike[str], *, model_type: str | None = None) -> Tokenizer:
+    def load(source: Any, *, model_type: str | None = None) -> Tokenizer:
         """Loads the tokenizer of a preset, a folder, a hub id or a GGUF file; of its base model for an adapter.
 
         `tokenizer.json` is used if it exists. Otherwise the tokenizer is built from `vocab.txt` (WordPiece),
@@ -149,7 +149,8 @@ class Tokenizer:
         `tokenizer.json`, as in `transformers`.
 
         Args:
-            source: A preset, a folder or a hub id; or a GGUF file of llama.cpp, with the extra `gguf`.
+            source: A preset, a folder or a hub id; a GGUF file of llama.cpp, with the extra `gguf`; or a tokenizer of
+                `transformers`.
             model_type: Architecture, such as `"bert"`, if `config.json` does not specify it.
 
         Raises:

@@ -48,12 +48,11 @@ def test_no_key_of_a_file_hides_a_missing_field():
             assert not hasattr(config_type.create(), missing), (name, missing)
 
 
-@pytest.mark.parametrize("tensors", ["pt", "np"])
 @pytest.mark.parametrize("preset", ["story-gpt2", "summarizer-t5"])
-def test_tensors_of_another_tokenizer(preset, tensors):
+def test_tensors_of_another_tokenizer(preset):
     model, tokenizer = kf.load(preset), transformers.AutoTokenizer.from_pretrained(resolve(preset))
-    encoded = tokenizer(["It counts words."], return_tensors=tensors)
-    options = {"max_new_tokens": 3, "do_sample": False, "num_beams": 1}
+    encoded = tokenizer(["It counts words."], return_tensors="pt")
+    options = {"max_new_tokens": 3, "do_sample": False, "num_beams": 1, "jit_compile": False}
     expected = model.generate(model.tokenizer(["It counts words."]), **options)
     for result in (model.generate(**encoded, **options), model.generate(encoded, **options)):
         np.testing.assert_array_equal(result, expected)
