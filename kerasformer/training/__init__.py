@@ -1,5 +1,6 @@
 """Training of models of the zoo with `fit`: data, losses, optimizers and callbacks."""
 
+from kerasformer.process import keep_memory
 from kerasformer.training.callbacks import Curve, Evaluate, SavePretrained, StopOnNaN
 from kerasformer.training.class_weights import WeightedBinaryCrossentropy, WeightedCrossentropy, class_weights
 from kerasformer.training.datasets import Dataset, dataset
@@ -96,6 +97,7 @@ __all__ = [
     "freeze",
     "gap_sentences",
     "infill",
+    "keep_memory",
     "masked",
     "next_sentence",
     "optimizer",

@@ -210,7 +210,8 @@ def dataset(
         model = kf.load("sentiment-bert", labels=["bad", "good", "mixed"])
         data = kf.training.dataset(model, texts, labels)
         model.compile(kf.training.optimizer(model, 5e-5, steps=3 * len(data)), data.loss, metrics=data.metrics)
-        model.fit(data, epochs=3)
+        with kf.training.keep_memory():
+            model.fit(data, epochs=3)
 
     | task | text | label |
     |---|---|---|
