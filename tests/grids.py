@@ -7,7 +7,7 @@ runs each: they repeat layers, a head and a recipe that other tests show.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Hashable, Iterable
-from itertools import combinations, product
+from itertools import product
 from typing import Any
 
 import pytest
@@ -54,23 +54,6 @@ def _picked(which: Container[Any] | Callable[..., bool], values: tuple[Any, ...]
     if callable(which):
         return which(*values)
     return (values if len(values) > 1 else values[0]) in which
-
-
-def pairs(*axes: Iterable[Hashable]) -> set[tuple[Any, ...]]:
-    """Chooses combinations of the axes so that every two values of different axes appear together in one of them.
-
-    Greedy: the next combination is the one with most pairs that are not covered yet, the first of equal ones.
-    """
-    remaining = [(set(combinations(enumerate(values), 2)), values) for values in product(*axes)]
-    covered: set[Any] = set()
-    chosen = set()
-    while remaining:
-        new, values = max(((own - covered, values) for own, values in remaining), key=lambda each: len(each[0]))
-        if not new:
-            break
-        chosen.add(values)
-        covered |= new
-    return chosen
 
 
 def repeats(parts: Iterable[Collection[Hashable]]) -> list[bool]:

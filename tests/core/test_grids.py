@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations, product
-
-from tests.grids import grid, on_jax, pairs, repeats
+from tests.grids import grid, on_jax, repeats
 
 
 def marks(parameters):
@@ -26,11 +24,3 @@ def test_the_second_backend_has_what_is_chosen_and_the_rest_before_a_release():
 
 def test_a_combination_repeats_what_earlier_ones_have():
     assert repeats([("bert", "none"), ("bert", "int8"), ("gpt2", "none"), ("gpt2", "int8")]) == [False] * 3 + [True]
-
-
-def test_every_two_values_meet_in_a_chosen_combination():
-    axes = [range(20), "xy", "ab"]
-    chosen = pairs(*axes)
-    for (i, first), (j, second) in combinations(enumerate(axes), 2):
-        assert all(any((row[i], row[j]) == both for row in chosen) for both in product(first, second))
-    assert len(chosen) == 40 and chosen == pairs(*axes)

@@ -43,8 +43,8 @@ from tests.code_blocks import card_texts
 from tests.core.export.other_backend import exported_on_jax
 from tests.core.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, shared_bundle, shared_model, size_options
 from tests.core.pipelines.agreement import assert_same
-from tests.core.zoo.cases import RELATIVES
-from tests.grids import grid, pairs, repeats
+from tests.core.zoo.cases import OPERATORS, RELATIVES
+from tests.grids import grid, repeats
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_tokens
 
@@ -115,8 +115,15 @@ TRIO = ("bert-text-classification", "gpt2-text-generation", "t5-text2text-genera
 """An encoder, a decoder and an encoder-decoder, which run without marks in both formats, in float32 and in int8."""
 FIRST = list({row.model_type: name for name, row in reversed(ROWS.items()) if row.model_type not in RELATIVES}.values())
 """One row of each architecture with layers of its own."""
-CHOSEN = pairs(FIRST, FORMATS, ["none", "int8"])
-"""What CI exports: each architecture in both formats and both recipes, but not in each of the four combinations."""
+EXPORTS = [("tflite", "int8"), ("onnx", "none"), ("tflite", "none"), ("onnx", "int8")]
+OWN, REPEATED = (
+    [name for name in FIRST if (ROWS[name].model_type in OPERATORS) == repeated] for repeated in (False, True)
+)
+CHOSEN = {
+    *((name, *export) for number, name in enumerate(OWN) for export in EXPORTS[2 * (number % 2) :][:2]),
+    *((name, *EXPORTS[number % len(EXPORTS)]) for number, name in enumerate(REPEATED)),
+}
+"""What CI exports: all pairs of an architecture with operators of its own, a format and a recipe; the others once."""
 FOUR_BITS = {
     *((name, format, "int4") for name in TRIO for format in FORMATS),
     ("electra-fill-mask", "onnx", "int4"),
@@ -206,7 +213,7 @@ def test_a_quantized_bundle_is_small_and_faithful(name, format, quantize):
     assert manifest.fidelity["max_error"] <= recipe.tolerance
     assert manifest.fidelity["agreement"] >= recipe.min_agreement
     assert manifest.fidelity["max_error"] > 1e-4, "nothing was quantized"
-    assert model_bytes(folder) < 0.65 * model_bytes(shared_bundle(name, format))
+    assert model_bytes(folder) < 0.8 * 4 * model.count_params(), "with the graph, a large part of these small files"
     if "classification" in name:  # otherwise agreement would be meaningless
         indices = bundle.read_references(folder)["output.logits.indices"][..., 0]
         assert len(np.unique(indices)) > 1

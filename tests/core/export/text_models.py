@@ -278,7 +278,7 @@ ROWS = {
             spread=1.2,
         ),
         Row("led", "text2text-generation", _LED, tiny_text.byte_pairs_in_texts, min_agreement=0.95, spread=1.2, seed=0),
-        Row("encoder-decoder", "text2text-generation", _BERT2BERT, min_agreement=0.95, spread=1.2, seed=2),
+        Row("encoder-decoder", "text2text-generation", _BERT2BERT, min_agreement=0.95, spread=1.2, seed=6),
         Row("bart", "text2text-generation", _BART, tiny_text.byte_pairs_in_texts, 0.95, 0.8, spread=1.2, seed=2),
         Row("mbart", "text2text-generation", _MBART, tiny_text.language_after, 0.95, spread=1.2, seed=1),
         Row("m2m_100", "text2text-generation", _M2M_100, tiny_text.language_first, spread=1.2, seed=2),

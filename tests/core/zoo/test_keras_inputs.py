@@ -82,7 +82,7 @@ def models() -> dict[str, Any]:
     on_jax(
         CALLS,
         ["zoo", "functional"],
-        chosen=[("fit", "zoo"), ("predict", "zoo"), ("tf.data", "zoo")],
+        chosen=[("fit", "zoo"), ("predict", "zoo")],
     ),
 )
 def test_an_encoding_is_accepted_wherever_keras_takes_inputs(models, call, kind):
