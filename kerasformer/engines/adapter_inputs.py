@@ -71,7 +71,10 @@ class AdapterInputs:
         self.version = "" if adapter is None else digest.hexdigest()
 
     def _values(self, adapter: Adapter) -> dict[str, np.ndarray]:
-        problems = [f"{name} is replaced as a whole. Merge the adapter before the export" for name in adapter.saved]
+        problems = [
+            f"{name} is replaced as a whole. Merge the adapter before the export"
+            for name in (*adapter.saved, *adapter.base)
+        ]
         values: dict[str, np.ndarray] = {}
         for path, pair in adapter.pairs.items():
             module = self._located(path)

@@ -31,6 +31,8 @@ _LONGEST_PATTERN = 2000  # characters of a regular expression in an adapter, whi
 _LAYER, _END = r"(?:^|.*?\.){}\.(?P<index>\d+)\.", r"(.*\.)?({})$"
 """Regular expressions of PEFT around those in a configuration: of a list of layers, and of the end of a path."""
 _HALF = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<half>[AB])(?:\.default)?(?:\.weight)?")
+_OF_BASE = re.compile(r"(?P<module>(?!.*\.lora_).+?)(?:\.base_layer)?\.weight")
+"""Names of tensors of the base model, which PEFT saves with adapters for token embeddings."""
 _DORA = re.compile(r".+\.lora_magnitude_vector(\..+)?")
 
 _NAMES = {
@@ -159,8 +161,8 @@ class AdapterConfig:
         return next((int(match["index"]) in self.layers for match in found if match), False)
 
     def saves(self, module: str) -> bool:
-        """Whether the adapter replaces a module, or one that contains it."""
-        return any(re.match(rf"(^|.*\.){re.escape(name)}($|\..*)", module) for name in self.saved)
+        """Whether the adapter replaces a module, or one that contains it: its path ends with one of the names."""
+        return any(re.search(rf"{re.escape(name)}($|\.)", module) for name in self.saved)
 
     def rank_of(self, module: str) -> int:
         """Returns the rank of the product of a module."""
@@ -322,17 +324,21 @@ class Adapter:
         config: Configuration.
         pairs: Products by the path of the module in the adapted model of `transformers`, as `transformer.h.0.mlp.c_fc`.
         saved: Tensors that the adapter replaces, by name.
+        base: Tensors of the base model that are saved with the adapter, such as resized token embeddings, by name.
+        follows: Whether an output that is tied to token embeddings stays so if the adapter replaces them.
         source: Name of the folder for error messages.
     """
 
     config: AdapterConfig
     pairs: Mapping[str, Pair]
     saved: Mapping[str, np.ndarray] = field(default_factory=dict)
+    base: Mapping[str, np.ndarray] = field(default_factory=dict)
+    follows: bool = False
     source: str = "the adapter"
 
     def products(self) -> Adapter:
         """Returns the adapter without the tensors that it replaces as a whole."""
-        return replace(self, config=replace(self.config, saved=()), saved={})
+        return replace(self, config=replace(self.config, saved=()), saved={}, base={})
 
     def mismatch(self, model: str, problems: Sequence[str], available: Iterable[str] = ()) -> CheckpointError:
         """Returns the error for an adapter that does not fit a model.
@@ -362,11 +368,13 @@ def read_adapter(folder: Path) -> Adapter:
     """
     if not (folder / CONFIG).is_file():
         raise SourceError(f"The folder of an adapter was expected, with {CONFIG} and {WEIGHTS}. Received: {folder}")
-    config = AdapterConfig.from_json(read_json(inside(folder, CONFIG)), str(folder / CONFIG))
+    content = read_json(inside(folder, CONFIG))
+    config = AdapterConfig.from_json(content, str(folder / CONFIG))
     problems: list[str] = []
     halves: dict[str, dict[str, np.ndarray]] = {}
     embeddings: set[str] = set()
     saved: dict[str, np.ndarray] = {}
+    base: dict[str, np.ndarray] = {}
     file = _weights(folder)
     for name in file.names():
         path = name.removeprefix(_ROOT)
@@ -385,6 +393,8 @@ def read_adapter(folder: Path) -> Adapter:
                 embeddings.add(match["module"])
         elif config.saves(path):
             saved[path.replace(".modules_to_save.default", "")] = tensor
+        elif match := _OF_BASE.fullmatch(path):
+            base[f"{match['module']}.weight"] = tensor
         elif _DORA.fullmatch(path):
             problems.append(f"{name} belongs to DoRA, which is unsupported. Merge the adapter in PEFT")
         else:
@@ -400,7 +410,7 @@ def read_adapter(folder: Path) -> Adapter:
         problems.append("no low-rank matrices, lora_A and lora_B")
     if problems:
         raise CheckpointError(f"{file} cannot be used ({len(problems)} problems):\n  " + "\n  ".join(problems))
-    return Adapter(config, pairs, saved, str(folder))
+    return Adapter(config, pairs, saved, base, content.get("ensure_weight_tying") is True, str(folder))
 
 
 def _weights(folder: Path) -> TensorFile:

@@ -171,7 +171,7 @@ class LowRank(keras.layers.Layer):
         self._tracker.lock()
         self.matrix.trainable = False
         self.lora_rank, self.lora_alpha, self.lora_enabled = rank, rank if lora_alpha is None else lora_alpha, True
-        self._lora_change = next(_changes)
+        self.forget_traces()
 
     def disable_lora(self, merge: bool = False) -> None:
         """Removes the low-rank matrices, if the layer has them; the matrix stays frozen.
@@ -187,6 +187,10 @@ class LowRank(keras.layers.Layer):
             self._untrack_variable(variable)
         self.lora_a = self.lora_b = self.lora_rank = self.lora_alpha = None
         self.lora_enabled = False
+        self.forget_traces()
+
+    def forget_traces(self) -> None:
+        """Makes functions that were traced before differ from the layer, see `lora_change`."""
         self._lora_change = next(_changes)
 
     @property

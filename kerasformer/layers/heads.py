@@ -167,6 +167,11 @@ def required(embedding: Embedding | None) -> Embedding:
     return embedding
 
 
+def _with_rows_of(kernel: keras.Variable, embedding: Embedding) -> keras.Variable:
+    kernel.assign(ops.transpose(ops.convert_to_tensor(embedding.embeddings)))
+    return kernel
+
+
 @keras.saving.register_keras_serializable(PACKAGE)
 class MaskedLMHead(Composite):
     """Masked language modelling head: dense, activation and norm, then the token embeddings and a bias.
@@ -263,6 +268,22 @@ class MaskedLMHead(Composite):
             return self.projection.project(x, self.bias)
         return required(embedding).project(x, self.bias)
 
+    def untie(self, embedding: Embedding) -> keras.Variable:
+        """Gives the built layer a projection of its own, with the values of the token embeddings; returns it."""
+        self._tracker.unlock()
+        self.projection = Dense(self.vocab_size, False, name="projection", dtype=self.dtype_policy)
+        self._tracker.lock()
+        with keras.name_scope(self.name, caller=self):
+            self.projection.build((None, self.embedding_dim))
+        self.tied = False
+        return _with_rows_of(self.projection.kernel, embedding)
+
+    def tie(self) -> None:
+        """Removes the projection, so that the token embeddings are the output projection."""
+        self._layers.remove(self.projection)
+        self.projection, self.tied = None, True
+        self.dense.forget_traces()
+
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., E)` to `(..., V)`."""
         return (*input_shape[:-1], self.vocab_size)
@@ -344,6 +365,22 @@ class LMHead(LowRank):
                 f"Received: layer {self.name!r}, which is tied"
             )
         super().enable_lora(rank, *args, **kwargs)
+
+    def untie(self, embedding: Embedding) -> keras.Variable:
+        """Gives the built layer a kernel of its own, with the values of the token embeddings; returns it."""
+        self._tracker.unlock()
+        shape = (embedding.output_dim, self.vocab_size)
+        self.kernel = self.add_weight(shape=shape, initializer="zeros", name="kernel")
+        self._tracker.lock()
+        self.tied = False
+        self.forget_traces()
+        return _with_rows_of(self.kernel, embedding)
+
+    def tie(self) -> None:
+        """Removes the kernel, so that the token embeddings are the output projection."""
+        self._untrack_variable(self.kernel)
+        self.kernel, self.tied = None, True
+        self.forget_traces()
 
     def call(self, x: Tensor, embedding: Embedding | None = None) -> Tensor:
         """Applies the head."""

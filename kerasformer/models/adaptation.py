@@ -142,12 +142,14 @@ class _Attached:
         modules: The adapted modules.
         replaced: Values that variables had before the adapter replaced them, by path.
         trainable: The variables that were trainable before, by `id`.
+        untied: Whether the adapter gave the output a matrix of its own.
     """
 
     config: AdapterConfig
     modules: tuple[Module, ...]
     replaced: Mapping[str, np.ndarray]
     trainable: frozenset[int]
+    untied: bool = False
 
 
 class Adaptable(keras.Model):
@@ -239,7 +241,11 @@ class Adaptable(keras.Model):
         # Lists of names are what PEFT saves, too: they do not depend on which layers a library calls linear.
         targets = config.targets if config.targets != ALL_LINEAR else tuple(module.name for module in chosen)
         config = replace(config, targets=targets, task_type=_TASK_TYPES.get(model.task))
-        self._attach(config, chosen, trainable=True)
+        shared = _shared_row(model)
+        untied = shared is not None and config.saves(shared.tensor) and not model.is_encoder_decoder
+        if untied:
+            self._untie()
+        self._attach(config, chosen, trainable=True, untied=untied)
 
     def load_adapter(self, source: str | os.PathLike[str] | Any, *, trainable: bool = False) -> None:
         """Adds the adapter in a folder to the model, instead of the one that it has.
@@ -279,8 +285,9 @@ class Adaptable(keras.Model):
         pairs, values = _matched(model, adapter)
         self._check_layers()
         self.unload_adapter()
+        untied = self._separate(adapter, values)
         modules = modules_of(model)
-        self._attach(adapter.config, [modules[name] for name in pairs], trainable, pairs, values)
+        self._attach(adapter.config, [modules[name] for name in pairs], trainable, pairs, values, untied)
         variables = variables_by_path(self)
         for path, value in values.items():
             variables[path].assign(value)
@@ -317,15 +324,27 @@ class Adaptable(keras.Model):
         variables = variables_by_path(self)
         saved = {
             row.tensor: row.to_hf([np.asarray(variables[path]) for path in row.variables])
-            for row in _saved_rows(model, attached.config)
+            for row in model.rows(saved=True)
+            if attached.config.saves(row.tensor)
         }
+        config = attached.config
+        shared = _shared_row(model)
+        if shared is not None and config.saves(shared.tensor) and not model.is_encoder_decoder:
+            # PEFT would leave the output at the table of the base model.
+            outputs = [replace(shared, tensor=row.tensor) for row in model.head_table if row.tied]
+            outputs += _preferred(model)
+            for row in outputs:
+                saved[row.tensor] = row.to_hf([np.asarray(variables[path]) for path in row.variables])
+            names = {row.tensor.rsplit(".", 1)[0] for row in outputs}
+            config = replace(config, saved=(*config.saved, *sorted(names - {*config.saved})))
         # PEFT expects to be told of weights (in, out), which only Conv1D has.
         transposed = all(not (module.row.transpose or module.embedding) for module in attached.modules)
         with staging(destination, "adapter", CheckpointError) as aside:
-            config = replace(attached.config, base_model=base_model)
+            config = replace(config, base_model=base_model)
             write_adapter(aside, Adapter(config, pairs, saved), transposed, dtype)
             if base_model is not None:
-                write_json(aside / "config.json", {"architectures": [model.architecture], **model.config.to_hf()})
+                base = replace(model.config, tied=True) if attached.untied else model.config
+                write_json(aside / "config.json", {"architectures": [model.architecture], **base.to_hf()})
             move_files(aside, destination)
         return destination
 
@@ -345,7 +364,39 @@ class Adaptable(keras.Model):
         variables = variables_by_path(self)
         for path, value in self._attached.replaced.items():
             variables[path].assign(value)
+        if self._attached.untied:
+            model: PretrainedModel = self  # type: ignore[assignment]
+            model.head.tie()
+            model.config = replace(model.config, tied=True)
         self._detach(merge=False)
+
+    def _untie(self) -> None:
+        """Gives the output a matrix of its own, with the values of the token embeddings, which it was tied to."""
+        model: PretrainedModel = self  # type: ignore[assignment]
+        with keras.name_scope(self.name, caller=self):
+            model.head.untie(model.shared_table)
+        model.config = replace(model.config, tied=False)
+
+    def _separate(self, adapter: Adapter, values: dict[str, np.ndarray]) -> bool:
+        """Gives the output a matrix of its own if an adapter replaces the token embeddings, or the output, alone.
+
+        Returns:
+            Whether it does, in which case `values` has the matrix.
+        """
+        model: PretrainedModel = self  # type: ignore[assignment]
+        shared, output = _shared_row(model), _output_path(model)
+        if shared is None or output is None:
+            return False
+        (table,) = shared.variables
+        before = ops.convert_to_numpy(variables_by_path(self)[table])
+        after = values.get(table, before)
+        follows = adapter.follows or shared.tensor in _canonical(model, adapter.base)
+        scores = values.pop(output).T if output in values else after if follows else before
+        if np.array_equal(after, scores):
+            return False
+        self._untie()
+        values[output] = np.ascontiguousarray(scores.T)
+        return True
 
     def _required(self) -> _Attached:
         if self._attached is None:
@@ -379,6 +430,7 @@ class Adaptable(keras.Model):
         trainable: bool,
         pairs: Mapping[str, Pair] | None = None,
         values: Collection[str] = (),
+        untied: bool = False,
     ) -> None:
         """Adds the matrices of modules, with the values of `pairs`, and remembers the variables that are replaced.
 
@@ -386,6 +438,7 @@ class Adaptable(keras.Model):
         """
         model: PretrainedModel = self  # type: ignore[assignment]
         before = frozenset(id(variable) for variable in self.variables if variable.trainable)
+        output = _output_path(model)
         for variable in self.variables:
             variable.trainable = False
         for module in modules:
@@ -396,8 +449,8 @@ class Adaptable(keras.Model):
         paths = {path for row in _saved_rows(model, config) for path in row.variables} | set(values)
         for path in paths:
             variables[path].trainable = trainable
-        replaced = {path: ops.convert_to_numpy(variables[path]) for path in paths}
-        self._attached = _Attached(config, tuple(modules), replaced, before)
+        replaced = {path: ops.convert_to_numpy(variables[path]) for path in paths if not (untied and path == output)}
+        self._attached = _Attached(config, tuple(modules), replaced, before, untied)
         self._forget_traces()
 
     def _detach(self, merge: bool) -> None:
@@ -493,9 +546,19 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
     values: dict[str, np.ndarray] = {}
     variables = variables_by_path(model)
     rows = {row.tensor: row for row in saved_table if not row.copy}
-    for name, tensor_value in adapter.saved.items():
-        row = rows.get(located(name) or "")
-        shapes = [] if row is None else [variables[path].shape for path in row.variables]
+    copies = _copies(model)
+    for name, tensor_value in {**adapter.base, **adapter.saved}.items():
+        canonical = names.canonical(name, heads | copies.keys())
+        row = rows.get(located(name) or "") or copies.get(canonical)
+        shapes = [] if row is None else [_shape_of(model, variables, path) for path in row.variables]
+        if row is not None and row.shape(shapes) == tensor_value.shape and model.is_encoder_decoder:
+            shared = _shared_row(model)
+            if shared is not None and row.variables == shared.variables and name not in adapter.base:
+                before = model._attached.replaced if model._attached is not None else {}
+                path = row.variables[0]
+                if not np.array_equal(before.get(path, np.asarray(variables[path])), tensor_value):
+                    problems.append(f"{name} differs from {shared.tensor}, of which encoder and decoder have one")
+                continue
         if row is None or row.shape(shapes) != tensor_value.shape:
             size = "no tensor of that name" if row is None else row.shape(shapes)
             problems.append(f"{name}, saved with the adapter: expected {size}. Received: {tensor_value.shape}")
@@ -511,6 +574,53 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
 
 def _saved_rows(model: PretrainedModel, config: AdapterConfig) -> list[Row]:
     return [row for row in model.rows(saved=True) if not row.copy and config.saves(row.tensor)]
+
+
+def _shared_row(model: PretrainedModel) -> Row | None:
+    """Returns the row of the token embeddings if they are also the matrix of the scores, or of the other stack."""
+    if model.shared_table is None:
+        return None
+    path = model.shared_table.embeddings.path.split("/", 1)[1]
+    return next(row for row in model.rows(saved=True) if path in row.variables and not row.copy)
+
+
+def _output_path(model: PretrainedModel) -> str | None:
+    """Returns the path of the matrix of the scores, which a tied head lacks; `None` if it cannot have one."""
+    output = next((row for row in model.head_table if row.tied), None)
+    return HEAD + output.variables[0] if output is not None and hasattr(model.head, "untie") else None
+
+
+def _copies(model: PretrainedModel) -> dict[str, Row]:
+    """Returns the rows of tensors that a tied model has no variables of, by their names."""
+    shared, output = _shared_row(model), _output_path(model)
+    biases = {row.tensor: row for row in _preferred(model)}
+    if shared is None:
+        return biases
+    tensors = {row.tensor for row in model.head_table if row.tied}
+    own = {name: replace(shared, tensor=name) for name in model.ties(model.config) if name not in tensors}
+    if output is not None and not model.is_encoder_decoder:
+        own |= {name: Row((output,), name, transpose=True) for name in tensors}
+    return {**own, **biases}
+
+
+def _preferred(model: PretrainedModel) -> list[Row]:
+    """Returns rows with the names of tensors that `transformers` uses instead of those of the weight table."""
+    rows = model.rows(saved=True)
+    return [replace(row, tensor=row.preferred) for row in rows if row.preferred is not None and not row.copy]
+
+
+def _shape_of(model: PretrainedModel, variables: Mapping[str, keras.Variable], path: str) -> Sequence[int]:
+    if path in variables or model.shared_table is None:
+        return tuple(variables[path].shape)
+    return tuple(reversed(model.shared_table.embeddings.shape))
+
+
+def _canonical(model: PretrainedModel, tensors: Iterable[str]) -> set[str]:
+    """Returns the names of tensors in the saved weight table of a model."""
+    names, saved = model.backbone.checkpoint_names(), model.rows(saved=True)
+    own = {ours.tensor: theirs.tensor for ours, theirs in zip(model.rows(), saved, strict=True)}
+    heads = {row.tensor for row in model.head_rows()}
+    return {own.get(names.canonical(name, heads), name) for name in tensors}
 
 
 def _modules_with(model: PretrainedModel, paths: Iterable[str]) -> list[str]:

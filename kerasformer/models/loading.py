@@ -26,7 +26,7 @@ from kerasformer.errors import (
     UnsupportedConfigError,
 )
 from kerasformer.files import live, sources
-from kerasformer.files.adapters import read_adapter, with_bases
+from kerasformer.files.adapters import Adapter, read_adapter, with_bases
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, ReplacedTensors, TensorFile, open_tensors, without_wrappers
 from kerasformer.gguf import checkpoint_files, checkpoint_tensors
@@ -383,10 +383,10 @@ def _load(
         *adapted, whole = with_bases(path, token)
         adapters = [read_adapter(each) for each in reversed(adapted)]
         file = without_wrappers(checkpoint_tensors(whole))
-        for adapter in adapters:
-            file = ReplacedTensors(file, adapter.saved)
         model_type = model_type or model_type_of(content)
         classes_by_task = architecture(model_type).MODELS
+        for adapter in adapters:
+            file = _with_adapter(file, adapter, classes_by_task, content)
         task = task or _sentence_task(folder) or _saved_task(classes_by_task, content, file)
         task_class = model_class(classes_by_task, model_type, task)
         tokenizer = _tokenizer(path, model_type) or _tokenizer(whole, model_type)
@@ -592,6 +592,22 @@ def _resolved(
     located = task_class.backbone_type.names.located(file, _head_tensors(classes_by_task))
     omitted = {name: tensor for kind in classes_by_task.values() for name, tensor in kind.missing_ties(config).items()}
     return task_class.config_for(config, file), completed(file, located, omitted)
+
+
+def _with_adapter(
+    file: TensorFile, adapter: Adapter, classes_by_task: Mapping[str, type[PretrainedModel]], content: JsonMapping
+) -> TensorFile:
+    """Returns the tensors of a checkpoint with those that an adapter replaces.
+
+    Others that are tied to one of them keep their values, unless the adapter ties them, too.
+    """
+    file = ReplacedTensors(file, adapter.base)
+    if adapter.follows or not adapter.saved:
+        return ReplacedTensors(file, adapter.saved)
+    config = _backbone_of(classes_by_task).config_type.from_hf(content)
+    located = _backbone_of(classes_by_task).names.located(file, _head_tensors(classes_by_task))
+    omitted = {name: tensor for kind in classes_by_task.values() for name, tensor in kind.missing_ties(config).items()}
+    return ReplacedTensors(completed(file, located, omitted), adapter.saved)
 
 
 def _saved_head(

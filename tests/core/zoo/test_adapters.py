@@ -350,3 +350,89 @@ def test_values_that_no_adapter_can_have():
     with pytest.raises(UnsupportedConfigError, match="7 problems") as error:
         AdapterConfig.from_json(content)
     assert all(f"\n  {name}: " in str(error.value) for name in content.keys() - {"peft_type"})
+
+
+SAVED = [
+    (one("gpt2", "text-generation"), ["wte"], {}),
+    (one("bert", "fill-mask"), ["embeddings.word_embeddings"], {}),  # the end of a path
+    pytest.param(one("xlm", "fill-mask"), ["embeddings"], {}, marks=pytest.mark.grid),
+    pytest.param(one("gpt2", "text-generation"), ["lm_head"], {}, marks=pytest.mark.grid),
+    pytest.param(one("gpt2", "text-generation"), ["wte", "lm_head"], {}, marks=pytest.mark.grid),
+    pytest.param(one("cohere", "text-generation"), ["embed_tokens"], {}, marks=pytest.mark.grid),
+    pytest.param(
+        one("cohere", "text-generation"), ["embed_tokens"], {"ensure_weight_tying": True}, marks=pytest.mark.grid
+    ),
+    pytest.param(one("bert", "fill-mask"), ["decoder"], {}, marks=pytest.mark.grid),  # its bias, too
+    pytest.param(one("gpt2", "text-generation"), ["te"], {}, marks=pytest.mark.grid),  # the end of a name
+]
+
+
+@pytest.mark.parametrize(
+    ("row", "names", "settings"),
+    SAVED,
+    ids=lambda value: value[0].name if isinstance(value, tuple) else "+".join(value),
+)
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+def test_a_table_that_was_trained_leaves_a_tied_output(loaded, tmp_path, row, names, settings):
+    """PEFT trains a copy of the table, and the output keeps that of the base model."""
+    shared = loaded(row)
+    it = replace(shared, model=zoo.load(shared.folder))
+    targets = {"gpt2": ["c_attn"], "bert": ["query"], "xlm": ["q_lin"], "cohere": ["q_proj"]}[it.case.model_type]
+    reference = peft_model(it, target_modules=targets, modules_to_save=names, **settings)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in reference.named_parameters():
+            if "modules_to_save" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    reference.save_pretrained(tmp_path / "theirs")
+    expected = run_reference(reference.base_model.model, inputs := make_inputs(it))[it.model.output_name]
+    before = logits(it, inputs)
+    it.model.load_adapter(tmp_path / "theirs")
+    assert_close(inputs, logits(it, inputs), expected)
+    it.model.save_adapter(tmp_path / "ours")
+    again = peft.PeftModel.from_pretrained(copy.deepcopy(it.reference), tmp_path / "ours").eval()
+    assert_close(inputs, run_reference(again.base_model.model, inputs)[it.model.output_name], expected)
+    it.model.unload_adapter()
+    np.testing.assert_array_equal(logits(it, inputs), before)
+    assert it.model.config == shared.model.config
+    it.model.load_adapter(tmp_path / "theirs")
+    it.model.merge_adapter()
+    assert_close(inputs, logits(it, inputs), expected)
+    it.model.save_pretrained(tmp_path / "merged")
+    merged = type(it.reference).from_pretrained(tmp_path / "merged", attn_implementation="eager").eval()
+    assert_close(inputs, run_reference(merged, inputs)[it.model.output_name], expected)
+
+
+@pytest.mark.parametrize("change", ["equal", "table of the base model", "table under its adapted name"])
+def test_tables_that_peft_saves_with_an_adapter(loaded, tmp_path, change):
+    """`save_embedding_layers` saves tables of the base model, which are those of input and output."""
+    shared = loaded(one("gpt2", "text-generation"))
+    it = replace(shared, model=zoo.load(shared.folder))
+    reference = peft_model(it, target_modules=["c_attn"])
+    if change != "equal":
+        with torch.no_grad():
+            reference.base_model.model.transformer.wte.weight.add_(1.0)
+    reference.save_pretrained(tmp_path, save_embedding_layers=True)
+    tensors = saved_tensors(tmp_path)
+    if change == "table under its adapted name":
+        tensors = {name.replace("wte.weight", "wte.base_layer.weight"): value for name, value in tensors.items()}
+        safetensors.numpy.save_file(tensors, tmp_path / "adapter_model.safetensors")
+    assert any("wte" in name for name in tensors)
+    expected = run_reference(reference.base_model.model, inputs := make_inputs(it)).logits
+    it.model.load_adapter(tmp_path)
+    assert_close(inputs, logits(it, inputs), expected)
+    assert it.model.config.tied
+
+
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+def test_a_table_of_both_stacks_is_not_divided(loaded, tmp_path):
+    it = loaded(one("t5", "text2text-generation"))
+    reference = peft_model(it, target_modules=["q"], modules_to_save=["encoder.embed_tokens"])
+    reference.save_pretrained(tmp_path)
+    it.model.load_adapter(tmp_path)  # equal tables
+    it.model.unload_adapter()
+    tensors = saved_tensors(tmp_path)
+    name = next(name for name in tensors if "embed_tokens" in name)
+    safetensors.numpy.save_file({**tensors, name: tensors[name] + 1}, tmp_path / "adapter_model.safetensors")
+    with pytest.raises(CheckpointError, match="differs from shared.weight, of which encoder and decoder have one"):
+        it.model.load_adapter(tmp_path)
