@@ -14,10 +14,17 @@ from typing import ClassVar
 from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Layers, Rate, Size, TokenId
-from kerasformer.models.contracts import Seq2SeqLM
+from kerasformer.models.contracts import ProjectingModel, Seq2SeqLM
 from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, bart_rows
 from kerasformer.models.layouts import Stacked
-from kerasformer.models.task_models import Seq2SeqClassification, Seq2SeqFeatures, Seq2SeqQuestionAnswering, heads
+from kerasformer.models.task_models import (
+    Seq2SeqClassification,
+    Seq2SeqFeatures,
+    Seq2SeqFillMask,
+    Seq2SeqQuestionAnswering,
+    heads,
+    heads_like,
+)
 from kerasformer.models.weight_table import Names, Row
 
 
@@ -96,14 +103,23 @@ class Bart(EncoderDecoder):
         return bart_rows(self)
 
 
-class BartSeq2SeqLM(Seq2SeqLM, backbone=Bart):
-    """BART for text-to-text generation, such as summarization."""
+class _BiasedHead(ProjectingModel):
+    """A language modelling head with a bias."""
 
-    head_table = (*Seq2SeqLM.head_table, Row(("bias",), "final_logits_bias", layout=Stacked(), optional=True))
+    head_table = (*ProjectingModel.head_table, Row(("bias",), "final_logits_bias", layout=Stacked(), optional=True))
 
     def head_options(self) -> LayerArguments:
         """Returns further arguments of `LMHead`."""
         return {**super().head_options(), "use_bias": True, "train_bias": False}
 
 
-MODELS = heads(Bart, BartSeq2SeqLM, Seq2SeqFeatures, Seq2SeqClassification, Seq2SeqQuestionAnswering)
+class BartSeq2SeqLM(_BiasedHead, Seq2SeqLM, backbone=Bart):
+    """BART for text-to-text generation, such as summarization."""
+
+
+class BartFillMask(_BiasedHead, Seq2SeqFillMask, backbone=Bart):
+    """BART for masked words, see `Seq2SeqFillMask`."""
+
+
+SHARED = heads(Bart, BartSeq2SeqLM, Seq2SeqFeatures, Seq2SeqClassification, Seq2SeqQuestionAnswering)
+MODELS = heads_like(SHARED, Bart, BartFillMask)

@@ -79,4 +79,4 @@ class BigBirdPegasus(bart.Bart):
         return bart_rows(self, encoder, self.config.attention_bias, final_norm="layernorm_embedding")
 
 
-MODELS = heads_like(bart.MODELS, BigBirdPegasus)
+MODELS = heads_like(bart.SHARED, BigBirdPegasus)

@@ -109,10 +109,9 @@ class EncoderModel(TextModel):
         return arguments | ({"return_pooled": True} if self.pooled else {})
 
 
-class _GenerativeModel(PretrainedModel):
-    """Base of generative models: a language modelling head, and generation with a cache."""
+class ProjectingModel(PretrainedModel):
+    """Base of models with a language modelling head, whose output matrix may be the table of token embeddings."""
 
-    generates = True
     optional_head = True
     head_table: ClassVar[Sequence[Row]] = (output_matrix("lm_head.weight"),)
 
@@ -142,6 +141,12 @@ class _GenerativeModel(PretrainedModel):
     def project(self, hidden: Tensor) -> Tensor:
         """Computes logits `(B, T, V)` from hidden states `(B, T, E)`."""
         return self.head(hidden, embedding=self.backbone.tokens)
+
+
+class _GenerativeModel(ProjectingModel):
+    """Base of generative models: a language modelling head, and generation with a cache."""
+
+    generates = True
 
     def cache_specs(self) -> list[CacheSpec]:
         """Returns what each layer keeps of earlier tokens."""

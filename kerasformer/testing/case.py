@@ -69,6 +69,12 @@ class Case:
         """Returns the class of this package for a task."""
         return loading.architecture(self.model_type).MODELS[task]
 
+    def opened_for(self, task: str) -> str | None:
+        """Returns the task to open a checkpoint for: `None` if its class alone tells, as several tasks may have one."""
+        kinds = loading.architecture(self.model_type).MODELS
+        first = next(kind for kind in kinds.values() if kind.architecture == kinds[task].architecture)
+        return None if first is kinds[task] else task
+
     def reference_class(self, task: str) -> type[transformers.PreTrainedModel]:
         """Returns the class of `transformers` for a task."""
         name = self.kind(task).architecture

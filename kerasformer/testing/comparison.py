@@ -46,7 +46,7 @@ class Loaded:
         """Creates the reference of a case, saves it to a folder and loads it."""
         reference = case.reference(task)
         reference.save_pretrained(folder)
-        return cls(case, task, folder, reference, zoo.load(folder))
+        return cls(case, task, folder, reference, zoo.load(folder, case.opened_for(task)))
 
 
 def ragged(lengths: Iterable[int], side: str) -> np.ndarray:

@@ -86,7 +86,7 @@ def _settings(content: dict[str, Any]) -> dict[str, Any]:
 def check_it_reads_itself(it: Loaded, folder: Path) -> None:
     """Checks that a saved model loads with equal class, settings and weights."""
     it.model.save_pretrained(folder)
-    again = zoo.load(folder)
+    again = zoo.load(folder, it.case.opened_for(it.task))
     _expect_same(again, it.model)
     expect(again.generation_config == it.model.generation_config, "the saved generation settings differ")
     assert_same_weights(again, it.model)

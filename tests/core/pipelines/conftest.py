@@ -25,6 +25,11 @@ BERT = {
     "max_position_embeddings": 48, "pad_token_id": 0,
 }  # fmt: skip
 GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 96, "bos_token_id": 0, "eos_token_id": 0}
+BART = {
+    "d_model": 32, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 40, "decoder_ffn_dim": 40, "max_position_embeddings": 48, "pad_token_id": 0,
+    "decoder_start_token_id": 3, "eos_token_id": 3, "bos_token_id": 2, "forced_eos_token_id": 3,
+}  # fmt: skip
 T5 = {
     "d_model": 32, "d_kv": 12, "d_ff": 40, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0,
     "eos_token_id": 1, "pad_token_id": 0,
@@ -61,6 +66,7 @@ CASES: dict[str, tuple[str, Mapping[str, Any], Callable[[], Tokenizer]]] = {
     ),
     "entities": ("BertForTokenClassification", BERT | LABELS, tiny_text.wordpiece),
     "gaps": ("BertForMaskedLM", BERT, tiny_text.wordpiece),
+    "restored": ("BartForConditionalGeneration", BART, tiny_text.wordpiece),
     "vectors": ("BertModel", BERT, tiny_text.wordpiece),
     "answers": ("BertForQuestionAnswering", BERT, tiny_text.wordpiece),
     "spaced-answers": ("AlbertForQuestionAnswering", BERT | {"embedding_size": 16}, tiny_text.pieces),

@@ -24,6 +24,15 @@ def test_words_equal_those_of_transformers(pipes, text, top_k):
     assert_same(pipes[0](text, top_k=top_k), pipes[1](text, top_k=top_k))
 
 
+def test_words_of_an_encoder_decoder_equal_those_of_transformers(checkpoint):
+    """BART's decoder reads the text, too, after its start token."""
+    folder = checkpoint("restored")
+    ours, theirs = pipeline(folder, "fill-mask"), transformers.pipeline("fill-mask", str(folder))
+    for text in (ONE, TWO, [ONE, "A [MASK]."]):
+        assert_same(ours(text), theirs(text))
+    assert pipeline(folder).task == "text2text-generation"
+
+
 def test_one_and_several_mask_tokens_in_one_batch(pipes):
     for size in (1, 2):
         assert_same(pipes[0]([ONE, TWO], batch_size=size), [pipes[1](ONE), pipes[1](TWO)])
