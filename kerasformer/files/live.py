@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -59,10 +60,9 @@ def files_of(*values: Any, merged: bool = True) -> Iterator[Path]:
 @contextmanager
 def _without_progress() -> Iterator[None]:
     """Context in which `transformers` shows no progress bars, which are on standard error otherwise."""
-    from transformers.utils import logging
-
+    logging: Any = sys.modules.get("transformers.utils.logging")  # which whoever made the objects has imported
     with ExitStack() as stack:
-        if logging.is_progress_bar_enabled():
+        if logging is not None and logging.is_progress_bar_enabled():
             logging.disable_progress_bar()
             stack.callback(logging.enable_progress_bar)
         yield

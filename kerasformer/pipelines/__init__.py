@@ -127,7 +127,9 @@ def pipeline(
 @overload
 def pipeline(source: _Source, task: str | None = None, **options: Unpack[PipelineOptions]) -> Any: ...
 @overload
-def pipeline(task: str | None = None, *, model: _Source, **options: Unpack[PipelineOptions]) -> Any: ...
+def pipeline(
+    source: str | None = None, task: str | None = None, *, model: _Source, **options: Unpack[PipelineOptions]
+) -> Any: ...
 
 
 @documented(PipelineOptions)
@@ -168,7 +170,7 @@ def pipeline(
                 f"With model=, a task alone was expected: pipeline({shown(task or 'text-classification')}, model=…). "
                 f"Received: {', '.join(map(shown, given))}"
             )
-        source, task = model, given[0] if given else None
+        source, task = model, str(given[0]) if given else None
     if task is not None and not _is_task(task):
         swapped = f". The source comes first: pipeline({shown(task)}, {shown(source)})" if _is_task(source) else ""
         names = ", ".join([*PIPELINES, *ALIASES])
