@@ -3,7 +3,6 @@
  * reads a list of `{folder, code}` as JSON, and writes what each code printed.
  */
 import { readFileSync } from "node:fs";
-import { readFile } from "node:fs/promises";
 import { pathToFileURL } from "node:url";
 import { Mock, mockStep } from "./mock.mjs";
 
@@ -34,19 +33,18 @@ for (const { folder, code } of JSON.parse(readFileSync(0, "utf-8"))) {
     tokenizers,
     jinja,
     module: {},
-    loader: "",
-    wasm: "",
     console: { log: (value) => printed.push(value) },
     openBundle: async (base, options) => {
-      if (base !== "/path/to/this/folder/") throw new Error(`Another folder: ${base}`);
-      const fetch = async (url) => new Response(await readFile(url));
-      const bundle = await openBundle(pathToFileURL(`${folder}/`), { ...options, fetch, openModel });
+      // A URL of a page in TFLite, a path in ONNX.
+      if (!["/path/to/this/folder/", "path/to/this/folder"].includes(base)) throw new Error(`Another folder: ${base}`);
+      const bundle = await openBundle(folder, { ...options, openModel });
       if (engine.mock?.encoder_capacity) bundle.manifest.info.max_length = bundle.engine.encoderCapacity = 512; // room for the text of a card
       return bundle;
     },
   };
   const used = [...code.matchAll(/^import (?:\* as (\w+)|\{ (\w+) \}|(\w+)) from "[^"]+";/gm)].map((found) => found[1] ?? found[2] ?? found[3]);
-  const body = code.replace(/^import .*$/gm, "");
+  // Only a module has `import.meta`, and the mock models need no files of a runtime.
+  const body = code.replace(/^import .*$/gm, "").replace(/import\.meta\.resolve\(("[^"]+")\)/g, "$1");
   await new AsyncFunction(...used, "console", body)(...used.map((name) => names[name]), names.console);
   answers.push(printed);
 }
