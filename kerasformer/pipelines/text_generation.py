@@ -143,7 +143,7 @@ class TextGenerationPipeline(GenerationPipeline):
         """Yields the result for each input; arguments as in a call."""
         inputs, has_conversations = with_kind(inputs)
         if not has_conversations and self.chats(raw, chat.chat_template):
-            messages: Iterator[Conversation] = map(_message, inputs.items)
+            messages = (_message(prompt) if isinstance(prompt, str) else prompt for prompt in inputs.items)
             inputs = Inputs(messages if inputs.form == "iterator" else list(messages), inputs.form)
             has_conversations, full = True, False
         base = self._base_config()
