@@ -35,6 +35,7 @@ class Target:
         attention: Attention features that it supports.
         inputs: Input arrays that it passes to an encoder; `None` if an app passes them.
         reads_tokenizer: Whether it, or the program on the model card, reads `tokenizer.json`.
+        splits_special_tokens: Whether it reads names of special tokens in a text as text, if the tokenizer does.
         tokenizes: Whether it takes texts, so that an app handles no token ids.
         lengths: Default lengths for which an encoder is compiled; those beyond the model's limit are dropped.
         rolling_caches: Layers with a sliding window may have caches shorter than the text (`TensorInfo.margin`).
@@ -49,6 +50,7 @@ class Target:
     attention: AttentionSupport = AttentionSupport()
     inputs: Sequence[str] | None = None
     reads_tokenizer: bool = False
+    splits_special_tokens: bool = False
     tokenizes: bool = False
     lengths: Sequence[int] = ENCODER_LENGTHS
     rolling_caches: bool = True
@@ -92,8 +94,8 @@ class Target:
         """Refuses inputs that this runtime does not pass, and tokenizers that it cannot read.
 
         Raises:
-            ExportError: The model has another input, such as the language of each token, no `tokenizer.json`, or one of
-                another vocabulary for the texts that it writes.
+            ExportError: The model has another input, such as the language of each token, no `tokenizer.json`, one of
+                another vocabulary for the texts that it writes, or one that reads names of special tokens as text.
         """
         tokenizer, plain = job.model.tokenizer, "Remove target: the plain bundle has no such limit"
         if self.reads_tokenizer and tokenizer is not None and not tokenizer.portable:
@@ -107,6 +109,11 @@ class Target:
                 f"target={self.name!r} reads and writes texts with one vocabulary. Received: "
                 f"{job.info.name} with separate vocabularies of {tokenizer.vocab_size} and "
                 f"{tokenizer.writer.vocab_size} tokens. {plain}"
+            )
+        if reads and tokenizer is not None and tokenizer.split_special_tokens and not self.splits_special_tokens:
+            raise ExportError(
+                f"target={self.name!r} reads names of special tokens in a text as these tokens. Received: a tokenizer "
+                f"with split_special_tokens=True, which reads them as text. {plain}"
             )
         further = [name for name in job.model.input_names if self.inputs is not None and name not in self.inputs]
         if further and not job.model.is_encoder_decoder:

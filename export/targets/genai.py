@@ -60,6 +60,7 @@ class Genai(Target):
     """onnxruntime-genai, for decoders."""
 
     name = "genai"
+    reads_tokenizer = True
     app_files = ("tokenizer.json", "tokenizer_config.json")
     summary = "onnxruntime-genai: decoders in Python, C++, C# and Java"
     format = "onnx"

@@ -71,6 +71,7 @@ class Optimum(Target):
     summary = "optimum: ONNX Runtime behind the classes and pipelines of transformers 4"
     format = "onnx"
     inputs = TOKENIZED
+    splits_special_tokens = True
     attention = AttentionSupport(caches_may_differ=False, states=False)  # it creates all empty caches with one shape
 
     def check(self, job: ExportJob, quantize: str) -> None:

@@ -237,7 +237,7 @@ def truncate(
 
     Returns:
         The rows, with the chunks of a text in sequence, and `(index of the text, tokens lost, tokens in total)` for
-        each text that lost tokens.
+        each text that lost tokens; the total includes special tokens, as the maximum length does.
 
     Raises:
         InputError: no room is left for the text.
@@ -252,7 +252,6 @@ def truncate(
         row_chunks = chunks(sequence_ids, truncation)
         if not overflowing:
             row_chunks = row_chunks[:1]
-            total = int(np.count_nonzero(sequence_ids >= 0))
-            losses.append((row.sample, len(sequence_ids) - len(row_chunks[0]), total))
+            losses.append((row.sample, len(sequence_ids) - len(row_chunks[0]), len(sequence_ids)))
         result += [EncodedRow(row.tokens, positions, row.sample) for positions in row_chunks]
     return result, losses

@@ -109,6 +109,7 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
         "skip_incomplete": _skips_incomplete(backend, family, settings),
         "chat_template": read_templates(folder, options),
         "dropped_characters": options.get("dropped_characters", ""),
+        "split_special_tokens": bool(options.get("split_special_tokens", False)),
     }
     if family is BERTWEET and not json_path.exists():
         normalization = bool(options.get("normalization", False))

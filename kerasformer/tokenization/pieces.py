@@ -95,7 +95,8 @@ class PieceTokenizer(Tokenizer):
             return [*((part + inner_suffix, len(part)) for part in inner), (last + last_suffix, len(last))]
 
         self._bpe = lru_cache(50_000)(pieces)
-        added = sorted(backend.get_added_tokens_decoder().values(), key=lambda token: -len(token.content))
+        known = {} if self.split_special_tokens else backend.get_added_tokens_decoder()
+        added = sorted(known.values(), key=lambda token: -len(token.content))
         spaces = {True: r"\s*", False: ""}
         patterns = [f"{spaces[token.lstrip]}({re.escape(token.content)}){spaces[token.rstrip]}" for token in added]
         self._added = re.compile("|".join(patterns))

@@ -44,6 +44,7 @@ _OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
     "legacy_behaviour": (bool,),
     "separate_vocabs": (bool,),
     "dropped_characters": (str,),
+    "split_special_tokens": _BOOLEAN,
     "kept_languages": (list,),
 }
 

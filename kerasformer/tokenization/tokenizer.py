@@ -90,6 +90,8 @@ class Tokenizer:
             by default they become U+FFFD.
         dropped_characters: Characters that were removed from the vocabulary, see `prune_vocabulary`; texts that contain
             them are refused.
+        split_special_tokens: Whether names of special tokens in a text, such as `<s>`, are text like any other. As in
+            `transformers`, this includes those that a chat template writes.
 
     Attributes:
         portable: Whether `tokenizer.json` describes the tokenizer, so that other libraries can load it.
@@ -112,6 +114,7 @@ class Tokenizer:
         target: Tokenizer | None = None,
         skip_incomplete: bool = False,
         dropped_characters: str = "",
+        split_special_tokens: bool = False,
     ) -> None:
         if not isinstance(backend, tokenizers.Tokenizer):
             raise _not_loaded_here(f"Tokenizer({shown(backend)})")
@@ -130,10 +133,18 @@ class Tokenizer:
         self._cleans_spaces = clean_up_spaces and not isinstance(backend.model, tokenizers.models.BPE)
         backend.no_truncation()
         backend.no_padding()
+        self.split_special_tokens = split_special_tokens
+        if split_special_tokens:
+            backend.encode_special_tokens = True
         known = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
         backend.add_special_tokens(
             [AddedToken(token, normalized=False) for token in self._special_tokens.values() if token not in known]
         )
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.split_special_tokens:  # the Rust library does not copy it
+            self.backend.encode_special_tokens = True
 
     @staticmethod
     def load(source: Any, *, model_type: str | None = None) -> Tokenizer:
@@ -524,9 +535,9 @@ class Tokenizer:
         except ChatTemplateError:  # no template, or one for other roles
             return None
         after = text[text.rfind(answer) + len(answer) :].lstrip()
-        first = self.encode(after, add_special_tokens=False)[:1] if after else []
         added = self.backend.get_added_tokens_decoder()
-        return first[0] if first and first[0] in added and not added[first[0]].content.isspace() else None
+        found = [index for index, token in added.items() if after.startswith(token.content) and token.content.strip()]
+        return max(found, key=lambda index: len(added[index].content), default=None)
 
     def _template(self, chat_template: str | None, tools: Sequence[Tool] | None) -> str:
         """Returns the requested template, or that of the tokenizer.
@@ -677,6 +688,8 @@ class Tokenizer:
             config["errors"] = "ignore"  # as Python calls it
         if self.model_max_length is not None:
             config["model_max_length"] = self.model_max_length
+        if self.split_special_tokens:
+            config["split_special_tokens"] = True
         if self.dropped_characters:
             config["dropped_characters"] = "".join(sorted(self.dropped_characters))
         if isinstance(self.chat_template, dict):

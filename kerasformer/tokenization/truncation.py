@@ -82,7 +82,7 @@ def loss_message(losses: Sequence[tuple[int, int, int]], limit: int) -> str:
     """Returns the message of a `TruncationWarning`.
 
     Args:
-        losses: `(index of the text, tokens lost, tokens in total)` of each truncated text.
+        losses: `(index of the text, tokens lost, tokens in total)` of each truncated text; special tokens count.
         limit: Maximum number of tokens, including special tokens.
     """
     listed = ", ".join(f"text {index} lost {lost} of {total} tokens" for index, lost, total in losses[:5])

@@ -91,8 +91,8 @@ def truncated(tokenizer: Tokenizer, text: str, pair: str | None, side: Any, over
 def rows(tokenizer: Tokenizer, name: str) -> Iterator[Any]:
     """Yields the rows of a tokenizer."""
     if name in vocabularies.SPLITS:
-        spaced = name in ("split-characters", "split-never")
-        for text in texts.SPACED if spaced else texts.SPLIT:
+        others = {"split-characters": texts.SPACED, "split-never": texts.SPACED, "split-special": texts.SPACED[1:3]}
+        for text in others.get(name, texts.SPLIT):
             yield row(tokenizer, text)
         return
     short = texts.SHORT[::3] if name in vocabularies.VARIANTS else texts.SHORT

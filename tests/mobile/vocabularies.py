@@ -345,13 +345,13 @@ _BIG_BIRD = _control("<pad>", "</s>", "<unk>", words=["<s>", "[CLS]", "[SEP]", "
 _MPNET = ("<s>", "<pad>", "</s>", "<unk>", "[UNK]", "<mask>")
 
 
-def of_letters(splitter: Any) -> Tokenizer:
+def of_letters(splitter: Any, **settings: Any) -> Tokenizer:
     """Returns a tokenizer of letters and few pairs, whose words white space separates."""
     tokens = [*_BERT, SPACE, *sorted(set("".join(SPLIT) + " \n")), SPACE + "t", "he"]
     vocabulary = {token: index for index, token in enumerate(tokens)}
     backend = Backend(models.BPE(vocabulary, [(SPACE, "t"), ("h", "e")], unk_token="[UNK]"))
     backend.pre_tokenizer = splitter
-    return Tokenizer(backend, special_tokens={"unk_token": "[UNK]", "sep_token": "[SEP]"})
+    return Tokenizer(backend, special_tokens={"unk_token": "[UNK]", "sep_token": "[SEP]"}, **settings)
 
 
 FULL: dict[str, Callable[[], Tokenizer]] = {
@@ -404,5 +404,6 @@ SPLITS: dict[str, Callable[[], Tokenizer]] = {
     "split-string": partial(split_at, "|", "isolated"),
     "split-characters": partial(of_letters, pre_tokenizers.Split(Regex("."), "isolated")),
     "split-never": partial(of_letters, pre_tokenizers.Metaspace(split=False)),
+    "split-special": partial(of_letters, pre_tokenizers.Metaspace(), split_special_tokens=True),
 }
 """Tokenizers that split at a pattern, into characters, or not at all."""

@@ -71,6 +71,7 @@ struct Tokenizer::Parts {
   void AddToken(const AddedToken& token) {
     by_id[token.id] = token;
     by_content[token.content] = token.id;
+    if (token.special && settings.Bool("split_special_tokens", false)) return;
     if (token.normalized) {
       normalized.Add(normalize(Aligned::Of(token.content)).text, token);
     } else {

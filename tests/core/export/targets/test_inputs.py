@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,25 @@ def test_a_model_with_languages_is_refused(target: str, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="XlmTokenClassification, which also has langs. Remove target"):
         kf.export.export(model, tmp_path / "out", target=target)
     assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_that_splits_special_tokens_is_refused(tmp_path: Path) -> None:
+    """Only of transformers' own tokenizer is it known that it does so, too; the plain bundle has the setting."""
+    model = shared_model("bert-text-classification")
+    model.tokenizer.save(tmp_path / "tokenizer")
+    path = tmp_path / "tokenizer" / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "split_special_tokens": True}))
+    original, model.tokenizer = model.tokenizer, Tokenizer.load(tmp_path / "tokenizer")
+    try:
+        for target in ("mediapipe", "transformers.js", "litert-web", "triton", "litert-lm"):
+            with pytest.raises(ExportError, match="reads names of special tokens .*split_special_tokens=True.*Remove"):
+                kf.export.export(model, tmp_path / "out", target=target)
+        for target in (None, "optimum"):
+            folder = kf.export.export(model, tmp_path / str(target), "onnx", target=target)
+            bundled = kf.pipeline(folder).tokenizer
+            assert bundled.encode("a [SEP] b") == model.tokenizer.encode("a [SEP] b") != original.encode("a [SEP] b")
+    finally:
+        model.tokenizer = original
 
 
 @pytest.fixture(scope="module")

@@ -49,9 +49,10 @@ export class Tokenizer {
     /** @type {import("./added_tokens.js").AddedToken[]} */
     const added = content.added_tokens ?? [];
     const plain = (/** @type {any} */ token) => !(token.normalized && content.normalizer);
-    this.addedPlain = new AddedTokens(added.filter(plain).map((token) => [token.content, token]));
+    const found = added.filter((token) => !(token.special && settings.split_special_tokens));
+    this.addedPlain = new AddedTokens(found.filter(plain).map((token) => [token.content, token]));
     this.addedNormalized = new AddedTokens(
-      added.filter((token) => !plain(token)).map((token) => [this.normalize(Aligned.of(token.content)).text, token]),
+      found.filter((token) => !plain(token)).map((token) => [this.normalize(Aligned.of(token.content)).text, token]),
     );
     /** The content of added tokens by their ids. @type {Map<number, string>} */
     this.added = new Map(added.map((token) => [token.id, token.content]));

@@ -89,7 +89,9 @@ public final class Tokenizer: @unchecked Sendable {
         decoder = try decoderOf(content["decoder"])
         added = byId
         addedIds = ids
-        let (changed, unchanged) = (tokens.filter { $0.isNormalized }, tokens.filter { !$0.isNormalized })
+        let splitsSpecialTokens = settings.flag("split_special_tokens")
+        let matched = tokens.filter { !($0.isSpecial && splitsSpecialTokens) }
+        let (changed, unchanged) = (matched.filter { $0.isNormalized }, matched.filter { !$0.isNormalized })
         plain = AddedTokens(unchanged, contents: unchanged.map { $0.content })
         normalized = AddedTokens(changed, contents: changed.map { token in rule.map { $0(Aligned(token.content)).chars } ?? token.content })
         specialTokens = named

@@ -31,8 +31,10 @@ class Tokenizer internal constructor(content: Map<String, Any?>, internal val se
     private val added = content.objects("added_tokens").map(::AddedToken)
     private val addedById = added.associateBy { it.id }
     private val addedByContent = added.associate { it.content to it.id }
-    private val plain = added.filter { !it.isNormalized }.let { tokens -> AddedTokens(tokens, tokens.map { it.content }) }
-    private val normalized = added.filter { it.isNormalized }.let { tokens ->
+    private val splitsSpecialTokens = settings.flag("split_special_tokens")
+    private val found = added.filter { !(it.isSpecial && splitsSpecialTokens) }
+    private val plain = found.filter { !it.isNormalized }.let { tokens -> AddedTokens(tokens, tokens.map { it.content }) }
+    private val normalized = found.filter { it.isNormalized }.let { tokens ->
         AddedTokens(tokens, tokens.map { token -> Aligned.of(token.content).let { normalizer?.normalize(it) ?: it }.string() })
     }
 
