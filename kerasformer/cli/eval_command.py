@@ -149,7 +149,7 @@ def _evaluated(
         with_baselines: Whether models of baselines follow, which of the tasks from text to text only summarization has.
         stages: Progress line.
     """
-    from kerasformer.evaluation import TEXT_TASKS, TaskEvaluation, TextEvaluation, refuse_ignored
+    from kerasformer.evaluation import TEXT_TASKS, TaskEvaluation, TextEvaluation, is_classified, refuse_ignored
 
     threads, task = options.get("num_threads"), options.get("task")
     first = open_pipeline(sources[0], task, num_threads=threads) if sources else None
@@ -160,7 +160,7 @@ def _evaluated(
     refuse_ignored(task, {**options, "settings": settings})
     evaluation = (
         TextEvaluation(task, examples, options.get("bleu_tokenizer"))
-        if of_prefix(task) in TEXT_TASKS
+        if of_prefix(task) in TEXT_TASKS and not is_classified(task, examples, options)
         else TaskEvaluation(task, examples, options)
     )
     for source in sources:

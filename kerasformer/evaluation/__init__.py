@@ -15,7 +15,14 @@ from kerasformer.evaluation.glue import GLUE
 from kerasformer.evaluation.outcome import Outcome
 from kerasformer.evaluation.probes import probes
 from kerasformer.evaluation.prompts import FewShotPrompt, prompt
-from kerasformer.evaluation.task_evaluation import TaskEvaluation, check, evaluate, outcome, refuse_ignored
+from kerasformer.evaluation.task_evaluation import (
+    TaskEvaluation,
+    check,
+    evaluate,
+    is_classified,
+    outcome,
+    refuse_ignored,
+)
 from kerasformer.evaluation.text_evaluation import TEXT_TASKS, Evaluation, System, TextEvaluation
 
 __all__ = [
@@ -35,6 +42,7 @@ __all__ = [
     "check",
     "evaluate",
     "examples",
+    "is_classified",
     "lead",
     "outcome",
     "probes",

@@ -48,7 +48,7 @@ def of_classes(
     classes = matrix.classes()
     figures = {"accuracy": matrix.accuracy(), "f1": matrix.macro_f1(), "matthews": matrix.matthews()}
     if known.glue is not None:
-        figures["f1"] = classes[known.find(known.glue.classes[1])].f1
+        figures |= {"macro_f1": figures["f1"], "f1": classes[known.find(known.glue.classes[1])].f1}
         figures = {name: figures[name] for name in known.glue.metrics}
     answers, right = (tuple(known.labels[index] for index in row) for row in (received, expected))
     return Outcome(figures, answers, tuple(losses), right, matrix, tuple(classes))

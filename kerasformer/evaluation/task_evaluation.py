@@ -30,6 +30,8 @@ from kerasformer.evaluation.text_evaluation import (
 )
 from kerasformer.options import checked, documented
 from kerasformer.pipelines import Pipeline, pipeline
+from kerasformer.pipelines.answers import Label
+from kerasformer.pipelines.choosing import choose
 from kerasformer.pipelines.vectors import similarity
 from kerasformer.progress import CountProgress
 from kerasformer.tasks import of_prefix
@@ -172,7 +174,7 @@ _ONLY_FOR = {
     "choices": ("text-generation", "text2text-generation", "text-classification", "text-ranking"),
 }
 """Tasks of the options that only some tasks have."""
-_GLUE_TASKS = ("text-classification", "sentence-similarity", "text-generation")
+_GLUE_TASKS = ("text-classification", "sentence-similarity", "text-generation", "text2text-generation")
 
 
 def refuse_ignored(task: str, options: Mapping[str, object]) -> None:
@@ -214,11 +216,18 @@ def check(task: str, examples: Sequence[Example], options: EvaluationOptions | N
         references(examples)
 
 
+def is_classified(task: str, examples: Sequence[Example], options: EvaluationOptions) -> bool:
+    """Whether a model from text to text answers by classes, scores or choices rather than by texts with references."""
+    return _measure(task, examples, options) in (choices, _text_to_class)
+
+
 def _measure(task: str, examples: Sequence[Example], options: EvaluationOptions) -> Measure:
     """Returns what measures a task: for decoders, it depends on the texts and the options."""
     name = of_prefix(task)
     chooses = name in _ONLY_FOR["choices"] and (options.get("choices") or any(one.choices for one in examples))
     usual = perplexity if name == "text-generation" else _MEASURES.get(name)
+    if name == "text2text-generation" and options.get("glue"):
+        return _text_to_class
     measure = last_words if options.get("last_word") else choices if chooses else usual
     for option, owner, needs in (("stride", perplexity, "texts"), ("template", choices, "choices")):
         if options.get(option) and measure is not owner:
@@ -412,6 +421,41 @@ def _text_to_text(pipe: Any, examples: Sequence[Example], options: EvaluationOpt
     )
     figures = score(of_prefix(pipe.task), received, expected, options.get("bleu_tokenizer")).figures
     return Outcome(figures, tuple(received))
+
+
+_NO_CLASS = "no class"
+"""What an answer is counted as that names no class."""
+
+
+def _text_to_class(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:
+    """Evaluates a model that answers a task of GLUE by a text, as T5 does: the name of a class, or a number.
+
+    With choices, which are the names of the classes in their order, the likeliest of them is the answer.
+    """
+    glue = glue_task(str(options.get("glue")))
+    texts = [glue.written(example.text, example.pair) for example in examples]
+    given = options.get("choices")
+    if given is not None and len(given) != len(glue.classes):
+        raise InputError(
+            f"choices must be names of the classes {', '.join(glue.classes) or '(none: the task has scores)'}, in "
+            f"their order. Received: {', '.join(given)}"
+        )
+    if given is not None:
+        ranked = choose(pipe, texts, given, blank=None, batch_size=options["batch_size"])
+        best = [row[0]["label"] for row in cast(list[list[Label]], ranked)]
+        received: list[int | None] = [list(given).index(label) for label in best]
+    else:
+        settings = {"prefix": "", **(options.get("settings") or {})}  # that of the task is in the texts
+        written = generated(pipe, texts, settings, options["batch_size"], options.get("progress"))
+        if not glue.classes:
+            values, expected = list(map(glue.number_of, written)), _numbers(examples)
+            return correlation(values, expected, [(a - b) ** 2 for a, b in zip(values, expected, strict=True)])
+        received = list(map(glue.class_of, written))
+    labels = (*glue.classes, _NO_CLASS) if None in received else glue.classes
+    known = Classes(labels, glue)
+    right = [known.find(example.label, example) for example in examples]
+    ids = [len(glue.classes) if index is None else index for index in received]
+    return of_classes(known, ids, right, [float(a != b) for a, b in zip(ids, right, strict=True)])
 
 
 def _listed(label: object) -> list[Any]:

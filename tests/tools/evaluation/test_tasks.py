@@ -12,11 +12,13 @@ import pytest
 import kerasformer as kf
 from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
 from kerasformer.errors import BundleError, InputError, MissingExtraError
-from kerasformer.evaluation import TaskEvaluation, evaluate, examples, outcome
+from kerasformer.evaluation import TaskEvaluation, evaluate, examples, outcome, task_evaluation
 from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of, record_quality
 from tests import tiny_text
 from tests.core.decoding.engines import Toy
+from tests.core.export.text_models import shared_model
 from tests.core.pipelines.copying import copying_pipeline
+from tests.keras_pipelines import keras_pipeline
 
 TOKENIZER = tiny_text.wordpiece()
 
@@ -148,6 +150,64 @@ def test_glue(tmp_path, name, labels, figures):
 
     pipe = pipeline_of(First(logits), info("text-classification", labels=("LABEL_0", "LABEL_1")), TOKENIZER)
     assert evaluate(pipe, tmp_path / "dev.tsv", glue=name) == pytest.approx(figures)
+
+
+class Writer:
+    """A pipeline from text to text with given answers."""
+
+    task, engine, info = "text2text-generation", "keras", ModelInfo("text2text-generation", is_encoder_decoder=True)
+
+    def __init__(self, answers: dict[str, str]) -> None:
+        self.answers = answers
+
+    def __call__(self, texts: list[str], *, batch_size: int, truncation: bool, prefix: str) -> list[dict[str, str]]:
+        assert prefix == "" and truncation
+        return [{"generated_text": self.answers[text]} for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "figures"),
+    [
+        (
+            "mnli",
+            [("p1", "h1", 0, "entailment"), ("p2", "h2", "neutral", " Neutral "), ("p3", "h3", 2, "maybe")],
+            {"accuracy": 2 / 3},
+        ),
+        ("stsb", [("p1", "h1", 3.8, "3.8"), ("p2", "h2", 1.0, "1"), ("p3", "h3", 0.0, "none")], {"spearman": 1.0}),
+        ("cb", [("p1", "h1", 1, "contradiction"), ("p2", "h2", 0, "neutral")], {"accuracy": 0.5, "macro_f1": 1 / 3}),
+        ("boolq", [("p1", "h1", 1, "True"), ("p2", "h2", 0, "true")], {"accuracy": 0.5}),
+    ],
+)
+def test_answers_to_glue_that_are_texts(name, rows, figures, monkeypatch):
+    """Those of T5: names of classes and numbers; another text is wrong."""
+    forms = {
+        "mnli": "mnli hypothesis: {1} premise: {0}",
+        "stsb": "stsb sentence1: {0} sentence2: {1}",
+        "cb": "cb hypothesis: {1} premise: {0}",
+        "boolq": "boolq passage: {0} question: {1}",
+    }
+    pipe = Writer({forms[name].format(*row): row[3] for row in rows})
+    read = examples([{"text": text, "pair": pair, "label": label} for text, pair, label, _ in rows])
+    found = task_evaluation._text_to_class(pipe, read, {"glue": name, "batch_size": 2})
+    assert {key: found.figures[key] for key in figures} == pytest.approx(figures)
+    if name == "mnli":
+        assert found.answers == ("entailment", "neutral", "no class") and found.losses == (0, 0, 1)
+        with pytest.raises(InputError, match="A pair of texts was expected, 'mnli hypothesis"):
+            task_evaluation._text_to_class(pipe, examples(["alone"], [0]), {"glue": name, "batch_size": 2})
+
+
+def test_glue_of_an_encoder_decoder():
+    """Whole: texts in T5's form are answered, or the likeliest of the names of the classes is the answer."""
+    pipe = keras_pipeline(shared_model("t5-text2text-generation"))
+    words = ["unacceptable", "acceptable"]
+    forms = ["cola sentence: " + text for text in TEXTS[:3]]
+    best = [words.index(row[0]["label"]) for row in kf.choose(pipe, forms, words)]
+    assert evaluate(pipe, TEXTS[:3], best, glue="cola", choices=words).keys() == {"matthews"}
+    found = outcome(pipe, TEXTS[:3], best, glue="cola", choices=words)
+    assert found.losses == (0, 0, 0)
+    assert set(outcome(pipe, TEXTS[:3], best, glue="cola", settings={"max_new_tokens": 3}).answers) == {"no class"}
+    with pytest.raises(InputError, match="names of the classes unacceptable, acceptable, in their order"):
+        evaluate(pipe, TEXTS[:3], best, glue="cola", choices=["a", "b", "c"])
 
 
 def test_glue_of_another_kind_of_model():
