@@ -74,8 +74,9 @@ def test_cache_bytes_are_for_one_text() -> None:
 
 
 # Without the name of an attribute of ONNX Runtime's GroupQueryAttention.
+# Alone, `past_key_values` is an argument of models of transformers.
 WIRE_NAMES = re.compile(
-    r"kv_cache(?!_bit_width)|past_key_values|\bpresent\.|\bcross_[kv]_|decoder_model_merged|encoder_model\b|\binput_pos\b"
+    r"kv_cache(?!_bit_width)|past_key_values(?!$)|\bpresent\.|\bcross_[kv]_|decoder_model_merged|encoder_model\b|\binput_pos\b"
     r"|\bencoder_mask\b|encoder_hidden_states|^(forward|encode|prefill|decode|verify)_(rows_)?\d*$|decode_rows"
 )
 # Names that are also ordinary words, or names of a model's inputs: only the programs of cards must not quote them.
