@@ -52,12 +52,14 @@ def run(
     adapter: Annotated[
         str | None, typer.Option(help="Folder of a low-rank adapter of PEFT, with which the model is run.")
     ] = None,
-    question: Annotated[
-        str | None, typer.Option(help="Question, for question-answering; the texts are the contexts.")
-    ] = None,
     query: Annotated[
         str | None,
-        typer.Option(help="Query, by which the texts are ranked; for sentence-similarity and classifiers of pairs."),
+        typer.Option(
+            "--query",
+            "--question",
+            help="Question, for question-answering, whose contexts are the texts; or query, by which the texts are "
+            "ranked, for sentence-similarity and classifiers of pairs.",
+        ),
     ] = None,
     label: Annotated[
         list[str] | None, typer.Option(help="Class, for zero-shot-classification; repeat the option for each.")
@@ -80,7 +82,7 @@ def run(
     src_lang, stop_strings, json_schema or explain. Bundles run without Keras. If the output is not a terminal, each
     line contains a text, its result and a score, separated by tabs; --json and --jsonl print complete results.
     """
-    settings = _settings({**options, "question": question, "candidate_labels": label, "raw": raw or None})
+    settings = _settings({**options, "candidate_labels": label, "raw": raw or None})
     explain = bool(settings.get("explain"))
     if stream and (as_json or as_jsonl or explain):
         raise InputError(
@@ -91,6 +93,8 @@ def run(
 
     opening = {name: settings.pop(name) for name in declared(PipelineOptions) if name in settings}
     pipe = open_pipeline(source, task, **opening)
+    if pipe.task == "question-answering" and query is not None:
+        settings["question"], query = query, None
     _check(pipe, settings, query)
     if stream and not isinstance(pipe, GenerationPipeline):
         raise InputError(f"--stream is for models that generate. Received: a model for {pipe.task}.")
@@ -98,7 +102,7 @@ def run(
         pipe.load_adapter(adapter)
 
     def answer(text: str) -> object:
-        return pipe(text, **settings) if question is None else pipe(context=text, **settings)
+        return pipe(context=text, **settings) if "question" in settings else pipe(text, **settings)
 
     def check_settings() -> None:
         # An iterator is read lazily, but the settings are checked at once.
@@ -276,17 +280,15 @@ def _glossary(file: str) -> dict[str, str]:
 
 def _check(pipe: Any, settings: Mapping[str, Any], query: str | None) -> None:
     """Raises `InputError` for a missing option of the task, or for one that it does not have."""
-    for_answers = pipe.task == "question-answering"
     if "raw" in settings and pipe.task != "text-generation":
         raise InputError(f"--raw is for models that continue texts. Received: a model for {pipe.task}.")
-    if ("question" in settings) != for_answers:
-        raise InputError(
-            "question-answering needs --question …; the texts are the contexts."
-            if for_answers
-            else f"--question is for question-answering. Received: a model for {pipe.task}."
-        )
+    if pipe.task == "question-answering" and "question" not in settings:
+        raise InputError("question-answering needs --question …; the texts are the contexts.")
     if query is not None and not hasattr(pipe, "rank"):
-        raise InputError(f"--query is for models that rank texts. Received: a model for {pipe.task}.")
+        raise InputError(
+            "--query (--question) is for question-answering and for models that rank texts. "
+            f"Received: a model for {pipe.task}."
+        )
     if pipe.task == "zero-shot-classification" and "candidate_labels" not in settings:
         raise InputError("zero-shot-classification needs --label …, the name of a class.")
     from kerasformer.pipelines import GenerationPipeline

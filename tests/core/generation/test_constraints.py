@@ -419,7 +419,7 @@ def test_unsupported_tokenizers() -> None:
 
 def test_the_library_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'kerasformer\[grammar\]'"):
+    with pytest.raises(MissingExtraError, match=r'pip install -e "\.\[grammar\]"'):
         constraint_of({"regex": "a"}, tiny_text.byte_pairs(), GenerationConfig())
     assert constraint_of({"regex": None}, None, GenerationConfig()) is None
     assert constraint_of({"choices": ["a"]}, tiny_text.byte_pairs(), GenerationConfig()) is not None

@@ -311,7 +311,7 @@ def test_generated_texts(monkeypatch):
     ]:
         assert evaluate(copying_pipeline(task), same) == pytest.approx(dict.fromkeys(names.split(), 1))
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'kerasformer\[metrics\]'"):
+    with pytest.raises(MissingExtraError, match=r'pip install -e "\.\[metrics\]"'):
         evaluate(copying_pipeline("translation"), same)
 
 

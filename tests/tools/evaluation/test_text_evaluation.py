@@ -247,5 +247,5 @@ def test_missing_packages_and_wrong_models(monkeypatch: pytest.MonkeyPatch) -> N
         TextEvaluation("summarization", [Example("Собака бежит.", "Собака.")])
     for task, module in [("summarization", "rouge_score"), ("translation", "sacrebleu")]:
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(MissingExtraError, match=rf"{module} is required.*pip install 'kerasformer\[metrics\]'"):
+        with pytest.raises(MissingExtraError, match=rf'{module} is required.*pip install -e "\.\[metrics\]"'):
             TextEvaluation(task, DATA)

@@ -250,7 +250,7 @@ def test_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     path = llama(tmp_path / "model.gguf")
     monkeypatch.setattr(errors.importlib, "import_module", missing)
-    with pytest.raises(MissingExtraError, match=r"pip install 'kerasformer\[gguf\]'"):
+    with pytest.raises(MissingExtraError, match=r'pip install -e "\.\[gguf\]"'):
         read(path)
 
 

@@ -141,7 +141,7 @@ def test_files_that_cannot_be_read(tmp_path):
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(MissingExtraError, match=r"kerasformer\[parquet\]"):
+    with pytest.raises(MissingExtraError, match=r"\[parquet\]"):
         stream(tmp_path / "a.parquet")
 
 

@@ -188,7 +188,7 @@ def test_a_damaged_graph(tmp_path):
 def test_without_tensorflow(tmp_path, monkeypatch):
     manifest = saved_model_bundles.write(tmp_path, onnx_bundles.tiny("bert"))
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(MissingExtraError, match=r"kerasformer\[tensorflow\]"):
+    with pytest.raises(MissingExtraError, match=r"\[tensorflow\]"):
         open_engine(tmp_path, manifest)
 
 
