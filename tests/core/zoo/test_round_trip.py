@@ -108,7 +108,7 @@ def test_saving_leaves_other_files_alone(loaded, tmp_path):
     it.model.save_pretrained(tmp_path)
     it.model.save_pretrained(tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
-    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "config.json", "model.safetensors"}
+    assert {path.name for path in tmp_path.iterdir()} == {"notes.txt", "README.md", "config.json", "model.safetensors"}
     assert transformers.AutoConfig.from_pretrained(tmp_path).model_type == it.case.model_type
 
 
