@@ -56,6 +56,15 @@ PrefixFunction = Callable[[int, np.ndarray], Sequence[int] | np.ndarray]
 """Maps the index of a prompt and the tokens of one of its rows `(N,)` to the ids that may follow."""
 
 
+def _ids(name: str, value: Any) -> Any:
+    """Converts ids in the forms of older files: -1 means no token, and a list of one a single id."""
+    if name in _SEVERAL and isinstance(value, list):
+        return [token for token in value if token != -1]
+    if name in _SINGLE and isinstance(value, list) and value:
+        value = value[0]
+    return None if name in ID_SETTINGS and value == -1 else value
+
+
 @dataclasses.dataclass(frozen=True)
 class GenerationConfig:
     """Settings of text generation. Instances are validated and immutable; use `replace` to change settings.
@@ -274,7 +283,7 @@ class GenerationConfig:
         if old.get("max_length") == DEFAULT_NEW_TOKENS:
             del old["max_length"]  # old files contain all defaults, and this one was not meant as a limit
         merged = {**old, **{key: value for key, value in data.items() if value is not None}}
-        known = {key: value for key, value in merged.items() if key in names}
+        known = {key: _ids(key, value) for key, value in merged.items() if key in names}
         if known.get("do_sample") is None:
             known["do_sample"] = False  # a file that sets only top_p is greedy in transformers too
         return cls(**known)

@@ -43,14 +43,16 @@ def hf(name: str, default: Any, *older: str) -> Any:
 
 # Keys that any configuration may contain and that do not affect the forward pass.
 _IGNORED = frozenset(
-    """_name_or_path _attn_implementation _num_labels architectures auto_map bos_token attn_implementation
-    chunk_size_feed_forward cross_attention_hidden_size dtype eos_token finetuning_task gradient_checkpointing
-    is_encoder_decoder label2id license model_type n_ctx num_labels output_attentions output_hidden_states
-    output_past predict_special_tokens return_dict sep_token tokenizer_class torch_dtype torchscript
-    transformers_version use_bfloat16 use_cache use_return_dict vocab_file initializer_factor""".split()
+    """_name_or_path _model_name_or_path _commit_hash _attn_implementation _num_labels architectures auto_map bos_token
+    attn_implementation chunk_size_feed_forward cross_attention_hidden_size dtype eos_token finetuning_task
+    gradient_checkpointing is_encoder_decoder label2id license model_type n_ctx num_labels output_attentions
+    output_hidden_states output_past predict_special_tokens return_dict sep_token tokenizer_class torch_dtype
+    torchscript transformers_version use_bfloat16 use_cache use_return_dict vocab_file initializer_factor""".split()
 ) | frozenset(
-    # Generation settings, which older files contain; see `Config.generation_settings`.
-    """bad_words_ids begin_suppress_tokens cache_implementation decoder_start_token_id diversity_penalty
+    # Tokens that only tokenizers use, and generation settings, which older files contain; see
+    # `Config.generation_settings`.
+    """pad_token cls_token unk_token mask_token cls_token_id mask_token_id unk_token_id
+    bad_words_ids begin_suppress_tokens cache_implementation decoder_start_token_id diversity_penalty
     do_sample early_stopping encoder_no_repeat_ngram_size exponential_decay_length_penalty forced_bos_token_id
     forced_eos_token_id length_penalty max_length min_length no_repeat_ngram_size num_beam_groups num_beams
     num_return_sequences output_scores remove_invalid_values repetition_penalty return_dict_in_generate
@@ -317,9 +319,18 @@ def _converted(field: _Field, hint: object, value: Any) -> Any:
     """Converts a JSON value for a field: null becomes the default, keys become integers, and integers floats."""
     if value is None and not fits(hint, None):
         return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    if is_token_id(hint) and not fits(hint, value):
+        return _token_id(value, hint)
     if field.name == "id2label":
         return _labels(value)
     return float(value) if _is_float(hint) and fits(float, value) else value
+
+
+def _token_id(value: Any, hint: object) -> Any:
+    """Converts an id in another form: -1 means no token, and a list of one a single id."""
+    if isinstance(value, list) and value and not isinstance(value[0], list):
+        return _token_id(value[0], hint)
+    return None if value == -1 and fits(hint, None) else value
 
 
 def _is_float(hint: object) -> bool:

@@ -21,6 +21,13 @@ def test_activation_is_that_of_the_same_name(name) -> None:
     assert_close(layers.activation(name)(RANGE), ACT2FN[name](torch.tensor(RANGE)))
 
 
+def test_every_activation_of_transformers_without_weights_exists() -> None:
+    assert {*ACT2FN} - {"prelu", "xielu"} <= {*_ACTIVATIONS}
+    extremes = np.array([-200.0, -90.0, 90.0, 200.0], "float32")
+    for name in ("mish", "sqrtsoftplus"):
+        assert_close(layers.activation(name)(extremes), ACT2FN[name](torch.tensor(extremes)))
+
+
 def test_no_activation_is_the_identity() -> None:
     assert layers.activation(None)(RANGE) is RANGE
 

@@ -12,6 +12,7 @@ import pytest
 import transformers
 
 from kerasformer import zoo
+from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.config import ConfigWarning
 from kerasformer.testing import Case
@@ -166,6 +167,27 @@ def test_types_of_layers_that_contradict_each_other_are_refused():
     case = next(case for case in FIRST if case.model_type == "gpt_neo")
     with pytest.raises(UnsupportedConfigError, match="attention_layers must list them.*'global'"):
         config_type(case).from_hf({**case.settings, "attention_layers": ["local", "global"] * 2})
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(-1, None), ([5], 5), ([5, 6], 5), ([-1], None)], ids=["none", "list", "lists", "nones"]
+)
+def test_the_forms_that_files_give_an_id(value, expected):
+    config = config_type("t5").from_hf({"pad_token_id": value, "decoder_start_token_id": value, "eos_token_id": value})
+    assert (config.pad_token_id, config.decoder_start_token_id) == (expected, expected)
+    assert config.eos_token_id == (value if value in ([5], [5, 6]) else None)
+    settings = {"suppress_tokens": [-1], "begin_suppress_tokens": [7, -1], "pad_token_id": value}
+    ours = GenerationConfig.from_dict({**settings, "decoder_start_token_id": value})
+    assert (ours.suppress_tokens, ours.begin_suppress_tokens) == ((), (7,))
+    assert (ours.pad_token_id, ours.decoder_start_token_id) == (expected, expected)
+    with pytest.raises(UnsupportedConfigError, match="pad_token_id must be .*Received: -2"):
+        config_type("t5").from_hf({"pad_token_id": -2})
+
+
+def test_tokens_of_tokenizers_and_names_of_models_are_no_settings(recwarn):
+    """Keys of any checkpoint that `transformers` wrote."""
+    config_type("bert").from_hf({"_model_name_or_path": "x", "_commit_hash": "y", "unk_token_id": 3, "cls_token_id": 1})
+    assert not recwarn.list
 
 
 def test_names_of_older_files_are_read():
