@@ -96,7 +96,10 @@ def test_answers(server):
 
 
 def test_texts(server):
-    for model, texts, options in (("chat", TEXTS, {"return_full_text": False}), ("rewrite", TEXTS[:1], {})):
+    for model, texts, options in (
+        ("chat", TEXTS, {"return_full_text": False, "raw": True}),
+        ("rewrite", TEXTS[:1], {}),
+    ):
         expected = server.models[model].pipe(texts, max_new_tokens=3, do_sample=False, num_beams=1, **options)
         expected = [row if isinstance(row, dict) else row[0] for row in expected]
         found = infer(server, model, {"max_tokens": 3, "temperature": 0, "n": 2}, text=texts)

@@ -93,7 +93,7 @@ def test_a_json_schema_that_the_budget_closes(server):
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_log_probabilities_are_those_of_the_model(server, pipes, engine):
-    output = pipes[engine](PROMPT, max_new_tokens=5, do_sample=False, output_logits=True)
+    output = pipes[engine](PROMPT, raw=True, max_new_tokens=5, do_sample=False, output_logits=True)
     logits = output.logits[0].astype(np.float64)
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     ids = output.sequences[0]
@@ -123,7 +123,7 @@ def test_the_tokens_of_an_answer_are_its_bytes(server):
 @pytest.mark.parametrize("engine", ENGINES)
 def test_several_texts_with_a_seed(server, pipes, engine):
     settings = {"num_return_sequences": 3, "do_sample": True, "max_new_tokens": 6, "seed": 7, "top_p": 0.9}
-    expected = [each["generated_text"] for each in pipes[engine](PROMPT, return_full_text=False, **settings)]
+    expected = [each["generated_text"] for each in pipes[engine](PROMPT, raw=True, return_full_text=False, **settings)]
     assert len(set(expected)) > 1
     asked = {"model": engine, "prompt": PROMPT, "n": 3, "max_tokens": 6, "seed": 7, "top_p": 0.9}
     answer = server.client().completions.create(**asked)
@@ -233,7 +233,7 @@ def test_biases_and_penalties(server, pipes):
     assert text == tokenizer.decode([token] * 6)
     less = server.client().completions.create(**asked, frequency_penalty=2, presence_penalty=2).choices[0].text
     settings = {"sequence_bias": [([token], 5.0)], "frequency_penalty": 2, "presence_penalty": 2, "max_new_tokens": 6}
-    assert less == pipes["tflite"](PROMPT, return_full_text=False, **settings)[0]["generated_text"] != text
+    assert less == pipes["tflite"](PROMPT, raw=True, return_full_text=False, **settings)[0]["generated_text"] != text
 
 
 def test_a_text_ends_when_the_cache_is_full(server):
