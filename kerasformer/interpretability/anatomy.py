@@ -290,8 +290,8 @@ def check_file(path: Path) -> None:
 
 
 def positions(indices: Sequence[int]) -> str:
-    """Writes positions of layers from 1: `1–4`, `2, 4, …, 12` for a regular series, or all of them."""
-    numbers = [index + 1 for index in indices]
+    """Writes indices of layers: `0–3`, `1, 3, …, 11` for a regular series, or all of them."""
+    numbers = list(indices)
     if len(numbers) == 1:
         return str(numbers[0])
     steps = {after - before for before, after in zip(numbers, numbers[1:], strict=False)}

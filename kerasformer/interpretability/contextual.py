@@ -49,8 +49,8 @@ class ContextualVectors:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Names of the entries of the first axis: `"embeddings"`, `"layer 1"` and so on."""
-        return ("embeddings", *(f"layer {index}" for index in range(1, len(self.vectors))))
+        """Names of the entries of the first axis: `"embeddings"`, `"layer 0"` and so on."""
+        return ("embeddings", *(f"layer {index}" for index in range(len(self.vectors) - 1)))
 
     def similarities(self) -> np.ndarray:
         """Returns the cosine similarity of each pair of occurrences in each layer, `(L + 1, N, N)` float32."""

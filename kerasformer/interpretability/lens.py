@@ -52,8 +52,8 @@ class LogitLens:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Names of the entries of the first axis: `"embeddings"`, `"layer 1"` and so on."""
-        return ("embeddings", *(f"layer {index}" for index in range(1, len(self.ids))))
+        """Names of the entries of the first axis: `"embeddings"`, `"layer 0"` and so on."""
+        return ("embeddings", *(f"layer {index}" for index in range(len(self.ids) - 1)))
 
     def best(self, layer: int, position: int) -> list[tuple[str, float]]:
         """Returns the most probable tokens at a position after a layer, 0 for the embeddings, with their probabilities.

@@ -223,5 +223,5 @@ def test_the_command(tmp_path: Path) -> None:
 def test_short_forms() -> None:
     assert [short(number) for number in (7.0, 1234.0, 124_439_808.0, 1.5576e9)] == ["7", "1.23 k", "124 M", "1.56 B"]
     assert [short(number) for number in (999.0, 999_499.0, 999_999.0)] == ["999", "999 k", "1.00 M"]
-    assert positions((0, 1, 2)) == "1–3" and positions((0,)) == "1" and positions((0, 2)) == "1, 3"
-    assert positions(range(0, 12, 2)) == "1, 3, …, 11" and positions((0, 1, 3, 4, 6)) == "1–2, 4–5, 7"
+    assert positions((0, 1, 2)) == "0–2" and positions((0,)) == "0" and positions((0, 2)) == "0, 2"
+    assert positions(range(0, 12, 2)) == "0, 2, …, 10" and positions((0, 1, 3, 4, 6)) == "0–1, 3–4, 6"

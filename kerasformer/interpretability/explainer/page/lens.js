@@ -25,7 +25,7 @@ export const LENS = {
       const at = layer * places + place;
       const items = [...row(words, at)].map((word, rank) => bar(page.word(word), row(shares, at)[rank]));
       details.replaceChildren(
-        element("h3", {}, `${layer === 0 ? "Embeddings, the input of the first layer" : layer === layers - 1 ? `Layer ${layer}, the last one` : `Layer ${layer}`}: ${page.placeName(place)}`),
+        element("h3", {}, `${layer === 0 ? "Embeddings, the input of the first layer" : layer === layers - 1 ? `Layer ${layer - 1}, the last one` : `Layer ${layer - 1}`}: ${page.placeName(place)}`),
         element("ol", { class: "bars" }, items),
         element("p", { class: "muted small" }, `The final choice “${page.word(row(words, (layers - 1) * places + place)[0])}” has ${percent(row(final, layer)[place])} here.`),
       );
@@ -52,7 +52,7 @@ export const LENS = {
   },
 };
 
-const layerName = (layer) => (layer === 0 ? "input" : `layer ${layer}`);
+const layerName = (layer) => (layer === 0 ? "input" : `layer ${layer - 1}`);
 
 /** One candidate with a bar for its share. */
 export function bar(word, share, { cut = false, note = null } = {}) {
