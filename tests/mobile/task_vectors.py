@@ -113,10 +113,7 @@ _SCHEMES = {
 
 
 def _scheme_calls() -> Calls:
-    strategies = ("simple", "first")
-    return [
-        ("token-classification", _QUERY, {"aggregation_strategy": each, "ignore_labels": []}) for each in strategies
-    ]
+    return [("token-classification", _QUERY, {"aggregation_strategy": "simple", "ignore_labels": []})]
 
 
 _QUERY, _DOCUMENTS = "Anna lives in Rome.", ["The cat", "", _LONG, "Otto lives in Paris.", "Anna lives in Rome."]
