@@ -262,7 +262,22 @@ class CausalLM(CausalModel, _GenerativeModel):
         return states["output"], states["caches"]
 
 
-class Seq2SeqLM(_GenerativeModel):
+class DecoderProjectingModel(ProjectingModel):
+    """Encoder-decoder whose head computes logits from the hidden states of the decoder, with the table of its texts."""
+
+    @property
+    def shared_table(self) -> Embedding | None:
+        """The table of token embeddings if both stacks have it, or that of the decoder if the head is tied to it."""
+        shared = self.backbone.decoder_tokens is None or self.head.tied
+        table: Embedding | None = self.backbone.output_tokens if shared else None
+        return table
+
+    def project(self, hidden: Tensor) -> Tensor:
+        """Computes logits `(B, T, V)` from the hidden states `(B, T, E)` of the decoder."""
+        return self.head(hidden, embedding=self.backbone.output_tokens)
+
+
+class Seq2SeqLM(DecoderProjectingModel, _GenerativeModel):
     """Encoder-decoder language model, which returns logits `(B, T, V)` and generates texts from texts.
 
     Call arguments:
@@ -339,17 +354,6 @@ class Seq2SeqLM(_GenerativeModel):
     def project_memory(self, memory: Tensor) -> list[tuple[Tensor, Tensor]]:
         """Projects the encoded text to the cross-attention keys and values `(B, G, M, D)` of each decoder layer."""
         return self.backbone.project_memory(memory)
-
-    @property
-    def shared_table(self) -> Embedding | None:
-        """The table of token embeddings if both stacks have it, or that of the decoder if the head is tied to it."""
-        shared = self.backbone.decoder_tokens is None or self.head.tied
-        table: Embedding | None = self.backbone.output_tokens if shared else None
-        return table
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Computes logits `(B, T, V)` from the hidden states `(B, T, E)` of the decoder."""
-        return self.head(hidden, embedding=self.backbone.output_tokens)
 
     def decode(
         self,

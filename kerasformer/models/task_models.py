@@ -24,7 +24,13 @@ from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOpt
 from kerasformer.layers.sentence import first_slots
 from kerasformer.layers.tensor import Shape, Tensor, at_slots
 from kerasformer.models.config import Config
-from kerasformer.models.contracts import CausalModel, EncoderModel, ProjectingModel, TextModel, with_states
+from kerasformer.models.contracts import (
+    CausalModel,
+    DecoderProjectingModel,
+    EncoderModel,
+    TextModel,
+    with_states,
+)
 from kerasformer.models.pretrained import Backbone, Inputs, PretrainedModel, check_config
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weight_table import Row, dense, norm, output_matrix, output_rows
@@ -690,7 +696,7 @@ class Seq2SeqFeatures(EncoderDecoderModel, FeatureExtraction):
     """Encoder-decoder that returns the hidden states `(B, T, E)` of the decoder."""
 
 
-class Seq2SeqFillMask(ProjectingModel, EncoderDecoderModel):
+class Seq2SeqFillMask(DecoderProjectingModel, EncoderDecoderModel):
     """Encoder-decoder that restores masked words (BART), with the head of text-to-text generation.
 
     The encoder reads the text, and the decoder the same text after its start token.
@@ -704,17 +710,6 @@ class Seq2SeqFillMask(ProjectingModel, EncoderDecoderModel):
     task = "fill-mask"
     architecture_suffix = "ForConditionalGeneration"
     class_suffix = "FillMask"
-
-    @property
-    def shared_table(self) -> Embedding | None:
-        """The table of token embeddings if both stacks have it, or that of the decoder if the head is tied to it."""
-        shared = self.backbone.decoder_tokens is None or self.head.tied
-        table: Embedding | None = self.backbone.output_tokens if shared else None
-        return table
-
-    def project(self, hidden: Tensor) -> Tensor:
-        """Computes logits `(B, T, V)` from the hidden states `(B, T, E)` of the decoder."""
-        return self.head(hidden, embedding=self.backbone.output_tokens)
 
     def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the scores."""
