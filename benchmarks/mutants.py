@@ -186,8 +186,8 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
         Mutant(
             "gamma-and-beta-swapped",
             "kerasformer/models/weight_table.py",
-            r"""re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))""",
-            r"""re.sub(r"\.gamma$", ".bias", re.sub(r"\.beta$", ".weight", name))""",
+            r"""re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", self.renamed.get(name, name)))""",
+            r"""re.sub(r"\.gamma$", ".bias", re.sub(r"\.beta$", ".weight", self.renamed.get(name, name)))""",
             "Scales and biases of norms are exchanged in checkpoints with the names of TensorFlow.",
             ("tests/core/zoo/test_older_checkpoints.py", "tests/core/zoo/test_loading.py"),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from kerasformer.layers.layer_types import (
     LowRankOptions,
     Outputs,
 )
-from kerasformer.layers.tensor import Shape, Tensor
+from kerasformer.layers.tensor import Shape, Tensor, check_mask
 
 PACKAGE = "kerasformer"
 
@@ -87,6 +88,7 @@ class OptionalOutputs(keras.layers.Layer):
 
     def compute_output_spec(self, *args: object, **kwargs: object) -> keras.KerasTensor | Outputs:
         """Traces the call, whose arguments decide between a tensor and a dictionary."""
+        check_mask(inspect.signature(self.call).bind(*args, **kwargs).arguments.get("attention_mask"))
         return keras.Operation.compute_output_spec(self, *args, **kwargs)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape | tuple[Shape, ...]:

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
+
+from kerasformer.errors import InputError
 
 Tensor = Any
 """A tensor of the Keras backend in use, or a symbolic one: backends share no class."""
@@ -137,3 +140,28 @@ def zero_padding(x: Tensor, mask: Tensor) -> Tensor:
         mask: 1 for real tokens, `(B, T)`.
     """
     return x * ops.expand_dims(ops.cast(mask, x.dtype), -1)
+
+
+def is_concrete(value: object) -> bool:
+    """Whether a value is an array or an eager tensor, rather than a symbolic tensor of a graph."""
+    if not ops.is_tensor(value):
+        return isinstance(value, np.ndarray | list | tuple)
+    if keras.backend.backend() == "jax":
+        import jax
+
+        return not isinstance(value, jax.core.Tracer)
+    return hasattr(value, "numpy") and not isinstance(value, keras.KerasTensor)
+
+
+def check_mask(mask: Tensor | None) -> None:
+    """Raises an `InputError` for numbers for each query in the place of a mask, such as the values of attention.
+
+    It is applied to arrays and to the inputs of functional models. Within a graph a mask may be of floats: Keras builds
+    a saved model with floating-point inputs, and leaves out weights of layers that fail then.
+    """
+    if mask is not None and len(mask.shape) > 2 and "float" in str(mask.dtype):
+        raise InputError(
+            "attention_mask must be boolean or integers; True or 1 attends. A layer's arguments are query, key_value "
+            "and attention_mask: attention(x) for self-attention, attention(x, memory) for cross attention, and bias= "
+            f"for numbers that are added to scores. Received: {mask.dtype} of shape {mask.shape}"
+        )

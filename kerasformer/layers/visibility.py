@@ -19,7 +19,7 @@ from kerasformer.errors import InputError
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig
-from kerasformer.layers.tensor import Tensor, Tokens
+from kerasformer.layers.tensor import Tensor, Tokens, check_mask, is_concrete
 
 _Rendered = TypeVar("_Rendered")
 
@@ -329,12 +329,8 @@ def visibility_of(
     Raises:
         InputError: the mask is a tensor of numbers for each query, such as a value in the place of the mask.
     """
-    if attention_mask is not None and len(attention_mask.shape) > 2 and "float" in str(attention_mask.dtype):
-        raise InputError(
-            "attention_mask must be boolean or integers; True or 1 attends. A layer's arguments are query, key_value "
-            "and attention_mask: attention(x) for self-attention, attention(x, memory) for cross attention, and bias= "
-            f"for numbers that are added to scores. Received: {attention_mask.dtype} of shape {attention_mask.shape}"
-        )
+    if is_concrete(attention_mask):
+        check_mask(attention_mask)
     visibility = Visibility() if visibility is None else visibility
     mask = None if attention_mask is None else ops.cast(head_mask(attention_mask, query.shape[0], keys), "bool")
     return visibility.narrowed(mask).with_bias(bias)

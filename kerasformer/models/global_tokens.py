@@ -12,9 +12,8 @@ from keras import ops
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.layers import Visibility
 from kerasformer.layers.layer_types import LayerArguments, Outputs
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers.tensor import Tensor, is_concrete
 from kerasformer.models.contracts import EncoderModel
-from kerasformer.models.pretrained import is_concrete
 from kerasformer.models.text_inputs import GLOBAL_ATTENTION_MASK
 
 MAX_GLOBAL_TOKENS = 64

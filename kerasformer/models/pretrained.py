@@ -28,7 +28,7 @@ from kerasformer.files.tensors import TensorFile, save_tensors
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
-from kerasformer.layers.tensor import Shape, Tensor
+from kerasformer.layers.tensor import Shape, Tensor, is_concrete
 from kerasformer.models import ties
 from kerasformer.models.adaptation import Adaptable
 from kerasformer.models.config import Config
@@ -610,17 +610,6 @@ def _not_loaded_here(called_class: type, received: str) -> InputError:
 def _as_dict(inputs: object) -> object:
     """Converts mappings to dictionaries, the only mappings that Keras does not treat as tensors."""
     return dict(inputs) if isinstance(inputs, Mapping) and not isinstance(inputs, dict) else inputs
-
-
-def is_concrete(value: object) -> bool:
-    """Whether a value is an array or an eager tensor, rather than a symbolic tensor of a graph."""
-    if not ops.is_tensor(value):
-        return isinstance(value, np.ndarray | list | tuple)
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return not isinstance(value, jax.core.Tracer)
-    return hasattr(value, "numpy") and not isinstance(value, keras.KerasTensor)
 
 
 def check_shapes(arrays: Mapping[str, Tensor], max_length: int | None) -> None:

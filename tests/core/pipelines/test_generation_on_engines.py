@@ -83,8 +83,8 @@ def test_generate_of_a_model_equals_its_pipeline(pipe, name) -> None:
     assert len(pieces) > 2 and "".join(pieces) == new
     with pytest.raises(InputError, match="a single text"):
         model.stream([text])
-    for nothing in (5, [], None):
-        with pytest.raises(InputError, match="Prompts must be a text"):
+    for nothing, message in ((5, "Prompts must be a text"), ([], "Prompts must be a text"), (None, "neither")):
+        with pytest.raises(InputError, match=message):
             model.generate(nothing)
 
 
