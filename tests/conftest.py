@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,8 +17,10 @@ import pytest
 
 from kerasformer import telemetry
 from kerasformer.process import silence_native_logs
-from tests import shared
+from tests import grids, shared
 from tests.reporting import ProcessorTime, Reporting
+
+TESTS = Path(__file__).parent
 
 # Before any test imports Keras: ~/.keras/keras.json of the machine must not choose the backend.
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -45,6 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(
             f"{shared.FOLDER} must name a folder for the bundles of the tests. Received: {os.environ[shared.FOLDER]}"
         )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Gives the tests of release.txt their mark, before tests are selected by marks."""
+    unused = grids.wait_for_release(items, (TESTS / "release.txt").read_text(encoding="utf-8").splitlines())
+    if unused and [TESTS] == [Path(config.invocation_params.dir, path).resolve() for path in config.args]:
+        raise pytest.UsageError("tests/release.txt lists tests that do not exist: " + ", ".join(unused))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -1,7 +1,8 @@
 """Full grids of parameters: a part of each always runs, more in CI, and the rest before a release.
 
 The mark `grid` is for what CI runs in addition to `pytest`. The mark `release` is for combinations of parts of which CI
-runs each: they repeat layers, a head and a recipe that other tests show.
+runs each: they repeat layers, a head and a recipe that other tests show. Single tests that cost seconds for such a
+repetition are listed in release.txt.
 """
 
 from __future__ import annotations
@@ -34,6 +35,27 @@ def grid(
         return pytest.mark.release if _picked(release, values) else getattr(pytest.mark, others)
 
     return [pytest.param(*values, marks=mark(*values)) for values in product(*axes)]
+
+
+def wait_for_release(items: Iterable[pytest.Item], lines: Iterable[str]) -> list[str]:
+    """Gives the tests of release.txt the mark `release`.
+
+    Args:
+        items: Tests.
+        lines: Lines of the file: a comment, or the path of a file, a function or a row in the folder tests.
+
+    Returns:
+        Lines to which no test belongs.
+    """
+    unused = {line for line in map(str.strip, lines) if line and not line.startswith("#")}
+    listed = frozenset(unused)
+    for item in items:
+        row = item.nodeid.removeprefix("tests/")
+        function = row.partition("[")[0]
+        for found in listed & {row, function, function.partition("::")[0]}:
+            item.add_marker(pytest.mark.release)
+            unused.discard(found)
+    return sorted(unused)
 
 
 def on_jax(*axes: Iterable[Any], chosen: Container[Any] | Callable[..., bool]) -> list[Any]:

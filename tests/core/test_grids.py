@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.grids import grid, on_jax, repeats
+from types import SimpleNamespace
+
+from tests.grids import grid, on_jax, repeats, wait_for_release
 
 
 def marks(parameters):
@@ -24,3 +26,12 @@ def test_the_second_backend_has_what_is_chosen_and_the_rest_before_a_release():
 
 def test_a_combination_repeats_what_earlier_ones_have():
     assert repeats([("bert", "none"), ("bert", "int8"), ("gpt2", "none"), ("gpt2", "int8")]) == [False] * 3 + [True]
+
+
+def test_listed_files_functions_and_rows_wait_for_a_release():
+    ids = ["tests/a.py::one[x[1]-y]", "tests/a.py::one[z]", "tests/a.py::two[z]", "tests/b.py::one", "tests/c.py::one"]
+    marked = []
+    items = [SimpleNamespace(nodeid=node, add_marker=lambda mark, node=node: marked.append(node)) for node in ids]
+    lines = ["# a comment", "", "a.py::one[x[1]-y]", "a.py::two", "b.py", "a.py::one[w]", "d.py"]
+    assert wait_for_release(items, lines) == ["a.py::one[w]", "d.py"]
+    assert marked == [ids[0], ids[2], ids[3]]

@@ -59,12 +59,26 @@ def compile_to(classes: Path, jars: Path, class_path: str, sources: Iterable[Pat
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def card_codes() -> list[str]:
+    """Returns the Kotlin code of the cards of every task and of the guide."""
+    found = codes("kotlin")
+    assert found.keys() == CASES.keys()
+    (guide,) = blocks(ROOT / "docs" / "phones.md", "kt")
+    names = ("java.io.File", *(f"kerasformer.{name}" for name in ("TextModel", "engine.*", "decoding.*")))
+    imports = "\n".join(f"import {name}" for name in names)
+    return [*found.values(), f"{imports}\nsuspend fun guide(filesDir: File, texts: List<String>) {{\n{guide}\n}}"]
+
+
 @pytest.fixture(scope="module")
 def classes(jars: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled library with the programs of the folder `kotlin`."""
-    folder = tmp_path_factory.mktemp("kotlin") / "classes"
-    compile_to(folder, jars, libraries(jars), sorted([*LIBRARY.rglob("*.kt"), *PROGRAMS.glob("*.kt")]))
-    return folder
+    """The compiled library, the programs of the folder `kotlin` and the code of cards: the compiler starts slowly."""
+    folder = tmp_path_factory.mktemp("kotlin")
+    code_of = {folder / f"card_{index}.kt": code for index, code in enumerate(card_codes())}
+    for card, code in code_of.items():
+        card.write_text(f"package {card.stem}\n{code}", encoding="utf-8")
+    sources = sorted([*LIBRARY.rglob("*.kt"), *PROGRAMS.glob("*.kt")])
+    compile_to(folder / "classes", jars, libraries(jars), [*sources, *code_of])
+    return folder / "classes"
 
 
 @pytest.fixture(scope="module")
@@ -83,21 +97,9 @@ def run(classes: Path, jars: Path) -> Run:
     return call
 
 
-def test_code_of_cards_and_of_the_guide(classes, jars, tmp_path):
+def test_code_of_cards_and_of_the_guide(classes):
     """That of every task compiles with the library."""
-    found = codes("kotlin")
-    assert found.keys() == CASES.keys()
-    (guide,) = blocks(ROOT / "docs" / "phones.md", "kt")
-    names = ("java.io.File", *(f"kerasformer.{name}" for name in ("TextModel", "engine.*", "decoding.*")))
-    lines = [
-        *(f"import {name}" for name in names),
-        "suspend fun guide(filesDir: File, texts: List<String>) {",
-        guide,
-        "}",
-    ]
-    for index, code in enumerate([*found.values(), "\n".join(lines)]):
-        (tmp_path / f"card_{index}.kt").write_text(f"package card_{index}\n{code}", encoding="utf-8")
-    compile_to(tmp_path / "classes", jars, f"{classes}:{libraries(jars)}", sorted(tmp_path.glob("*.kt")))
+    assert all((classes / f"card_{index}").is_dir() for index in range(len(CASES) + 1))
 
 
 def test_versions_of_cards():

@@ -17,22 +17,20 @@ from kerasformer.export.formats.tflite.gpu_graph import lower_for_gpu
 from kerasformer.export.formats.tflite.gpu_rules import look_at, look_at_file
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 from tests.core.export.formats.test_gpu_rules import constant, graph, ids
+from tests.core.export.test_export import TRIO, before_a_release
 from tests.core.export.text_models import ROWS, shared_bundle, shared_model, size_options
-from tests.core.zoo.cases import OPERATORS
 from tests.grids import grid
 
 pytestmark = pytest.mark.grid
 
 FIRST = list({row.model_type: name for name, row in reversed(ROWS.items())}.values())
 """One row of each architecture."""
-ALWAYS = (
-    "bert-text-classification", "roberta-text-classification", "modernbert-token-classification",
-    "deberta-token-classification", "gpt2-text-generation", "llama-text-generation", "gpt_neo-text-generation",
-    "t5-text2text-generation", "bigbird_pegasus-text2text-generation", "bart-text2text-generation",
-)  # fmt: skip
-"""Those whose bundles other tests without a mark read as well."""
-
-
+FILES = grid(
+    FIRST,
+    always=(*TRIO, "bigbird_pegasus-text2text-generation", "llama-text-generation"),
+    release=lambda name: before_a_release(name, "tflite"),
+)
+"""CI reads the float32 files that it exports anyway, and two more for their blocks and rotations."""
 KNOWN = {
     "big_bird-question-answering": {"beyond-16-bit-floats"},
     "longformer-text-classification": {"beyond-16-bit-floats"},
@@ -69,7 +67,7 @@ def results(content: bytes, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
     return found
 
 
-@pytest.mark.parametrize("name", grid(FIRST, always=ALWAYS, release=lambda name: ROWS[name].model_type in OPERATORS))
+@pytest.mark.parametrize("name", FILES)
 def test_a_graph_for_a_gpu_has_no_findings_and_the_same_results(name):
     path = shared_bundle(name, "tflite") / "model.tflite"
     manifest = bundle.read(path.parent)
