@@ -77,7 +77,8 @@ def test_a_model_that_runs_is_not_closed(size, monkeypatch):
             other = threads.submit(text, server, "b")
             again = None
             for _ in stream:
-                assert [each.name for each in server.every] == ["a"] and not other.done()
+                state = [each.name for each in server.every], other.done()
+                assert state == (["a"], False) or len(steps) >= 40  # the last pieces may be read after the model ran
                 again = again or threads.submit(text, server, "a")  # it waits behind the other one
             assert other.result(60) == again.result(60) and len(steps) >= 40
         assert [each.name for each in server.every] == ["a"]
