@@ -14,8 +14,8 @@ from kerasformer.tokenization import TruncationWarning
 from tests.core.chat_templates.chat_model import shared_chat
 from tests.keras_pipelines import keras_pipeline
 
-ENGINES = ["keras", "tflite", "onnx", pytest.param("saved-model", marks=pytest.mark.grid)]
-SOME = ["keras", "tflite"]
+ENGINES = ["keras", "onnx", *(pytest.param(engine, marks=pytest.mark.grid) for engine in ("tflite", "saved-model"))]
+SOME = ["keras", "onnx"]
 """Engines for tests of what is the same code on all of them."""
 SYSTEM = {"role": "system", "content": "Be brief."}
 MESSAGES = [SYSTEM, {"role": "user", "content": "Who is it?"}]
@@ -164,6 +164,7 @@ def test_settings_of_the_call_have_precedence(pipes):
     assert (config.eos_token_id, config.max_new_tokens, config.max_length) == ((7,), None, 40)
 
 
+@pytest.mark.grid
 def test_conversations_that_are_too_long(pipes):
     pipe = pipes("tflite")
     assert pipe.model.capacity == 256

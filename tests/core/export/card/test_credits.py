@@ -135,6 +135,7 @@ def test_a_preset_keeps_its_credits_and_passes_them_on(tmp_path):
     assert '"kerasformer[onnx]' not in card and 'py3-none-any.whl[onnx]"' in card
 
 
+@pytest.mark.grid
 def test_a_fine_tuned_model_names_its_base(tmp_path):
     source = checkpoint(tmp_path / "films-bert")
     model = zoo.load("sentiment-bert")

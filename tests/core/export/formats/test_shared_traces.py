@@ -17,7 +17,7 @@ LENGTHS = (16, 40, 64)
 # as the encoder's capacity needs no padding.
 CASES = [
     ("bert-text-classification", 1, 1),
-    ("modernbert-token-classification", 3, 3),
+    pytest.param("modernbert-token-classification", 3, 3, marks=pytest.mark.grid),
     pytest.param("t5-text2text-generation", 2, 5, marks=pytest.mark.grid),
 ]
 
