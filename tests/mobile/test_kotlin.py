@@ -52,7 +52,9 @@ def libraries(jars: Path) -> str:
 def compile_to(classes: Path, jars: Path, class_path: str, sources: Iterable[Path]) -> None:
     """Compiles sources, without warnings."""
     options = ["-no-stdlib", "-no-reflect", "-Werror", "-jvm-target", "11", "-classpath", class_path]
-    compiler = ["java", "-cp", f"{jars}/*", "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler", *options]
+    # A process that lives for a minute does not earn what Java's second compiler and its parallel collector cost.
+    java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+    compiler = [*java, "-cp", f"{jars}/*", "org.jetbrains.kotlin.cli.jvm.K2JVMCompiler", *options]
     done = subprocess.run(
         [*compiler, "-d", str(classes), *map(str, sources)], capture_output=True, text=True, timeout=900
     )
