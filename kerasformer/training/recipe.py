@@ -85,6 +85,8 @@ class TokenizerOptions(TypedDict, total=False):
 class DataOptions(TypedDict, total=False):
     """Table `[data]` of a recipe; files are relative to the folder of the data.
 
+    An objective, which makes its own batches, has no `vectors`, `class_weights`, `pad_to`, `prefix` and `pack`.
+
     Attributes:
         train: Files of texts, in the formats of `kerasformer eval`.
         validation: File of texts that are evaluated after each epoch.
@@ -159,6 +161,9 @@ class TrainingOptions(TypedDict, total=False):
     save_every: Annotated[int, Option(integer(1))]
     seed: Annotated[int, Option(integer(0), 0)]
 
+
+_LABELLED = "vectors", "class_weights", "pad_to", "prefix", "pack"
+"""Keys of `[data]` that only the batches of texts with labels have, see `dataset`."""
 
 _TABLES = {
     "model": ModelOptions,
@@ -235,6 +240,12 @@ class Recipe:
             raise InputError(f"{name}: [data] needs train, a list of files of texts. Received: none")
         if "objective" in tables and "name" not in tables["objective"]:
             raise InputError(f"{name}: [objective] needs name, one of {', '.join(OBJECTIVES)}. Received: none")
+        without_effect = [key for key in _LABELLED if tables["data"].get(key)]
+        if "objective" in tables and without_effect:
+            raise InputError(
+                f"{name}: {', '.join(without_effect)} of [data] would have no effect, since an objective makes its own "
+                "batches of texts without labels. Remove it from [data], or the table [objective]"
+            )
         if "lora" in tables and tables["training"].get("monitor"):
             raise InputError(f"{name}: an adapter is saved after the last epoch. Expected: no monitor, or no [lora]")
         return cls(name, **tables)

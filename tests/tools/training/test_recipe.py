@@ -186,6 +186,16 @@ def test_raw_texts_pretrain(folder, name, architecture, config, algorithm):
         ({"optimiser": {}}, "Received: optimiser"),
         ({"training": {"schedule": "triangle"}}, "linear"),
         ({"lora": {"rank": 2}, "training": {"monitor": "val_loss"}}, "an adapter is saved after the last epoch"),
+        *(
+            ({"objective": {"name": "causal"}, "data": {"train": ["texts.txt"], key: value}}, f"{key} of .* no effect")
+            for key, value in (
+                ("class_weights", True),
+                ("pack", True),
+                ("pad_to", [16]),
+                ("prefix", "story: "),
+                ("vectors", ["vectors.npy"]),
+            )
+        ),
     ],
 )
 def test_recipes_are_checked(changes, message):
