@@ -25,7 +25,6 @@ class OptConfig(Config):
 
     model_type = "opt"
     epsilon: ClassVar[float] = 1e-5
-    required = {"layer_norm_elementwise_affine": (True,)}
     # LayerDrop, which only training with `transformers` uses, and a dropout rate of older files that no version uses.
     ignored = frozenset(("layerdrop", "activation_dropout"))
     same_as = {"token_dim": "hidden_dim"}
@@ -42,6 +41,7 @@ class OptConfig(Config):
     attention_dropout: Rate = hf("attention_dropout", 0.0)
     initializer_range: Deviation = hf("init_std", 0.02)
     use_bias: bool = hf("enable_bias", True)
+    norm_affine: bool = hf("layer_norm_elementwise_affine", True)
     norm_first: bool = hf("do_layer_norm_before", True)
     remove_final_norm: bool = hf("_remove_final_layer_norm", False)
     tied: bool = hf("tie_word_embeddings", True)
@@ -60,6 +60,7 @@ class Opt(CausalDecoder):
     has_positions = True
     position_offset = 2
     positions_from_mask = True
+    norm = property(lambda self: "layer_norm" if self.config.norm_affine else "plain_layer_norm")
     norm_first = property(lambda self: self.config.norm_first)
     has_final_norm = property(lambda self: self.config.norm_first and not self.config.remove_final_norm)
     hidden_dropout = property(lambda self: self.config.hidden_dropout)
@@ -75,10 +76,10 @@ class Opt(CausalDecoder):
         """Returns the weight table."""
         config, bias = self.config, {"bias": self.config.use_bias}
         layer = [
-            *norm("attention_norm", "self_attn_layer_norm"),
+            *self._norm("attention_norm", "self_attn_layer_norm"),
             *(row for name in "qkv" for row in dense(f"attention/{_NAMES[name]}", f"self_attn.{name}_proj", **bias)),
             *dense("attention/output", "self_attn.out_proj", **bias),
-            *norm("feed_forward_norm", "final_layer_norm"),
+            *self._norm("feed_forward_norm", "final_layer_norm"),
             *dense("feed_forward/intermediate", "fc1", **bias),
             *dense("feed_forward/output", "fc2", **bias),
         ]
@@ -87,8 +88,12 @@ class Opt(CausalDecoder):
             rows += dense("input_projection", "project_in", bias=False)
             rows += dense("output_projection", "project_out", bias=False)
         rows += repeat(config.num_layers, nested(layer, "decoder/layer_{i}/", "layers.{i}."))
-        rows += norm("decoder/final_norm", "final_layer_norm") if self.has_final_norm else []
+        rows += self._norm("decoder/final_norm", "final_layer_norm") if self.has_final_norm else []
         return nested(rows, prefix="decoder.")
+
+    def _norm(self, path: str, tensor: str) -> list[Row]:
+        """Returns the rows of a norm; none if norms have neither scale nor bias."""
+        return norm(path, tensor) if self.config.norm_affine else []
 
 
 _NAMES = {"q": "query", "k": "key", "v": "value"}

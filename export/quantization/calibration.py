@@ -346,7 +346,7 @@ class _Observer(Primitives):
         return super().embedding(table, ids)
 
     def layer_norm(
-        self, x: Tensor, scale: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, epsilon: float
+        self, x: Tensor, scale: keras.Variable | Tensor | None, bias: keras.Variable | Tensor | None, epsilon: float
     ) -> Tensor:
         """Normalizes and records the result."""
         return self._recorded(super().layer_norm(x, scale, bias, epsilon))

@@ -16,16 +16,16 @@ from kerasformer.layers.tensor import Tensor
 
 
 class _Affine(keras.layers.Layer):
-    """Base of all norms: a learned scale of the last axis and an optional bias."""
+    """Base of all norms: a learned scale of the last axis and a bias, both optional."""
 
-    def __init__(self, use_bias: bool, **kwargs: Unpack[LayerOptions]) -> None:
+    def __init__(self, use_bias: bool, use_scale: bool = True, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(**kwargs)
-        self.use_bias = use_bias
+        self.use_bias, self.use_scale = use_bias, use_scale
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the scale and the bias, if there is one, of size `input_shape[-1]`."""
+        """Creates the scale and the bias, if there are any, of size `input_shape[-1]`."""
         shape = (input_shape[-1],)
-        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale")
+        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale") if self.use_scale else None
         self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias") if self.use_bias else None
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -36,8 +36,8 @@ class _Affine(keras.layers.Layer):
 class _Norm(_Affine):
     """Base of the norms that divide by a standard deviation or a root mean square: an affine layer with an epsilon."""
 
-    def __init__(self, epsilon: float, use_bias: bool, **kwargs: Unpack[LayerOptions]) -> None:
-        super().__init__(use_bias, **kwargs)
+    def __init__(self, epsilon: float, use_bias: bool, use_scale: bool = True, **kwargs: Unpack[LayerOptions]) -> None:
+        super().__init__(use_bias, use_scale, **kwargs)
         self.epsilon = epsilon
 
     def get_config(self) -> LayerConfig:
@@ -52,6 +52,7 @@ class LayerNormalization(_Norm):
     Args:
         epsilon: Added to the variance.
         use_bias: Whether to add a bias.
+        use_scale: Whether to multiply by a scale; OPT may have neither.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -60,8 +61,10 @@ class LayerNormalization(_Norm):
     Reference: Ba et al. 2016, arXiv:1607.06450.
     """
 
-    def __init__(self, epsilon: float = 1e-5, use_bias: bool = True, **kwargs: Unpack[LayerOptions]) -> None:
-        super().__init__(epsilon, use_bias, **kwargs)
+    def __init__(
+        self, epsilon: float = 1e-5, use_bias: bool = True, use_scale: bool = True, **kwargs: Unpack[LayerOptions]
+    ) -> None:
+        super().__init__(epsilon, use_bias, use_scale, **kwargs)
 
     def call(self, x: Tensor) -> Tensor:
         """Applies the layer."""
@@ -69,7 +72,7 @@ class LayerNormalization(_Norm):
 
     def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
-        return {**super().get_config(), "use_bias": self.use_bias}
+        return {**super().get_config(), "use_bias": self.use_bias, "use_scale": self.use_scale}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -153,6 +156,7 @@ class ElementwiseAffine(_Affine):
 
 _NORMS: dict[str, Callable[..., keras.layers.Layer]] = {
     "layer_norm": LayerNormalization,
+    "plain_layer_norm": lambda epsilon, use_bias, **kwargs: LayerNormalization(epsilon, False, False, **kwargs),
     "head_norm": lambda epsilon, use_bias, **kwargs: HeadNormalization(epsilon, **kwargs),
     "rms_norm": lambda epsilon, use_bias, **kwargs: RMSNormalization(epsilon, **kwargs),
     "no_norm": lambda epsilon, use_bias, **kwargs: ElementwiseAffine(use_bias, **kwargs),
@@ -165,8 +169,8 @@ def normalization(
     """Returns a norm of the given kind.
 
     Args:
-        kind: `"layer_norm"`; `"rms_norm"`, which never has a bias; `"head_norm"`, for queries and keys alone, likewise;
-            or `"no_norm"`, which has no epsilon.
+        kind: `"layer_norm"`; `"plain_layer_norm"`, which has neither scale nor bias; `"rms_norm"`, which never has a
+            bias; `"head_norm"`, for queries and keys alone, likewise; or `"no_norm"`, which has no epsilon.
         epsilon: Epsilon of the norm.
         use_bias: Whether the norm has a bias.
         kwargs: `keras.layers.Layer` arguments.

@@ -87,13 +87,16 @@ class Primitives:
         """`x + y`: adds the output `y` of a sublayer to its input `x`, both `(..., E)`."""
         return x + y
 
-    def layer_norm(self, x: Tensor, scale: keras.Variable | Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
+    def layer_norm(
+        self, x: Tensor, scale: keras.Variable | Tensor | None, bias: Tensor | None, epsilon: float
+    ) -> Tensor:
         """Normalizes the last axis to mean 0 and variance 1, computed in float32 (Ba et al. 2016, arXiv:1607.06450)."""
         x32 = ops.cast(x, "float32")
         centered = x32 - ops.mean(x32, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(centered), axis=-1, keepdims=True)
         y = centered * ops.rsqrt(variance + epsilon)
-        y = ops.cast(y, x.dtype) * ops.convert_to_tensor(scale)
+        y = ops.cast(y, x.dtype)
+        y = y if scale is None else y * ops.convert_to_tensor(scale)
         return y if bias is None else y + ops.convert_to_tensor(bias)
 
     def rms_norm(self, x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
@@ -312,7 +315,7 @@ def residual(x: Tensor, y: Tensor) -> Tensor:
     return _active.get().residual(x, y)
 
 
-def layer_norm(x: Tensor, scale: keras.Variable | Tensor, bias: Tensor | None, epsilon: float) -> Tensor:
+def layer_norm(x: Tensor, scale: keras.Variable | Tensor | None, bias: Tensor | None, epsilon: float) -> Tensor:
     """See `Primitives.layer_norm`."""
     return _active.get().layer_norm(x, scale, bias, epsilon)
 

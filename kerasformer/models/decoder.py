@@ -46,7 +46,7 @@ class CausalDecoder(Backbone):
         kwargs: `keras.layers.Layer` arguments.
 
     Attributes:
-        norm: Kind of all norms, `"layer_norm"` or `"rms_norm"`.
+        norm: Kind of all norms, see `normalization`.
         has_positions: Whether a learned vector is added for each of `config.max_length` positions.
         position_offset: Row of the position table that belongs to position 0.
         positions_from_mask: Whether the positions of a text count its real tokens if the caller passes an attention

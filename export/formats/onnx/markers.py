@@ -93,13 +93,13 @@ class OnnxLowering(Primitives):
         return self._mark("embedding", {"ids": ids}, (*ids.shape, table.shape[1]), weights)
 
     def layer_norm(
-        self, x: Tensor, scale: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, epsilon: float
+        self, x: Tensor, scale: keras.Variable | Tensor | None, bias: keras.Variable | Tensor | None, epsilon: float
     ) -> Tensor:
         """Marks a layer norm."""
         weights = self._named(scale=scale, bias=bias)
         if weights is None:
             return super().layer_norm(x, scale, bias, epsilon)
-        return self._mark("layer_norm", {"x": x}, x.shape, weights, epsilon=float(epsilon))
+        return self._mark("layer_norm", {"x": x}, x.shape, weights, epsilon=float(epsilon), size=x.shape[-1])
 
     def rms_norm(self, x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
         """Marks an RMS norm."""

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from kerasformer.export.formats.onnx.markers import Marker, OnnxLowering
 from kerasformer.export.formats.onnx.matrix_nodes import MatrixNodes, StoragePlan
 from kerasformer.export.formats.onnx.node_list import NodeList
@@ -76,8 +78,10 @@ class NodeWriter(NodeList):
         self._matrices.rows(marker.weights["table"], inputs["ids"], marker.rank, output)
 
     def layer_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:
-        """Writes LayerNormalization, which exists since opset 17."""
+        """Writes LayerNormalization, which exists since opset 17 and always has a scale."""
         weights = [self.store.plain(marker.weights[role]) for role in ("scale", "bias") if role in marker.weights]
+        if "scale" not in marker.weights:
+            weights = [self.vector(np.ones(marker.settings["size"]))]
         self.node("LayerNormalization", [inputs["x"], *weights], output, axis=-1, epsilon=marker.settings["epsilon"])
 
     def rms_norm(self, marker: Marker, inputs: Mapping[str, str], output: str) -> None:

@@ -649,6 +649,7 @@ CASES = (
         },
         only=("text-generation", "text-classification", "question-answering"),
     ),
+    Case("opt-plain-norms", "opt", {**OPT, "layer_norm_elementwise_affine": False}, only=("text-generation",)),
     Case("openai-gpt", "openai-gpt", OPENAI_GPT),
     Case(
         "openai-gpt-swish",

@@ -80,7 +80,6 @@ REFUSED = [
     ("xlm", "is_encoder", False),
     ("xlm", "summary_type", "mean"),
     ("gpt2", "add_cross_attention", True),
-    ("opt", "layer_norm_elementwise_affine", False),
     ("openai-gpt", "afn", "gelu_new"),
     ("gpt_bigcode", "add_cross_attention", True),
     ("xglm", "add_cross_attention", True),
