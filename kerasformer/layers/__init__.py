@@ -46,7 +46,7 @@ from kerasformer.layers.norms import (
 )
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias, sinusoids
 from kerasformer.layers.random_blocks import SparseBlocks
-from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling
+from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling, VectorDropout
 from kerasformer.layers.stacks import Decoder, Encoder
 from kerasformer.layers.visibility import Visibility, causal_mask, padding_mask
 
@@ -100,6 +100,7 @@ __all__ = [
     "SparseBlocks",
     "StaticCache",
     "TransformerEmbeddings",
+    "VectorDropout",
     "Visibility",
     "activation",
     "alibi_bias",

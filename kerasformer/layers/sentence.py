@@ -1,4 +1,4 @@
-"""Embeddings of texts from the hidden states of their tokens: pooling, projections and normalization.
+"""Embeddings of texts from the hidden states of their tokens: pooling, projections and norms.
 
 Reference: Reimers and Gurevych 2019, arXiv:1908.10084, and the modules of sentence-transformers.
 """
@@ -13,8 +13,9 @@ import keras
 from keras import ops
 
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.layers.core import PACKAGE, Composite, Dense, OptionalOutputs, arguments_of, build_once
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, OptionalOutputs, arguments_of, build_once
 from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions
+from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor
 
 POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
@@ -22,6 +23,9 @@ POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lastt
 
 NORMALIZE = "normalize"
 """Step of a `SentenceHead` that scales each vector to length 1."""
+
+LAYER_NORM = "layer_norm"
+"""Step of a `SentenceHead` that applies a layer norm to each vector."""
 
 _LOWEST = -1e9
 """Value of padding for the maximum; infinity would become NaN in products with 0."""
@@ -42,7 +46,18 @@ class Projection:
     use_bias: bool = True
 
 
-Step = Projection | str
+@dataclass(frozen=True)
+class VectorDropout:
+    """Dropout of a vector of a text, a step of a `SentenceHead` that has an effect only in training.
+
+    Attributes:
+        rate: Fraction of the entries set to 0.
+    """
+
+    rate: float
+
+
+Step = Projection | VectorDropout | str
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -127,11 +142,12 @@ def _first(real: Tensor, slots: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class SentenceHead(Composite):
-    """Head that computes the embedding of a text: pooling, then projections and normalizations in order.
+    """Head that computes the embedding of a text: pooling, then projections, norms and dropout in order.
 
     Args:
         pooling: Modes of `SentencePooling`.
-        steps: `Projection(…)` or a dictionary of its attributes, and `"normalize"`.
+        steps: `Projection(…)` and `VectorDropout(…)`, or dictionaries of their attributes; `"layer_norm"` and
+            `"normalize"`.
         kernel_initializer: A Keras initializer for the projections.
         kwargs: `keras.layers.Layer` arguments.
 
@@ -154,9 +170,13 @@ class SentenceHead(Composite):
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
-        self.steps = tuple(Projection(**step) if isinstance(step, Mapping) else step for step in steps)
-        if unknown := [step for step in self.steps if step != NORMALIZE and not isinstance(step, Projection)]:
-            raise UnsupportedConfigError(f"Unknown step. Expected: a Projection or 'normalize'. Received: {unknown}")
+        self.steps = tuple(_step(step) if isinstance(step, Mapping) else step for step in steps)
+        named = NORMALIZE, LAYER_NORM
+        if unknown := [x for x in self.steps if not isinstance(x, Projection | VectorDropout) and x not in named]:
+            raise UnsupportedConfigError(
+                "Unknown step. Expected: a Projection, a VectorDropout, 'layer_norm' or 'normalize'. "
+                f"Received: {unknown}"
+            )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         policy, initializer = self.dtype_policy, keras.initializers.serialize(self.kernel_initializer)
         self.pooling = SentencePooling(pooling, name="pooling", dtype=policy)
@@ -171,20 +191,33 @@ class SentenceHead(Composite):
             )
             for index, step in enumerate(step for step in self.steps if isinstance(step, Projection))
         ]
+        self.norms = [
+            LayerNormalization(name=f"norm_{index}", dtype=policy) for index in range(self.steps.count(LAYER_NORM))
+        ]
+        self.dropouts = [Dropout(step.rate, dtype=policy) for step in self.steps if isinstance(step, VectorDropout)]
 
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the weights for inputs `(B, T, E)`."""
         shape = self.pooling.compute_output_shape(input_shape)
-        for projection in self.projections:
-            build_once(projection, shape)
-            shape = (*shape[:-1], projection.units)
+        projections, norms = iter(self.projections), iter(self.norms)
+        for step in self.steps:
+            if isinstance(step, Projection):
+                build_once(next(projections), shape)
+                shape = (*shape[:-1], step.dim)
+            elif step == LAYER_NORM:
+                build_once(next(norms), shape)
 
-    def call(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    def call(self, x: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> Tensor:
         """Applies the head."""
         x = self.pooling(x, attention_mask=attention_mask)
-        projections = iter(self.projections)
+        projections, norms, dropouts = iter(self.projections), iter(self.norms), iter(self.dropouts)
         for step in self.steps:
-            x = unit(x) if step == NORMALIZE else next(projections)(x)
+            if isinstance(step, Projection):
+                x = next(projections)(x)
+            elif isinstance(step, VectorDropout):
+                x = next(dropouts)(x, training=training)
+            else:
+                x = next(norms)(x) if step == LAYER_NORM else unit(x)
         return x
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -195,9 +228,14 @@ class SentenceHead(Composite):
 
     def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
-        steps = [asdict(step) if isinstance(step, Projection) else step for step in self.steps]
+        steps = [step if isinstance(step, str) else asdict(step) for step in self.steps]
         arguments = {"pooling": list(self.pooling.modes), "steps": steps, **arguments_of(self, "kernel_initializer")}
         return {**super().get_config(), **arguments}
+
+
+def _step(attributes: LayerConfig) -> Step:
+    """Returns the step with these attributes."""
+    return VectorDropout(**attributes) if "rate" in attributes else Projection(**attributes)
 
 
 def unit(x: Tensor) -> Tensor:

@@ -4,7 +4,7 @@
 and `sentence_bert_config.json` contain the remaining settings. Every key is mapped, ignored because it does not affect
 the embeddings, or refused.
 
-Reference: `SentenceTransformer`, `Pooling`, `Dense` and `Normalize` of sentence-transformers.
+Reference: `SentenceTransformer`, `Pooling`, `Dense`, `Dropout`, `LayerNorm` and `Normalize` of sentence-transformers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kerasformer.bundle import SIMILARITIES
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject, parse_json, read_bytes, read_json
 from kerasformer.files.sources import inside
-from kerasformer.layers.sentence import NORMALIZE, POOLINGS, Projection, Step
+from kerasformer.layers.sentence import LAYER_NORM, NORMALIZE, POOLINGS, Projection, Step, VectorDropout
 from kerasformer.models.config import ConfigWarning
-from kerasformer.models.weight_table import Row, dense
+from kerasformer.models.weight_table import Row, dense, norm
 
 logger = logging.getLogger("kerasformer")
 
@@ -65,7 +65,8 @@ class SentenceSettings:
 
     Attributes:
         pooling: One or several of `layers.sentence.POOLINGS`; the results of several are concatenated.
-        steps: What follows the pooling, in order: `Projection(…)` and `"normalize"`.
+        steps: What follows the pooling, in order: `Projection(…)`, `VectorDropout(…)`, `"layer_norm"` and
+            `"normalize"`.
         similarity: Similarity of two embeddings: `"cosine"`, `"dot"`, `"euclidean"` or `"manhattan"`.
         prompts: Texts put before an input, by name, such as `{"query": "query: "}`.
         default_prompt: Name of the prompt that is used if none is requested; optional.
@@ -129,7 +130,7 @@ class SentenceSettings:
     @property
     def normalized(self) -> bool:
         """Whether all embeddings have length 1."""
-        return bool(self.steps) and self.steps[-1] == NORMALIZE
+        return [step for step in self.steps if not isinstance(step, VectorDropout)][-1:] == [NORMALIZE]
 
     def dimension(self, hidden_dim: int) -> int:
         """Returns the size of an embedding, from the size of the hidden states."""
@@ -137,22 +138,18 @@ class SentenceSettings:
         return sizes[-1] if sizes else len(self.pooling) * hidden_dim
 
     def rows(self) -> list[Row]:
-        """Returns the weight table of the projections, whose tensors are in files of their own."""
-        projections = [(folder, step) for folder, step in self._located() if isinstance(step, Projection)]
-        return [
-            row
-            for index, (folder, step) in enumerate(projections)
-            for row in dense(f"projection_{index}", f"{folder}/linear", bias=step.use_bias)
-        ]
-
-    def folders(self) -> list[str]:
-        """Returns the subfolders that contain tensors."""
-        return [folder for folder, step in self._located() if isinstance(step, Projection)]
+        """Returns the weight table of the projections and layer norms, whose tensors are in files of their own."""
+        projections, norms, rows = count(), count(), list[Row]()
+        for folder, step in self._located():
+            if isinstance(step, Projection):
+                rows += dense(f"projection_{next(projections)}", f"{folder}/linear", bias=step.use_bias)
+            elif step == LAYER_NORM:
+                rows += norm(f"norm_{next(norms)}", f"{folder}/norm")
+        return rows
 
     def _located(self) -> list[tuple[str, Step]]:
         """Returns the steps with their subfolders."""
-        names = ["Dense" if isinstance(step, Projection) else "Normalize" for step in self.steps]
-        return [(f"{index}_{name}", step) for index, name, step in zip(count(2), names, self.steps, strict=False)]
+        return [(f"{index}_{_module(step)}", step) for index, step in enumerate(self.steps, 2)]
 
     @classmethod
     def read(cls, folder: Path, hidden_dim: int) -> Self | None:
@@ -185,6 +182,11 @@ class SentenceSettings:
             elif name == "Dense":
                 step = _projection(path, config, size)
                 steps, size = [*steps, step], step.dim
+            elif name == "LayerNorm":
+                check_keys(path, config, required={"dimension": (size,)})
+                steps.append(LAYER_NORM)
+            elif name == "Dropout":
+                steps.append(_dropout(path, config))
             else:
                 check_keys(path, config, required=_VECTOR)
                 steps.append(NORMALIZE)
@@ -224,6 +226,10 @@ class SentenceSettings:
                 config = {"in_features": size, "out_features": step.dim, "bias": step.use_bias}
                 config["activation_function"] = activations[step.activation]
                 size = step.dim
+            elif isinstance(step, VectorDropout):
+                config = {"dropout": step.rate}
+            elif step == LAYER_NORM:
+                config = {"dimension": size}
             files[f"{path}/config.json"] = config
         return files
 
@@ -265,11 +271,11 @@ def _modules(content: object) -> tuple[list[str], list[str]]:
         raise UnsupportedConfigError(f"{MODULES} must be a list of modules with type and path. Received: {content!r}")
     types, paths = [entry["type"] for entry in content], [entry["path"] for entry in content]
     names = module_names(content)
-    known = names[:2] == ["Transformer", "Pooling"] and set(names[2:]) <= {"Dense", "Normalize"}
+    known = names[:2] == ["Transformer", "Pooling"] and set(names[2:]) <= {"Dense", "Dropout", "LayerNorm", "Normalize"}
     if not known or any(entry.get("kwargs") for entry in content):
         raise UnsupportedConfigError(
             f"{MODULES} has unsupported modules. Expected: Transformer and Pooling of sentence-transformers, then any "
-            f"number of Dense and Normalize, without kwargs. Received: {', '.join(types) or 'none'}"
+            f"number of Dense, Dropout, LayerNorm and Normalize, without kwargs. Received: {', '.join(types) or 'none'}"
         )
     expected = ["", *(f"{index}_{name}" for index, name in enumerate(names) if index)]
     if paths != expected:
@@ -312,6 +318,22 @@ def _projection(path: str, config: JsonMapping, size: int) -> Projection:
             f"{path}: out_features must be a positive integer. Received: {config.get('out_features')!r}"
         )
     return Projection(config["out_features"], _ACTIVATIONS[activation], config.get("bias", True))
+
+
+def _dropout(path: str, config: JsonMapping) -> VectorDropout:
+    """Returns a dropout, which has the rate 0.2 by default."""
+    check_keys(path, config, required={}, known=("dropout",))
+    rate = config.get("dropout", 0.2)
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+        raise UnsupportedConfigError(f"{path}: dropout must be a number from 0 to 1. Received: {rate!r}")
+    return VectorDropout(rate)
+
+
+def _module(step: Step) -> str:
+    """Returns the class of the module of a step."""
+    if isinstance(step, Projection):
+        return "Dense"
+    return "Dropout" if isinstance(step, VectorDropout) else "LayerNorm" if step == LAYER_NORM else "Normalize"
 
 
 def _use(content: object) -> JsonObject:

@@ -89,13 +89,15 @@ class FeatureModel(TextModel):
         return SentenceHead(self.sentence.pooling, self.sentence.steps, name="head")
 
     def head_rows(self) -> list[Row]:
-        """Returns the rows of the projections of the head."""
+        """Returns the rows of the projections and norms of the head."""
         return [] if self.sentence is None else self.sentence.rows()
 
     def answer(self, states: Outputs, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the hidden states, or the embeddings."""
         hidden = super().answer(states, inputs, training)
-        return hidden if self.head is None else self.head(hidden, attention_mask=inputs.get("attention_mask"))
+        if self.head is None:
+            return hidden
+        return self.head(hidden, attention_mask=inputs.get("attention_mask"), training=training)
 
     @property
     def max_length(self) -> int | None:
@@ -156,7 +158,7 @@ class FeatureExtraction(FeatureModel, EncoderModel):
         """Returns the hidden states, or the embeddings."""
         hidden = states["output"]
         if self._reads_first_token and hidden.shape[1] == 1:
-            return self.head(hidden)
+            return self.head(hidden, training=training)
         return super().answer(states, inputs, training)
 
     @property

@@ -14,14 +14,15 @@ import numpy as np
 
 from kerasformer import zoo
 from kerasformer.export.quantization.recipes import Recipe, recipe
-from kerasformer.layers.sentence import NORMALIZE, POOLINGS, Projection
+from kerasformer.layers.sentence import LAYER_NORM, NORMALIZE, POOLINGS, Projection, VectorDropout
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.tokenization import Tokenizer
 from tests import shared, tiny_text
 
 ENTITIES = {0: "O", 1: "B-PER", 2: "I-PER", 3: "B-LOC", 4: "I-LOC"}
 # Every pooling, and what may follow it.
-SENTENCE = SentenceSettings(POOLINGS, (Projection(80), NORMALIZE), prompts={"query": "rain: "})
+_STEPS = (Projection(80), VectorDropout(0.1), LAYER_NORM, NORMALIZE)
+SENTENCE = SentenceSettings(POOLINGS, _STEPS, prompts={"query": "rain: "})
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import torch
 import transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.sentence_transformer.modules import Dropout, LayerNorm, Pooling
 from tokenizers import Tokenizer as Backend
 from tokenizers import processors
 
@@ -42,6 +42,7 @@ KINDS: dict[str, tuple[Sequence[str], Sequence[Any]]] = {
         ["mean", "cls"],
         [(24, torch.nn.GELU(), True), (9, torch.nn.ReLU(), True), "normalize"],
     ),
+    "norms-dropout": (["mean"], ["layer-norm", "dropout", (24, torch.nn.Tanh(), True), "layer-norm"]),
     "embeddinggemma": (["mean"], [(48, torch.nn.Identity(), False), (HIDDEN, torch.nn.Identity(), False), "normalize"]),
     "qwen3-embedding": (["lasttoken"], ["normalize"]),
 }
@@ -78,6 +79,10 @@ def write(folder: Path, kind: str = "mean-normalize", **options: Any) -> Sentenc
     for step in steps:
         if step == "normalize":
             modules.append(Normalize())
+        elif step == "dropout":
+            modules.append(Dropout(0.3))
+        elif step == "layer-norm":
+            modules.append(LayerNorm(size))
         else:
             modules.append(Dense(size, step[0], activation_function=step[1], bias=step[2]))
             size = step[0]

@@ -67,7 +67,7 @@ def test_embeddings_are_those_of_sentence_transformers(written, kind):
     assert pipe.embedding.normalized == np.allclose(np.linalg.norm(expected, axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["mean-normalize", "two-poolings-two-layers"])
+@pytest.mark.parametrize("kind", ["mean-normalize", "two-poolings-two-layers", "norms-dropout"])
 @pytest.mark.grid
 def test_a_saved_model_opens_in_sentence_transformers(written, tmp_path, kind):
     folder, theirs = written(kind)
@@ -330,6 +330,28 @@ def test_what_is_not_implemented_is_refused(written, tmp_path, file, entries, me
         zoo.load(folder, "sentence-similarity")
 
 
+@pytest.mark.parametrize(
+    ("file", "entries", "message"),
+    [
+        ("2_LayerNorm/config.json", {"dimension": 31}, "dimension=32. Received: dimension=31"),
+        ("3_Dropout/config.json", {"dropout": 1.5}, "dropout must be a number from 0 to 1. Received: 1.5"),
+    ],
+)
+def test_wrong_norms_and_dropout_are_refused(written, tmp_path, file, entries, message):
+    folder = tmp_path / "changed"
+    shutil.copytree(written("norms-dropout")[0], folder)
+    change(folder, file, **entries)
+    with pytest.raises(UnsupportedConfigError, match=message):
+        zoo.load(folder)
+
+
+def test_dropout_acts_in_training_alone(written):
+    model = zoo.load(written("norms-dropout")[0])
+    inputs = model.tokenizer(TEXTS[:1])
+    plain, again, trained = (np.asarray(model(inputs, training=flag)) for flag in (False, False, True))
+    assert (plain == again).all() and not np.allclose(plain, trained, atol=1e-3)
+
+
 def test_other_modules_and_keys(written, tmp_path):
     folder = tmp_path / "changed"
     shutil.copytree(written()[0], folder)
@@ -337,7 +359,7 @@ def test_other_modules_and_keys(written, tmp_path):
     with pytest.warns(ConfigWarning, match="1_Pooling has unsupported keys, which are ignored: novelty"):
         zoo.load(folder)
     modules = json.loads((folder / "modules.json").read_text())
-    for kind in ("sentence_transformers.models.LayerNorm", "own.Normalize"):
+    for kind in ("sentence_transformers.models.LSTM", "own.Normalize"):
         (folder / "modules.json").write_text(json.dumps([*modules[:2], {**modules[2], "type": kind}]))
         with pytest.raises(UnsupportedConfigError, match=f"Expected: Transformer and Pooling.*Received: .*{kind}"):
             zoo.load(folder)
