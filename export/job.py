@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerasformer.bundle import ModelInfo
+from kerasformer.bundle import PROMPT_MASK, ModelInfo
 from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
-from kerasformer.errors import InputError
+from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite.signatures import (
     PREFILL_LENGTHS,
     DecoderSignatures,
@@ -86,6 +86,7 @@ def resolve_options(
     Raises:
         InputError: The model does not perform the task or support the capacity or lengths, or an option would be
             ignored for this type of model.
+        ExportError: The model computes embeddings without the tokens of prompts.
     """
     task = options.get("task")
     owned = not isinstance(model, PretrainedModel)
@@ -93,6 +94,11 @@ def resolve_options(
         model = load(model, task, keep_dtype=format.streams_weights)
     if task is not None and of_model(task) != model.task:
         raise InputError(f"The task of this model is {model.task}. Received: task={task!r}")
+    if PROMPT_MASK in model.input_names:
+        raise ExportError(
+            "Bundles pool all tokens of a text. Expected: a model whose pooling includes prompts. Received: one with "
+            "include_prompt=False, whose embeddings of texts with a prompt would be others. Run the model in Keras"
+        )
     _refuse_ignored(model, options, format)
     signatures = DecoderSignatures.of(options)
     capacity = _capacity(model, options.get("capacity"), signatures)

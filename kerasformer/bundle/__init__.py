@@ -11,7 +11,15 @@ from kerasformer.bundle.figures import (
     quality_text,
 )
 from kerasformer.bundle.info import SIMILARITIES, EmbeddingInfo, LanguageInfo, ModelInfo
-from kerasformer.bundle.interface import PROBABILITIES, SENTENCE_EMBEDDING, Kind, Role, Signature, TensorInfo
+from kerasformer.bundle.interface import (
+    PROBABILITIES,
+    PROMPT_MASK,
+    SENTENCE_EMBEDDING,
+    Kind,
+    Role,
+    Signature,
+    TensorInfo,
+)
 from kerasformer.bundle.manifest import (
     FORMAT_VERSION,
     REFERENCES,
@@ -35,6 +43,7 @@ __all__ = [
     "MANIFEST",
     "PROBABILITIES",
     "REFERENCES",
+    "PROMPT_MASK",
     "SENTENCE_EMBEDDING",
     "SIMILARITIES",
     "Bundle",

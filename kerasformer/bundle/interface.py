@@ -229,6 +229,8 @@ LOGITS_START = "logits_start"
 LOGITS, LAST_HIDDEN_STATE, TEXT = "logits", "last_hidden_state", "text"
 PROBABILITIES = "probabilities"
 """Output `(B, C)` after softmax or sigmoid, which is part of the graph and must not be applied again."""
+PROMPT_MASK = "prompt_mask"
+"""Name of the input that is 1 for tokens of a prompt, of a model for embeddings that does not pool them."""
 SENTENCE_EMBEDDING = "sentence_embedding"
 """Output `(B, E)`, the mean of the token vectors, computed in the graph."""
 

@@ -73,6 +73,8 @@ class SentencePooling(OptionalOutputs):
     Call arguments:
         x: Hidden states `(B, T, E)`.
         attention_mask: 1 for real tokens, `(B, T)`; by default all tokens are real.
+        prompt_mask: 1 for tokens of a prompt, which are not pooled, `(B, T)`; optional. The weights of
+            `"weightedmean"` count them nevertheless.
 
     Returns:
         `(B, N * E)` for `N` modes.
@@ -90,13 +92,15 @@ class SentencePooling(OptionalOutputs):
             )
         self.modes = tuple(modes)
 
-    def call(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+    def call(self, x: Tensor, attention_mask: Tensor | None = None, prompt_mask: Tensor | None = None) -> Tensor:
         """Applies the layer."""
         states = ops.cast(x, "float32")  # sums of many tokens in half precision would be inaccurate
         slots = ops.arange(ops.shape(x)[1], dtype="int32")
         everything = ops.ones_like(x[..., 0], dtype="int32")
         real = everything if attention_mask is None else ops.cast(attention_mask > 0, "int32")
-        pooled = [_pooled(mode, states, real, slots) for mode in self.modes]
+        start = _first(real, slots)
+        real = real if prompt_mask is None else real * ops.cast(prompt_mask == 0, "int32")
+        pooled = [_pooled(mode, states, real, slots, start) for mode in self.modes]
         return ops.cast(pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1), self.compute_dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -109,16 +113,22 @@ class SentencePooling(OptionalOutputs):
         return {**super().get_config(), "modes": list(self.modes)}
 
 
-def _pooled(mode: str, states: Tensor, real: Tensor, slots: Tensor) -> Tensor:
-    """Returns the vector `(B, E)` of states `(B, T, E)`, where `real` `(B, T)` is 1; `slots` are 0, 1, 2 … `(T,)`."""
-    last = ops.max(slots * real, axis=1, keepdims=True)
-    first = _first(real, slots)
+def _pooled(mode: str, states: Tensor, real: Tensor, slots: Tensor, start: Tensor) -> Tensor:
+    """Returns the vector `(B, E)` of states `(B, T, E)`, where `real` `(B, T)` is 1.
+
+    Args:
+        mode: One of `POOLINGS`.
+        states: The states.
+        real: 1 for tokens that are pooled.
+        slots: 0, 1, 2 … `(T,)`.
+        start: Slot of the first token of each text, including its prompt, `(B, 1)`.
+    """
     if mode in ("cls", "lasttoken"):
-        slot = first if mode == "cls" else last
+        slot = _first(real, slots) if mode == "cls" else ops.max(slots * real, axis=1, keepdims=True)
         return ops.take_along_axis(states, ops.expand_dims(slot, -1), axis=1)[:, 0]
     if mode == "max":
         return ops.max(ops.where(ops.expand_dims(real > 0, -1), states, _LOWEST), axis=1)
-    weights = real * (slots + 1 - first) if mode == "weightedmean" else real
+    weights = real * (slots + 1 - start) if mode == "weightedmean" else real
     weights = ops.cast(ops.expand_dims(weights, -1), "float32")
     total = ops.maximum(ops.sum(weights, axis=1), 1.0)
     return ops.sum(states * weights, axis=1) / (ops.sqrt(total) if mode == "mean_sqrt_len_tokens" else total)
@@ -154,6 +164,7 @@ class SentenceHead(Composite):
     Call arguments:
         x: Hidden states `(B, T, E)`.
         attention_mask: 1 for real tokens, `(B, T)`; by default all tokens are real.
+        prompt_mask: 1 for tokens of a prompt, which are not pooled, `(B, T)`; optional.
 
     Returns:
         `(B, D)`.
@@ -207,9 +218,15 @@ class SentenceHead(Composite):
             elif step == LAYER_NORM:
                 build_once(next(norms), shape)
 
-    def call(self, x: Tensor, attention_mask: Tensor | None = None, training: bool = False) -> Tensor:
+    def call(
+        self,
+        x: Tensor,
+        attention_mask: Tensor | None = None,
+        prompt_mask: Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor:
         """Applies the head."""
-        x = self.pooling(x, attention_mask=attention_mask)
+        x = self.pooling(x, attention_mask=attention_mask, prompt_mask=prompt_mask)
         projections, norms, dropouts = iter(self.projections), iter(self.norms), iter(self.dropouts)
         for step in self.steps:
             if isinstance(step, Projection):

@@ -73,6 +73,7 @@ class SentenceSettings:
         truncate_dim: Number of first entries of an embedding to keep by default; `None` for all.
         max_length: Maximum length of a text in tokens; `None` for that of the tokenizer and of the model.
         lower_case: Whether texts are converted to lower case, regardless of the tokenizer.
+        include_prompt: Whether the tokens of a prompt are pooled like those of the text.
 
     Raises:
         UnsupportedConfigError: a value is unsupported.
@@ -86,6 +87,7 @@ class SentenceSettings:
     truncate_dim: int | None = None
     max_length: int | None = None
     lower_case: bool = False
+    include_prompt: bool = True
 
     def __post_init__(self) -> None:
         """Checks the values."""
@@ -102,8 +104,9 @@ class SentenceSettings:
         for key, size in (("truncate_dim", self.truncate_dim), ("max_seq_length", self.max_length)):
             if size is not None and not _is_count(size):
                 raise UnsupportedConfigError(f"{key} must be a positive integer or null. Received: {size!r}")
-        if not isinstance(self.lower_case, bool):
-            raise UnsupportedConfigError(f"do_lower_case must be true or false. Received: {self.lower_case!r}")
+        for key, flag in (("do_lower_case", self.lower_case), ("include_prompt", self.include_prompt)):
+            if not isinstance(flag, bool):
+                raise UnsupportedConfigError(f"{key} must be true or false. Received: {flag!r}")
 
     @classmethod
     def default(cls, folder: Path | None = None) -> Self:
@@ -179,6 +182,7 @@ class SentenceSettings:
         for name, path, config in zip(names, paths, configs, strict=True):
             if name == "Pooling":
                 pooling, size = _pooling(path, config, hidden_dim)
+                include_prompt = config.get("include_prompt", True)
             elif name == "Dense":
                 step = _projection(path, config, size)
                 steps, size = [*steps, step], step.dim
@@ -191,7 +195,8 @@ class SentenceSettings:
                 check_keys(path, config, required=_VECTOR)
                 steps.append(NORMALIZE)
         transformer = next(filter(None, map(content, (_TRANSFORMER, *_OLDER))), None)
-        return cls(pooling=pooling, steps=tuple(steps), **_use(content(_SETTINGS)), **_transformer(transformer))
+        further = _use(content(_SETTINGS)) | _transformer(transformer)
+        return cls(pooling=pooling, steps=tuple(steps), include_prompt=include_prompt, **further)
 
     def to_files(self, hidden_dim: int) -> JsonObject:
         """Returns the contents of the JSON files, which sentence-transformers and `from_files` read."""
@@ -199,7 +204,8 @@ class SentenceSettings:
         modules = ["Transformer", "Pooling", *(path.split("_")[1] for path, _ in located)]
         paths = ["", "1_Pooling", *(path for path, _ in located)]
         pooling: JsonObject = {"word_embedding_dimension": hidden_dim}
-        pooling |= {flag: mode in self.pooling for mode, flag in _FLAGS.items()} | {"include_prompt": True}
+        pooling |= {flag: mode in self.pooling for mode, flag in _FLAGS.items()}
+        pooling["include_prompt"] = self.include_prompt
         if tuple(mode for mode in _FLAGS if mode in self.pooling) != self.pooling:
             pooling["pooling_mode"] = list(self.pooling)  # an order that only newer versions support
         files: JsonObject = {
@@ -289,13 +295,13 @@ def _modules(content: object) -> tuple[list[str], list[str]]:
 def _pooling(path: str, config: JsonMapping, hidden_dim: int) -> tuple[tuple[str, ...], int]:
     """Returns the poolings, and the size of their concatenated results."""
     sizes, flags = ("word_embedding_dimension", "embedding_dimension"), tuple(_FLAGS.values())
-    required = {name: (hidden_dim,) for name in sizes} | {"include_prompt": (True,)}
+    required = {name: (hidden_dim,) for name in sizes}
     for name in config:
         if name.startswith("pooling_mode_") and name not in flags and config[name]:
             raise UnsupportedConfigError(
                 f"{path} has an unsupported pooling. Expected: {', '.join(flags)}. Received: {name}"
             )
-    check_keys(path, config, required=required, known=("pooling_mode", *flags))
+    check_keys(path, config, required=required, known=("pooling_mode", "include_prompt", *flags))
     modes = config.get("pooling_mode")
     if modes is None:
         modes = [mode for mode, flag in _FLAGS.items() if config.get(flag)] or ["mean"]

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from kerasformer.arguments import Arguments
-from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
+from kerasformer.bundle import PROMPT_MASK, SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.layers import ClassificationHead, Dense, MaskedLMHead, SentenceHead
@@ -82,6 +82,19 @@ class FeatureModel(TextModel):
             sentence = SentenceSettings.read(folder, config.output_dim)
         return {"sentence": sentence or SentenceSettings.default(folder)}
 
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the input arrays, with `prompt_mask` if the tokens of a prompt are not pooled."""
+        return (*super().input_names, *self._prompt_masks)
+
+    def value_counts(self) -> dict[str, int | None]:
+        """See `PretrainedModel.value_counts`."""
+        return {**super().value_counts(), **dict.fromkeys(self._prompt_masks, 2)}
+
+    @property
+    def _prompt_masks(self) -> tuple[str, ...]:
+        return () if self.sentence is None or self.sentence.include_prompt else (PROMPT_MASK,)
+
     def make_head(self) -> keras.layers.Layer | None:
         """Creates the head that computes embeddings, if they are requested."""
         if self.sentence is None:
@@ -97,7 +110,8 @@ class FeatureModel(TextModel):
         hidden = super().answer(states, inputs, training)
         if self.head is None:
             return hidden
-        return self.head(hidden, attention_mask=inputs.get("attention_mask"), training=training)
+        masks = {"attention_mask": inputs.get("attention_mask"), "prompt_mask": inputs.get(PROMPT_MASK)}
+        return self.head(hidden, **masks, training=training)
 
     @property
     def max_length(self) -> int | None:
@@ -164,8 +178,9 @@ class FeatureExtraction(FeatureModel, EncoderModel):
     @property
     def _reads_first_token(self) -> bool:
         """Whether the embedding is computed from the first token, and the backbone can compute that one alone."""
-        pooling = None if self.sentence is None else self.sentence.pooling
-        return pooling == ("cls",) and getattr(self.backbone, "computes_single_tokens", False)
+        if self.sentence is None or self.sentence.pooling != ("cls",) or self._prompt_masks:
+            return False
+        return getattr(self.backbone, "computes_single_tokens", False)
 
 
 class EncoderOnly(EncoderModel):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,7 +105,13 @@ class Pipeline:
             raise InputError(f"{self.task} needs a model that generates. Received: one that does not.")
         return self.model
 
-    def _run(self, encoded: Encoding, batch_size: int, by_length: bool = False) -> dict[str, np.ndarray]:
+    def _run(
+        self,
+        encoded: Encoding,
+        batch_size: int,
+        by_length: bool = False,
+        further: Mapping[str, np.ndarray] | None = None,
+    ) -> dict[str, np.ndarray]:
         """Runs the model on tokenized texts, in batches of `batch_size` rows.
 
         Args:
@@ -113,8 +119,10 @@ class Pipeline:
             batch_size: Number of rows in a batch.
             by_length: Whether to put rows of similar length into the same batch, so that at most a tenth of it is
                 padding; batches may then have fewer rows. Only for outputs without an entry for each token.
+            further: Inputs `(B, T)` that the tokenizer does not return, by name.
         """
         arrays = {name: array for name, array in encoded.inputs.items() if name in self.info.input_names}
+        arrays |= further or {}
         forward, lengths = self._forward(), encoded.attention_mask.sum(axis=1)
         if by_length:
             batches = similar_rows(np.maximum(lengths, 1), batch_size)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, Arguments, check, integer, one_of, optional
-from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo
+from kerasformer.bundle import PROMPT_MASK, SENTENCE_EMBEDDING, EmbeddingInfo
 from kerasformer.errors import InputError
 from kerasformer.files.reading import JsonObject
 from kerasformer.pipelines.base import LengthOptions, Pipeline
-from kerasformer.pipelines.chunks import combined
+from kerasformer.pipelines.chunks import combined_rows, rows_of
 from kerasformer.pipelines.inputs import map_inputs, progress_bar, read_inputs, read_text
 from kerasformer.pipelines.vectors import PRECISIONS, Precision, quantized, similarity, unit
 
@@ -84,7 +84,8 @@ class SentenceSimilarityPipeline(Pipeline):
         Args:
             texts: A text, or a list or another iterable of texts.
             prompt_name: Name of the prompt of the model to put before each text; its default prompt, if there is one,
-                if neither `prompt_name` nor `prompt` is passed.
+                if neither `prompt_name` nor `prompt` is passed. Some models leave its tokens out of the pooling, with
+                the special tokens before them.
             prompt: Text to put before each text; `""` for none.
             truncate_dim: Number of first entries to keep, for models trained for it (Matryoshka representation
                 learning, arXiv:2205.13147); all by default, unless the model has another default.
@@ -114,7 +115,8 @@ class SentenceSimilarityPipeline(Pipeline):
         if ranges is not None and kind != "int8":
             raise InputError(f"ranges are only for int8. Received: ranges with precision={kind!r}")
         vectors = self._vectors(
-            [before + text for text in checked.items],
+            before,
+            checked.items,
             LengthOptions(truncation, chunk_length, stride),
             check("batch_size", batch_size, integer(1)),
             check("progress", progress, BOOLEAN),
@@ -215,15 +217,35 @@ class SentenceSimilarityPipeline(Pipeline):
         prompts = [self.embedding.prompts[name] for name in names if name in self.embedding.prompts]
         return {**options, "prompt_name": None, "prompt": next(iter(prompts), "")}
 
-    def _vectors(self, texts: list[str], options: LengthOptions, batch_size: int, progress: bool) -> np.ndarray:
-        """Returns the embeddings of texts, float32 `(N, D)`, in whole."""
+    def _unpooled(self, prompt: str) -> int:
+        """Returns the number of first tokens of a text after a prompt that are not pooled; 0 for most models."""
+        if not prompt or PROMPT_MASK not in self.info.input_names:
+            return 0
+        ids = self.tokenizer.encode(prompt)
+        ends = bool(ids) and ids[-1] in self.tokenizer.all_special_ids  # such a token follows the text instead
+        return len(ids) - ends
+
+    def _vectors(
+        self, prompt: str, items: Iterable[str], options: LengthOptions, batch_size: int, progress: bool
+    ) -> np.ndarray:
+        """Returns the embeddings of texts after a prompt, float32 `(N, D)`, in whole."""
+        texts, unpooled = [prompt + text for text in items], self._unpooled(prompt)
         vectors = np.zeros((len(texts), self.embedding.dimension), "float32")
         order = np.argsort([-len(text) for text in texts], kind="stable")
         with progress_bar(self.task, len(texts), progress) as advance:
             for start in range(0, len(texts), _PAGE * batch_size):
                 rows = order[start : start + _PAGE * batch_size]
                 encoded = self._encode([texts[row] for row in rows], options)
-                outputs = self._run(encoded, batch_size, by_length=True)
-                vectors[rows] = combined(outputs[SENTENCE_EMBEDDING], encoded)
+                pooled = encoded.positions >= unpooled  # also in chunks; padding has the position -1
+                masks = {PROMPT_MASK: (encoded.attention_mask * ~pooled).astype("int32")} if unpooled else {}
+                if unpooled and not pooled.any(axis=1).all():
+                    raise InputError(
+                        "The model does not pool the tokens of a prompt. Expected: further tokens in each text, and in "
+                        f"each chunk of a long one. Received: a text or chunk of {prompt!r:.200} alone"
+                    )
+                outputs = self._run(encoded, batch_size, by_length=True, further=masks)
+                # A chunk that consists of the prompt alone has almost no weight.
+                weights = np.maximum(((encoded.sequence_ids == 0) & pooled).sum(axis=1), 1e-6)
+                vectors[rows] = combined_rows(outputs[SENTENCE_EMBEDDING], rows_of(encoded), weights, "mean")
                 advance(len(rows))
         return vectors

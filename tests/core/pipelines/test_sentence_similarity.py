@@ -12,7 +12,8 @@ from sentence_transformers import SentenceTransformer, util
 
 import kerasformer as kf
 from kerasformer import zoo
-from kerasformer.errors import InputError, UnsupportedConfigError
+from kerasformer.errors import ExportError, InputError, UnsupportedConfigError
+from kerasformer.layers.sentence import POOLINGS
 from kerasformer.models.config import ConfigWarning
 from kerasformer.pipelines.vectors import quantized, value_ranges
 from kerasformer.tokenization.truncation import TruncationWarning
@@ -133,6 +134,38 @@ def test_prompts(written):
         pipe.encode(TEXTS, prompt_name="absent")
     with pytest.raises(InputError, match="Only one of prompt_name and prompt"):
         pipe.encode(TEXTS, prompt_name="query", prompt="x")
+
+
+@pytest.mark.parametrize("kind", ["mean-normalize", "qwen3-embedding"])
+def test_prompts_that_are_not_pooled(written, tmp_path, kind):
+    folder = tmp_path / "unpooled"
+    shutil.copytree(written(kind)[0], folder)
+    change(folder, "1_Pooling/config.json", include_prompt=False, pooling_mode=list(POOLINGS))
+    theirs = SentenceTransformer(str(folder), device="cpu")
+    model = zoo.load(folder)
+    pipe = kf.pipeline(model)
+    for prompt in ("", "the old rain: "):
+        assert_close(pipe.encode(TEXTS, prompt=prompt, batch_size=2), theirs.encode(TEXTS, prompt=prompt))
+    again = SentenceTransformer(str(model.save_pretrained(tmp_path / "saved")), device="cpu")
+    assert_close(again.encode(TEXTS, prompt="rain "), pipe.encode(TEXTS, prompt="rain "))
+    with pytest.raises(ExportError, match="pooling includes prompts.*include_prompt=False"):
+        model.export(tmp_path / "bundle", "onnx")
+
+
+def test_the_prompt_of_chunks_is_not_pooled(written, tmp_path):
+    folder = tmp_path / "unpooled"
+    shutil.copytree(written()[0], folder)
+    change(folder, "1_Pooling/config.json", include_prompt=False)
+    pipe = kf.pipeline(folder)
+    prompt, text = "the old rain ", CORPUS[7]
+    encoded = pipe.tokenizer(
+        prompt + text, truncation="only_first", max_length=6, stride=0, return_overflowing_tokens=True
+    )
+    unpooled = encoded.positions < 1 + len(pipe.tokenizer.encode(prompt, add_special_tokens=False))
+    rows = pipe.model.run({**encoded.inputs, "prompt_mask": unpooled * encoded.attention_mask})["sentence_embedding"]
+    mean = np.average(rows, axis=0, weights=((encoded.sequence_ids == 0) & ~unpooled).sum(axis=1))
+    received = pipe.encode(text, prompt=prompt, chunk_length=6, stride=0)
+    assert_close(received, (mean / np.linalg.norm(mean)).astype("float32"))
 
 
 @pytest.mark.parametrize("kind", DECODER_PROMPTS)
@@ -304,7 +337,7 @@ def test_a_folder_without_settings(checkpoint, caplog, tmp_path):
 @pytest.mark.parametrize(
     ("file", "entries", "message"),
     [
-        ("1_Pooling/config.json", {"include_prompt": False}, "include_prompt=True. Received: include_prompt=False"),
+        ("1_Pooling/config.json", {"include_prompt": "no"}, "include_prompt must be true or false. Received: 'no'"),
         ("1_Pooling/config.json", {"pooling_mode": "sum"}, "pooling_mode='cls'.*Received: pooling_mode='sum'"),
         ("1_Pooling/config.json", {"pooling_mode_attention": True}, "unsupported pooling.*pooling_mode_attention"),
         ("1_Pooling/config.json", {"embedding_dimension": 48}, "embedding_dimension=32. Received.*48"),
