@@ -180,7 +180,7 @@ class FeatureExtraction(FeatureModel, EncoderModel):
         """Whether the embedding is computed from the first token, and the backbone can compute that one alone."""
         if self.sentence is None or self.sentence.pooling != ("cls",) or self._prompt_masks:
             return False
-        return getattr(self.backbone, "computes_single_tokens", False)
+        return bool(getattr(self.backbone, "computes_single_tokens", False))
 
 
 class EncoderOnly(EncoderModel):
