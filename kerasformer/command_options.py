@@ -54,8 +54,8 @@ class EvaluationOptions(TypedDict, total=False):
         references: Files with the reference of each line of the data, if the data is a file of plain lines.
         text_column: Column of the texts in a file: a name, or a number starting at 1; a common name by default.
         label_column: Column of the labels or references, likewise.
-        glue: Task of GLUE, such as `cola`, or `boolq` or `cb` of SuperGLUE, with its columns, classes and metrics. A
-            model for text2text-generation reads the texts in T5's form, and its answers name classes or numbers.
+        glue: Task of GLUE or SuperGLUE, such as `cola` or `boolq`, with its columns, classes and metrics. A model for
+            text2text-generation reads the texts in T5's form; it alone reads `copa`, `multirc`, `record`, `wic`, `wsc`.
         skip_bad: Skip rows of a file that cannot be read or lack a label, and count them.
         limit: Number of texts to use, from the first; all by default.
         batch_size: Number of texts in one batch.

@@ -10,6 +10,7 @@ from kerasformer.evaluation.examples import (
     read_documents,
     read_examples,
     read_parallel,
+    text_to_text,
 )
 from kerasformer.evaluation.glue import GLUE
 from kerasformer.evaluation.outcome import Outcome
@@ -52,5 +53,6 @@ __all__ = [
     "read_examples",
     "read_parallel",
     "refuse_ignored",
+    "text_to_text",
     "tldr",
 ]

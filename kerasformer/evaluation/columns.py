@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kerasformer.errors import InputError
 
@@ -36,6 +38,7 @@ class Columns:
         pair: Columns of second texts.
         needs_label: Whether a row without a label is an error.
         classes: Names of the classes; ids of classes become names. None for labels that are not classes.
+        parts: Function from a row of the file to rows with these columns, for files of another form.
     """
 
     text: tuple[str, ...] = TEXT_COLUMNS
@@ -43,6 +46,26 @@ class Columns:
     pair: tuple[str, ...] = PAIR_COLUMNS
     needs_label: bool = False
     classes: tuple[str, ...] = ()
+    parts: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] | None = None
+
+    def rows(self, row: Mapping[str, Any], location: str) -> Sequence[Mapping[str, Any]]:
+        """Returns the rows of texts that a row of the file has.
+
+        Raises:
+            InputError: it does not have the form that is expected.
+        """
+        if self.parts is None:
+            return [row]
+        try:
+            return self.parts(row)
+        except InputError as error:
+            raise InputError(f"{error} ({location})") from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            reason = f"no {error}" if isinstance(error, KeyError) else error
+            raise InputError(
+                f"A row in the form of the published files was expected. Received: {', '.join(row)}: {reason} "
+                f"({location})"
+            ) from error
 
     def class_of(self, label: object, location: str) -> object:
         """Returns the name of a class for its id; a label is unchanged if the classes are unknown.
@@ -57,4 +80,4 @@ class Columns:
             raise InputError(
                 f"A label must be one of {', '.join(self.classes)}, or its id. Received: {label!r:.80} ({location})"
             )
-        return label
+        return name if isinstance(label, bool) else label

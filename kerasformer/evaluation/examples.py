@@ -35,6 +35,7 @@ class Example:
         words: Words of the text, if each of them has a label.
         choices: Texts of which one follows the text; the label is this one, or its index.
         starts: Positions in characters of the answers in the text, where they are known.
+        group: Question that several texts belong to, where they are scored together.
         location: File and line that it was read from, for error messages.
     """
 
@@ -45,6 +46,7 @@ class Example:
     words: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     starts: tuple[int, ...] = ()
+    group: str | None = None
     location: str = field(default="", compare=False)
 
     def to_dict(self) -> dict[str, object]:
@@ -52,7 +54,7 @@ class Example:
         label = {"text": self.label, "answer_start": list(self.starts)} if self.starts else self.label
         row = {"text": list(self.words) or self.text, "label": label}
         row |= {"choices": list(self.choices)} if self.choices else {}
-        return row | {key: value for key in ("question", "pair") if (value := getattr(self, key)) is not None}
+        return row | {key: value for key in ("question", "pair", "group") if (value := getattr(self, key)) is not None}
 
 
 class Examples(list[Example]):
@@ -72,7 +74,8 @@ def read_data(
     names = {name: options[name] for name in ("text_column", "label_column") if name in options}  # type: ignore[literal-required]
     references, glue = options.get("references"), options.get("glue")
     if not isinstance(data, str | os.PathLike):
-        columns = _columns(glue_task(glue).columns if glue else Columns(), **names) if is_of(data, "datasets") else None
+        named = _columns(glue_task(glue).columns if glue else Columns(), **names)
+        columns = named if is_of(data, "datasets") or named.parts is not None else None
         read = Examples(examples(data, labels, columns))
     elif references:
         if names or glue:
@@ -114,7 +117,36 @@ def examples(
     rows = [text if isinstance(text, Mapping) else {"text": text} for text in texts]
     if labels is not None:
         rows = [{**row, "label": label} for row, label in zip(rows, labels, strict=True)]
-    return [_example(row, columns or Columns(), f"text {number}") for number, row in enumerate(rows, 1)]
+    columns = columns or Columns()
+    return [
+        _example(part, columns, location)
+        for location, row in ((f"text {number}", row) for number, row in enumerate(rows, 1))
+        for part in columns.rows(row, location)
+    ]
+
+
+def text_to_text(texts: Sequence[Any], glue: str) -> list[Example]:
+    """Returns the texts of a task of GLUE or SuperGLUE as T5 reads them, each with the text that T5 learns to write.
+
+    A text with several right answers is there for each of them, and a noun phrase of WSC that is not the answer is left
+    out.
+
+    Args:
+        texts: Texts with labels, see `examples`; or rows in the form of the published files.
+        glue: Name of the task.
+
+    Raises:
+        InputError: there is no such task, or a text does not suit it.
+
+    Reference: Raffel et al. 2020, arXiv:1910.10683, section 2.4 and appendix D.
+    """
+    task = glue_task(glue)
+    read = examples(texts, columns=task.columns if task.columns.parts is not None else None)
+    return [
+        Example(task.written(example), target, location=example.location)
+        for example in read
+        for target in task.targets(example)
+    ]
 
 
 class ClassName(str):
@@ -196,7 +228,8 @@ def read_examples(
         try:
             if isinstance(row, InputError):
                 raise row
-            read.append(_example(row, columns, f"{path}, line {number}"))
+            location = f"{path}, line {number}"
+            read += [_example(part, columns, location) for part in columns.rows(row, location)]
         except InputError as error:
             if not skip_bad:
                 raise
@@ -410,7 +443,9 @@ def _example(row: Mapping[str, Any], columns: Columns, location: str) -> Example
         label = letters.index(label) if label in letters else label
     if choices is not None and not (isinstance(choices, list | tuple) and all(isinstance(one, str) for one in choices)):
         raise InputError(f"A list of texts to choose from was expected. Received: {choices!r:.80} ({location})")
-    return Example(text, label, question, pair, words, tuple(choices or ()), starts, location)
+    group = row.get("group")
+    group = group if isinstance(group, str) else None
+    return Example(text, label, question, pair, words, tuple(choices or ()), starts, group, location)
 
 
 def _answers(label: Mapping[str, Any], location: str) -> tuple[list[Any], tuple[int, ...]]:

@@ -16,7 +16,7 @@ from kerasformer.evaluation.choices import choices
 from kerasformer.evaluation.classes import Classes, ClassScores, entity_scores
 from kerasformer.evaluation.examples import Example, read_data
 from kerasformer.evaluation.glue import GlueTask, glue_task
-from kerasformer.evaluation.outcome import Outcome, correlation, of_classes
+from kerasformer.evaluation.outcome import NO_CLASS, Outcome, correlation, of_classes
 from kerasformer.evaluation.perplexity import last_words, perplexity
 from kerasformer.evaluation.probes import probes
 from kerasformer.evaluation.text_evaluation import (
@@ -226,8 +226,11 @@ def _measure(task: str, examples: Sequence[Example], options: EvaluationOptions)
     name = of_prefix(task)
     chooses = name in _ONLY_FOR["choices"] and (options.get("choices") or any(one.choices for one in examples))
     usual = perplexity if name == "text-generation" else _MEASURES.get(name)
-    if name == "text2text-generation" and options.get("glue"):
+    glue = options.get("glue")
+    if glue and name == "text2text-generation":
         return _text_to_class
+    if glue and glue_task(glue).needs_text_to_text:
+        raise InputError(f"glue={glue}: only for text2text-generation, in T5's form. Received: the task {task}")
     measure = last_words if options.get("last_word") else choices if chooses else usual
     for option, owner, needs in (("stride", perplexity, "texts"), ("template", choices, "choices")):
         if options.get(option) and measure is not owner:
@@ -387,6 +390,11 @@ def _question_answering(pipe: Any, examples: Sequence[Example], options: Evaluat
         return [one["answer"] for one in answers]
 
     received = _answers(answer, examples, options)
+    return _of_answers(received, expected)
+
+
+def _of_answers(received: Sequence[str], expected: Sequence[Sequence[str]]) -> Outcome:
+    """Returns the outcome of answers that are texts, each compared with the best of the right ones."""
     scores = [metrics.answer_scores(*pair) for pair in zip(received, expected, strict=True)]
     exact, overlap = np.mean(scores, axis=0)
     return Outcome(
@@ -423,18 +431,16 @@ def _text_to_text(pipe: Any, examples: Sequence[Example], options: EvaluationOpt
     return Outcome(figures, tuple(received))
 
 
-_NO_CLASS = "no class"
-"""What an answer is counted as that names no class."""
-
-
 def _text_to_class(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) -> Outcome:
-    """Evaluates a model that answers a task of GLUE by a text, as T5 does: the name of a class, or a number.
+    """Evaluates a model that answers a task of GLUE by a text, as T5 does: see `GlueTask.kind`.
 
     With choices, which are the names of the classes in their order, the likeliest of them is the answer.
     """
     glue = glue_task(str(options.get("glue")))
-    texts = [glue.written(example.text, example.pair) for example in examples]
+    texts = [glue.written(example) for example in examples]
     given = options.get("choices")
+    if given is not None and glue.kind == "phrase":
+        raise InputError(f"The answer is a noun phrase of the text. Expected: no choices. Received: {', '.join(given)}")
     if given is not None and len(given) != len(glue.classes):
         raise InputError(
             f"choices must be names of the classes {', '.join(glue.classes) or '(none: the task has scores)'}, in "
@@ -447,15 +453,18 @@ def _text_to_class(pipe: Any, examples: Sequence[Example], options: EvaluationOp
     else:
         settings = {"prefix": "", **(options.get("settings") or {})}  # that of the task is in the texts
         written = generated(pipe, texts, settings, options["batch_size"], options.get("progress"))
-        if not glue.classes:
+        if glue.kind == "text":
+            return _of_answers(written, references(examples))
+        if glue.kind == "number":
             values, expected = list(map(glue.number_of, written)), _numbers(examples)
             return correlation(values, expected, [(a - b) ** 2 for a, b in zip(values, expected, strict=True)])
-        received = list(map(glue.class_of, written))
-    labels = (*glue.classes, _NO_CLASS) if None in received else glue.classes
+        received = [glue.class_of(*pair) for pair in zip(written, examples, strict=True)]
+    labels = (*glue.classes, NO_CLASS) if None in received else glue.classes
     known = Classes(labels, glue)
     right = [known.find(example.label, example) for example in examples]
     ids = [len(glue.classes) if index is None else index for index in received]
-    return of_classes(known, ids, right, [float(a != b) for a, b in zip(ids, right, strict=True)])
+    groups = [example.group or (example.text, example.question) for example in examples]
+    return of_classes(known, ids, right, [float(a != b) for a, b in zip(ids, right, strict=True)], groups)
 
 
 def _listed(label: object) -> list[Any]:
