@@ -15,6 +15,7 @@ from kerasformer.training.distillation import (
 )
 from kerasformer.training.distribution import distribute
 from kerasformer.training.losses import SpanCrossentropy
+from kerasformer.training.mixtures import Mixture, mixing_rates, mixture
 from kerasformer.training.multiple_choice import MultipleChoice
 from kerasformer.training.objectives.batches import teacher_forcing
 from kerasformer.training.objectives.boundary import SpanBoundary
@@ -67,6 +68,7 @@ __all__ = [
     "LogitDistance",
     "MaskedBinaryCrossentropy",
     "Masking",
+    "Mixture",
     "MultipleChoice",
     "ObjectiveDataset",
     "PackedModel",
@@ -99,6 +101,8 @@ __all__ = [
     "infill",
     "keep_memory",
     "masked",
+    "mixing_rates",
+    "mixture",
     "next_sentence",
     "optimizer",
     "pack",

@@ -159,10 +159,14 @@ class Dataset(keras.utils.PyDataset):
     def _shuffled(self) -> list[np.ndarray]:
         """Returns batches of texts of similar length: those of a random part of the texts, sorted by length."""
         random = np.random.default_rng((self.seed, self.epoch))
-        order, size = random.permutation(len(self.rows)), _SORTED * self.batch_size
+        order, size = self._order(random), _SORTED * self.batch_size
         pools = [order[start : start + size] for start in range(0, len(order), size)]
         batches = [batch for pool in pools for batch in self._parts(pool)]
         return [batches[index] for index in random.permutation(len(batches))]
+
+    def _order(self, random: np.random.Generator) -> np.ndarray:
+        """Returns the indices of the texts of an epoch in random order."""
+        return random.permutation(len(self.rows))
 
 
 @dataclass(frozen=True)

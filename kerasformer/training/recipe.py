@@ -8,7 +8,7 @@ import shutil
 import tomllib
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -17,7 +17,8 @@ import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, instance, integer, number, one_of, sequence
 from kerasformer.errors import CheckpointError, InputError, require
-from kerasformer.evaluation.examples import Example, read_documents, read_examples
+from kerasformer.evaluation.examples import Example, Examples, read_documents, read_examples, text_to_text
+from kerasformer.evaluation.glue import glue_task
 from kerasformer.files.publishing import move_files, staging
 from kerasformer.files.reading import local_path
 from kerasformer.files.sources import inside
@@ -28,6 +29,7 @@ from kerasformer.options import Option, checked
 from kerasformer.tokenization import Tokenizer
 from kerasformer.training.callbacks import Curve, Evaluate, SavePretrained, StopOnNaN
 from kerasformer.training.datasets import dataset
+from kerasformer.training.mixtures import TEMPERATURE, mixture
 from kerasformer.training.optimizers import SCHEDULES, optimizer
 from kerasformer.training.pretraining import (
     OBJECTIVES,
@@ -82,6 +84,28 @@ class TokenizerOptions(TypedDict, total=False):
     vocab_size: Annotated[int, Option(integer(1), 8192)]
 
 
+class TaskOptions(TypedDict, total=False):
+    """Table `[[data.tasks]]` of a recipe: the texts of one of several tasks.
+
+    Attributes:
+        train: Files of texts, in the formats of `kerasformer eval`.
+        validation: File of texts whose loss is computed after each epoch, with those of the other tasks.
+        glue: Task of GLUE or SuperGLUE of the files, whose texts and labels become those of T5.
+        text_column: Column of the texts.
+        label_column: Column of the labels.
+        prefix: Text put before each text, for text2text-generation.
+        rate: Share of the task, for all tasks or for none of them.
+    """
+
+    train: Annotated[Sequence[str], Option(sequence(STRING, 1))]
+    validation: Annotated[str, Option(STRING)]
+    glue: Annotated[str, Option(STRING)]
+    text_column: Annotated[str, Option(STRING)]
+    label_column: Annotated[str, Option(STRING)]
+    prefix: Annotated[str, Option(STRING)]
+    rate: Annotated[float, Option(number(above=0))]
+
+
 class DataOptions(TypedDict, total=False):
     """Table `[data]` of a recipe; files are relative to the folder of the data.
 
@@ -89,6 +113,10 @@ class DataOptions(TypedDict, total=False):
 
     Attributes:
         train: Files of texts, in the formats of `kerasformer eval`.
+        tasks: Several tasks in place of the files; see `TaskOptions`.
+        limit: Largest number of texts that counts for the rate of a task; see `mixing_rates`.
+        temperature: 1 for rates of tasks in proportion to their texts, `inf` for equal ones; see `mixing_rates`.
+        size: Number of texts of an epoch of several tasks; see `mixture`.
         validation: File of texts that are evaluated after each epoch.
         vectors: NumPy files `(N, D)` with the vector of each text of `train`, for sentence-similarity.
         text_column: Column of the texts.
@@ -103,6 +131,10 @@ class DataOptions(TypedDict, total=False):
     """
 
     train: Annotated[Sequence[str], Option(sequence(STRING, 1))]
+    tasks: Annotated[Sequence[TaskOptions], Option(sequence(_TABLE, 1))]
+    limit: Annotated[int, Option(integer(1))]
+    temperature: Annotated[float, Option(TEMPERATURE)]
+    size: Annotated[int, Option(integer(1))]
     validation: Annotated[str, Option(STRING)]
     vectors: Annotated[Sequence[str], Option(sequence(STRING))]
     text_column: Annotated[str, Option(STRING)]
@@ -236,7 +268,11 @@ class Recipe:
             raise InputError(f"{name}: [model] needs either source or architecture. Received: {dict(tables['model'])}")
         if "architecture" in tables["model"] and "tokenizer" not in tables:
             raise InputError(f"{name}: a model that starts from random weights needs the table [tokenizer]")
-        if not tables["data"].get("train"):
+        if "tasks" in tables["data"]:
+            tables["data"]["tasks"] = _checked_tasks(name, tables)
+        elif ignored := [key for key in _OF_TASKS if key in tables["data"]]:
+            raise InputError(f"{name}: {', '.join(ignored)} are for [[data.tasks]]. Received: none of these")
+        elif not tables["data"].get("train"):
             raise InputError(f"{name}: [data] needs train, a list of files of texts. Received: none")
         if "objective" in tables and "name" not in tables["objective"]:
             raise InputError(f"{name}: [objective] needs name, one of {', '.join(OBJECTIVES)}. Received: none")
@@ -249,6 +285,35 @@ class Recipe:
         if "lora" in tables and tables["training"].get("monitor"):
             raise InputError(f"{name}: an adapter is saved after the last epoch. Expected: no monitor, or no [lora]")
         return cls(name, **tables)
+
+
+_OF_TASKS = ("limit", "temperature", "size")
+"""Keys of `[data]` for several tasks alone."""
+_OF_FILES = ("train", "validation", "vectors", "text_column", "label_column", "prefix", "class_weights")
+"""Keys of `[data]` for files without tasks."""
+
+
+def _checked_tasks(name: str, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Returns the tables of tasks with their values in plain form.
+
+    Raises:
+        InputError: a value is not accepted, or would be ignored.
+    """
+    data = tables["data"]
+    if ignored := [key for key in _OF_FILES if data.get(key)]:
+        raise InputError(f"{name}: [data] with tasks has no {', '.join(ignored)}. Put it into [[data.tasks]], if there")
+    if "objective" in tables or tables["training"]["evaluate"]:
+        key = "[objective]" if "objective" in tables else "training.evaluate"
+        raise InputError(f"{name}: several tasks have labels of their own. Expected: no {key}, or no [[data.tasks]]")
+    tasks = [checked(TaskOptions, task, f"the table [[data.tasks]] of {name}") for task in data["tasks"]]
+    if any("train" not in task for task in tasks):
+        raise InputError(f"{name}: [[data.tasks]] needs train, a list of files of texts. Received: none")
+    if any(key in task for task in tasks if "glue" in task for key in ("text_column", "label_column", "prefix")):
+        raise InputError(f"{name}: a task with glue has the columns and the form of that task. Received: others, too")
+    rates = ["rate" in task for task in tasks]
+    if any(rates) and (not all(rates) or "limit" in data or "temperature" in data):
+        raise InputError(f"{name}: rate was expected for all tasks, without limit and temperature, or for none of them")
+    return tasks
 
 
 def train(
@@ -294,16 +359,17 @@ def train(
     epochs, learning_rate, name, seed, evaluates = (settings.pop(key) for key in names)
     monitor, every = settings.pop("monitor", None), settings.pop("save_every", None)
     keras.utils.set_random_seed(seed)
-    texts = _read(recipe, folder, recipe.data["train"])
+    tasks = recipe.data.get("tasks", ())
+    parts = [_task(recipe, folder, task, task["train"]) for task in tasks]
+    texts = [text for part in parts for text in part] or _read(recipe, folder, recipe.data["train"])
     model = _model(recipe, folder, texts)
-    train_data, *figures = _dataset(recipe, model, texts)
+    train_data, *figures = _mixture(recipe, model, parts) if tasks else _dataset(recipe, model, texts)
     fitted, loss, metrics = trained(recipe.objective, model) if recipe.objective else (model, *figures)
     rates = optimizer(model, learning_rate, steps=epochs * len(train_data), name=name, **settings)
     fitted.compile(rates, loss, metrics=metrics)
     callbacks: list[keras.callbacks.Callback] = [StopOnNaN()]
     validation = None
-    if file := recipe.data.get("validation"):
-        held_out = _read(recipe, folder, [file], vectors=False)
+    if held_out := _held_out(recipe, folder):
         validation = _dataset(recipe, model, held_out, shuffle=False)[0]
         callbacks += [Evaluate(held_out)] if evaluates else []
     kept = [SavePretrained(aside / "best", monitor, dtype="float16")] if monitor else []
@@ -334,6 +400,34 @@ def _write_history(path: Path, history: Mapping[str, Sequence[float]]) -> None:
         writer.writerows([epoch, *row] for epoch, row in enumerate(zip(*history.values(), strict=True), 1))
 
 
+def _held_out(recipe: Recipe, folder: Path) -> list[Example]:
+    """Reads the texts that are evaluated after each epoch."""
+    if file := recipe.data.get("validation"):
+        return _read(recipe, folder, [file], vectors=False)
+    tasks = [task for task in recipe.data.get("tasks", ()) if "validation" in task]
+    return [text for task in tasks for text in _task(recipe, folder, task, [task["validation"]])]
+
+
+def _task(recipe: Recipe, folder: Path, task: TaskOptions, names: Sequence[str]) -> list[Example]:
+    """Reads the texts of a task, with its prefix or in the form of T5."""
+    named, glue = (task.get("text_column"), task.get("label_column")), task.get("glue")
+    columns = glue_task(glue).columns if glue else None
+    texts: list[Example] = []
+    for name in names:
+        read = read_examples(inside(folder, name), *named, columns=columns, skip_bad=recipe.data["skip_bad"])
+        _warn_of_skipped(name, read)
+        texts += read
+    if glue:
+        return text_to_text(texts, glue)
+    prefix = task.get("prefix", "")
+    return [replace(example, text=prefix + example.text) for example in texts]
+
+
+def _warn_of_skipped(name: str, read: Examples) -> None:
+    if read.skipped:
+        warnings.warn(f"{len(read.skipped)} rows of {name} were skipped. The first: {read.skipped[0]}", stacklevel=4)
+
+
 def _read(recipe: Recipe, folder: Path, names: Sequence[str], vectors: bool = True) -> list[Example]:
     """Reads the texts of files, with their vectors as labels if the recipe has some."""
     columns = recipe.data.get("text_column"), recipe.data.get("label_column")
@@ -344,10 +438,7 @@ def _read(recipe: Recipe, folder: Path, names: Sequence[str], vectors: bool = Tr
             inside(folder, name), *columns, skip_bad=recipe.data["skip_bad"]
         )
         texts += read
-        if read.skipped:
-            warnings.warn(
-                f"{len(read.skipped)} rows of {name} were skipped. The first: {read.skipped[0]}", stacklevel=3
-            )
+        _warn_of_skipped(name, read)
     if not vectors or not (files := recipe.data.get("vectors")):
         return texts
     arrays = np.concatenate([np.load(inside(folder, name), allow_pickle=False) for name in files])
@@ -441,7 +532,29 @@ def _dataset(
         size, limit = recipe.data["batch_size"], recipe.data.get("max_length")
         data = batches(recipe.objective, model, texts, batch_size=size, max_length=limit, seed=seed, shuffle=shuffle)
         return data, None, None
-    names = "batch_size", "max_length", "pad_to", "prefix", "pack", "class_weights"
-    settings = {name: recipe.data[name] for name in names if name in recipe.data}  # type: ignore[literal-required]
+    settings = _settings(recipe, "batch_size", "max_length", "pad_to", "prefix", "pack", "class_weights")
+    settings |= {"prefix": ""} if "tasks" in recipe.data else {}  # which is in the texts
     made = dataset(model, texts, seed=seed, shuffle=shuffle, **settings)
     return made, made.loss, made.metrics
+
+
+def _mixture(
+    recipe: Recipe, model: PretrainedModel, parts: Sequence[Sequence[Example]]
+) -> tuple[keras.utils.PyDataset, Any, Any]:
+    """Returns the batches of the texts of several tasks, with the loss and the metrics that suit them."""
+    tasks = recipe.data["tasks"]
+    written = [key for key in ("glue", "prefix") if any(key in task for task in tasks)]
+    if written and model.task != "text2text-generation":
+        raise InputError(
+            f"{recipe.name}: {' and '.join(written)} of [[data.tasks]] are for text2text-generation. "
+            f"Received: a model for {model.task}"
+        )
+    settings = _settings(recipe, "batch_size", "max_length", "pad_to", "pack", "limit", "temperature", "size")
+    rates = [task["rate"] for task in tasks] if "rate" in tasks[0] else None
+    made = mixture(model, parts, rates=rates, seed=recipe.training["seed"], **settings)
+    return made, made.loss, made.metrics
+
+
+def _settings(recipe: Recipe, *names: str) -> dict[str, Any]:
+    """Returns the values of `[data]` that the recipe has."""
+    return {name: recipe.data[name] for name in names if name in recipe.data}  # type: ignore[literal-required]

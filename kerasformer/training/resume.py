@@ -24,7 +24,7 @@ FILE = "training.safetensors"
 _STATE = "state"
 _DIFFERENCES = 5
 """Maximum number of differences that an error names."""
-_DATASET = ("batch_size", "seed", "shuffle", "files")
+_DATASET = ("batch_size", "seed", "shuffle", "files", "rates")
 """Attributes of a data set that determine its batches."""
 
 
