@@ -61,7 +61,7 @@ class GlueTask:
         has = {"pair": example.pair, "question": example.question, "choices[1]": example.choices[1:]}
         has["entities"] = example.choices
         for name, value in has.items():
-            if not value and f"{{{name}}}" in self.form:
+            if not value and (f"{{{name}}}" in self.form or (name == "pair" and self.kind == "phrase")):
                 what = "A pair of texts" if name == "pair" else f"A text with {name.partition('[')[0]}"
                 where = f" ({example.location})" if example.location else ""
                 raise InputError(f"{what} was expected, {self.form!r}. Received: {example.text!r:.80} alone{where}")
@@ -99,7 +99,7 @@ class GlueTask:
         if self.kind == "number":
             try:
                 return [f"{round(float(label) * 5) / 5:.1f}"]  # type: ignore[arg-type]
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 where = f" ({example.location})" if example.location else ""
                 raise InputError(f"A number was expected as the label. Received: {label!r:.80}{where}") from error
         if self.kind == "phrase":

@@ -443,7 +443,7 @@ def _text_to_class(pipe: Any, examples: Sequence[Example], options: EvaluationOp
         raise InputError(f"The answer is a noun phrase of the text. Expected: no choices. Received: {', '.join(given)}")
     if given is not None and len(given) != len(glue.classes):
         raise InputError(
-            f"choices must be names of the classes {', '.join(glue.classes) or '(none: the task has scores)'}, in "
+            f"choices must be names of the classes {', '.join(glue.classes) or '(the task has none)'}, in "
             f"their order. Received: {', '.join(given)}"
         )
     if given is not None:

@@ -68,7 +68,7 @@ class Evaluate(keras.callbacks.Callback):
         """Checks the texts, before time is spent on an epoch."""
         self._pipe = pipeline(_kept(self.model), self.options.get("task"))
         evaluation.refuse_ignored(self._pipe.task, self.options)
-        evaluation.check(self._pipe.task, self.examples)
+        evaluation.check(self._pipe.task, self.examples, self.options)
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Adds the figures to the logs."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import nullcontext
 
 import keras
 import numpy as np
@@ -71,6 +72,15 @@ def test_the_figures_are_those_of_the_new_weights_and_other_callbacks_see_them()
     history = model.fit({"input_ids": ids[:, :-1]}, ids[:, 1:], epochs=2, verbose=0, callbacks=callbacks).history
     assert history["val_perplexity"] == seen and seen[1] < seen[0]
     assert kf.evaluate(kf.pipeline(model), TEXTS)["perplexity"] == pytest.approx(seen[1])
+
+
+def test_scores_are_labels_of_a_model_from_text_to_text():
+    """As in T5's form, where labels need not be references."""
+    rows = [{"text": "Rain.", "pair": "Sun.", "label": 3.8}]
+    for callback, refused in [(Evaluate(rows, glue="stsb"), False), (Evaluate(rows), True)]:
+        callback.set_model(tiny("t5", "text2text-generation"))
+        with pytest.raises(InputError, match="Each text needs a reference") if refused else nullcontext():
+            callback.on_train_begin()
 
 
 def test_texts_are_checked_before_the_first_epoch():
