@@ -361,7 +361,7 @@ def train(
     keras.utils.set_random_seed(seed)
     tasks = recipe.data.get("tasks", ())
     parts = [_task(recipe, folder, task, task["train"]) for task in tasks]
-    texts = [text for part in parts for text in part] or _read(recipe, folder, recipe.data["train"])
+    texts = [text for part in parts for text in part] if tasks else _read(recipe, folder, recipe.data["train"])
     model = _model(recipe, folder, texts)
     train_data, *figures = _mixture(recipe, model, parts) if tasks else _dataset(recipe, model, texts)
     fitted, loss, metrics = trained(recipe.objective, model) if recipe.objective else (model, *figures)
