@@ -71,10 +71,12 @@ class AdapterInputs:
         self.version = "" if adapter is None else digest.hexdigest()
 
     def _values(self, adapter: Adapter) -> dict[str, np.ndarray]:
-        problems = [
-            f"{name} is replaced as a whole. Merge the adapter before the export"
-            for name in (*adapter.saved, *adapter.base)
-        ]
+        merge = "Merge the adapter before the export: merge_adapter(), or kerasformer export --adapter"
+        replaced = (*adapter.saved, *adapter.base, *adapter.biases)
+        problems = [f"{name} is replaced as a whole. {merge}" for name in replaced]
+        problems += [f"{name} has trained rows of tokens. {merge}" for name in adapter.rows]
+        if adapter.config.dora:
+            problems.append(f"use_dora: the bundle has no inputs for magnitudes. {merge}")
         values: dict[str, np.ndarray] = {}
         for path, pair in adapter.pairs.items():
             module = self._located(path)

@@ -1,9 +1,10 @@
 """Low-rank adapters in the format of PEFT: `adapter_config.json`, and pairs of matrices by the module they adapt.
 
-An adapter adds `scale * B @ A` to the weights of some modules of a model. Modules have their names in `transformers`,
-and matrices the layout of PyTorch. This file needs neither Keras nor PyTorch, since bundles read adapters, too.
+An adapter adds `scale * B @ A` to the weights of some modules of a model; DoRA scales the sum to magnitudes. It may
+also replace biases, rows of token embeddings, and whole modules. Modules have their names in `transformers`, and
+matrices the layout of PyTorch. This file needs neither Keras nor PyTorch, since bundles read adapters, too.
 
-Reference: Hu et al. 2021, arXiv:2106.09685.
+References: Hu et al. 2021, arXiv:2106.09685; Liu et al. 2024, arXiv:2402.09353 (DoRA).
 """
 
 from __future__ import annotations
@@ -31,9 +32,16 @@ _LONGEST_PATTERN = 2000  # characters of a regular expression in an adapter, whi
 _LAYER, _END = r"(?:^|.*?\.){}\.(?P<index>\d+)\.", r"(.*\.)?({})$"
 """Regular expressions of PEFT around those in a configuration: of a list of layers, and of the end of a path."""
 _HALF = re.compile(r"(?P<module>.+)\.lora_(?P<embedding>embedding_)?(?P<half>[AB])(?:\.default)?(?:\.weight)?")
-_OF_BASE = re.compile(r"(?P<module>(?!.*\.lora_).+?)(?:\.base_layer)?\.weight")
+_OF_BASE = re.compile(r"(?P<module>(?!.*\.lora_).+?)(?:\.token_adapter)?(?:\.base_layer)?\.weight")
 """Names of tensors of the base model, which PEFT saves with adapters for token embeddings."""
-_DORA = re.compile(r".+\.lora_magnitude_vector(\..+)?")
+_BIAS = re.compile(r"(?P<module>(?!.*\.lora_).+?)(?:\.token_adapter)?(?:\.base_layer)?\.bias")
+"""Names of trained biases, which are those of the adapted modules within PEFT's own."""
+_UNUSED = re.compile(r".+\.(original_module\.\w+|token_adapter\.trainable_tokens_original(\.default)?)")
+"""Names of tensors of the base model that others of the adapter replace."""
+_MAGNITUDE = re.compile(r"(?P<module>.+)\.lora_magnitude_vector(?:\.default)?(?:\.weight)?")
+_ROWS = re.compile(r"(?P<module>.+)\.token_adapter\.trainable_tokens_delta(?:\.default)?")
+_BIASES = ("none", "all", "lora_only")
+"""Which biases an adapter replaces: those of all layers, or of the adapted ones."""
 
 _NAMES = {
     "rank": "r",
@@ -45,6 +53,9 @@ _NAMES = {
     "rank_pattern": "rank_pattern",
     "alpha_pattern": "alpha_pattern",
     "rslora": "use_rslora",
+    "dora": "use_dora",
+    "bias": "bias",
+    "tokens": "trainable_token_indices",
     "saved": "modules_to_save",
     "dropout": "lora_dropout",
     "task_type": "task_type",
@@ -55,7 +66,7 @@ _IGNORED = frozenset(
     {
         "peft_type", "auto_mapping", "peft_version", "revision", "inference_mode", "fan_in_fan_out",
         "init_lora_weights", "megatron_config", "megatron_core", "loftq_config", "eva_config", "lora_ga_config",
-        "corda_config", "qalora_group_size", "runtime_config", "ensure_weight_tying", "bias",
+        "corda_config", "qalora_group_size", "runtime_config", "ensure_weight_tying",
     }
 )  # fmt: skip
 """Keys without effect on what a trained adapter computes; some are checked by `_unsupported`."""
@@ -78,6 +89,9 @@ class AdapterConfig:
         rank_pattern: Other ranks, by regular expressions for the ends of paths.
         alpha_pattern: Other numerators, likewise.
         rslora: Whether the scale is `alpha / sqrt(rank)` (Kalajdzievski 2023, arXiv:2312.03732).
+        dora: Whether the products have magnitudes (DoRA).
+        bias: Which biases the adapter replaces: `"none"`, `"all"`, or `"lora_only"`, those of the adapted modules.
+        tokens: Rows of token embeddings that the adapter replaces, or these by the end of the module's path.
         saved: Modules that the adapter replaces as a whole, such as a new classification head.
         dropout: Dropout rate of the inputs of the products in training with PEFT; without effect in Keras.
         task_type: PEFT's name of the task, such as `"CAUSAL_LM"`; optional.
@@ -93,6 +107,9 @@ class AdapterConfig:
     rank_pattern: Mapping[str, int] = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
     rslora: bool = False
+    dora: bool = False
+    bias: str = "none"
+    tokens: tuple[int, ...] | Mapping[str, tuple[int, ...]] = ()
     saved: tuple[str, ...] = ()
     dropout: float = 0.0
     task_type: str | None = None
@@ -132,17 +149,18 @@ class AdapterConfig:
         Args:
             transposed: Whether the adapted weights are `(in, out)`, as those of `Conv1D` in GPT-2.
         """
-        values = {key: getattr(self, attribute) for attribute, key in _NAMES.items()}
-        plain = {
-            key: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
-            for key, value in values.items()
-        }
-        optional = ("exclude_modules", "layers_to_transform", "layers_pattern", "modules_to_save")
+        plain = {key: _plain(getattr(self, attribute)) for attribute, key in _NAMES.items()}
+        optional = (
+            "exclude_modules",
+            "layers_to_transform",
+            "layers_pattern",
+            "modules_to_save",
+            "trainable_token_indices",
+        )
         return {
             "peft_type": "LORA",
             **plain,
             **{key: plain[key] or None for key in optional},
-            "bias": "none",
             "fan_in_fan_out": transposed,
             "inference_mode": True,
             "init_lora_weights": True,
@@ -164,6 +182,12 @@ class AdapterConfig:
         """Whether the adapter replaces a module, or one that contains it: its path ends with one of the names."""
         return any(re.search(rf"{re.escape(name)}($|\.)", module) for name in self.saved)
 
+    def rows_of(self, module: str) -> tuple[int, ...]:
+        """Returns the rows of a module that the adapter replaces."""
+        if not isinstance(self.tokens, Mapping):
+            return self.tokens
+        return next((rows for name, rows in self.tokens.items() if _named((name,), module)), ())
+
     def rank_of(self, module: str) -> int:
         """Returns the rank of the product of a module."""
         return int(_by_pattern(self.rank_pattern, module, self.rank))
@@ -184,14 +208,18 @@ def _by_pattern(patterns: Mapping[str, Any], module: str, default: Any) -> Any:
     return next((value for key, value in patterns.items() if re.match(_END.format(key), module)), default)
 
 
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _unsupported(content: Mapping[str, Any]) -> Iterable[str]:
     """Yields a line for each option that changes what the adapter computes and is not implemented."""
     kind = content.get("peft_type")
     if kind != "LORA":
         yield f"peft_type: only low-rank adapters are supported, 'LORA'. Received: {kind!r}"
         return
-    if content.get("bias", "none") != "none":
-        yield f"bias: trained biases are unsupported; expected 'none'. Received: {content['bias']!r}. Merge it in PEFT"
     start = content.get("init_lora_weights", True)
     if isinstance(start, str) and start.lower().startswith(_CHANGED_BASES):
         yield (
@@ -249,8 +277,27 @@ def _number(value: object) -> float:
 def _indices(value: object) -> tuple[int, ...]:
     indices = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(index, bool) or not isinstance(index, int) for index in indices):
-        raise TypeError("expected indices of layers")
+        raise TypeError("expected integers")
     return tuple(indices)
+
+
+def _rows(value: object) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
+    if isinstance(value, Mapping):
+        return {str(name): _row_indices(rows) for name, rows in value.items()}
+    return _row_indices(value)
+
+
+def _row_indices(value: object) -> tuple[int, ...]:
+    rows = _indices(value)
+    if len(set(rows)) != len(rows) or min(rows, default=0) < 0:
+        raise ValueError("expected different ids of tokens")
+    return rows
+
+
+def _bias(value: object) -> str:
+    if value not in _BIASES:
+        raise ValueError(f"expected one of {', '.join(_BIASES)}")
+    return str(value)
 
 
 def _patterns(convert: Any) -> Any:
@@ -284,6 +331,9 @@ _CONVERSIONS: dict[str, Any] = {
     "rank_pattern": _patterns(_integer),
     "alpha_pattern": _patterns(_number),
     "rslora": _boolean,
+    "dora": _boolean,
+    "bias": _bias,
+    "tokens": _rows,
     "saved": _listed_names,
     "dropout": _number,
     "task_type": _string,
@@ -303,12 +353,15 @@ class Pair:
             and the product is transposed.
         scale: Factor of the product.
         embedding: Whether the module is an embedding table.
+        magnitude: Lengths of the rows of the sum of weight and product, `(out,)`; for an embedding table, of its
+            columns `(E,)`. `None` without DoRA.
     """
 
     a: np.ndarray
     b: np.ndarray
     scale: float
     embedding: bool = False
+    magnitude: np.ndarray | None = None
 
     @property
     def rank(self) -> int:
@@ -324,6 +377,8 @@ class Adapter:
         config: Configuration.
         pairs: Products by the path of the module in the adapted model of `transformers`, as `transformer.h.0.mlp.c_fc`.
         saved: Tensors that the adapter replaces, by name.
+        biases: Biases that the adapter replaces, by name.
+        rows: Rows `(n, E)` that the adapter replaces, by the path of a module of token embeddings, or of scores.
         base: Tensors of the base model that are saved with the adapter, such as resized token embeddings, by name.
         follows: Whether an output that is tied to token embeddings stays so if the adapter replaces them.
         source: Name of the folder for error messages.
@@ -332,12 +387,14 @@ class Adapter:
     config: AdapterConfig
     pairs: Mapping[str, Pair]
     saved: Mapping[str, np.ndarray] = field(default_factory=dict)
+    biases: Mapping[str, np.ndarray] = field(default_factory=dict)
+    rows: Mapping[str, np.ndarray] = field(default_factory=dict)
     base: Mapping[str, np.ndarray] = field(default_factory=dict)
     follows: bool = False
     source: str = "the adapter"
 
     def products(self) -> Adapter:
-        """Returns the adapter without the tensors that it replaces as a whole."""
+        """Returns the adapter without the modules that it replaces as a whole."""
         return replace(self, config=replace(self.config, saved=()), saved={}, base={})
 
     def mismatch(self, model: str, problems: Sequence[str], available: Iterable[str] = ()) -> CheckpointError:
@@ -373,11 +430,16 @@ def read_adapter(folder: Path) -> Adapter:
     problems: list[str] = []
     halves: dict[str, dict[str, np.ndarray]] = {}
     embeddings: set[str] = set()
+    magnitudes: dict[str, np.ndarray] = {}
     saved: dict[str, np.ndarray] = {}
+    biases: dict[str, np.ndarray] = {}
+    rows: dict[str, np.ndarray] = {}
     base: dict[str, np.ndarray] = {}
     file = _weights(folder)
     for name in file.names():
         path = name.removeprefix(_ROOT)
+        if _UNUSED.fullmatch(path):
+            continue
         if problem := file.problem(name):
             problems.append(f"{name} is a tensor {problem}")
             continue
@@ -391,26 +453,36 @@ def read_adapter(folder: Path) -> Adapter:
             found[match["half"]] = tensor
             if match["embedding"]:
                 embeddings.add(match["module"])
+        elif config.dora and (match := _MAGNITUDE.fullmatch(path)):
+            magnitudes[match["module"]] = tensor.reshape(-1)  # (1, out, 1) of a convolution
+        elif match := _ROWS.fullmatch(path):
+            rows[match["module"]] = tensor
         elif config.saves(path):
-            saved[path.replace(".modules_to_save.default", "")] = tensor
+            saved[re.sub(r"\.modules_to_save(\.default)?\.", ".", path)] = tensor
+        elif config.bias != "none" and (match := _BIAS.fullmatch(path)):
+            biases[f"{match['module']}.bias"] = tensor
         elif match := _OF_BASE.fullmatch(path):
             base[f"{match['module']}.weight"] = tensor
-        elif _DORA.fullmatch(path):
-            problems.append(f"{name} belongs to DoRA, which is unsupported. Merge the adapter in PEFT")
         else:
             problems.append(f"unknown tensor: {name}")
     pairs = {}
     for module, found in halves.items():
         problem = _pair_problem(module, found, config.rank_of(module))
         if problem is None:
-            pairs[module] = Pair(found["A"], found["B"], config.scale_of(module), module in embeddings)
+            pairs[module] = Pair(
+                found["A"], found["B"], config.scale_of(module), module in embeddings, magnitudes.pop(module, None)
+            )
         else:
             problems.append(problem)
+    if config.dora:
+        problems += [f"{module} has no lora_magnitude_vector" for module, p in pairs.items() if p.magnitude is None]
+    problems += [f"{module} has a lora_magnitude_vector without lora_A and lora_B" for module in magnitudes]
+    problems += _row_problems(config, rows)
     if not halves:
         problems.append("no low-rank matrices, lora_A and lora_B")
     if problems:
         raise CheckpointError(f"{file} cannot be used ({len(problems)} problems):\n  " + "\n  ".join(problems))
-    return Adapter(config, pairs, saved, base, content.get("ensure_weight_tying") is True, str(folder))
+    return Adapter(config, pairs, saved, biases, rows, base, content.get("ensure_weight_tying") is True, str(folder))
 
 
 def _weights(folder: Path) -> TensorFile:
@@ -428,6 +500,16 @@ def _pair_problem(module: str, found: Mapping[str, np.ndarray], rank: int) -> st
     if min(a.ndim, b.ndim) < 2 or a.shape[0] != rank or b.shape[1] != rank:
         return f"{module}: expected lora_A ({rank}, …) and lora_B (…, {rank}). Received: {a.shape} and {b.shape}"
     return None
+
+
+def _row_problems(config: AdapterConfig, rows: Mapping[str, np.ndarray]) -> Iterable[str]:
+    """Yields a line for each module whose rows are not those of the configuration."""
+    for module, values in rows.items():
+        expected = len(config.rows_of(module))
+        if values.ndim != 2 or len(values) != expected:
+            yield f"{module}: expected {expected} trained rows, (tokens, E). Received: {values.shape}"
+    if config.tokens and not rows:
+        yield "no trained rows, the tensor trainable_tokens_delta"
 
 
 def with_bases(folder: Path, token: str | None = None) -> list[Path]:
@@ -488,6 +570,14 @@ def write_adapter(folder: Path, adapter: Adapter, transposed: bool = False, dtyp
         names = ("lora_embedding_A", "lora_embedding_B") if pair.embedding else ("lora_A.weight", "lora_B.weight")
         for name, value in zip(names, (pair.a, pair.b), strict=True):
             tensors[f"{_ROOT}{module}.{name}"] = np.ascontiguousarray(value)
+        if pair.magnitude is not None:
+            magnitude = pair.magnitude if pair.a.ndim == 2 else pair.magnitude[None, :, None]
+            tensors[f"{_ROOT}{module}.lora_magnitude_vector"] = magnitude
+    for name, value in adapter.biases.items():
+        module = name.removesuffix(".bias")
+        tensors[f"{_ROOT}{module}{'.base_layer' if module in adapter.pairs else ''}.bias"] = value
+    for module, value in adapter.rows.items():
+        tensors[f"{_ROOT}{module}.token_adapter.trainable_tokens_delta"] = value
     save_tensors({name: value.astype(dtype or value.dtype) for name, value in tensors.items()}, folder / WEIGHTS)
     content = json.dumps(adapter.config.to_json(transposed), indent=2, ensure_ascii=False)
     (folder / CONFIG).write_text(content + "\n", encoding="utf-8")

@@ -96,6 +96,8 @@ def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
         repair(folder)
     files = sorted(path.name for path in folder.glob(f"*{_GGUF}")) if folder.is_dir() else []
     hint = f" Pass one of its GGUF files: {', '.join(files[:5])}" if files else foreign_graph(folder)
+    if os.path.isfile(folder / "adapter_config.json"):
+        hint = " It has an adapter: load the base model, and then the adapter with load_adapter"
     raise SourceError(
         f"a bundle contains {MANIFEST} and a checkpoint contains config.json; this folder has neither. "
         f"Received: {folder}.{hint}"

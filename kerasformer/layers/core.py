@@ -112,9 +112,10 @@ class Composite(OptionalOutputs):
 class LowRank(keras.layers.Layer):
     """Base of layers with one matrix that supports low-rank adaptation (LoRA), as the layers of Keras do.
 
-    Saved files contain the sum of the matrix and the low-rank product; a layer loaded from one has no product.
+    With DoRA, the columns of the sum of the matrix and the product have trained lengths, the magnitudes. Saved files
+    contain this sum; a layer loaded from one has no product.
 
-    Reference: Hu et al. 2021, arXiv:2106.09685.
+    References: Hu et al. 2021, arXiv:2106.09685; Liu et al. 2024, arXiv:2402.09353 (DoRA).
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class LowRank(keras.layers.Layer):
         self.lora_rank, self.lora_alpha, self.lora_enabled = lora_rank, lora_alpha, False
         self.lora_a: Any = None
         self.lora_b: Any = None
+        self.lora_magnitude: Any = None
         self._lora_change = 0
 
     @property
@@ -138,6 +140,7 @@ class LowRank(keras.layers.Layer):
         a_initializer: Initializer = "he_uniform",
         b_initializer: Initializer = "zeros",
         shared: LowRank | None = None,
+        dora: bool = False,
     ) -> None:
         """Freezes the matrix and adds the trainable product `lora_alpha / rank * A @ B`.
 
@@ -150,6 +153,8 @@ class LowRank(keras.layers.Layer):
             a_initializer: A Keras initializer for `A`.
             b_initializer: A Keras initializer for `B`; with zeros, the output of the layer is unchanged at first.
             shared: Layer with the same input whose `A` is that of this layer, too; optional.
+            dora: Whether the columns of the sum have trainable lengths, `lora_magnitude` `(out,)`; those of the matrix
+                at first.
 
         Raises:
             InputError: the layer is not built or already has low-rank matrices, or `rank` is not positive.
@@ -170,9 +175,13 @@ class LowRank(keras.layers.Layer):
         else:
             self.lora_a = shared.lora_a
         self.lora_b = self.add_weight(name=f"{LOW_RANK}{name}_b", shape=(rank, columns), initializer=b_initializer)
-        self._tracker.lock()
         self.matrix.trainable = False
         self.lora_rank, self.lora_alpha, self.lora_enabled = rank, rank if lora_alpha is None else lora_alpha, True
+        if dora:
+            lengths = ops.norm(ops.cast(self.merged(), "float32"), axis=0)
+            name = f"{LOW_RANK}{name}_magnitude"
+            self.lora_magnitude = self.add_weight(name=name, shape=(columns,), initializer=lambda *_, **__: lengths)
+        self._tracker.lock()
         self.forget_traces()
 
     def disable_lora(self, merge: bool = False) -> None:
@@ -185,9 +194,10 @@ class LowRank(keras.layers.Layer):
             return
         if merge:
             self.matrix.assign(self.merged())
-        for variable in (self.lora_a, self.lora_b):
-            self._untrack_variable(variable)
-        self.lora_a = self.lora_b = self.lora_rank = self.lora_alpha = None
+        for variable in (self.lora_a, self.lora_b, self.lora_magnitude):
+            if variable is not None:
+                self._untrack_variable(variable)
+        self.lora_a = self.lora_b = self.lora_magnitude = self.lora_rank = self.lora_alpha = None
         self.lora_enabled = False
         self.forget_traces()
 
@@ -197,8 +207,15 @@ class LowRank(keras.layers.Layer):
 
     @property
     def low_rank(self) -> primitives.LowRankProduct | None:
-        """The low-rank product, if the layer has one."""
-        return primitives.LowRankProduct(self.lora_a, self.lora_b, self._lora_scale) if self.lora_enabled else None
+        """The low-rank product that is added to what `used_matrix` computes, if there is one."""
+        if not self.lora_enabled or self.lora_magnitude is not None:
+            return None
+        return primitives.LowRankProduct(self.lora_a, self.lora_b, self._lora_scale)
+
+    @property
+    def used_matrix(self) -> keras.Variable | Tensor:
+        """The matrix, or with DoRA, which does not add to it, the merged matrix."""
+        return self.merged() if self.lora_enabled and self.lora_magnitude is not None else self.matrix
 
     @property
     def _lora_scale(self) -> float:
@@ -206,9 +223,16 @@ class LowRank(keras.layers.Layer):
         return 0.0 if alpha is None or rank is None else alpha / rank
 
     def merged(self) -> Tensor:
-        """Returns the sum of the matrix and the low-rank product."""
+        """Returns the sum of the matrix and the low-rank product, with DoRA in columns of the trained lengths."""
         matrix = ops.convert_to_tensor(self.matrix)
-        return matrix + self._lora_scale * ops.matmul(self.lora_a, self.lora_b) if self.lora_enabled else matrix
+        if not self.lora_enabled:
+            return matrix
+        total = matrix + self._lora_scale * ops.matmul(self.lora_a, self.lora_b)
+        if self.lora_magnitude is None:
+            return total
+        # No gradient passes through the lengths, as section 4.3 of the paper suggests.
+        lengths = ops.stop_gradient(ops.norm(ops.cast(total, "float32"), axis=0))
+        return total * ops.cast(ops.cast(self.lora_magnitude, "float32") / lengths, total.dtype)
 
     def save_own_variables(self, store: MutableMapping[str, Tensor]) -> None:
         """Saves the merged matrix and the other variables of the layer."""
@@ -223,6 +247,8 @@ class LowRank(keras.layers.Layer):
         for index, variable in enumerate(self._saved_variables()):
             variable.assign(store[str(index)])
         self.lora_b.assign(ops.zeros(self.lora_b.shape))
+        if self.lora_magnitude is not None:
+            self.lora_magnitude.assign(ops.norm(ops.cast(self.matrix, "float32"), axis=0))
 
     def _saved_variables(self) -> list[keras.Variable]:
         variables = self._trainable_variables + self._non_trainable_variables
@@ -319,7 +345,7 @@ class Dense(LowRank):
 
     def project(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Computes `x @ kernel + bias`, with a bias of the caller and without the activation."""
-        return primitives.linear(x, self.kernel, bias, low_rank=self.low_rank)
+        return primitives.linear(x, self.used_matrix, bias, low_rank=self.low_rank)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., in)` to `(..., units)`."""
@@ -373,15 +399,15 @@ class Embedding(LowRank):
     def call(self, ids: Tensor) -> Tensor:
         """Looks up rows of the table."""
         ids = as_ids(ids)
-        rows = primitives.embedding(self.embeddings, ids)
-        if self.lora_enabled:
+        rows = primitives.embedding(self.used_matrix, ids)
+        if self.low_rank is not None:
             rows = rows + self._lora_scale * ops.matmul(ops.take(self.lora_a, ids, axis=0), self.lora_b)
         return ops.cast(rows, self.compute_dtype)
 
     def project(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Computes scores of all rows, `x @ table^T + bias`: `(..., output_dim)` to `(..., input_dim)`."""
-        scores = primitives.linear(x, self.embeddings, bias, transposed=True)
-        if self.lora_enabled:
+        scores = primitives.linear(x, self.used_matrix, bias, transposed=True)
+        if self.low_rank is not None:
             low_rank = ops.matmul(x, ops.transpose(ops.convert_to_tensor(self.lora_b)))
             scores = scores + self._lora_scale * ops.matmul(low_rank, ops.transpose(ops.convert_to_tensor(self.lora_a)))
         return scores

@@ -389,7 +389,7 @@ class LMHead(LowRank):
         if self.tied:
             scores = required(embedding).project(x, self.bias)
         else:
-            scores = primitives.linear(x, self.kernel, self.bias, low_rank=self.low_rank)
+            scores = primitives.linear(x, self.used_matrix, self.bias, low_rank=self.low_rank)
         return scores if self.softcap is None else self.softcap * ops.tanh(scores / self.softcap)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -1,13 +1,16 @@
 """Low-rank adaptation of whole models: training, and loading and saving of PEFT's adapters.
 
+An adapter may also replace biases, rows of token embeddings, and whole modules.
+
 The weight table of a model maps the modules of `transformers`, whose names adapters contain, to Keras layers. Several
 layers that are one module there, such as the query, key and value of GPT-2, share the matrix `A` of its product.
 
-Reference: Hu et al. 2021, arXiv:2106.09685.
+References: Hu et al. 2021, arXiv:2106.09685; Liu et al. 2024, arXiv:2402.09353 (DoRA).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +34,8 @@ from kerasformer.models.weight_table import HEAD, Row
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
 
-_WEIGHT = ".weight"
+logger = logging.getLogger("kerasformer")
+_WEIGHT, _BIAS = ".weight", ".bias"
 _TASK_TYPES = {
     "text-generation": "CAUSAL_LM",
     "text2text-generation": "SEQ_2_SEQ_LM",
@@ -100,6 +104,21 @@ class Module:
         joined = self.row.to_hf(b)
         return Pair(a.T, joined if self.row.transpose else joined.T, scale, self.embedding)
 
+    def split(self, magnitude: np.ndarray) -> list[np.ndarray]:
+        """Returns the magnitudes `(out,)` of each layer, from those of the module."""
+        if isinstance(self.row.layout, Convolution):
+            return [magnitude]
+        shapes = [(1, layer.matrix.shape[1]) for layer in self.layers]
+        return [
+            part[0] for part in self.row.to_keras(magnitude[:, None] if self.row.transpose else magnitude[None], shapes)
+        ]
+
+    def joined(self, magnitudes: Sequence[np.ndarray]) -> np.ndarray:
+        """Returns the magnitudes of the module from those of each layer, the inverse of `split`."""
+        if isinstance(self.row.layout, Convolution):
+            return magnitudes[0]
+        return self.row.to_hf([part[None] for part in magnitudes]).reshape(-1)
+
 
 def modules_of(model: PretrainedModel) -> dict[str, Module]:
     """Returns the modules of a model that can have low-rank products, by their paths in `transformers`.
@@ -134,6 +153,21 @@ def _splits(row: Row) -> bool:
 
 
 @dataclass(frozen=True)
+class _Rows:
+    """Rows of token embeddings, or of the matrix of the scores, that an adapter replaces.
+
+    Attributes:
+        row: Row of the weight table.
+        ids: Ids of the tokens.
+        values: Their rows `(n, E)`.
+    """
+
+    row: Row
+    ids: tuple[int, ...]
+    values: np.ndarray
+
+
+@dataclass(frozen=True)
 class _Attached:
     """The adapter of a model.
 
@@ -143,6 +177,7 @@ class _Attached:
         replaced: Values that variables had before the adapter replaced them, by path.
         trainable: The variables that were trainable before, by `id`.
         untied: Whether the adapter gave the output a matrix of its own.
+        tables: Tables of which the adapter replaced rows.
     """
 
     config: AdapterConfig
@@ -150,6 +185,7 @@ class _Attached:
     replaced: Mapping[str, np.ndarray]
     trainable: frozenset[int]
     untied: bool = False
+    tables: tuple[_Rows, ...] = ()
 
 
 class Adaptable(keras.Model):
@@ -174,6 +210,7 @@ class Adaptable(keras.Model):
         *,
         alpha: float | None = None,
         rslora: bool = False,
+        dora: bool = False,
         rank_pattern: Mapping[str, int] | None = None,
         alpha_pattern: Mapping[str, float] | None = None,
         exclude_modules: str | Iterable[str] = (),
@@ -192,6 +229,8 @@ class Adaptable(keras.Model):
                 `"all-linear"`, all linear layers below the head.
             alpha: Numerator of the scale of the products, `alpha / rank`; `rank` by default.
             rslora: Whether the scale is `alpha / sqrt(rank)`.
+            dora: Whether the length of each column of the sums of weights and products is trained, too (DoRA). Each
+                call then computes the sums; `merge_adapter` saves this time.
             rank_pattern: Other ranks of some modules, by regular expressions for the ends of their paths.
             alpha_pattern: Other numerators, likewise.
             exclude_modules: Modules that are not adapted, as `target_modules`.
@@ -213,6 +252,7 @@ class Adaptable(keras.Model):
                 "r": rank,
                 "lora_alpha": rank if alpha is None else alpha,
                 "use_rslora": rslora,
+                "use_dora": dora,
                 "target_modules": _plain(target_modules),
                 "exclude_modules": _plain(exclude_modules),
                 "rank_pattern": dict(rank_pattern or {}),
@@ -257,6 +297,7 @@ class Adaptable(keras.Model):
                 `merge_adapter` or `unload_adapter`.
 
         Raises:
+            InputError: `trainable`, and the adapter replaces rows of token embeddings.
             SourceError: the folder or a file is missing or damaged.
             UnsupportedConfigError: options of PEFT that are not implemented; the message lists them.
             CheckpointError: the adapter belongs to another model, or is damaged; the message lists all mismatches. The
@@ -280,14 +321,21 @@ class Adaptable(keras.Model):
 
         Raises:
             CheckpointError: the adapter belongs to another model. The model is unchanged.
+            InputError: `trainable`, and the adapter replaces rows of token embeddings. The model is unchanged.
         """
         model: PretrainedModel = self  # type: ignore[assignment]
-        pairs, values = _matched(model, adapter)
+        pairs, values, tables = _matched(model, adapter)
+        if trainable and tables:
+            raise InputError(
+                "Rows of token embeddings are not trained without the rest of the table. Expected: trainable=False, or "
+                f"an adapter with modules_to_save. Received: {adapter.source}, with trainable_token_indices"
+            )
         self._check_layers()
         self.unload_adapter()
+        values |= _with_rows(model, tables, values, _follows(model, adapter))
         untied = self._separate(adapter, values)
         modules = modules_of(model)
-        self._attach(adapter.config, [modules[name] for name in pairs], trainable, pairs, values, untied)
+        self._attach(adapter.config, [modules[name] for name in pairs], trainable, pairs, values, untied, tables)
         variables = variables_by_path(self)
         for path, value in values.items():
             variables[path].assign(value)
@@ -320,28 +368,35 @@ class Adaptable(keras.Model):
         for module in attached.modules:
             a = ops.convert_to_numpy(module.layers[0].lora_a).astype("float32")
             b = [ops.convert_to_numpy(layer.lora_b).astype("float32") for layer in module.layers]
-            pairs[module.name] = module.to_torch(a, b, attached.config.scale_of(module.name))
+            pair = module.to_torch(a, b, attached.config.scale_of(module.name))
+            if attached.config.dora:
+                magnitudes = [ops.convert_to_numpy(layer.lora_magnitude).astype("float32") for layer in module.layers]
+                pair = replace(pair, magnitude=module.joined(magnitudes))
+            pairs[module.name] = pair
         variables = variables_by_path(self)
-        saved = {
-            row.tensor: row.to_hf([np.asarray(variables[path]) for path in row.variables])
-            for row in model.rows(saved=True)
-            if attached.config.saves(row.tensor)
-        }
+
+        def tensor(row: Row) -> np.ndarray:
+            return row.to_hf([np.asarray(variables[path]) for path in row.variables])
+
         config = attached.config
+        saved = {row.tensor: tensor(row) for row in model.rows(saved=True) if config.saves(row.tensor)}
+        biases = {row.tensor: tensor(row) for row in _bias_rows(model, config, pairs) if row.tensor not in saved}
+        rows = {table.row.tensor.removesuffix(_WEIGHT): table.values for table in attached.tables}
         shared = _shared_row(model)
         if shared is not None and config.saves(shared.tensor) and not model.is_encoder_decoder:
             # PEFT would leave the output at the table of the base model.
             outputs = [replace(shared, tensor=row.tensor) for row in model.head_table if row.tied]
             outputs += _preferred(model)
             for row in outputs:
-                saved[row.tensor] = row.to_hf([np.asarray(variables[path]) for path in row.variables])
+                saved[row.tensor] = tensor(row)
             names = {row.tensor.rsplit(".", 1)[0] for row in outputs}
             config = replace(config, saved=(*config.saved, *sorted(names - {*config.saved})))
         # PEFT expects to be told of weights (in, out), which only Conv1D has.
-        transposed = all(not (module.row.transpose or module.embedding) for module in attached.modules)
+        matrices = [module for module in attached.modules if not module.embedding]
+        transposed = bool(matrices) and all(not module.row.transpose for module in matrices)
         with staging(destination, "adapter", CheckpointError) as aside:
             config = replace(config, base_model=base_model)
-            write_adapter(aside, Adapter(config, pairs, saved), transposed, dtype)
+            write_adapter(aside, Adapter(config, pairs, saved, biases, rows), transposed, dtype)
             if base_model is not None:
                 base = replace(model.config, tied=True) if attached.untied else model.config
                 write_json(aside / "config.json", {"architectures": [model.architecture], **base.to_hf()})
@@ -390,7 +445,8 @@ class Adaptable(keras.Model):
         (table,) = shared.variables
         before = ops.convert_to_numpy(variables_by_path(self)[table])
         after = values.get(table, before)
-        follows = adapter.follows or shared.tensor in _canonical(model, adapter.base)
+        rows = [f"{module}{_WEIGHT}" for module in adapter.rows]
+        follows = _follows(model, adapter) or shared.tensor in _canonical(model, rows)
         scores = values.pop(output).T if output in values else after if follows else before
         if np.array_equal(after, scores):
             return False
@@ -431,6 +487,7 @@ class Adaptable(keras.Model):
         pairs: Mapping[str, Pair] | None = None,
         values: Collection[str] = (),
         untied: bool = False,
+        tables: Sequence[_Rows] = (),
     ) -> None:
         """Adds the matrices of modules, with the values of `pairs`, and remembers the variables that are replaced.
 
@@ -444,13 +501,15 @@ class Adaptable(keras.Model):
         for module in modules:
             _add_matrices(module, config, None if pairs is None else pairs[module.name])
             for layer in module.layers:
-                layer.lora_a.trainable = layer.lora_b.trainable = trainable
+                for variable in (layer.lora_a, layer.lora_b, layer.lora_magnitude):
+                    if variable is not None:
+                        variable.trainable = trainable
         variables = variables_by_path(self)
         paths = {path for row in _saved_rows(model, config) for path in row.variables} | set(values)
         for path in paths:
             variables[path].trainable = trainable
         replaced = {path: ops.convert_to_numpy(variables[path]) for path in paths if not (untied and path == output)}
-        self._attached = _Attached(config, tuple(modules), replaced, before, untied)
+        self._attached = _Attached(config, tuple(modules), replaced, before, untied, tuple(tables))
         self._forget_traces()
 
     def _detach(self, merge: bool) -> None:
@@ -481,13 +540,16 @@ def _add_matrices(module: Module, config: AdapterConfig, pair: Pair | None) -> N
         start = {"a_initializer": "zeros", "b_initializer": keras.initializers.RandomNormal(stddev=1.0)}
     first: LowRank | None = None
     for layer in module.layers:
-        layer.enable_lora(rank, config.scale_of(module.name) * rank, shared=first, **start)
+        layer.enable_lora(rank, config.scale_of(module.name) * rank, shared=first, dora=config.dora, **start)
         first = first or layer
     if pair is not None:
         a, b = module.to_keras(pair)
         module.layers[0].lora_a.assign(a)
         for layer, value in zip(module.layers, b, strict=True):
             layer.lora_b.assign(value)
+        if pair.magnitude is not None:
+            for layer, value in zip(module.layers, module.split(pair.magnitude), strict=True):
+                layer.lora_magnitude.assign(value)
 
 
 def _chosen(config: AdapterConfig, modules: Mapping[str, Module]) -> list[Module]:
@@ -502,8 +564,8 @@ def _chosen(config: AdapterConfig, modules: Mapping[str, Module]) -> list[Module
     ]
 
 
-def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair], dict[str, np.ndarray]]:
-    """Returns the products of an adapter by the module's name in the model, and the values of replaced variables.
+def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair], dict[str, np.ndarray], list[_Rows]]:
+    """Returns the products of an adapter by the module's name, the values of replaced variables, and replaced rows.
 
     Adapters may come from a class of `transformers` for another task, which names the same modules differently.
 
@@ -538,6 +600,9 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
                 f"{path}: expected A {expected[0]} and B {expected[1]}. Received: {pair.a.shape} and {pair.b.shape}"
             )
             continue
+        if pair.magnitude is not None and pair.magnitude.shape != (pair.b.shape[0],):
+            problems.append(f"{path}: expected {pair.b.shape[0]} magnitudes. Received: {len(pair.magnitude)}")
+            continue
         pairs[module.name] = pair
     if not problems and adapter.config.targets != ALL_LINEAR:
         # A file without a part of its layers would answer, too, but wrongly.
@@ -547,9 +612,14 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
     variables = variables_by_path(model)
     rows = {row.tensor: row for row in saved_table if not row.copy}
     copies = _copies(model)
-    for name, tensor_value in {**adapter.base, **adapter.saved}.items():
-        canonical = names.canonical(name, heads | copies.keys())
-        row = rows.get(located(name) or "") or copies.get(canonical)
+
+    def row_of(name: str) -> Row | None:
+        return rows.get(located(name) or "") or copies.get(names.canonical(name, heads | copies.keys()))
+
+    for name, tensor_value in {**adapter.base, **adapter.saved, **adapter.biases}.items():
+        row = row_of(name)
+        if row is None and name in adapter.biases and names.is_ignored(names.canonical(name, heads)):
+            continue
         shapes = [] if row is None else [_shape_of(model, variables, path) for path in row.variables]
         if row is not None and row.shape(shapes) == tensor_value.shape and model.is_encoder_decoder:
             shared = _shared_row(model)
@@ -567,9 +637,68 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
     if not problems:
         missing = [row.tensor for row in _saved_rows(model, adapter.config) if not values.keys() >= set(row.variables)]
         problems += [f"missing: {name}, one of modules_to_save" for name in missing]
+        missing = [
+            row.tensor
+            for row in _bias_rows(model, adapter.config, pairs)
+            if row.tensor.removesuffix(_BIAS) in pairs and not values.keys() >= set(row.variables)
+        ]
+        if adapter.biases or adapter.config.bias == "all":
+            problems += [f"missing: {name}, a trained bias" for name in missing]
+        elif missing:  # older versions of PEFT do not save them
+            logger.warning("%s has no trained biases, and those of the base model are used", adapter.source)
+    tables = []
+    for path, new in adapter.rows.items():
+        row, ids = row_of(path + _WEIGHT), adapter.config.rows_of(path)
+        last = max(ids, default=0)
+        size = () if row is None else row.shape([_shape_of(model, variables, name) for name in row.variables])
+        if row is None or len(row.variables) != 1 or len(size) != 2 or new.shape[1] != size[1] or last >= size[0]:
+            expected = f"ids below {size[0]}, rows of {size[1]}" if len(size) == 2 else "a table of tokens"
+            problems.append(f"{path}: expected {expected}. Received: ids up to {last}, rows {new.shape}")
+        else:
+            tables.append(_Rows(row, ids, new))
     if problems:
         raise adapter.mismatch(type(model).__name__, problems, modules)
-    return pairs, values
+    return pairs, values, tables
+
+
+def _with_rows(
+    model: PretrainedModel, tables: Sequence[_Rows], values: Mapping[str, np.ndarray], follows: bool
+) -> dict[str, np.ndarray]:
+    """Returns the values of the variables of tables with replaced rows.
+
+    Args:
+        model: The model, without an adapter.
+        tables: The rows.
+        values: Values of variables that the adapter replaces as a whole.
+        follows: Whether a tied output has the token embeddings among them.
+    """
+    variables, shared, results = variables_by_path(model), _shared_row(model), {}
+    for table in tables:
+        (path,) = table.row.variables
+        # A tied model has no matrix of the scores.
+        own = path in variables or shared is None
+        name = path if own or shared is None else shared.variables[0]
+        value = values.get(name) if own or follows else None
+        value = ops.convert_to_numpy(variables[name]) if value is None else value
+        whole = value.copy() if own else value.T.copy()
+        rows = whole.T if table.row.transpose else whole
+        rows[list(table.ids)] = table.values
+        results[path] = whole
+    return results
+
+
+def _follows(model: PretrainedModel, adapter: Adapter) -> bool:
+    """Whether a tied output has the token embeddings that an adapter replaces as a whole."""
+    shared = _shared_row(model)
+    return adapter.follows or (shared is not None and shared.tensor in _canonical(model, adapter.base))
+
+
+def _bias_rows(model: PretrainedModel, config: AdapterConfig, adapted: Collection[str]) -> list[Row]:
+    """Returns the rows of the biases that an adapter of these modules replaces."""
+    biases = [row for row in model.rows(saved=True) if row.tensor.endswith(_BIAS) and not row.copy]
+    if config.bias == "lora_only":
+        return [row for row in biases if row.tensor.removesuffix(_BIAS) in adapted]
+    return biases if config.bias == "all" else []
 
 
 def _saved_rows(model: PretrainedModel, config: AdapterConfig) -> list[Row]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -101,6 +103,13 @@ def test_swapped_adapters_answer_as_merged_weights(model_type, form, tmp_path):
 def check_refusals(engine, folder, base, ids):
     with pytest.raises(CheckpointError, match="a rank of at most 4, that of the export. Received: 5"):
         engine.set_adapter(read_adapter(folder / "too large"))
+    small = read_adapter(folder / "small")
+    dora = replace(small.config, dora=True)
+    values = np.ones((1, 24), "float32")
+    with pytest.raises(CheckpointError) as error:
+        engine.set_adapter(replace(small, config=dora, biases={"h.0.attn.c_attn.bias": values}, rows={"wte": values}))
+    parts = ("3 problems", "c_attn.bias is replaced", "wte has trained rows", "magnitudes", "export --adapter")
+    assert all(part in str(error.value) for part in parts)
     path = folder / "small" / "adapter_model.safetensors"
     tensors = safetensors.numpy.load_file(path)
     wrong = {key.replace("c_attn", "c_proj"): value for key, value in tensors.items()}

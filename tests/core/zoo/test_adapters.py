@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 from dataclasses import replace
 
 import keras
@@ -14,8 +15,10 @@ import safetensors.numpy
 import torch
 from transformers.pytorch_utils import Conv1D
 
+import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, InputError, SourceError, UnsupportedConfigError
+from kerasformer.files import adapters
 from kerasformer.files.adapters import AdapterConfig
 from kerasformer.models.adaptation import modules_of
 from kerasformer.testing.comparison import assert_close, make_inputs, run, run_reference
@@ -59,7 +62,8 @@ def peft_model(it, seed=0, **options):
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in adapted.named_parameters():
-            if "lora_" in name:
+            trained_bias = name.endswith(".bias") and parameter.requires_grad
+            if "lora_" in name or "trainable_tokens" in name or trained_bias:
                 parameter.copy_(0.2 * torch.randn(parameter.shape, generator=generator))
     return adapted
 
@@ -131,11 +135,12 @@ def table(model):
 
 @pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the tape is TensorFlow's")
 @pytest.mark.parametrize("adapted", [one("gpt2", "text-generation")], indirect=True, ids=["one"])
-def test_only_the_adapter_trains_with_the_gradients_of_peft(adapted, tmp_path):
+@pytest.mark.parametrize("dora", [False, True])
+def test_only_the_adapter_trains_with_the_gradients_of_peft(adapted, tmp_path, dora):
     import tensorflow as tf
 
     it = adapted
-    reference = peft_model(it, target_modules=["c_attn", "c_fc"], use_rslora=True)
+    reference = peft_model(it, target_modules=["c_attn", "c_fc"], use_rslora=True, use_dora=dora)
     reference.save_pretrained(tmp_path)
     it.model.load_adapter(tmp_path, trainable=True)
     inputs = make_inputs(it)
@@ -145,7 +150,8 @@ def test_only_the_adapter_trains_with_the_gradients_of_peft(adapted, tmp_path):
         loss = tf.reduce_sum(it.model(inputs) * direction)
     trained = it.model.trainable_variables
     layers = it.model.config.num_layers
-    assert len(trained) == layers * (4 + 2), "A and three B of c_attn, A and B of c_fc"
+    count = (4 + 2) + (3 + 1) * dora
+    assert len(trained) == layers * count, "A and three B of c_attn, A and B of c_fc, and with DoRA magnitudes"
     gradients = dict(zip([v.path for v in trained], tape.gradient(loss, [v.value for v in trained]), strict=True))
     output = reference.base_model.model(**{name: torch.tensor(value).long() for name, value in inputs.items()})
     (output.logits * torch.tensor(direction)).sum().backward()
@@ -158,6 +164,115 @@ def test_only_the_adapter_trains_with_the_gradients_of_peft(adapted, tmp_path):
         for half, ours in (("A", a), ("B", b)):
             tolerance = 1e-4 * np.abs(found[half]).max()
             np.testing.assert_allclose(np.asarray(ours).T, found[half], rtol=0, atol=tolerance)
+        if dora:
+            lengths = np.concatenate([gradients[layer.lora_magnitude.path] for layer in module.layers])
+            found = theirs[f"base_model.model.{module.name}.lora_magnitude_vector.default.weight"]
+            np.testing.assert_allclose(lengths, found, rtol=0, atol=1e-4 * np.abs(found).max())
+
+
+def test_dora_starts_at_the_base_model(loaded, tmp_path):
+    it = loaded(one("gpt2", "text-generation"))
+    before = logits(it, inputs := make_inputs(it))
+    it.model.enable_lora(2, ["c_attn", "wpe"], dora=True)
+    assert_close(inputs, logits(it, inputs), before)
+    it.model.save_adapter(tmp_path)
+    again = peft.PeftModel.from_pretrained(copy.deepcopy(it.reference), tmp_path).eval()
+    assert again.peft_config["default"].use_dora
+    assert_close(inputs, run_reference(again.base_model.model, inputs).logits.numpy(), before)
+    it.model.unload_adapter()
+    np.testing.assert_array_equal(logits(it, inputs), before)
+
+
+GPT2, BERT = one("gpt2", "text-generation"), one("bert", "text-classification")
+FURTHER = [
+    pytest.param(GPT2, {"target_modules": ["c_attn", "c_fc", "wpe"], "use_dora": True}, id="gpt2-dora"),
+    pytest.param(BERT, {"target_modules": ["query", "word_embeddings"], "use_dora": True}, id="bert-dora"),
+    pytest.param(
+        one("gpt_neox", "text-generation"),
+        {"target_modules": ["query_key_value"], "use_dora": True, "bias": "lora_only"},
+        id="gpt_neox-dora",
+        marks=pytest.mark.grid,
+    ),
+    pytest.param(
+        GPT2, {"target_modules": ["c_attn"], "bias": "all", "trainable_token_indices": [3, 7]}, id="gpt2-biases-tokens"
+    ),
+    pytest.param(BERT, {"target_modules": ["query"], "bias": "all", "modules_to_save": ["classifier"]}, id="bert-all"),
+    pytest.param(BERT, {"target_modules": ["query"], "bias": "lora_only"}, id="bert-lora_only"),
+    pytest.param(
+        one("bert", "fill-mask"),
+        {"target_modules": ["query"], "bias": "all", "trainable_token_indices": [5]},
+        id="bert-tied",
+        marks=pytest.mark.grid,
+    ),
+    pytest.param(
+        GPT2,
+        {"target_modules": ["c_attn"], "trainable_token_indices": {"wte": [3, 7], "lm_head": [5]}},
+        id="gpt2-rows-of-each",
+    ),
+    pytest.param(
+        one("t5", "text2text-generation"),
+        {"target_modules": ["q"], "trainable_token_indices": [3, 7]},
+        id="t5-tokens",
+        marks=pytest.mark.grid,
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "options"), FURTHER)
+@pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers`")
+def test_magnitudes_biases_and_tokens_that_peft_trains(loaded, tmp_path, row, options):
+    shared = loaded(row)
+    it = replace(shared, model=zoo.load(shared.folder))
+    reference = peft_model(it, **options)
+    reference.save_pretrained(tmp_path / "theirs")
+    inputs = make_inputs(it)
+    before = logits(it, inputs)
+    expected = run_reference(reference.base_model.model, inputs)[it.model.output_name]
+    it.model.load_adapter(tmp_path / "theirs")
+    assert_close(inputs, logits(it, inputs), expected)
+    it.model.save_adapter(tmp_path / "ours")
+    ours, theirs = (saved_tensors(tmp_path / name) for name in ("ours", "theirs"))
+    assert all(np.array_equal(ours[name], theirs[name]) for name in ours if name in theirs)
+    again = peft.PeftModel.from_pretrained(copy.deepcopy(it.reference), tmp_path / "ours").eval()
+    assert_close(inputs, run_reference(again.base_model.model, inputs)[it.model.output_name], expected)
+    it.model.unload_adapter()
+    np.testing.assert_array_equal(logits(it, inputs), before)
+    assert it.model.config == shared.model.config
+    it.model.load_adapter(tmp_path / "ours")
+    it.model.merge_adapter()
+    assert_close(inputs, logits(it, inputs), expected)
+
+
+def on_the_hub(monkeypatch, folder, base, config):
+    """Makes the folder of an adapter that `kf.load` loads, whose base model is in another folder."""
+    damaged(folder, base_model_name_or_path="owner/name")
+    config.save_pretrained(folder)
+    monkeypatch.setattr(adapters, "resolve", lambda source, token=None: base)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("row", "options"),
+    [
+        pytest.param(
+            GPT2,
+            {"target_modules": ["c_attn"], "use_dora": True, "bias": "all", "trainable_token_indices": [3, 7]},
+            id="gpt2",
+        ),
+        pytest.param(BERT, {"target_modules": ["query"], "bias": "all", "modules_to_save": ["classifier"]}, id="bert"),
+    ],
+)
+def test_a_folder_is_loaded_merged(loaded, tmp_path, monkeypatch, row, options):
+    it = loaded(row)
+    reference = peft_model(it, **options)
+    reference.save_pretrained(tmp_path)
+    with pytest.raises(SourceError, match="load the base model, and then the adapter with load_adapter"):
+        kf.load(tmp_path)
+    folder = on_the_hub(monkeypatch, tmp_path, it.folder, it.reference.config)
+    merged = replace(it, model=kf.load(folder, row[1]))
+    expected = run_reference(reference.base_model.model, inputs := make_inputs(it))[it.model.output_name]
+    assert merged.model.adapter is None
+    assert_close(inputs, logits(merged, inputs), expected)
 
 
 def test_a_classifier_trains_and_travels_with_its_head(loaded, tmp_path):
@@ -243,11 +358,36 @@ def test_adapters_that_do_not_fit(loaded, tmp_path):
 
     path = tmp_path / "good" / "adapter_model.safetensors"
     tensors = safetensors.numpy.load_file(path)
-    damaged(tmp_path / "good", use_dora=True, bias="all", novelty=3, r="two", peft_type="LORA")
+    damaged(tmp_path / "good", use_dora="yes", bias="some", trainable_token_indices=[2, 2], novelty=3, r="two")
     with pytest.raises(UnsupportedConfigError) as error:
         model.load_adapter(tmp_path / "good")
-    assert all(part in str(error.value) for part in ("4 problems", "use_dora", "bias", "novelty: unsupported", "r: "))
-    damaged(tmp_path / "good", use_dora=False, bias="none", novelty=None, r=2)
+    parts = ("5 problems", "use_dora: ", "bias: expected one of none, all, ", "different ids", "novelty: ", "r: ")
+    assert all(part in str(error.value) for part in parts)
+    damaged(tmp_path / "good", use_dora=True, bias="all", trainable_token_indices=[99], novelty=None, r=2)
+    rows = {"transformer.wte.token_adapter.trainable_tokens_delta": np.ones((1, 36), "float32")}
+    vector = {"transformer.h.0.attn.c_attn.lora_magnitude_vector": np.ones(9, "float32")}
+    safetensors.numpy.save_file({**tensors, **vector}, path)
+    with pytest.raises(CheckpointError, match="h.1.attn.c_attn has no lora_magnitude_vector(.|\n)*no trained rows"):
+        model.load_adapter(tmp_path / "good")
+    lengths = {
+        name.replace("lora_A.weight", "lora_magnitude_vector"): np.ones(144 if "c_fc" in name else 108, "float32")
+        for name in tensors
+        if "lora_A" in name
+    }
+    wrong = lengths | {next(iter(lengths)): np.ones(9, "float32")}
+    safetensors.numpy.save_file({**tensors, **wrong, **rows}, path)
+    with pytest.raises(CheckpointError) as error:
+        model.load_adapter(tmp_path / "good")
+    parts = ("magnitudes. Received: 9", "ids below 97", "ids up to 99, rows (1, 36)")
+    assert all(part in str(error.value) for part in parts)
+    safetensors.numpy.save_file({**tensors, **lengths, **rows}, path)
+    with pytest.raises(CheckpointError, match="missing: transformer.h.1.mlp.c_fc.bias, a trained bias"):
+        model.load_adapter(tmp_path / "good")
+    damaged(tmp_path / "good", use_dora=False, bias="none", trainable_token_indices=[9])
+    safetensors.numpy.save_file({**tensors, **rows}, path)
+    with pytest.raises(InputError, match="Expected: trainable=False, or an adapter with modules_to_save"):
+        model.load_adapter(tmp_path / "good", trainable=True)
+    damaged(tmp_path / "good", trainable_token_indices=None)
     first, second = list(tensors)[:2]
     wrong = {**tensors, first: np.full_like(tensors[first], np.nan), "other": np.ones(2, "float32")}
     wrong.pop(second)
