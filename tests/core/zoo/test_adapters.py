@@ -275,6 +275,34 @@ def test_a_folder_is_loaded_merged(loaded, tmp_path, monkeypatch, row, options):
     assert_close(inputs, logits(merged, inputs), expected)
 
 
+@pytest.mark.parametrize("change", ["trained", "trained, of a checkpoint without prefix", "resized"])
+@pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`")
+def test_a_folder_with_a_table_of_token_embeddings(loaded, tmp_path, monkeypatch, change):
+    it, base = loaded(GPT2), copy.deepcopy(loaded(GPT2).reference)
+    checkpoint = tmp_path / "base"
+    shutil.copytree(it.folder, checkpoint)
+    if change == "resized":
+        base.resize_token_embeddings(it.reference.config.vocab_size + 4)
+    elif "prefix" in change:
+        path = checkpoint / "model.safetensors"
+        tensors = safetensors.numpy.load_file(path)
+        bare = {name.removeprefix("transformer."): value for name, value in tensors.items()}
+        safetensors.numpy.save_file(bare, path, {"format": "pt"})
+    saved = {} if change == "resized" else {"modules_to_save": ["wte"]}
+    reference = peft_model(replace(it, reference=base), target_modules=["c_attn"], **saved)
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for name, parameter in reference.named_parameters():
+            if "wte.modules_to_save" in name:
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    reference.save_pretrained(tmp_path / "adapter", save_embedding_layers=change == "resized")
+    folder = on_the_hub(monkeypatch, tmp_path / "adapter", checkpoint, base.config)
+    merged = replace(it, model=kf.load(folder))
+    expected = run_reference(reference.base_model.model, inputs := make_inputs(it)).logits
+    assert merged.model.config.vocab_size == expected.shape[-1]
+    assert_close(inputs, logits(merged, inputs), expected)
+
+
 def test_a_classifier_trains_and_travels_with_its_head(loaded, tmp_path):
     shared = loaded(one("bert", "text-classification"))
     it = replace(shared, model=zoo.load(shared.folder))  # other tests see no optimizer
