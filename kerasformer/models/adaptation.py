@@ -652,8 +652,8 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
         last = max(ids, default=0)
         size = () if row is None else row.shape([_shape_of(model, variables, name) for name in row.variables])
         if row is None or len(row.variables) != 1 or len(size) != 2 or new.shape[1] != size[1] or last >= size[0]:
-            expected = f"ids below {size[0]}, rows of {size[1]}" if len(size) == 2 else "a table of tokens"
-            problems.append(f"{path}: expected {expected}. Received: ids up to {last}, rows {new.shape}")
+            table_size = f"ids below {size[0]}, rows of {size[1]}" if len(size) == 2 else "a table of tokens"
+            problems.append(f"{path}: expected {table_size}. Received: ids up to {last}, rows {new.shape}")
         else:
             tables.append(_Rows(row, ids, new))
     if problems:

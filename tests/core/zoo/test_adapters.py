@@ -199,12 +199,6 @@ FURTHER = [
     pytest.param(BERT, {"target_modules": ["query"], "bias": "all", "modules_to_save": ["classifier"]}, id="bert-all"),
     pytest.param(BERT, {"target_modules": ["query"], "bias": "lora_only"}, id="bert-lora_only"),
     pytest.param(
-        one("bert", "fill-mask"),
-        {"target_modules": ["query"], "bias": "all", "trainable_token_indices": [5]},
-        id="bert-tied",
-        marks=pytest.mark.grid,
-    ),
-    pytest.param(
         GPT2,
         {"target_modules": ["c_attn"], "trainable_token_indices": {"wte": [3, 7], "lm_head": [5]}},
         id="gpt2-rows-of-each",
