@@ -42,8 +42,14 @@ def check_attention(job: ExportJob, name: str, support: AttentionSupport) -> Non
         support: The features that it supports.
 
     Raises:
-        ExportError: A feature is unsupported; the message has its name, its value and the layer.
+        ExportError: A feature is unsupported; the message has its name, its value and the layer. Or the model is a
+            prefix language model.
     """
+    if job.model.config.prefix_lm:
+        raise ExportError(
+            f"{name} reads prompts causally, but in a prompt of a prefix language model tokens attend to later ones. "
+            "Expected: a causal model. Received: prefix_lm=True in the configuration. Run the Keras model"
+        )
     longest = max(job.capacity or 0, *job.lengths)
     for layer, spec in job.model.attention_specs().items():
         for feature, reason in _refusals(spec, support, longest):

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from kerasformer.arguments import check, integer
-from kerasformer.decoding.protocols import ResumableStep, State, Step
+from kerasformer.decoding.protocols import ResumableStep, State, Step, continues_prompts
 from kerasformer.decoding.saved_state import SavedState
 from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.errors import CapacityError, InputError, KerasformerError
@@ -80,7 +80,7 @@ class PrefixCache:
         Args:
             step: The engine. One that cannot resume a text is provided unchanged.
         """
-        if not isinstance(step, ResumableStep) or step.is_encoder_decoder:
+        if not isinstance(step, ResumableStep) or not continues_prompts(step):
             yield step
             return
         version = step.version()

@@ -128,6 +128,15 @@ def input_vocab_size(step: Step) -> int:
     return int(getattr(step, "input_vocab_size", step.vocab_size))
 
 
+def continues_prompts(step: Step) -> bool:
+    """Returns whether the state after the first tokens of a prompt is a part of the state after the whole prompt.
+
+    It is not if the engine's attribute `prefix_lm` is true: the tokens of a prompt then attend to each other in both
+    directions, so that a prompt is read as a whole, and no earlier text can be continued. It is false by default.
+    """
+    return not (step.is_encoder_decoder or getattr(step, "prefix_lm", False))
+
+
 @runtime_checkable
 class ResumableStep(Step, Protocol):
     """An engine whose states can be kept: to continue another text that begins the same, and outside of the engine."""

@@ -19,6 +19,11 @@ class WrappedStep:
         self.input_vocab_size = input_vocab_size(engine)
 
     @property
+    def prefix_lm(self) -> bool:
+        """Whether the tokens of a prompt attend to each other in both directions; see `continues_prompts`."""
+        return bool(getattr(self.engine, "prefix_lm", False))
+
+    @property
     def num_reused(self) -> int:
         """Number of tokens of the last prompt that `start` did not read, because they were in kept caches."""
         return self.engine.num_reused if isinstance(self.engine, WrappedStep) else 0

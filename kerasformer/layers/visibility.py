@@ -151,6 +151,17 @@ class Visibility:
         keys = next((keys for _, keys in placed if keys is not None), None)
         return replace(self, query_slots=placed[0][0], key_slots=keys if self.key_slots is None else self.key_slots)
 
+    def with_prefix(self, prefix_mask: Tensor) -> Visibility:
+        """Returns the visibility of a prefix language model: queries see the prefix, and keys up to their slot.
+
+        Args:
+            prefix_mask: 1 for tokens of the prefix, `(B, S)`.
+
+        Reference: Raffel et al. 2020, arXiv:1910.10683, section 3.2.1.
+        """
+        earlier = slot_rows(self.key_slots, -2) <= slot_rows(self.query_slots, -1)
+        return replace(self, causal=False).narrowed(ops.logical_or(earlier, padding_mask(prefix_mask)))
+
     def with_bias(self, bias: Tensor | None) -> Visibility:
         """Returns the visibility with `bias` added to `position_bias`."""
         if bias is None:

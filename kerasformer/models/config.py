@@ -81,6 +81,8 @@ class Config:
             sizes of a decoder. Files are not affected: a missing key has the default of the reference class.
         positions_follow_padding: Whether the positions of a text start after `pad_token_id`, which must not change.
         score_activation: Function of PyTorch for the scores of a cross-encoder of sentence-transformers.
+        prefix_lm: Whether the tokens of a prompt attend to each other in both directions, and only generated tokens are
+            causal; the name is that of MPT's configuration. `transformers` ignores it.
     """
 
     model_type: ClassVar[str]
@@ -105,6 +107,7 @@ class Config:
     score_activation: str | None = hf(
         "sentence_transformers.activation_fn", None, "sbert_ce_default_activation_function"
     )
+    prefix_lm: bool | None = hf("prefix_lm", None)
 
     def __post_init__(self) -> None:
         """Sets the fields of `same_as` and validates all values; one error lists all problems."""

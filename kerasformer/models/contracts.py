@@ -230,6 +230,11 @@ class CausalLM(CausalModel, _GenerativeModel):
                 f"Received: task={self.task!r}"
             )
 
+    def prefix_obstacle(self) -> str:
+        """See `PretrainedModel.prefix_obstacle`."""
+        windows = any(spec.window is not None for spec in self.cache_specs())
+        return "whose layers read only the last tokens of a text" if windows else ""
+
     def answer(self, states: Any, inputs: Mapping[str, Tensor], training: bool) -> Tensor:
         """Returns the logits of all tokens."""
         return self.project(states["output"])

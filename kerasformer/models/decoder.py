@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Unpack
 import keras
 from keras import ops
 
+from kerasformer.errors import InputError
 from kerasformer.layers import (
     CacheSpec,
     Decoder,
@@ -28,6 +29,7 @@ from kerasformer.layers.core import as_ids
 from kerasformer.layers.layer_types import LayerArguments, LayerOptions, Outputs
 from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.models.pretrained import Backbone, normal
+from kerasformer.models.text_inputs import PREFIX_MASK, TextInput
 
 
 class CausalDecoder(Backbone):
@@ -60,13 +62,17 @@ class CausalDecoder(Backbone):
         ids: `(B, T)` int32.
         attention_mask: 1 for real tokens, `(B, T)`; optional.
         positions: Positions of the tokens in their texts, `(B, T)`; optional.
-        visibility: Slots and positions of the tokens, instead of `attention_mask` and `positions`; by default each
+        prefix_mask: 1 for the tokens of the prefix, such as a prompt, `(B, T)`, if `config.prefix_lm`.
+        visibility: Slots and positions of the tokens, instead of these masks and `positions`; by default each
             token attends to itself and earlier tokens, or to all tokens if the backbone is not `causal`.
         caches: One `LayerCache` for each layer, optional.
         flags: `return_hidden_states`, `return_attention` and `return_cache` of `Decoder`.
 
     Returns:
         `(B, T, E)` of size `config.output_dim`, or the dictionary of `Decoder`.
+
+    Raises:
+        InputError: a prefix language model without `prefix_mask` or `visibility`.
     """
 
     norm: ClassVar[str] = "layer_norm"
@@ -99,6 +105,11 @@ class CausalDecoder(Backbone):
 
     def _projection(self, units: int, name: str) -> Dense:
         return Dense(units, use_bias=False, kernel_initializer=self.initializer, name=name)
+
+    @property
+    def text_inputs(self) -> tuple[TextInput, ...]:
+        """See `Backbone.text_inputs`; a prefix language model also has `prefix_mask`."""
+        return (*super().text_inputs, *((PREFIX_MASK,) if self.config.prefix_lm else ()))
 
     def make_positions(self) -> keras.layers.Layer | None:
         """Creates a layer that maps positions to vectors, such as `SinusoidalPositions`; optional."""
@@ -227,6 +238,7 @@ class CausalDecoder(Backbone):
         caches: Sequence[LayerCache] | None = None,
         attention_mask: Tensor | None = None,
         positions: Tensor | None = None,
+        prefix_mask: Tensor | None = None,
         training: bool = False,
         **flags: bool,
     ) -> Tensor | Outputs:
@@ -236,6 +248,13 @@ class CausalDecoder(Backbone):
             if positions is None and attention_mask is not None and self.positions_from_mask:
                 positions = ops.maximum(ops.cumsum(ops.cast(attention_mask, "int32"), axis=1) - 1, 0)
             visibility = Visibility.of_text(ops.shape(ids)[1], attention_mask, causal=self.causal, positions=positions)
+            if self.config.prefix_lm:
+                if prefix_mask is None:
+                    raise InputError(
+                        "A prefix language model (prefix_lm) reads its prefix in both directions. Expected: "
+                        "prefix_mask, 1 for the tokens of the prefix, such as a prompt, (B, T). Received: none"
+                    )
+                visibility = visibility.with_prefix(prefix_mask)
         x = self.embed(ids, visibility, training)
         visibility = visibility.with_bias(self.position_bias(visibility))
         states = self.decoder(x, visibility=visibility, caches=caches, training=training, **flags)

@@ -164,10 +164,15 @@ class KerasStep:
         self._key = jit_compile, lora_change(model)
         self._digest = WeightsDigest(model)
 
+    @property
+    def prefix_lm(self) -> bool:
+        """Whether the tokens of a prompt attend to each other in both directions; see `continues_prompts`."""
+        return bool(self.model.config.prefix_lm)
+
     def _functions(self, slots: int) -> dict[str, TensorFunction]:
         """Returns the compiled functions for caches of this size, compiled anew after an adapter has changed."""
         make = partial(_functions, self.model, self._jit_compile, slots)
-        return _stored(self.model, (*self._key, slots), make)
+        return _stored(self.model, (*self._key, self.prefix_lm, slots), make)
 
     def set_adapter(self, adapter: Adapter | None) -> None:
         """Runs the model with an adapter, or without; see `AdaptableEngine.set_adapter`."""
@@ -183,17 +188,20 @@ class KerasStep:
             raise CapacityError(
                 f"The prompt is longer than the cache. Expected at most {self.capacity} tokens. Received: {length}"
             )
-        ids, mask = inputs[:, :-1], mask[:, :-1]
+        # The last token is left to the first step. A prefix language model reads it here, too, since all others see it.
+        count = length if self.prefix_lm else length - 1
+        ids, mask = inputs[:, :count], mask[:, :count]
         unused = -ids.shape[1] % _BUCKET
         ids, mask = (np.pad(array, ((0, 0), (unused, 0))).astype("int32") for array in (ids, mask))
         starts = ids.shape[1] - mask.sum(axis=1, dtype="int32")
         slots = self._sufficient(ids.shape[1] + 1)
         caches, read = self._empty(batch, slots), 0
+        parts = (ids.shape[1],) if self.prefix_lm else _PARTS
         while read < ids.shape[1]:
-            size = next(size for size in _PARTS if size <= ids.shape[1] - read)
+            size = next(size for size in parts if size <= ids.shape[1] - read)
             caches = self._functions(slots)["read"](ids[:, read : read + size], np.int32(read), caches, starts)
             read += size
-        return KerasState(caches, slots, read, unused, starts)
+        return KerasState(caches, slots, unused + length - 1, unused, starts)
 
     def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
         """Computes the logits of further tokens; see `Step.step`."""
@@ -254,6 +262,11 @@ class KerasStep:
 
     def resume(self, state: KerasState, length: int, tokens: np.ndarray) -> KerasState:
         """Keeps the first tokens of a text and reads others after them; see `ResumableStep.resume`."""
+        if self.prefix_lm:
+            raise InputError(
+                "The tokens of a prompt of a prefix language model (prefix_lm) attend to later ones, so that a longer "
+                f"prompt is read as a whole. Expected: Step.start. Received: {length} tokens to keep"
+            )
         index = state.unused + length
         if self._is_rolling and state.index - index > state.steps:
             raise InputError(
@@ -420,20 +433,27 @@ def _functions(model: CausalLM | Seq2SeqLM, jit_compile: bool, num_slots: int) -
         functions = _encoder_decoder_steps(cast("Seq2SeqLM", model), num_slots)
     else:
         decode = _decoder_step(cast("CausalLM", model), num_slots)
+        read = _decoder_step(cast("CausalLM", model), num_slots, causal=not model.config.prefix_lm)
         # A prompt needs no logits, which take much time and memory if the vocabulary is large.
-        functions = {"decode": decode, "read": lambda *arguments: decode(*arguments)[1]}
+        functions = {"decode": decode, "read": lambda *arguments: read(*arguments)[1]}
     functions["write"] = _greedy(functions["decode"], num_slots)
     return {name: compiled(function, model, jit_compile) for name, function in functions.items()}
 
 
-def _decoder_step(model: CausalLM, num_slots: int) -> TensorFunction:
+def _decoder_step(model: CausalLM, num_slots: int, causal: bool = True) -> TensorFunction:
+    """Returns the function that reads tokens into the caches, which all see each other if it is not `causal`."""
+
     def decode(
         tokens: Tensor, index: Tensor, caches: Sequence[tuple[Tensor, Tensor]], starts: Tensor
     ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
         slots = ops.arange(tokens.shape[1], dtype="int32") + index
         positions = ops.maximum(ops.reshape(slots, (1, -1)) - ops.reshape(starts, (-1, 1)), 0)
         keys = ops.arange(num_slots, dtype="int32")
-        visibility = Visibility(causal=True, query_slots=slots, key_slots=keys, positions=positions, starts=starts)
+        # Slots after the tokens are empty.
+        used = None if causal else ops.expand_dims(keys < index + tokens.shape[1], 0)
+        visibility = Visibility(
+            causal=causal, query_slots=slots, key_slots=keys, key_mask=used, positions=positions, starts=starts
+        )
         logits, new = model.decode(tokens, visibility, _opened(caches, index, num_slots))
         return logits, _tensors(new)
 

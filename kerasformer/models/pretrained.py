@@ -20,7 +20,7 @@ from kerasformer.bundle import Bundle, LanguageInfo, ModelInfo
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.arrays import as_array, token_array
 from kerasformer.decoding.generation_config import FILE_NAME
-from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError
+from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError, UnsupportedConfigError
 from kerasformer.export_options import ExportOptions
 from kerasformer.files.publishing import MANIFEST, move_files, staging, write_json
 from kerasformer.files.reading import JsonObject, local_path, read_json
@@ -140,6 +140,11 @@ class PretrainedModel(Adaptable):
         self.loaded_values: Mapping[str, bytes] | None = None
         self.backbone = self.make_backbone()
         self.head = self.make_head()
+        if config.prefix_lm and (reason := self.prefix_obstacle()):
+            raise UnsupportedConfigError(
+                "prefix_lm needs a decoder-only language model whose layers have no sliding window. "
+                f"Received: prefix_lm=True for {type(self).__name__}, {reason}"
+            )
 
     @classmethod
     def from_pretrained(cls, source: object = ..., *args: object, **kwargs: object) -> NoReturn:
@@ -150,6 +155,10 @@ class PretrainedModel(Adaptable):
     def from_preset(cls, source: object = ..., *args: object, **kwargs: object) -> NoReturn:
         """Raises an `InputError` that names `zoo.load`."""
         raise _not_loaded_here(cls, f"{cls.__name__}.from_preset({shown(source)})")
+
+    def prefix_obstacle(self) -> str:
+        """Returns why the tokens of a prompt cannot attend to each other in both directions; empty if they can."""
+        return "which is not a decoder-only language model"
 
     def make_backbone(self) -> keras.layers.Layer:
         """Creates the backbone, named `backbone`."""

@@ -47,5 +47,7 @@ OFFSET_POSITION_IDS = TextInput("position_ids", "positions", "num_positions", ex
 """Rows of a table of `num_positions` positions, the first of which are reserved for padding (RoBERTa)."""
 GLOBAL_ATTENTION_MASK = TextInput("global_attention_mask", "global_mask", 2, exported=False)
 """1 for tokens that attend to all tokens and are seen by all, regardless of a sliding window."""
+PREFIX_MASK = TextInput("prefix_mask", "prefix_mask", 2, exported=False)
+"""1 for tokens of the prefix of a prefix language model, which attend to each other in both directions."""
 TEXT = (INPUT_IDS, ATTENTION_MASK, TOKEN_TYPE_IDS)
 """The arrays that a tokenizer returns."""

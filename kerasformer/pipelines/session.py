@@ -11,6 +11,7 @@ from typing import Self
 
 from kerasformer.decoding import ResumableStep, SavedState, Step
 from kerasformer.decoding.prefix_cache import Reusing
+from kerasformer.decoding.protocols import continues_prompts
 from kerasformer.errors import InputError
 
 
@@ -33,6 +34,11 @@ class Session:
     def __init__(self, step: Step, saved: SavedState | None = None) -> None:
         if not isinstance(step, ResumableStep) or step.is_encoder_decoder:
             raise InputError("A session continues a text. Expected: a model for text-generation. Received: another one")
+        if not continues_prompts(step):
+            raise InputError(
+                "A session continues a text, but in a prompt of a prefix language model tokens attend to later ones. "
+                "Expected: a causal model. Received: a model with prefix_lm=True. Call the pipeline without session"
+            )
         self._step, self._saved = step, saved
         self.note = "" if saved is None else saved.note
         self.reused = self.read = 0

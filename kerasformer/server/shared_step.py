@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.decoding.protocols import JointStep, ResumableStep, State, Step
+from kerasformer.decoding.protocols import JointStep, ResumableStep, State, Step, continues_prompts
 from kerasformer.decoding.saved_state import SavedState
 from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.errors import InputError, KerasformerError
@@ -186,7 +186,7 @@ class ResumableSharedStep(SharedStep):
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
         """Reads the prompt; see `Step.start`."""
         ids = inputs[0][mask[0] > 0] if len(inputs) == 1 else inputs[0][:0]
-        if self.is_encoder_decoder or not CHUNK < len(ids) - 1 < self.capacity:
+        if not continues_prompts(self) or not CHUNK < len(ids) - 1 < self.capacity:
             return super().start(inputs, mask)
         first = ids[None, : CHUNK + 1]
         return self.resume(super().start(first, np.ones_like(first)), CHUNK, ids[CHUNK:-1])

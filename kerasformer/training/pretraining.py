@@ -278,7 +278,7 @@ def trained(options: ObjectiveOptions, model: PretrainedModel) -> tuple[keras.Mo
         outputs = "prediction_logits", model.relation
         return model, {output: _loss() for output in outputs}, {output: [MaskedAccuracy()] for output in outputs}
     if name == "prefix_lm" and not model.is_encoder_decoder:
-        return PackedModel(model), _loss(), [MaskedAccuracy()]
+        return PackedModel(model, prefix_lm=True), _loss(), [MaskedAccuracy()]
     return model, _loss(), [MaskedAccuracy()]
 
 

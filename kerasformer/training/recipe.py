@@ -363,6 +363,7 @@ def train(
     parts = [_task(recipe, folder, task, task["train"]) for task in tasks]
     texts = [text for part in parts for text in part] if tasks else _read(recipe, folder, recipe.data["train"])
     model = _model(recipe, folder, texts)
+    _check_prefixes(recipe, model)
     train_data, *figures = _mixture(recipe, model, parts) if tasks else _dataset(recipe, model, texts)
     fitted, loss, metrics = trained(recipe.objective, model) if recipe.objective else (model, *figures)
     rates = optimizer(model, learning_rate, steps=epochs * len(train_data), name=name, **settings)
@@ -390,6 +391,21 @@ def train(
         move_files(new, out)
     shutil.rmtree(aside)
     return history
+
+
+def _check_prefixes(recipe: Recipe, model: PretrainedModel) -> None:
+    """Refuses trainings after which a model would read prompts in other directions than it was trained to."""
+    learns_prefixes = recipe.objective.get("name") == "prefix_lm" and not model.is_encoder_decoder
+    if model.config.prefix_lm and not learns_prefixes:
+        raise InputError(
+            f"{recipe.name}: a prefix language model (prefix_lm) reads prompts in both directions. Expected: the "
+            f"objective prefix_lm. Received: {recipe.objective.get('name', 'no objective')}"
+        )
+    if recipe.lora and learns_prefixes and not model.config.prefix_lm:
+        raise InputError(
+            f"{recipe.name}: an adapter does not make its base a prefix language model, so that it would read prompts "
+            "causally. Expected: no [lora], or a source with prefix_lm. Received: [lora] and the objective prefix_lm"
+        )
 
 
 def _write_history(path: Path, history: Mapping[str, Sequence[float]]) -> None:

@@ -250,6 +250,8 @@ def _value(variable: keras.Variable, shape: tuple[int, ...], dtype: str) -> Tens
 
 def _check_differences(model: PretrainedModel, table: HubArchitecture, hub_task: HubTask | None, strict: bool) -> None:
     differences = table.differences(model.config)
+    if model.config.prefix_lm:
+        differences.append("prefix_lm: only False, received True")
     parts = {} if hub_task is None else hub_task.parts
     for name, expected in parts.items():
         received = getattr(model, name)

@@ -180,6 +180,11 @@ def _attention_source(folder: Path) -> BundleSource | None:
 def _of_model(model: PretrainedModel, title: str | None = None, source: str | None = None) -> _Subject:
     from kerasformer.models.keras_engine import KerasStep
 
+    if model.config.prefix_lm:
+        raise InputError(
+            "The page reads a text token by token, but in a prompt of a prefix language model tokens attend to later "
+            "ones. Expected: a causal model. Received: prefix_lm=True in the configuration"
+        )
     opened = open_source(None, model)
     if model.generates:  # without XLA, which pays off only for longer texts
         opened = Opened("keras", KerasStep(model, jit_compile=False), opened.tokenizer, opened.info, opened.task)

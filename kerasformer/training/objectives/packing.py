@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.arguments import check, integer
+from kerasformer.arguments import BOOLEAN, check, integer
 from kerasformer.errors import InputError
 from kerasformer.layers import ShortConvolution, Visibility
 from kerasformer.layers.attention import GlobalMultiHeadAttention
@@ -123,36 +123,46 @@ class PackedModel(WrappedModel):
     """A model whose attention keeps apart the texts that `pack` put into one row, or sees all of a prefix.
 
     All layers are those of the model, which stays usable by itself: compile and fit the `PackedModel`, then save or
-    export the model. `generate` of the model reads a prompt causally, also after training with prefixes.
+    export the model.
 
     Args:
         model: A model with an output for each token: an encoder for masked words, tokens or features, a decoder-only
             model, or an encoder-decoder.
+        prefix_lm: Whether the model becomes a prefix language model: `prefix_lm` of its configuration is set, with
+            which `generate` and likelihoods read a prompt as the training reads a prefix.
         kwargs: `keras.Model` arguments.
 
     Call arguments:
         inputs: The inputs of the model, and optionally `text_ids` and `position_ids` of `pack`, `(B, T)`;
-            `decoder_text_ids` and `decoder_position_ids` for an encoder-decoder; and `prefix_mask` of `prefix_lm` for a
-            decoder-only model.
+            `decoder_text_ids` and `decoder_position_ids` for an encoder-decoder; and for a prefix language model the
+            `prefix_mask` of `prefix_lm`.
 
     Returns:
         The output of the model `(B, T, …)`; what belongs to a text equals the output for that text alone.
 
     Raises:
         InputError: the model has an output for whole texts; or a layer that mixes neighbouring tokens or attends to
-            fixed blocks or to global tokens (BigBird, Longformer, LED, MobileBERT, LFM2), which no mask can prevent; or
-            in a call a prefix for a model that is not decoder-only or has a sliding window.
+            fixed blocks or to global tokens (BigBird, Longformer, LED, MobileBERT, LFM2), which no mask can prevent;
+            `prefix_lm` for a model that is not a decoder-only language model or has a sliding window; or in a call a
+            prefix for a model without `prefix_lm`, or none for a model with it.
 
     Reference: Raffel et al. 2020, arXiv:1910.10683, section 3.2.1 (prefix).
     """
 
-    def __init__(self, model: PretrainedModel, **kwargs: Any) -> None:
+    def __init__(self, model: PretrainedModel, prefix_lm: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if reason := _obstacle(model):
             raise InputError(
                 "Packed texts need a model whose tokens meet in attention alone, with an output for each token. "
                 f"Received: {type(model).__name__}, which {reason}. Train it with one text in each row"
             )
+        if check("prefix_lm", prefix_lm, BOOLEAN):
+            if reason := model.prefix_obstacle():
+                raise InputError(
+                    "prefix_lm needs a decoder-only language model whose layers have no sliding window. "
+                    f"Received: {type(model).__name__}, {reason}"
+                )
+            model.config = model.backbone.config = replace(model.config, prefix_lm=True)
         self.model = model
 
     def call(self, inputs: Mapping[str, Tensor], training: bool = False) -> Tensor:
@@ -162,8 +172,12 @@ class PackedModel(WrappedModel):
         if self.model.is_encoder_decoder:
             return self._seq2seq(arrays, texts, training)
         prefix = arrays.pop("prefix_mask", None)
-        if prefix is not None:
-            self._check_prefix()
+        if (prefix is None) == bool(self.model.config.prefix_lm):
+            raise InputError(
+                "A prefix language model generates as it was trained, with a prefix. Expected: prefix_mask, and "
+                "PackedModel(model, prefix_lm=True). "
+                f"Received: {'no ' if prefix is None else ''}prefix_mask, prefix_lm={prefix is None}"
+            )
         offset = getattr(getattr(self.model.backbone, "embeddings", None), "padding_id", None)
         if offset is not None and "position_ids" in arrays:
             arrays["position_ids"] = arrays["position_ids"] + offset + 1
@@ -175,15 +189,6 @@ class PackedModel(WrappedModel):
         states = self.model.backbone(arrays["input_ids"], visibility=visibility, training=training, **arguments)
         return self.model.answer(unpacked(states), arrays, training)
 
-    def _check_prefix(self) -> None:
-        windows = any(spec.window is not None for spec in self.model.attention_specs().values())
-        if windows or not isinstance(self.model, CausalModel):
-            kind = "a model with a sliding window" if windows else "a model that is not decoder-only"
-            raise InputError(
-                "A prefix_mask needs a decoder-only model whose layers have no sliding window. "
-                f"Received: {type(self.model).__name__}, {kind}"
-            )
-
     def _visibility(self, arrays: Mapping[str, Tensor], text_ids: Tensor, prefix: Tensor | None) -> Visibility:
         """Returns which tokens of a row see each other."""
         same, mask = _same_text(text_ids, text_ids), arrays["attention_mask"]
@@ -193,13 +198,11 @@ class PackedModel(WrappedModel):
         visibility = Visibility.of_text(
             ops.shape(text_ids)[1],
             mask,
-            causal=self.model.backbone.causal and prefix is None,
+            causal=self.model.backbone.causal,
             positions=arrays.get("position_ids"),
         )
         if prefix is not None:
-            slots = visibility.key_slots
-            earlier = ops.expand_dims(slots, 0) <= ops.expand_dims(slots, 1)
-            same = ops.logical_and(same, ops.logical_or(earlier, prefix[:, None, None, :] > 0))
+            visibility = visibility.with_prefix(prefix)
         return visibility.narrowed(same)
 
     def _seq2seq(self, arrays: Mapping[str, Tensor], texts: Mapping[str, Tensor], training: bool) -> Tensor:

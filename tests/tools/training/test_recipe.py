@@ -168,6 +168,7 @@ def test_raw_texts_pretrain(folder, name, architecture, config, algorithm):
     assert np.isfinite(history["loss"]).all()
     model = kf.load(folder / "out")
     assert model.task in OBJECTIVES[name].tasks and model.new_variables == ()
+    assert bool(model.config.prefix_lm) == (name == "prefix_lm" and not model.is_encoder_decoder)
     if OBJECTIVES[name].mask:
         assert model.tokenizer.mask_token_id in model.tokenizer.all_special_ids
     if model.generates:

@@ -11,6 +11,7 @@ import pytest
 from kerasformer import training, zoo
 from kerasformer.errors import InputError
 from kerasformer.layers import SmoothedCrossentropy
+from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.pretrained import create
 from kerasformer.training import Masking, PackedModel, Vocabulary
 from tests.core.zoo.cases import FIRST
@@ -146,7 +147,8 @@ def test_a_prefix_sees_itself(rows):
     if rows == "packed":
         batch = training.pack(batch, vocabulary, ROW)
     inputs, _ = _split(batch)
-    packed = PackedModel(model)
+    packed = PackedModel(create(type(model), model.config), prefix_lm=True)
+    packed.model.set_weights(model.get_weights())
     before = np.asarray(packed(inputs))
     texts = inputs.get("text_ids", inputs["attention_mask"])
     prefix = (inputs["prefix_mask"] == 1) & (texts == 1)
@@ -172,10 +174,37 @@ def test_without_prefix_and_packing_it_is_the_model():
 
 @pytest.mark.parametrize("model_type", ["bert", "mistral"])
 def test_models_without_prefixes(model_type):
-    model = _model(model_type)
-    inputs, _ = _split(_batch(model)[0])
-    with pytest.raises(InputError, match="A prefix_mask needs a decoder-only model"):
-        PackedModel(model)({**inputs, "prefix_mask": inputs["attention_mask"]})
+    with pytest.raises(InputError, match="prefix_lm needs a decoder-only language model"):
+        PackedModel(_model(model_type), prefix_lm=True)
+
+
+def test_a_prefix_needs_a_model_that_generates_with_one():
+    inputs = {name: np.ones((1, 3), "int32") for name in ("input_ids", "attention_mask", "prefix_mask")}
+    with pytest.raises(
+        InputError, match="PackedModel\\(model, prefix_lm=True\\). Received: prefix_mask, prefix_lm=False"
+    ):
+        PackedModel(_model("gpt2"))(inputs)
+
+
+@pytest.mark.parametrize("model_type", ["gpt2", "bloom"])
+def test_it_generates_as_it_was_trained(model_type):
+    """The logits of generation are those of the training, after prefixes of different lengths."""
+    model = create(type(_model(model_type)), _model(model_type).config)
+    model.set_weights(_model(model_type).get_weights())
+    packed, vocabulary = PackedModel(model, prefix_lm=True), Vocabulary(97)
+    batch = training.prefix_lm(texts_of(LENGTHS, 88), vocabulary, np.random.default_rng(1))
+    inputs, _ = _split(batch)
+    expected, step = np.asarray(packed(inputs)), KerasStep(model, 32, jit_compile=False)
+    direct = np.asarray(model(inputs))
+    for row, prefix in enumerate(inputs["prefix_mask"].sum(axis=1)):
+        length = inputs["attention_mask"][row].sum()
+        ids = inputs["input_ids"][row : row + 1, :length]
+        state, received = step.start(ids[:, :prefix], np.ones_like(ids[:, :prefix])), []
+        for column in range(prefix - 1, length):
+            logits, state = step.step(ids[:, column : column + 1], state)
+            received.append(logits[0, 0])
+        for logits in (np.stack(received), direct[row, prefix - 1 : length]):
+            np.testing.assert_allclose(logits, expected[row, prefix - 1 : length], atol=1e-5 * np.abs(expected).max())
 
 
 def test_fit_and_file(tmp_path):
