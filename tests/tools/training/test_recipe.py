@@ -147,6 +147,17 @@ def test_every_objective_has_a_recipe():
     assert {name for name, *_ in PRETRAINED} == set(OBJECTIVES)
 
 
+@pytest.mark.parametrize(
+    ("tables", "prefix_lm"),
+    [({}, True), ({"objective": {"name": "causal"}}, True), ({"objective": {"name": "prefix_lm"}, "lora": {}}, None)],
+)
+def test_recipes_after_which_prompts_would_be_read_in_other_directions(tables, prefix_lm):
+    recipe = Recipe.create("raw", {"model": {"source": "x"}, "data": {"train": ["x"]}, **tables})
+    model = kf.zoo.build("gpt2", task="text-generation", vocab_size=9, prefix_lm=prefix_lm, **GPT2)
+    with pytest.raises(InputError, match="prefix language model"):
+        module._check_prefixes(recipe, model)
+
+
 @pytest.mark.parametrize(("name", "architecture", "config", "algorithm"), [*_pretraining_cases()])
 def test_raw_texts_pretrain(folder, name, architecture, config, algorithm):
     # 33 documents, of which the last batch has one, and a line of a single word.
