@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 import keras
 from keras import ops
@@ -25,7 +25,7 @@ class _Affine(keras.layers.Layer):
     def build(self, input_shape: tuple[int | None, ...]) -> None:
         """Creates the scale and the bias, if there are any, of size `input_shape[-1]`."""
         shape = (input_shape[-1],)
-        self.scale = self.add_weight(shape=shape, initializer="ones", name="scale") if self.use_scale else None
+        self.scale: Any = self.add_weight(shape=shape, initializer="ones", name="scale") if self.use_scale else None
         self.bias = self.add_weight(shape=shape, initializer="zeros", name="bias") if self.use_bias else None
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -13,10 +13,10 @@ from kerasformer.errors import InputError
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.training.datasets import Dataset, Format, Row, dataset
 
+_ABOVE_0 = number(above=0)
 TEMPERATURE = Kind(
     "a number above 0, or inf for equal rates", lambda value: math.inf if value == math.inf else _ABOVE_0.convert(value)
 )
-_ABOVE_0 = number(above=0)
 _RATES = sequence(_ABOVE_0, 1)
 
 
@@ -86,7 +86,7 @@ class Mixture(Dataset):
     def _order(self, random: np.random.Generator) -> np.ndarray:
         """Returns the indices of the rows of the epoch in their random order."""
         *before, counts = (self.counts(epoch) for epoch in range(self.epoch + 1))
-        read = np.sum(before, axis=0, dtype=np.int64) if before else np.zeros_like(counts)
+        read = np.asarray(np.sum([np.zeros_like(counts), *before], axis=0))
         first = np.cumsum([0, *self._sizes[:-1]])
         rows = [first[task] + self._rows_of(task, int(read[task]), int(counts[task])) for task in range(len(first))]
         return random.permutation(np.concatenate(rows))
