@@ -85,10 +85,10 @@ class Mixture(Dataset):
 
     def _order(self, random: np.random.Generator) -> np.ndarray:
         """Returns the indices of the rows of the epoch in their random order."""
-        *before, counts = (self.counts(epoch) for epoch in range(self.epoch + 1))
-        read = np.asarray(np.sum([np.zeros_like(counts), *before], axis=0))
+        counts = np.stack([self.counts(epoch) for epoch in range(self.epoch + 1)])
+        read, now = counts[:-1].sum(axis=0).tolist(), counts[-1].tolist()
         first = np.cumsum([0, *self._sizes[:-1]])
-        rows = [first[task] + self._rows_of(task, int(read[task]), int(counts[task])) for task in range(len(first))]
+        rows = [first[task] + self._rows_of(task, read[task], now[task]) for task in range(len(first))]
         return random.permutation(np.concatenate(rows))
 
     def _rows_of(self, task: int, start: int, count: int) -> np.ndarray:
