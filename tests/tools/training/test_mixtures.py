@@ -11,7 +11,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import InputError
-from kerasformer.evaluation import text_to_text
+from kerasformer.evaluation import examples, text_to_text
 from kerasformer.training import Mixture, mixing_rates, mixture
 from kerasformer.training import recipe as module
 from kerasformer.training.datasets import Format, Row
@@ -104,7 +104,7 @@ def summarizer():
 
 def test_tasks_of_a_model_from_text_to_text(summarizer):
     """The prefix of the model, `summarize: `, is not put before the texts of other tasks."""
-    tasks = [text_to_text([COPA] * 2, "copa"), kf.evaluation.examples(ARTICLES)]
+    tasks = [text_to_text([COPA] * 2, "copa"), examples(ARTICLES)]
     data = mixture(summarizer, tasks, limit=3, size=32, batch_size=32, seed=1)
     assert data.rates == pytest.approx([0.4, 0.6])
     assert mixture(summarizer, tasks, limit=3).size == 5 and mixture(summarizer, tasks, rates=[1, 3]).rates[1] == 0.75
@@ -136,7 +136,7 @@ TASKS = {
         "architecture": "t5",
         "config": {"num_layers": 1, "hidden_dim": 16, "num_heads": 2, "intermediate_dim": 24, "head_dim": 8},
     },
-    "tokenizer": {"algorithm": "unigram", "vocab_size": 120},
+    "tokenizer": {"algorithm": "bpe", "vocab_size": 300},
     "data": {
         "tasks": [
             {"train": ["copa.jsonl"], "validation": "copa.jsonl", "glue": "copa"},
