@@ -129,7 +129,7 @@ def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark
     if (destination / mark).is_file():
         _keep_foreign(destination, folder, mark)
     failure: OSError | None = None
-    for _ in range(_ATTEMPTS):
+    for attempt in range(_ATTEMPTS):
         check_destination(destination, overwrite, mark)  # another process may have put a folder there
         old = destination.with_name(f"{_hidden(destination)}old-{time.time_ns()}")
         try:
@@ -143,6 +143,7 @@ def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark
             repair(destination)
             # Another process moved the old folder away or back, or put one there, between the two renames.
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                time.sleep(0.001 * 2**attempt)  # a process that has just waited is less likely to wait between them
                 continue
             break
         _flush(destination.parent)
