@@ -147,7 +147,7 @@ def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark
                 continue
             break
         _flush(destination.parent)
-        shutil.rmtree(old, ignore_errors=True)
+        _remove(old)
         return destination
     raise BundleError(
         f"the finished folder could not be moved into place: {failure}. Received: {destination}. "
@@ -208,14 +208,27 @@ def repair(destination: str | Path) -> Path:
                 if not destination.exists():
                     path.rename(destination)
                 if any((destination / mark).is_file() for mark in _CONTENT):
-                    shutil.rmtree(path)
+                    _remove(path)
+            elif path.name.startswith(f"{hidden}gone-"):
+                shutil.rmtree(path)
             elif time.time() - path.stat().st_mtime > _ABANDONED_S:
                 shutil.rmtree(path)
     return destination
 
 
+def _remove(old: Path) -> None:
+    """Removes a folder that was replaced, under another name first: a repair must not restore a part of it."""
+    gone = old.with_name(old.name.replace(".kerasformer-old-", ".kerasformer-gone-"))
+    with suppress(OSError):  # there was none, or another process removes it
+        old.rename(gone)
+        shutil.rmtree(gone)
+
+
 def _hidden(destination: Path) -> str:
-    """Returns the start of the names of folders beside a destination: `new-…` are being written, `old-…` replaced."""
+    """Returns the start of the names of folders beside a destination.
+
+    `new-…` are being written, `old-…` are replaced and restored after a crash, `gone-…` are being removed.
+    """
     return f".{destination.name}.kerasformer-"
 
 
