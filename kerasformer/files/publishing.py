@@ -33,7 +33,7 @@ _DISK_ERRORS = {
     getattr(errno, name, 0) for name in "ENOSPC EDQUOT EFBIG EROFS EACCES EPERM EIO ENOTDIR EEXIST ENAMETOOLONG".split()
 }
 """Numbers of errors of a disk that is full, of a folder that is not writable, and of a name that no folder can have."""
-_ATTEMPTS = 10
+_ATTEMPTS = 40
 """Attempts to move a folder into place while other processes write there or repair."""
 _ABANDONED_S = 24 * 60 * 60
 """Seconds without a change after which a staging folder is that of a killed process."""
@@ -143,7 +143,7 @@ def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark
             repair(destination)
             # Another process moved the old folder away or back, or put one there, between the two renames.
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-                time.sleep(0.001 * 2**attempt)  # a process that has just waited is less likely to wait between them
+                time.sleep(0.001 * min(attempt, 20))  # a process that has just waited is less likely to wait between them
                 continue
             break
         _flush(destination.parent)
