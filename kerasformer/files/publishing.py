@@ -143,7 +143,8 @@ def publish(folder: Path, destination: str | Path, overwrite: bool = False, mark
             repair(destination)
             # Another process moved the old folder away or back, or put one there, between the two renames.
             if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
-                time.sleep(0.001 * min(attempt, 20))  # a process that has just waited is less likely to wait between them
+                # A process that has just waited is less likely to be interrupted between the renames.
+                time.sleep(0.001 * min(attempt, 20))
                 continue
             break
         _flush(destination.parent)
