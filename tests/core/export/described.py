@@ -70,7 +70,7 @@ class DescribedDecoder(keras.Model):
         forward: int = 56,
     ) -> None:
         super().__init__()
-        self.config = SimpleNamespace(vocab_size=vocab_size)
+        self.config = SimpleNamespace(vocab_size=vocab_size, prefix_lm=None)
         self.output_vocab_size = vocab_size
         self.alibi, self.heads = alibi, heads
         self.embeddings = TransformerEmbeddings(vocab_size, None, dim, epsilon=None, name="embeddings")
