@@ -19,5 +19,5 @@ def test_bad_arguments_are_named():
         layer(norm_first=True)
     with pytest.raises(InputError, match="at most hidden_dim.* Received: embedding_dim=13, hidden_dim=12"):
         layers.MaskedLMHead(97, 12, embedding_dim=13)
-    with pytest.raises(InputError, match="one of layer_norm, .*no_norm. Received: 'batch_norm'"):
+    with pytest.raises(InputError, match="plain_layer_norm, head_norm, rms_norm, no_norm. Received: 'batch_norm'"):
         layers.normalization("batch_norm", 1e-5)

@@ -84,6 +84,16 @@ def logits(it, inputs):
     return run(it, inputs)[it.model.output_name]
 
 
+def check_removal_and_merge(it, shared, folder, inputs, before, expected):
+    """Without its adapter the model has the answers of before, and after the merge of one those of the adapter."""
+    it.model.unload_adapter()
+    np.testing.assert_array_equal(logits(it, inputs), before)
+    assert it.model.config == shared.model.config
+    it.model.load_adapter(folder)
+    it.model.merge_adapter()
+    assert_close(inputs, logits(it, inputs), expected)
+
+
 # PEFT warns of poolers, which the reference has for tasks that do not use them, and of tables that it unties itself.
 @pytest.mark.filterwarnings("ignore:Found missing adapter keys .*pooler:UserWarning")
 @pytest.mark.filterwarnings("ignore:Input and output embeddings are no longer tied after merging:UserWarning")
@@ -241,12 +251,7 @@ def test_magnitudes_biases_and_tokens_that_peft_trains(loaded, tmp_path, row, op
     assert all(np.array_equal(ours[name], theirs[name]) for name in ours if name in theirs)
     again = peft.PeftModel.from_pretrained(copy.deepcopy(it.reference), tmp_path / "ours").eval()
     assert_close(inputs, answers_of_peft(again, row, inputs)[it.model.output_name], expected)
-    it.model.unload_adapter()
-    np.testing.assert_array_equal(logits(it, inputs), before)
-    assert it.model.config == shared.model.config
-    it.model.load_adapter(tmp_path / "ours")
-    it.model.merge_adapter()
-    assert_close(inputs, logits(it, inputs), expected)
+    check_removal_and_merge(it, shared, tmp_path / "ours", inputs, before, expected)
 
 
 def on_the_hub(monkeypatch, folder, base, config):
@@ -569,12 +574,7 @@ def test_a_table_that_was_trained_leaves_a_tied_output(loaded, tmp_path, row, na
     it.model.save_adapter(tmp_path / "ours")
     again = peft.PeftModel.from_pretrained(copy.deepcopy(it.reference), tmp_path / "ours").eval()
     assert_close(inputs, run_reference(again.base_model.model, inputs)[it.model.output_name], expected)
-    it.model.unload_adapter()
-    np.testing.assert_array_equal(logits(it, inputs), before)
-    assert it.model.config == shared.model.config
-    it.model.load_adapter(tmp_path / "theirs")
-    it.model.merge_adapter()
-    assert_close(inputs, logits(it, inputs), expected)
+    check_removal_and_merge(it, shared, tmp_path / "theirs", inputs, before, expected)
     it.model.save_pretrained(tmp_path / "merged")
     merged = type(it.reference).from_pretrained(tmp_path / "merged", attn_implementation="eager").eval()
     assert_close(inputs, run_reference(merged, inputs)[it.model.output_name], expected)
