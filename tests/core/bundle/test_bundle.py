@@ -13,6 +13,7 @@ import pytest
 from kerasformer import bundle
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.errors import BundleError
+from kerasformer.files import publishing
 
 
 def write_bundle(folder: Path, content: bytes = b"graph") -> Manifest:
@@ -318,6 +319,17 @@ def test_a_partly_removed_old_bundle_is_removed_by_repair(tmp_path):
     (tmp_path / ".out.kerasformer-old-1" / "model.tflite").write_bytes(b"old")
     assert content(tmp_path / "out") == b"new"
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_bundle_that_is_being_removed_is_not_restored(tmp_path, monkeypatch):
+    """Else a reader would put a part of it between the two renames of the next replacement."""
+    write_bundle(tmp_path / "out", b"old")
+    with monkeypatch.context() as stopped:
+        stopped.setattr(publishing.shutil, "rmtree", lambda *_, **__: None)
+        publish_new(tmp_path / "out")
+    (tmp_path / "out").rename(tmp_path / "moved")
+    publishing.repair(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["moved"]
 
 
 def test_an_empty_destination_does_not_prevent_repair(tmp_path):
