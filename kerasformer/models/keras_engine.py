@@ -541,6 +541,7 @@ class _Graphs:
         import tensorflow as tf
 
         self._function = tf.function(function, jit_compile=jit_compile, autograph=False)
+        self._any_batch = not jit_compile  # XLA needs all shapes
         self._any_length = any_length
         self._traced: dict[Hashable, tf.types.experimental.ConcreteFunction] = {}
 
@@ -550,11 +551,17 @@ class _Graphs:
 
         free, fixed = (tensors[0], tensors[1:]) if self._any_length else ({}, tensors)
         # The lookup of TensorFlow takes a millisecond, which is significant for steps of small models.
-        key = (*free, *(tuple(tensor.shape) for tensor in tf.nest.flatten(fixed)))
+        key = (*free, *(self._shape(tensor) for tensor in tf.nest.flatten(fixed)))
         if key not in self._traced:
             specs = {name: tf.TensorSpec([None, None], tensor.dtype) for name, tensor in free.items()}
-            self._traced[key] = self._function.get_concrete_function(*([specs] if free else []), *fixed)
+            others = tf.nest.map_structure(lambda tensor: tf.TensorSpec(self._shape(tensor), tensor.dtype), fixed)
+            self._traced[key] = self._function.get_concrete_function(*([specs] if free else []), *others)
         return self._traced[key]
+
+    def _shape(self, tensor: Tensor) -> tuple[int | None, ...]:
+        """Returns the shape that a graph for this tensor has, with any number of rows except for XLA."""
+        shape = tuple(tensor.shape)
+        return (None, *shape[1:]) if shape and self._any_batch else shape
 
     def __call__(self, *arguments: Tensor) -> Tensor | Outputs:
         import tensorflow as tf
