@@ -38,7 +38,9 @@ def exported_on_jax(format: str) -> Path:
     need("tensorflow_text")
 
     def export(folder: Path) -> None:
-        command, environment = [sys.executable, "-c", _PROGRAM, str(folder)], {**os.environ, "KERAS_BACKEND": "jax"}
+        # XLA compiles each operation for a few calls: to optimize it takes longer than it saves.
+        backend = {"KERAS_BACKEND": "jax", "XLA_FLAGS": "--xla_backend_optimization_level=0"}
+        command, environment = [sys.executable, "-c", _PROGRAM, str(folder)], {**os.environ, **backend}
         done = subprocess.run(command, env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[-3000:]
 

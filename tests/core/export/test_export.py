@@ -116,19 +116,12 @@ TRIO = ("bert-text-classification", "gpt2-text-generation", "t5-text2text-genera
 FIRST = list({row.model_type: name for name, row in reversed(ROWS.items()) if row.model_type not in RELATIVES}.values())
 """One row of each architecture with layers of its own."""
 EXPORTS = [("tflite", "int8"), ("onnx", "none"), ("tflite", "none"), ("onnx", "int8")]
-OWN, REPEATED = (
-    [name for name in FIRST if (ROWS[name].model_type in OPERATORS) == repeated] for repeated in (False, True)
-)
 CHOSEN = {
-    *((name, *export) for number, name in enumerate(OWN) for export in EXPORTS[2 * (number % 2) :][:2]),
-    *((name, *EXPORTS[number % len(EXPORTS)]) for number, name in enumerate(REPEATED)),
+    (name, *EXPORTS[number % len(EXPORTS)])
+    for number, name in enumerate(name for name in FIRST if ROWS[name].model_type not in OPERATORS)
 }
-"""What CI exports: all pairs of an architecture with operators of its own, a format and a recipe; the others once."""
-FOUR_BITS = {
-    *((name, format, "int4") for name in TRIO for format in FORMATS),
-    ("electra-fill-mask", "onnx", "int4"),
-    ("roberta-text-classification", "tflite", "int4"),
-}
+"""What CI exports: each architecture with operators of its own once, in all formats and recipes in turn."""
+FOUR_BITS = {(name, format, "int4") for name in TRIO for format in FORMATS}
 """What CI exports in four bits, for a recipe sees matrices and not architectures."""
 SAVED_MODELS = {"gpt2-text-generation", "t5-text2text-generation", "bert-sentence-similarity"}
 """Plain SavedModels that CI runs here; tests/foreign/test_saved_model.py runs all layers before a release."""
@@ -201,6 +194,7 @@ IN_EIGHT_OR_FOUR_BITS = grid(QUANTIZED, FORMATS, ["int8", "int4"], always=always
             FORMATS,
             ["int4_channel"],
             always=(),
+            others="release",
         ),
         *grid(["llama-text-generation"], FORMATS, ["int4_mixed"], always=()),
         pytest.param("bert-sentence-similarity", "tflite", "int8", marks=pytest.mark.grid),

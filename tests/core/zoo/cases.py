@@ -988,6 +988,5 @@ OPERATORS = {
 }
 """Architectures whose layers have the operators of another one: a runtime that runs that one runs them too.
 
-Whether their bundles have the answers of Keras, tests/core/export/test_export.py shows in one format and recipe, and in
-all before a release.
+Whether their bundles have the answers of Keras, tests/core/export/test_export.py shows before a release.
 """
