@@ -1,8 +1,8 @@
-"""Throughput of `kerasformer batch` beside bare workers: processes with `kerasformer.pipeline` and nothing else.
+"""Throughput of `kerasformer.integrations.batch` beside bare workers: processes with `kerasformer.pipeline` and nothing else.
 
 Both answer the same rows, in turns, with as many processes of one thread each; the time is from the start of the
 processes to the last row. Each bare worker has its share of the rows in memory, and forgets the results;
-`kerasformer batch` reads lines of JSON and writes them, on a Ray that was started before.
+`batch` reads lines of JSON and writes them, on a Ray that was started before.
 
     python -m benchmarks.clusters out --rows 4000 --rounds 3 --workers 1 2
 """
@@ -57,7 +57,7 @@ def _answer(source: str, part: Sequence[str]) -> None:
 
 
 def in_blocks(source: str, file: Path, workers: int) -> float:
-    """Returns the seconds in which `kerasformer batch` answers the rows of a file."""
+    """Returns the seconds in which `batch` answers the rows of a file."""
     with tempfile.TemporaryDirectory() as folder, cluster(None, workers):
         output = Path(folder) / "out"
         return batch(ColumnModel(source, num_threads=1), file, output, on_ray(workers), block_rows=BLOCK_ROWS).seconds

@@ -1,4 +1,4 @@
-"""The command line: `kerasformer models | info | export | run | verify | bench | web | serve | cache | demo`."""
+"""The command line: the program `kerasformer`."""
 
 from kerasformer.cli.app import app, main
 

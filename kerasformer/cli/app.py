@@ -1,29 +1,23 @@
-"""The command line: `kerasformer models | info | prune | shrink | export | run | chat | eval | verify | …`."""
+"""The program `kerasformer` and its commands."""
 
 from __future__ import annotations
 
-import json
 import os
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kerasformer import __version__, process, telemetry
-from kerasformer.cli.anatomy_command import anatomy
-from kerasformer.cli.batch_command import batch
 from kerasformer.cli.chat_command import chat
-from kerasformer.cli.command import Command, examples
-from kerasformer.cli.compare_command import compare
+from kerasformer.cli.command import Command, Commands, examples
 from kerasformer.cli.console import (
     Json,
     Stages,
     Threads,
-    preset_names,
     print_json,
     print_warning,
     say,
@@ -33,18 +27,18 @@ from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.cli.eval_command import eval
 from kerasformer.cli.explain_command import explain
 from kerasformer.cli.export_command import export
+from kerasformer.cli.info_command import info
 from kerasformer.cli.models_command import models
-from kerasformer.cli.prune_command import prune
 from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
 from kerasformer.cli.shrink_command import shrink
-from kerasformer.cli.sweep_command import sweep
 from kerasformer.cli.train_command import train
 from kerasformer.cli.web_command import web
 from kerasformer.command_options import BenchOptions
-from kerasformer.errors import BundleError, InputError, require
+from kerasformer.errors import BundleError, require
 
 app = typer.Typer(
+    cls=Commands,
     help="Load Hugging Face checkpoints in Keras, export them to LiteRT and ONNX, and run them.",
     epilog=examples(
         "kerasformer demo",
@@ -100,74 +94,13 @@ command(
 )(models)
 
 
-@command(
+command(
     "kerasformer info sentiment-bert",
     "kerasformer info out --json | jq .fidelity",
-    "kerasformer info",
+    "kerasformer info t5-11b/config.json --anatomy --out t5-11b.svg",
+    "kerasformer info gpt2/config.json gpt2-xl/config.json out",
     "kerasformer info --clear-cache",
-)
-def info(
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            help="Bundle, checkpoint folder, preset or hub id; without one, the cache is shown.",
-            autocompletion=preset_names,
-        ),
-    ] = None,
-    clear_cache: Annotated[bool, typer.Option("--clear-cache", help="Remove all files of the cache.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Show a checkpoint's config or a bundle's summary, or the cache of packed weights.
-
-    No weights are loaded. Bundles opened in Python with cache_dir= store packed weights in the cache, which make later
-    loads faster. The environment variable KERASFORMER_CACHE sets its folder.
-    """
-    if source is None:
-        _cache(clear_cache, as_json)
-        return
-    if clear_cache:
-        raise InputError(f"--clear-cache clears the cache of all models. Received: {source}. Remove it")
-    from kerasformer import bundle
-    from kerasformer.files import sources
-    from kerasformer.gguf import checkpoint_files
-
-    folder = sources.resolve(source)
-    if sources.kind(folder) == "bundle":
-        manifest = bundle.read(folder)
-        content, rows = asdict(manifest), [[*row] for row in bundle.Bundle(folder).rows()]
-    else:
-        with checkpoint_files(folder) as files:
-            content = sources.read_json(sources.inside(files, "config.json"))
-        rows = [[key, value if isinstance(value, str) else json.dumps(value)] for key, value in content.items()]
-    if as_json:
-        print_json(content)
-        return
-    table(str(folder), ["field", "value"], rows)
-
-
-def _cache(clear: bool, as_json: bool) -> None:
-    """Shows or clears the cache of packed weights."""
-    from kerasformer.engines import weight_cache
-
-    folder = weight_cache.user_folder()
-    if clear:
-        freed = weight_cache.trim(folder, 0)
-        print_json({"folder": str(folder), "freed": freed}) if as_json else say(f"{freed:,} bytes freed")
-        return
-    entries = weight_cache.entries(folder)
-    if as_json:
-        files = [{"file": entry.path.name, "bytes": entry.size, "used": entry.used} for entry in entries]
-        print_json({"folder": str(folder), "max_bytes": weight_cache.MAX_BYTES, "files": files})
-        return
-    rows = [[e.path.name, f"{e.size:,}", f"{datetime.fromtimestamp(e.used):%Y-%m-%d %H:%M}"] for e in entries]
-    table(str(folder), ["file", "bytes", "last used"], rows)
-
-
-command(
-    "kerasformer prune ./xlm-roberta-base small --texts german.txt --texts english.txt",
-    "kerasformer prune ./nllb small --texts pairs.tsv --languages eng_Latn --languages deu_Latn",
-    "kerasformer prune sentiment-bert small --texts reviews.txt --min-count 3 --json | jq .parameters_after",
-)(prune)
+)(info)
 command(
     "kerasformer shrink ./bert-base-sentiment small --data reviews.tsv --layers 4 --neurons 1024 --epochs 3",
     "kerasformer shrink ./gpt2 small --data stories.txt --layers 0,3,6,9 --vocab 0.999 --quantize int4",
@@ -200,11 +133,6 @@ command(
     'kerasformer explain out "Once upon a time" --view heads --layer 2 --head 3',
     "kerasformer explain story-gpt2 --site explained",
 )(explain)
-command(
-    "kerasformer batch out reviews.jsonl classified --workers 4",
-    "kerasformer batch MiniLM corpus vectors --column title --address auto --workers 64 --json",
-    "kerasformer batch t5-folder articles short --task summarization --column article --set num_beams=4",
-)(batch)
 command(
     "kerasformer chat path/to/chat-model",
     "kerasformer chat SmolLM2-135M-Instruct.Q8_0.gguf",
@@ -334,27 +262,6 @@ def bench(
     for engine, reason in report.not_measured.items():
         say(f"{engine} was not measured: {reason}")
     say(note(report))
-
-
-command(
-    "kerasformer compare sentiment-bert out-int8 --data reviews.tsv --picture compared.png",
-    "kerasformer compare gpt2/config.json gpt2-xl/config.json",
-    "kerasformer compare story-gpt2 out --no-speed --json",
-)(compare)
-
-
-command(
-    "kerasformer anatomy story-gpt2",
-    "kerasformer anatomy t5-11b/config.json --out t5-11b.svg",
-    "kerasformer anatomy bert-base-cased --task fill-mask --json",
-)(anatomy)
-
-
-command(
-    'kerasformer sweep story-gpt2 "Once upon a time"',
-    "kerasformer sweep summarizer-t5 TEXT --set greedy --set num_beams=4,length_penalty=2 --json",
-    'kerasformer sweep out "The sea" --set top_p=0.9 --set top_p=0.5 --samples 5 --picture sweep.png',
-)(sweep)
 
 
 @command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")

@@ -23,10 +23,10 @@ from kerasformer.cli.console import (
     print_warning,
     say,
 )
-from kerasformer.cli.declared_options import passed, setting_of, with_options
+from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError
-from kerasformer.files.reading import decode, local_path, parse_json, read_text
+from kerasformer.files.reading import decode, local_path, parse_json, read_text, setting_of
 from kerasformer.options import declared
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Base class of all commands: help in plain text with examples, and errors in one line."""
+"""Base classes of the program and its commands: help in plain text with examples, and errors in one line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,29 @@ import re
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from kerasformer.errors import KerasformerError
 
 _LISTED = re.compile(r"<list\[(.+?)\]>")
+_REMOVED = {
+    "anatomy": "kerasformer info SOURCE --anatomy",
+    "batch": "python -m kerasformer.integrations.batch",
+    "compare": "kerasformer info SOURCE SOURCE for sizes, kerasformer bench for speed, kerasformer eval for quality",
+    "prune": "kerasformer shrink --vocab 1, or kerasformer.zoo.prune_vocabulary in Python",
+    "sweep": "kerasformer.sweep in Python",
+}
+"""What replaces commands of earlier versions."""
+
+
+class Commands(TyperGroup):
+    """The program, which names what replaces a command of an earlier version."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds the command of the arguments."""
+        if args[0] in _REMOVED:
+            ctx.fail(f"There is no command {args[0]} any more. Use {_REMOVED[args[0]]}")
+        return super().resolve_command(ctx, args)
 
 
 class Command(TyperCommand):

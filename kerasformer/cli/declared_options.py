@@ -9,8 +9,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
 
-from kerasformer.errors import InputError, SourceError
-from kerasformer.files.reading import parse_json
+from kerasformer.files.reading import setting_of
 from kerasformer.options import Option, declared
 
 Function = TypeVar("Function", bound=Callable[..., None])
@@ -51,18 +50,6 @@ def passed(options: Mapping[str, Any]) -> dict[str, Any]:
     """
     settings = dict(map(setting_of, options.get("set_") or ()))
     return {name: value for name, value in options.items() if name != "set_" and value not in (None, [])} | settings
-
-
-def setting_of(pair: str) -> tuple[str, Any]:
-    """Parses `name=value`; a value that is not JSON is a string."""
-    name, equals, value = pair.partition("=")
-    if not (name and equals):
-        raise InputError(f"--set must be name=value. Received: {pair!r}. Try --set early_stopping=true.")
-    name = name.replace("-", "_")
-    try:
-        return name, parse_json(value, name)
-    except SourceError:
-        return name, value
 
 
 def _parameter(name: str, hint: Any, option: Option, shows_default: bool) -> inspect.Parameter:

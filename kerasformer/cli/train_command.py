@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from kerasformer.cli.console import say
-from kerasformer.cli.declared_options import setting_of
 from kerasformer.errors import require
+from kerasformer.files.reading import setting_of
 from kerasformer.process import keep_memory
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -190,31 +189,6 @@ def sweep(
         calls = [{**call, "seed": first + index} for index in range(samples)] if sampled else [call]
         rows.append(_swept(pipe, text, name, values, calls))
     return Sweep(text, pipe.engine, tuple(rows))
-
-
-def parsed(option: str) -> Settings:
-    """Parses the settings of a command line: `num_beams=4,no_repeat_ngram_size=2`; empty or `greedy` for none.
-
-    Raises:
-        InputError: it is not `name=value`.
-    """
-    from kerasformer.files.reading import parse_json
-
-    if option.strip() in ("", "greedy"):
-        return {}
-    values: dict[str, object] = {}
-    for pair in re.split(r",(?=\s*[A-Za-z_-]+=)", option):
-        name, equals, value = pair.strip().partition("=")
-        if not (name and equals):
-            raise InputError(
-                "A setting of a sweep must be greedy, or name=value with commas between several. "
-                f"Received: {option!r}. Try --set num_beams=4,no_repeat_ngram_size=2"
-            )
-        try:
-            values[name.replace("-", "_")] = parse_json(value, name)
-        except ValueError:
-            values[name.replace("-", "_")] = value
-    return values
 
 
 def _named(settings: Mapping[str, Settings] | Sequence[Settings]) -> Mapping[str, Settings]:

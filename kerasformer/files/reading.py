@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from kerasformer.errors import KerasformerError, SourceError
+from kerasformer.errors import InputError, KerasformerError, SourceError
 
 JsonObject = dict[str, Any]
 """An object of JSON: values by name, to be checked by its readers."""
@@ -120,6 +120,22 @@ def parse_json(content: str | bytes, name: str) -> Any:
     except ValueError as error:
         raise SourceError(f"{name} cannot be read: {error}") from error
     return value
+
+
+def setting_of(pair: str) -> tuple[str, Any]:
+    """Parses `name=value` of a command line; a value that is not JSON is a string.
+
+    Raises:
+        InputError: it is not `name=value`.
+    """
+    name, equals, value = pair.partition("=")
+    if not (name and equals):
+        raise InputError(f"--set must be name=value. Received: {pair!r}. Try --set early_stopping=true.")
+    name = name.replace("-", "_")
+    try:
+        return name, parse_json(value, name)
+    except SourceError:
+        return name, value
 
 
 def _integer(digits: str) -> int:

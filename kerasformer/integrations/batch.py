@@ -4,27 +4,33 @@ An output folder has a file for each block of the input, `part-000000.parquet` a
 folder `_run` in it has the record of the run; for each finished block, its figures, which are written last; and the
 rows that failed, in `errors.jsonl`. Whatever is not finished is done again, under another name and then renamed, so
 that a process may be killed at any time.
+
+    python -m kerasformer.integrations.batch out reviews.jsonl classified --workers 4
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import itertools
 import json
 import os
 import secrets
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kerasformer import telemetry
 from kerasformer.arguments import check, integer
-from kerasformer.errors import InputError, SourceError, require
+from kerasformer.errors import InputError, KerasformerError, SourceError, require
 from kerasformer.files import sources
 from kerasformer.files.publishing import write_json
-from kerasformer.files.reading import local_path, read_json
+from kerasformer.files.reading import local_path, read_json, setting_of
 from kerasformer.files.shards import Block, JsonLines, Parquet, Shard, open_shard
 from kerasformer.integrations.columns import ColumnModel, shown_error
 from kerasformer.progress import StageProgress
@@ -432,7 +438,7 @@ def _open_folder(folder: Path, record: dict[str, Any]) -> None:
     if not path.exists():
         if folder.exists() and (not folder.is_dir() or any(each.name != "_run" for each in folder.iterdir())):
             raise InputError(
-                "The output must be a new or empty folder, or that of an earlier run of kerasformer batch. Received: "
+                "The output must be a new or empty folder, or that of an earlier batch. Received: "
                 f"{folder}, which has other files. Choose another one"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -499,3 +505,72 @@ def _line(content: object) -> str:
 
 def _json(value: Any) -> Any:
     return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Answers the rows of files on Ray, as the arguments of the command line say, and prints the figures."""
+    parser = argparse.ArgumentParser(
+        prog="python -m kerasformer.integrations.batch",
+        description="Runs a model on files of rows that are larger than memory, on several processes or a cluster. The "
+        "same command continues a run that was stopped. Needs the extra ray.",
+    )
+    parser.add_argument("source", help="Bundle, checkpoint folder, GGUF file, preset or hub id.")
+    parser.add_argument("input", help="File or folder of JSON lines, also compressed as .gz, or Parquet.")
+    parser.add_argument("output", help="Folder of the results; that of a run that was stopped continues.")
+    parser.add_argument("--task", help="Hugging Face task name; the task of the model by default.")
+    column = "Column of the texts [text]; repeated for the second text of pairs and contexts."
+    parser.add_argument("--column", action="append", help=column)
+    parser.add_argument("--prefix", default="result", help="Prefix of the names of new columns [result].")
+    parser.add_argument("--workers", type=int, default=1, help="Processes, each of which opens the model [1].")
+    parser.add_argument("--address", help="Address of a cluster of Ray, such as auto; by default, Ray is started here.")
+    rows = "Rows of a block, which is done again if its worker is killed [1000]."
+    parser.add_argument("--block-rows", type=int, default=1000, help=rows)
+    parser.add_argument("--num-threads", type=int, help="CPU threads of a worker; the runtime's default otherwise.")
+    parser.add_argument("--max-new-tokens", type=int, help="Maximum number of new tokens.")
+    setting = "Another argument of the pipeline or of its call as name=value, with the value as JSON. May be repeated."
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=setting)
+    parser.add_argument("--json", action="store_true", help="Print JSON.")
+    options = parser.parse_args(arguments)
+    telemetry.switch_off()
+    try:
+        _run(options)
+    except KerasformerError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        raise SystemExit(1) from error
+
+
+def _run(options: argparse.Namespace) -> None:
+    from kerasformer.integrations.ray import on_ray
+
+    named = {name: getattr(options, name) for name in ("num_threads", "max_new_tokens")}
+    settings = {name: value for name, value in named.items() if value is not None} | dict(map(setting_of, options.set))
+    model = ColumnModel(options.source, options.task, columns=options.column, prefix=options.prefix, **settings)
+    runner = on_ray(options.workers, options.address)
+
+    def progress(stage: str, done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            print(f"\r{stage} ", end="" if done < total else "\n", file=sys.stderr, flush=True)
+
+    # Ray prints notices, such as that of a killed worker, where the command prints its report.
+    with redirect_stdout(sys.stderr):
+        report = batch(model, options.input, options.output, runner, block_rows=options.block_rows, progress=progress)
+    figures = {
+        **asdict(report.total),
+        "blocks": report.blocks,
+        "new_rows": report.new.rows,
+        "seconds": report.seconds,
+        "rows_per_second": report.new.rows / report.seconds,
+        "errors": None if report.errors is None else str(report.errors),
+    }
+    if options.json:
+        print(json.dumps(figures, indent=2))
+        return
+    for name, value in figures.items():
+        print(name.replace("_", " "), f"{value:,.1f}" if isinstance(value, float) else value, sep="\t")
+
+
+if __name__ == "__main__":
+    # Workers find the classes in the module of this name.
+    from kerasformer.integrations.batch import main as run_program
+
+    run_program()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from kerasformer.arguments import check, integer
 from kerasformer.errors import InputError, KerasformerError, require
 from kerasformer.integrations.batch import BlockWriter, Figures, Job, Runner
 from kerasformer.integrations.columns import ColumnModel
@@ -75,6 +76,7 @@ def on_ray(workers: int = 1, address: str | None = None) -> Runner:
     """
 
     def run(writer: BlockWriter, jobs: Sequence[Job]) -> Iterator[Figures]:
+        check("workers", workers, integer(1))
         cores = int(writer.model.settings.get("num_threads") or 1)
         count = min(workers, len(jobs))
         with cluster(address, cores * count) as ray:

@@ -176,6 +176,16 @@ def test_help_is_plain_text_with_valid_examples(name, capsys):
             command.make_context(name, typed[2:])
 
 
+@pytest.mark.parametrize("name", ["anatomy", "batch", "compare", "prune", "sweep"])
+def test_a_removed_command_names_its_replacement(name, capsys):
+    assert main(name, "story-gpt2", "--json") == 2
+    assert f"There is no command {name} any more. Use kerasformer" in capsys.readouterr().err.replace("python -m ", "")
+
+
+def test_there_are_fourteen_commands():
+    assert len(cli.app.registered_commands) == 14
+
+
 @pytest.mark.grid
 def test_shell_completion():
     def completed(*words: str) -> list[str]:
@@ -286,29 +296,6 @@ def test_export_prints_files_and_fidelity(checkpoint, tmp_path, capsys):
     report = json.loads(capsys.readouterr().out)
     assert report["files"]["onnx/model.onnx"] == (out / "onnx" / "model.onnx").stat().st_size
     assert report["fidelity"]["agreement"] == 1.0
-
-
-@pytest.mark.grid
-def test_prune_writes_a_checkpoint_with_fewer_tokens(checkpoint, tmp_path, capsys):
-    texts, pairs = tmp_path / "texts.txt", tmp_path / "pairs.tsv"
-    texts.write_text("a good film\na good plot\n")
-    pairs.write_text("text\tlabel\na film\tvery good\n")
-    files = ("--texts", str(texts), "--texts", str(pairs))
-    assert main("prune", str(checkpoint), str(tmp_path / "small"), *files) == 0
-    shown = printed(capsys)
-    assert f"tokens of the vocabulary {len(WORDS)} 9" in shown and "unknown tokens in the texts 0 0" in shown
-    assert "4 of 4 texts have the same tokens as before." in shown
-    assert "17 characters, which have no token any more, are refused." in shown
-    assert kf.Tokenizer.load(tmp_path / "small").tokenize("very good") == ["very", "good"]
-    assert main("prune", str(checkpoint), str(tmp_path / "few"), *files, "--min-count", "3", "--json") == 0
-    figures = json.loads(capsys.readouterr().out)
-    assert figures["tokens_after"] == 9 and figures["unknown_after"] == 0  # this vocabulary has no parts of words
-    assert main("run", str(tmp_path / "few"), "a bad plot") == 1
-    assert "removed from the vocabulary of this model" in capsys.readouterr().err
-    assert main("prune", str(checkpoint), str(tmp_path / "small"), *files) == 1
-    assert "An empty folder was expected" in capsys.readouterr().err
-    assert main("prune", str(checkpoint), str(tmp_path / "new"), *files, "--languages", "de") == 1
-    assert "Expected: no languages. Received: languages=['de']" in capsys.readouterr().err
 
 
 def standard_input(monkeypatch, content: bytes) -> None:

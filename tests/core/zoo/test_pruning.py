@@ -58,6 +58,7 @@ def test_outputs_are_those_of_the_original(name: str, tmp_path: Path) -> None:
     small, size = pruned.model, model.config.vocab_size
     assert type(small) is type(model) and small.config.vocab_size == len(pruned.ids) < size
     assert pruned.parameters_after < pruned.parameters_before == model.count_params()
+    assert pruned.to_dict()["parameters_after"] == pruned.parameters_after
     again = zoo.load(small.save_pretrained(tmp_path), model.task)
     texts = list(TEXTS)
     before = {key: np.asarray(value) for key, value in model.named_outputs(**arrays(model, texts)).items()}

@@ -115,7 +115,7 @@ def test_a_cluster_that_is_not_there_is_named(monkeypatch):
 
 
 def command(*arguments: object) -> subprocess.Popen[str]:
-    program = [sys.executable, "-m", "kerasformer.cli", "batch", *map(str, arguments)]
+    program = [sys.executable, "-m", "kerasformer.integrations.batch", *map(str, arguments)]
     return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -208,15 +208,15 @@ def test_a_name_with_markup_stays_text(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(SMALL_GPT2))
-    done = CliRunner().invoke(app, ["anatomy", str(tmp_path), "--out", str(tmp_path / "model.svg")])
+    done = CliRunner().invoke(app, ["info", str(tmp_path), "--out", str(tmp_path / "model.svg")])
     assert done.exit_code == 0, done.output
     rows = [line.split("\t") for line in done.stdout.splitlines()]
     assert ["decoder, 3 layers", "Feed-forward, 12 → 48 → 12, gelu_new", "(B, T, 12)", "1,212", "1,152"] in rows
     assert ["bytes of the cache for each token", "288"] in rows
     assert (tmp_path / "model.svg").read_text().startswith("<svg")
-    done = CliRunner().invoke(app, ["anatomy", str(tmp_path), "--out", str(tmp_path / "model.gif")])
+    done = CliRunner().invoke(app, ["info", str(tmp_path), "--out", str(tmp_path / "model.gif")])
     assert done.exit_code == 1 and "must end in one of" in done.stderr
-    done = CliRunner().invoke(app, ["anatomy", str(tmp_path), "--json"])
+    done = CliRunner().invoke(app, ["info", str(tmp_path), "--anatomy", "--json"])
     assert json.loads(done.stdout)["stacks"][0]["layers"][0]["indices"] == [0, 1, 2]
 
 
