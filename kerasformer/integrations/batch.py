@@ -1,11 +1,16 @@
 """Batches over files larger than memory: blocks of rows, each answered and written whole, so that a run can continue.
 
 An output folder has a file for each block of the input, `part-000000.parquet` and so on, in the order of the input. The
-folder `_run` in it has the record of the run; for each finished block, its figures, which are written last; and the
-rows that failed, in `errors.jsonl`. Whatever is not finished is done again, under another name and then renamed, so
-that a process may be killed at any time.
+folder `_run` in it has the record of the run; for each finished block, its figures and the rows that failed, written
+last; and at the end all rows that failed, in `errors.jsonl`. Whatever is not finished is done again, under another name
+and then renamed, so that a process may be killed at any time.
 
     python -m kerasformer.integrations.batch out reviews.jsonl classified --workers 4
+
+Ray runs the workers and starts them again. Readers, writers and checkpoints of Ray Data 2.60 are not used. Checkpoints
+need ids, which only its reader of Parquet makes and which stay in the output. Files are named by chance, not in the
+order of the input. A broken line loses its file, `write_json` adds keys of other rows as `null`, and a row that kills
+its worker is tried for ever.
 """
 
 from __future__ import annotations
@@ -20,8 +25,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager, redirect_stdout, suppress
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +34,8 @@ from kerasformer import telemetry
 from kerasformer.arguments import check, integer
 from kerasformer.errors import InputError, KerasformerError, SourceError, require
 from kerasformer.files import sources
-from kerasformer.files.publishing import write_json
 from kerasformer.files.reading import local_path, read_json, setting_of
-from kerasformer.files.shards import Block, JsonLines, Parquet, Shard, open_shard
+from kerasformer.files.shards import Block, JsonLines, Parquet, open_shard
 from kerasformer.integrations.columns import ColumnModel, shown_error
 from kerasformer.progress import StageProgress
 
@@ -52,14 +56,14 @@ class Job:
 
     Attributes:
         number: Its number among all blocks.
-        path: File of the input.
-        name: Name of this file within the input.
+        name: Name of its file within the input.
+        path: The file.
         block: Rows of the file.
     """
 
     number: int
-    path: Path
     name: str
+    path: Path
     block: Block
 
 
@@ -80,14 +84,7 @@ class Figures:
     core_seconds: float = 0.0
 
     def __add__(self, other: Figures) -> Figures:
-        return self._with(other, 1)
-
-    def __sub__(self, other: Figures) -> Figures:
-        return self._with(other, -1)
-
-    def _with(self, other: Figures, sign: int) -> Figures:
-        pairs = zip(asdict(self).values(), asdict(other).values(), strict=True)
-        return Figures(*(round(a + sign * b, 3) for a, b in pairs))
+        return Figures(*(round(a + b, 3) for a, b in zip(astuple(self), astuple(other), strict=True)))
 
 
 @dataclass(frozen=True)
@@ -137,30 +134,31 @@ def batch(
             or the results of another run: the message names what differs.
     """
     size = check("block_rows", block_rows, integer(1))
-    files = _input_files(local_path(inputs, InputError))
-    shards = {name: open_shard(path, model.columns) for name, path in files.items()}
-    for shard in shards.values():
-        _check_columns(shard, model.columns)
+    shards = {name: _shard(path, model.columns) for name, path in _files(local_path(inputs, InputError)).items()}
     folder = local_path(output, InputError)
-    _open_folder(folder, _record(model, files, size))
-    blocks = ((name, block) for name, shard in shards.items() for block in shard.blocks(size))
-    jobs = [Job(number, files[name], name, block) for number, (name, block) in enumerate(blocks)]
+    _open_folder(folder, _record(model, {name: shard.path for name, shard in shards.items()}, size))
+    blocks = ((name, shard.path, block) for name, shard in shards.items() for block in shard.blocks(size))
+    jobs = [Job(number, *block) for number, block in enumerate(blocks)]
     if not jobs:
-        raise InputError(f"At least one row was expected. Received: {len(files)} empty files in {inputs}")
+        raise InputError(f"At least one row was expected. Received: {len(shards)} empty files in {inputs}")
     start, rows = time.perf_counter(), sum(job.block.count for job in jobs)
-    writer = BlockWriter(model, folder)
+    writer, new = BlockWriter(model, folder), Figures()
     finished = {job: figures for job in jobs if (figures := writer.finished(job)) is not None}
     before = total = sum(finished.values(), Figures())
     left = [job for job in jobs if job not in finished]
     progress("batch", total.rows, rows)
     for figures in run(writer, left) if left else ():
-        total += figures
-        rate = (total.rows - before.rows) / (time.perf_counter() - start)
+        new += figures
+        total = before + new
         failed = f", {total.failed:,} failed" if total.failed else ""
+        rate = new.rows / (time.perf_counter() - start)
         progress(f"{total.rows:,} of {rows:,} rows{failed}, {rate:,.1f}/s", total.rows, rows)
     for unfinished in (*folder.glob(".part-*"), *(folder / "_run").glob(".*.*")):  # of workers that were killed
         unfinished.unlink()
-    return BatchReport(total, len(jobs), total - before, time.perf_counter() - start, _join_errors(writer, jobs))
+    errors = folder / "_run" / "errors.jsonl" if total.failed else None
+    if errors is not None:
+        _write(errors, writer.errors(jobs))
+    return BatchReport(total, len(jobs), new, time.perf_counter() - start, errors)
 
 
 class BlockWriter:
@@ -177,12 +175,16 @@ class BlockWriter:
 
     def finished(self, job: Job) -> Figures | None:
         """Returns the figures of a block that is finished."""
-        path = self._path(job, ".json")
-        return Figures(**read_json(path)) if path.exists() else None
+        if not (path := self._path(job, ".jsonl")).exists():
+            return None
+        with path.open(encoding="utf-8") as file:
+            return Figures(**json.loads(next(file)))
 
-    def errors(self, job: Job) -> Path:
-        """Returns the file of the rows of a block that failed; it exists if there are any."""
-        return self._path(job, ".errors.jsonl")
+    def errors(self, jobs: Sequence[Job]) -> Iterator[str]:
+        """Yields lines with the rows that failed in finished blocks."""
+        for job in jobs:
+            with self._path(job, ".jsonl").open(encoding="utf-8") as file:
+                yield from itertools.islice(file, 1, None)
 
     def write(self, job: Job) -> Figures:
         """Answers a block and writes its results.
@@ -194,39 +196,26 @@ class BlockWriter:
         start = time.process_time()
         if self._shard is None or self._shard.path != job.path:
             self._shard = open_shard(job.path, self.model.columns)
-        shard = self._shard
-        part = _TablePart(shard, job) if isinstance(shard, Parquet) else _LinesPart(shard, job)
-        journal = _Journal(self._path(job, ".attempts"))
-        if journal.is_hopeless:
-            raise InputError(
-                f"The worker process ended {_DEATHS_BEFORE_ROWS} times before the first row of a block. Expected: "
-                "enough memory for the model and a block of rows. Finished blocks are kept: run it again to continue"
-            )
-        answers = self._careful_answers(part.columns, journal) if journal.is_careful else self._answers(part.columns)
-        results = part.with_unread(answers)
-        good = [index for index, each in enumerate(results) if not isinstance(each, Exception)]
-        name = f"part-{job.number:06}{part.suffix}"
-        if good:
-            new = self.model.new_columns([results[index] for index in good])
-            _replace(self.folder / name, lambda path: part.write(path, good, new))
+        rows, journal = _Rows(self._shard, job), _Journal(self._path(job, ".attempts"))
+        careful = journal.is_careful
+        answers = self._careful_answers(rows.columns, journal) if careful else self.model.results(rows.columns)
+        rest = iter(answers)
+        results = [row if isinstance(row, Exception) else next(rest) for row in rows.rows]
+        failed = {index: result for index, result in enumerate(results) if isinstance(result, Exception)}
+        part = self.folder / f"part-{job.number:06}{rows.suffix}"
+        if good := [index for index in range(len(results)) if index not in failed]:
+            rows.write(part, good, self.model.new_columns([results[index] for index in good]))
         else:  # an earlier attempt may have had others
-            (self.folder / name).unlink(missing_ok=True)
-        if failed := [(index, each) for index, each in enumerate(results) if isinstance(each, Exception)]:
-            lines = [{"file": job.name, **part.described(index), "error": shown_error(each)} for index, each in failed]
-            _write_lines(self.errors(job), map(_line, lines))
-        else:
-            self.errors(job).unlink(missing_ok=True)
-        seconds = time.process_time() - start
-        figures = Figures(len(results), len(failed), self._tokens(part.columns, answers), round(seconds, 3))
-        _replace(self._path(job, ".json"), lambda path: write_json(path, asdict(figures)))
+            part.unlink(missing_ok=True)
+        errors = [{"file": job.name, **rows.named(index), "error": shown_error(failed[index])} for index in failed]
+        tokens, seconds = self._tokens(rows.columns, answers), round(time.process_time() - start, 3)
+        figures = Figures(len(results), len(failed), tokens, seconds)
+        _write(self._path(job, ".jsonl"), map(_line, [asdict(figures), *errors]))
         journal.path.unlink(missing_ok=True)
         return figures
 
     def _path(self, job: Job, suffix: str) -> Path:
         return self.folder / "_run" / f"{job.number:06}{suffix}"
-
-    def _answers(self, columns: Mapping[str, list[Any]]) -> list[Any]:
-        return self.model.results(columns)
 
     def _careful_answers(self, columns: Mapping[str, list[Any]], journal: _Journal) -> list[Any]:
         """Returns the results of rows one by one, without those that ended workers before."""
@@ -244,89 +233,74 @@ class BlockWriter:
 
     def _tokens(self, columns: Mapping[str, list[Any]], results: Sequence[Any]) -> int:
         """Returns the number of tokens of the texts of rows that have a result."""
-        tokenizer = self.model.open().tokenizer
-        texts = [
-            value
-            for values in columns.values()
-            for value, result in zip(values, results, strict=True)
-            if isinstance(value, str) and not isinstance(result, Exception)
-        ]
-        return int(tokenizer(texts, truncation=False).attention_mask.sum()) if texts else 0
+        good = [not isinstance(result, Exception) for result in results]
+        values = (value for column in columns.values() for value in itertools.compress(column, good))
+        texts = [value for value in values if isinstance(value, str)]
+        return int(self.model.open().tokenizer(texts, truncation=False).attention_mask.sum()) if texts else 0
 
 
-class _LinesPart:
-    """The rows of a block of lines.
+class _Rows:
+    """The rows of a block; those of Parquet as a table, which keeps their types.
 
     Attributes:
+        rows: The rows, of Parquet with the columns of the texts alone; the error of a line that cannot be read.
         columns: Columns of the texts, of the rows that can be read.
+        suffix: Suffix of the file of the results.
     """
 
-    suffix = ".jsonl"
-
-    def __init__(self, shard: JsonLines, job: Job) -> None:
-        self._lines = shard.read_block(job.block)
-        self._rows: list[Any] = []
-        for number, raw in self._lines:
-            try:
-                self._rows.append(shard.row(raw, number))
-            except InputError as error:
-                self._rows.append(error)
-        _check_count(len(self._rows), job)
-        read = [row for row in self._rows if not isinstance(row, Exception)]
+    def __init__(self, shard: JsonLines | Parquet, job: Job) -> None:
+        self._table: Any = None
+        self.rows: list[Any]
+        if isinstance(shard, Parquet):
+            self.suffix, self._table = ".parquet", shard.read_block(job.block)
+            self.rows = self._table.select(shard.columns).to_pylist()
+            self._raw: list[tuple[int, Any]] = list(enumerate(self.rows, job.block.start + 1))
+        else:
+            self.suffix, self._raw = ".jsonl", list(shard.read_block(job.block))
+            self.rows = [_read(shard, number, raw) for number, raw in self._raw]
+        if len(self.rows) != job.block.count:
+            raise InputError(
+                f"The input must not change during a run. Expected: {job.block.count} rows after row "
+                f"{job.block.start}. Received: {len(self.rows)} in {job.path}"
+            )
+        read = [row for row in self.rows if not isinstance(row, Exception)]
         self.columns = {name: [row[name] for row in read] for name in shard.columns}
 
-    def with_unread(self, answers: Sequence[Any]) -> list[Any]:
-        """Returns the answers, and errors for the rows that cannot be read."""
-        rest = iter(answers)
-        return [row if isinstance(row, Exception) else next(rest) for row in self._rows]
-
-    def write(self, path: Path, good: Sequence[int], new: Mapping[str, list[Any]]) -> None:
-        """Writes rows with their new columns."""
-        for index in good:
-            _check_new(self._rows[index], new)
-        added = (dict(zip(new, values, strict=True)) for values in zip(*new.values(), strict=True))
-        lines = (_line({**self._rows[index], **values}) for index, values in zip(good, added, strict=True))
-        path.write_text("".join(lines), encoding="utf-8")
-
-    def described(self, index: int) -> dict[str, Any]:
-        """Returns the number of a row and its content."""
-        number, raw = self._lines[index]
-        row = self._rows[index]
+    def named(self, index: int) -> dict[str, Any]:
+        """Returns the number of a row in its file, and its content."""
+        (number, raw), row = self._raw[index], self.rows[index]
         return {"row": number, "input": raw.decode(errors="replace").strip() if isinstance(row, Exception) else row}
 
-
-class _TablePart:
-    """The rows of a block of Parquet, which keep their types.
-
-    Attributes:
-        columns: Columns of the texts.
-    """
-
-    suffix = ".parquet"
-
-    def __init__(self, shard: Parquet, job: Job) -> None:
-        self._table, self._start = shard.read_block(job.block), job.block.start
-        _check_count(self._table.num_rows, job)
-        self.columns = {name: self._table[name].to_pylist() for name in shard.columns}
-
-    def with_unread(self, answers: Sequence[Any]) -> list[Any]:
-        """Returns the answers."""
-        return list(answers)
-
     def write(self, path: Path, good: Sequence[int], new: Mapping[str, list[Any]]) -> None:
-        """Writes rows with their new columns; lists of objects, which may be empty, are JSON."""
+        """Writes some of the rows with their new columns; lists of objects, which may be empty, are JSON in Parquet."""
+        chosen = [self.rows[index] for index in good]
+        names = set().union(*chosen) if self._table is None else set(self._table.column_names)
+        if same := sorted(names & set(new)):
+            raise InputError(
+                f"New columns need other names than those of the input. Received: {', '.join(same)} in both. Pass "
+                "prefix=…"
+            )
+        if self._table is None:
+            added = zip(*new.values(), strict=True)
+            rows = ({**row, **dict(zip(new, values, strict=True))} for row, values in zip(chosen, added, strict=True))
+            _write(path, map(_line, rows))
+            return
         arrow, parquet = require("pyarrow", "parquet"), require("pyarrow.parquet", "parquet")
-        _check_new(self._table.column_names, new)
         table = self._table.take(good)
         for name, values in new.items():
             is_json = any(isinstance(each, list) and (not each or isinstance(each[0], Mapping)) for each in values)
-            column = [_line(each).strip() for each in values] if is_json else values
-            table = table.append_column(name, arrow.array(column))
-        parquet.write_table(table, path)
+            table = table.append_column(
+                name, arrow.array([_line(each).strip() for each in values] if is_json else values)
+            )
+        with _replaced(path) as temporary:
+            parquet.write_table(table, temporary)
 
-    def described(self, index: int) -> dict[str, Any]:
-        """Returns the number of a row and its texts."""
-        return {"row": self._start + index + 1, "input": {name: each[index] for name, each in self.columns.items()}}
+
+def _read(shard: JsonLines, number: int, line: bytes) -> Mapping[str, Any] | InputError:
+    try:
+        return shard.row(line, number)
+    except InputError as error:
+        return error
 
 
 class _Journal:
@@ -335,7 +309,6 @@ class _Journal:
     Attributes:
         is_careful: Whether so many attempts ended with their worker that rows are answered one by one.
         deadly: Rows that ended workers.
-        is_hopeless: Whether attempts end before any row.
     """
 
     def __init__(self, path: Path) -> None:
@@ -343,9 +316,13 @@ class _Journal:
         notes = path.read_text().split() if path.exists() else []
         self.is_careful = notes.count("start") >= _DEATHS
         pairs = list(itertools.pairwise([*notes, "start"]))
-        self.is_hopeless = pairs.count(("start", "start")) >= _DEATHS_BEFORE_ROWS
-        last = [note for note, after in pairs if after == "start" and note.isdigit()]
-        self.deadly = {int(row) for row, count in Counter(last).items() if count >= _DEATHS_OF_ROW}
+        if pairs.count(("start", "start")) >= _DEATHS_BEFORE_ROWS:
+            raise InputError(
+                f"The worker process ended {_DEATHS_BEFORE_ROWS} times before the first row of a block. Expected: "
+                "enough memory for the model and a block of rows. Finished blocks are kept: run it again to continue"
+            )
+        last = Counter(note for note, after in pairs if after == "start" and note.isdigit())
+        self.deadly = {int(row) for row, count in last.items() if count >= _DEATHS_OF_ROW}
         self.note("start")
 
     def note(self, what: object) -> None:
@@ -354,7 +331,7 @@ class _Journal:
             file.write(f"{what}\n")
 
 
-def _input_files(path: Path) -> dict[str, Path]:
+def _files(path: Path) -> dict[str, Path]:
     """Returns the files of the input, by their names within it, in order."""
     if path.is_file():
         return {path.name: path}
@@ -368,40 +345,22 @@ def _input_files(path: Path) -> dict[str, Path]:
     return names
 
 
-def _check_columns(shard: Shard, columns: Sequence[str]) -> None:
-    """Checks that a file has the columns; of lines, one of the first."""
+def _shard(path: Path, columns: Sequence[str]) -> JsonLines | Parquet:
+    """Opens a file and checks that it has the columns; of lines, one of the first."""
+    shard, names = open_shard(path, columns), list[str]()
     if isinstance(shard, Parquet):
         names = shard.names()
     else:
-        names = []
         for number, raw in itertools.islice(shard.read(0), _LOOKED_AT):
-            try:
+            with suppress(InputError):  # a row that is kept aside
                 names += [name for name in shard.parse(raw, number) if name not in names]
-            except InputError:
-                continue  # a row that is kept aside
-        if not names:
-            return
     missing = [name for name in columns if name not in names]
-    if missing:
+    if names and missing:
         raise InputError(
             f"Each file needs the columns {', '.join(columns)}. Received: {', '.join(names)}, without "
-            f"{', '.join(missing)}, in {shard.path}. Name them with columns=…, or --column"
+            f"{', '.join(missing)}, in {path}. Name them with columns=…, or --column"
         )
-
-
-def _check_new(names: Iterable[str], new: Mapping[str, Any]) -> None:
-    if same := sorted(set(names) & set(new)):
-        raise InputError(
-            f"New columns need other names than those of the input. Received: {', '.join(same)} in both. Pass prefix=…"
-        )
-
-
-def _check_count(count: int, job: Job) -> None:
-    if count != job.block.count:
-        raise InputError(
-            f"The input must not change during a run. Expected: {job.block.count} rows after row {job.block.start}. "
-            f"Received: {count} in {job.path}"
-        )
+    return shard
 
 
 def _record(model: ColumnModel, files: Mapping[str, Path], size: int) -> dict[str, Any]:
@@ -442,7 +401,7 @@ def _open_folder(folder: Path, record: dict[str, Any]) -> None:
                 f"{folder}, which has other files. Choose another one"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, lambda each: write_json(each, record))
+        _write(path, [json.dumps(record, indent=2)])
         return
     try:
         earlier = read_json(path)
@@ -464,34 +423,17 @@ def _short(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
-def _join_errors(writer: BlockWriter, jobs: Sequence[Job]) -> Path | None:
-    """Writes the rows that failed into one file."""
-    parts = [path for job in jobs if (path := writer.errors(job)).exists()]
-    if not parts:
-        return None
-    target = writer.folder / "_run" / "errors.jsonl"
-    _write_lines(target, itertools.chain.from_iterable(map(_lines_of, parts)))
-    return target
+def _write(path: Path, lines: Iterable[str]) -> None:
+    with _replaced(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+        file.writelines(lines)
 
 
-def _lines_of(path: Path) -> Iterator[str]:
-    with path.open(encoding="utf-8") as file:
-        yield from file
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    def write(temporary: Path) -> None:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.writelines(lines)
-
-    _replace(path, write)
-
-
-def _replace(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes a file under another name, and renames it."""
+@contextmanager
+def _replaced(path: Path) -> Iterator[Path]:
+    """Context with another name for a file, which is renamed at its end."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        write(temporary)
+        yield temporary
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

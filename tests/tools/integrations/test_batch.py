@@ -112,12 +112,13 @@ def test_a_run_continues_after_it_was_stopped(tmp_path):
 def test_files_of_an_attempt_that_was_killed_are_replaced(tmp_path):
     inputs, record = write_lines(tmp_path / "in.jsonl", rows(20)), tmp_path / "out/_run"
     run(inputs, tmp_path / "out")
-    (record / "000001.json").unlink()
-    for left in ("000001.errors.jsonl", ".000001.json.0a1b2c3d"):
-        (record / left).write_text("{}\n")
+    (record / "000001.jsonl").unlink()
+    for left in (record / ".000001.jsonl.0a1b2c3d", tmp_path / "out/.part-000001.jsonl.0a1b2c3d"):
+        left.write_text("{}\n")
     report = run(inputs, tmp_path / "out")
     assert (report.new.rows, report.errors) == (10, None)
-    assert sorted(path.name for path in record.iterdir()) == ["000000.json", "000001.json", "run.json"]
+    assert sorted(path.name for path in record.iterdir()) == ["000000.jsonl", "000001.jsonl", "run.json"]
+    assert sorted(path.name for path in record.parent.iterdir()) == ["_run", "part-000000.jsonl", "part-000001.jsonl"]
 
 
 class Stopped(ColumnModel):
