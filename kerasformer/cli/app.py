@@ -5,25 +5,16 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kerasformer import __version__, process, telemetry
+from kerasformer.cli.bench_command import bench
 from kerasformer.cli.chat_command import chat
 from kerasformer.cli.command import Command, Commands, examples
-from kerasformer.cli.console import (
-    Json,
-    Stages,
-    Threads,
-    print_json,
-    print_warning,
-    say,
-    table,
-)
-from kerasformer.cli.declared_options import passed, with_options
+from kerasformer.cli.console import print_warning, say
+from kerasformer.cli.demo_command import demo
 from kerasformer.cli.eval_command import eval
 from kerasformer.cli.explain_command import explain
 from kerasformer.cli.export_command import export
@@ -33,9 +24,8 @@ from kerasformer.cli.run_command import run
 from kerasformer.cli.serve_command import serve
 from kerasformer.cli.shrink_command import shrink
 from kerasformer.cli.train_command import train
+from kerasformer.cli.verify_command import verify
 from kerasformer.cli.web_command import web
-from kerasformer.command_options import BenchOptions
-from kerasformer.errors import BundleError, require
 
 app = typer.Typer(
     cls=Commands,
@@ -70,7 +60,6 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Applies the options of all commands."""
     if context.obj == _DEDICATED_PROCESS:
         telemetry.switch_off()
     if debug:
@@ -151,54 +140,7 @@ command(
 )(serve)
 
 
-@command("kerasformer verify out", "kerasformer verify out --json | jq .faithful")
-def verify(
-    source: Annotated[str, typer.Argument(help="A bundle.")], threads: Threads = None, as_json: Json = False
-) -> None:
-    """Compare a bundle with its Keras model.
-
-    The answers of the Keras model are recorded in the bundle, so that Keras is not needed.
-    """
-    from kerasformer import bundle
-    from kerasformer.files import sources
-
-    folder = sources.resolve(source)
-    if sources.kind(folder) == "checkpoint":
-        raise BundleError(
-            f"A bundle was expected, which has recorded answers of its Keras model. Received: the checkpoint {folder}. "
-            "To evaluate it on texts: kerasformer eval SOURCE --data FILE"
-        )
-    from dataclasses import replace
-
-    from kerasformer.bundle import figure_rows
-    from kerasformer.engines import open_engine
-    from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of
-    from kerasformer.fidelity.verification import verify as compare
-    from kerasformer.tokenization import Tokenizer
-
-    def opened(folder: Path, manifest: Any) -> tuple[Any, ...]:
-        references = bundle.read_references(folder)
-        tokenizer = Tokenizer.load(folder) if QUALITY in references else None
-        return manifest, open_engine(folder, manifest, threads), tokenizer, references
-
-    with process.compact_loading():
-        manifest, engine, tokenizer, references = bundle.load(folder, opened)
-    limits, verification = manifest.promise, compare(engine, manifest, references)
-    figures, failed = verification.fidelity, verification.failed(limits)
-    if QUALITY in references:
-        pipe = pipeline_of(engine, manifest.info, tokenizer)
-        figures = replace(figures, quality=compare_quality(pipe, references))
-    if as_json:
-        steps = {name: step.to_dict() for name, step in verification.steps.items()}
-        print_json({**figures.to_dict(), "steps": steps, "faithful": not failed})
-    else:
-        name = manifest.recipe.get("name", "")
-        table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], figure_rows(figures.to_dict()))
-        say(verification.verdict(limits))
-    if failed:
-        raise typer.Exit(1)
-
-
+command("kerasformer verify out", "kerasformer verify out --json | jq .faithful")(verify)
 command(
     "kerasformer eval out --data reviews.tsv --text-column 2 --label-column label",
     "kerasformer eval out --data articles.jsonl --task summarization",
@@ -209,99 +151,14 @@ command(
 )(eval)
 
 
-@command(
+command(
     "kerasformer bench out",
     "kerasformer bench out-int8 out-int4 story-gpt2 --compare --rounds 20",
     "kerasformer bench out --lengths 16 --lengths 256 --num-threads 2",
     "kerasformer bench out --card",
     "kerasformer bench out --json figures.json --picture figures.png",
-)
-@with_options([BenchOptions])
-def bench(
-    sources: Annotated[list[str], typer.Argument(help="Bundles, checkpoint folders, presets or hub ids.")],
-    card: Annotated[
-        bool,
-        typer.Option(
-            "--card",
-            help="Measure a bundle in every engine that it has files for, also onnxruntime-genai or LiteRT-LM if they "
-            "are installed, and write the figures and the fastest into its card, README.md.",
-        ),
-    ] = False,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write all figures to this file as JSON, or print them with -.")
-    ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw a bar chart to this file, .png or .svg.")] = None,
-    **options: Any,
-) -> None:
-    """Measure speed, latency, load time, memory and size.
-
-    Each source runs in a separate process.
-    """
-    from kerasformer.bench import bench as measure
-    from kerasformer.bench.card import write_speed
-    from kerasformer.bench.picture import check_picture, draw, panels_of
-    from kerasformer.bench.report import note, tables
-    from kerasformer.files.sources import resolve
-
-    if picture is not None:
-        check_picture(picture)
-    to_stdout = json_file is not None and str(json_file) == "-"
-    with Stages(quiet=to_stdout) as stages:
-        report = measure(sources, **passed(options), engines=card, progress=stages)
-    if card:
-        write_speed(resolve(sources[0]), report)
-    if picture is not None:
-        draw("kerasformer bench", panels_of(report), picture, note(report))
-    if json_file is not None and not to_stdout:
-        report.write(json_file)
-    if to_stdout:
-        print(report.to_json(), end="")
-        return
-    for title, columns, rows in tables(report):
-        table(title, columns, rows)
-    for engine, reason in report.not_measured.items():
-        say(f"{engine} was not measured: {reason}")
-    say(note(report))
-
-
-@command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")
-def demo(
-    folder: Annotated[Path, typer.Option(help="Folder for the exported bundles.")] = Path("demo-bundles"),
-    as_json: Json = False,
-) -> None:
-    """Run the presets in Keras, LiteRT and ONNX Runtime.
-
-    Each preset is exported in int8; answers, sizes and speeds are compared.
-    """
-    from kerasformer.cli import demo as presets_demo
-
-    require("keras", "all")
-    with Stages(quiet=as_json) as stages:
-        report = presets_demo.run(folder, stages)
-    if as_json:
-        print_json([asdict(row) for row in report.rows])
-        return
-    for example in report.examples:
-        table(
-            f"{example.preset}: {example.text}", ["engine", "answer"], [list(pair) for pair in example.answers.items()]
-        )
-    rows = [
-        [
-            *(row.preset, row.engine, f"{row.megabytes:.2f}", row.speed),
-            *map(_share, (row.agreement, row.generated, row.same_words)),
-        ]
-        for row in report.rows
-    ]
-    shares = ["given texts", "free tokens", "same words"]
-    table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", *shares], rows)
-    say("Given texts: share of labels, or of next tokens of given texts, equal to those of Keras.")
-    say("Free tokens: share of freely generated tokens equal to those of Keras, which diverge after a difference.")
-    say("Same words: share of equal words in the answers above.")
-    say(f"The bundles are in {report.folder}. Try: kerasformer run {report.folder / 'sentiment-bert-tflite'} TEXT")
-
-
-def _share(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1%}"
+)(bench)
+command("kerasformer demo", "kerasformer demo --folder /tmp/bundles --json")(demo)
 
 
 def main() -> None:

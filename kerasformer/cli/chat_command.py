@@ -211,7 +211,6 @@ class ChatSession:
         self._continue(read_text(path), str(path))
 
     def _continue(self, text: str, name: str) -> None:
-        """Continues a conversation in JSON, from a file of this name."""
         from kerasformer.chat_templates.rendering import checked_messages
 
         messages = checked_messages(parse_json(text, name))

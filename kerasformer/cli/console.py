@@ -6,7 +6,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +44,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 Source = Annotated[
     str, typer.Argument(help="A bundle, checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
 ]
+Checkpoint = Annotated[
+    str, typer.Argument(help="A checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
+]
 Task = Annotated[
     str | None,
     typer.Option(help="Hugging Face task name; the task of the model by default.", autocompletion=task_names),
@@ -53,16 +56,22 @@ Threads = Annotated[
 ]
 
 
+def needs_keras(source: str) -> bool:
+    """Returns whether a source is a checkpoint, and not a bundle, after a check that Keras is installed for it."""
+    from kerasformer.files import sources
+
+    is_checkpoint = sources.kind(sources.resolve(source)) == "checkpoint"
+    if is_checkpoint:
+        require("keras", "tensorflow")
+    return is_checkpoint
+
+
 def open_pipeline(source: str, task: str | None = None, **options: Any) -> Any:
     """Opens the pipeline of a source, with settings of the process that suit a command."""
     from kerasformer import process
-    from kerasformer.files import sources
     from kerasformer.pipelines import pipeline
 
-    if sources.kind(sources.resolve(source)) == "checkpoint":
-        require("keras", "tensorflow")
-        return pipeline(source, task, **options)
-    with process.compact_loading():
+    with nullcontext() if needs_keras(source) else process.compact_loading():
         return pipeline(source, task, **options)
 
 
@@ -142,6 +151,16 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     for row in rows:
         formatted.add_row(*(escape(str(cell)) for cell in row))
     console.print(formatted)
+
+
+def print_rows(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Prints a table on a terminal, without the last columns if no row has them; otherwise rows alone, one by one."""
+    if on_terminal():
+        shown = list(rows)
+        table(title, columns[: max(map(len, shown), default=0)], shown)
+        return
+    for row in rows:
+        print_row(row)
 
 
 def print_row(row: Sequence[object]) -> None:

@@ -141,13 +141,7 @@ def _evaluated(
 ) -> Evaluation:
     """Returns the evaluation of all models.
 
-    Args:
-        sources: Models.
-        examples: Texts.
-        options: Options of the evaluation.
-        settings: Arguments of the pipelines.
-        with_baselines: Whether models of baselines follow, which of the tasks from text to text only summarization has.
-        stages: Progress line.
+    Models of baselines follow if `with_baselines`; of the tasks from text to text, only summarization has them.
     """
     from kerasformer.evaluation import TEXT_TASKS, TaskEvaluation, TextEvaluation, is_classified, refuse_ignored
 
@@ -270,12 +264,9 @@ def _print_confusion(name: str, confusion: ConfusionMatrix) -> None:
 
 def _print_errors(evaluation: Evaluation, count: int) -> None:
     for system in _models(evaluation):
-        rows = [[f"{row['loss']:.3f}", *_cells(row)] for row in evaluation.errors(system, count)]
-        table(f"Highest losses of {system.name}", ["loss", "expected", "received", "text"], rows)
-
-
-def _cells(row: dict[str, object]) -> list[object]:
-    return [row[name] for name in ("expected", "received", "text")]
+        columns = ["expected", "received", "text"]
+        rows = [[f"{row['loss']:.3f}", *map(row.get, columns)] for row in evaluation.errors(system, count)]
+        table(f"Highest losses of {system.name}", ["loss", *columns], rows)
 
 
 def _print_answers(evaluation: Evaluation, count: int) -> None:

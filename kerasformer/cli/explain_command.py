@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from kerasformer.cli.console import Source, Stages, one_of, say
-from kerasformer.errors import InputError, require
+from kerasformer.cli.console import Source, Stages, needs_keras, one_of, say
+from kerasformer.errors import InputError
 from kerasformer.viz.attention_names import KINDS, VIEWS, view_options
 
 
@@ -70,15 +70,13 @@ def explain(
     _refuse("a view of attention", text=texts, bundle=bundles)
     if text is None:
         raise InputError("A text was expected, or --site for a page with sample texts. Received: none")
-    from kerasformer.files import sources
     from kerasformer.interpretability.attention import attention
     from kerasformer.viz.attention import check_view_path
 
     out = out or Path("view.html")
     check_view_path(out)
     view_options(view, layer, head, kind)
-    if sources.kind(sources.resolve(source)) == "checkpoint":
-        require("keras", "tensorflow")
+    needs_keras(source)
     with Stages() as stages:
         stages("read", 0, 0)
         computed = attention(source, text, second)
@@ -96,13 +94,10 @@ def _refuse(mode: str, **options: object) -> None:
 def _write_site(
     source: str, site: Path, text: str | None, second: str | None, others: list[str], bundles: list[Path] | None
 ) -> None:
-    """Writes the page of `--site`."""
-    from kerasformer.files import sources
     from kerasformer.interpretability.explainer import write_site
     from kerasformer.interpretability.explainer.precision import named
 
-    if sources.kind(sources.resolve(source)) == "checkpoint":
-        require("keras", "tensorflow")
+    needs_keras(source)
     first = [] if text is None else [text if second is None else (text, second)]
     with Stages() as stages:
         file = write_site(

@@ -9,31 +9,18 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer import tested
-from kerasformer.cli.console import one_of, preset_names, print_json, say, table
+from kerasformer.cli.console import Checkpoint, one_of, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.errors import require
 from kerasformer.export_options import ExportOptions
 from kerasformer.process import free_tensors
 
 NAMES = ("litert", "onnx", "saved_model")
-# Copies of values of `kerasformer.export`, whose import would load Keras.
-RECIPES = (
-    "none",
-    "fp16",
-    "int8",
-    "int8_fast",
-    "int8_weights",
-    "int8_static",
-    "int4",
-    "int4_mixed",
-    "int4_channel",
-    "auto",
-)
-TARGETS = ("mediapipe", "litert-lm", "litert-web", "transformers.js", "optimum", "genai", "saved-model", "triton")
+# A copy of values of `kerasformer.export`, whose import would load Keras.
+RECIPES = tuple("none fp16 int8 int8_fast int8_weights int8_static int4 int4_mixed int4_channel auto".split())
 
 
 def _merged(source: str, task: str | None, adapter: str) -> Any:
-    """Loads a model and merges an adapter into its weights."""
     from kerasformer.zoo import load
 
     model = load(source, task)
@@ -79,9 +66,7 @@ def _with_recipes(models: dict[str, list[str]]) -> list[str]:
     "overwrite",
 )
 def export(
-    source: Annotated[
-        str, typer.Argument(help="A checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
-    ],
+    source: Checkpoint,
     destination: Annotated[Path, typer.Argument(help="Folder to write.")],
     format: Annotated[
         str | None,

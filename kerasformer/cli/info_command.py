@@ -68,7 +68,6 @@ def info(
 
 
 def _print_content(source: str, as_json: bool) -> None:
-    """Prints the config of a checkpoint or the manifest of a bundle."""
     from kerasformer import bundle
     from kerasformer.files.sources import inside, kind, read_json, resolve
     from kerasformer.gguf import checkpoint_files
@@ -87,7 +86,6 @@ def _print_content(source: str, as_json: bool) -> None:
 
 
 def _print_anatomy(source: str, task: str | None, out: Path | None, as_json: bool) -> None:
-    """Prints the blocks of a model, and draws them."""
     from kerasformer.interpretability.anatomy import anatomy, check_file
 
     if out is not None:
@@ -105,7 +103,6 @@ def _print_anatomy(source: str, task: str | None, out: Path | None, as_json: boo
 
 
 def _print_costs(sources: Sequence[str], task: str | None, as_json: bool) -> None:
-    """Prints a row for each model."""
     from kerasformer.bench.report import short_names
 
     if len(set(sources)) < len(sources):
@@ -155,7 +152,6 @@ def _costs_of(source: str, task: str | None) -> dict[str, Any]:
 
 
 def _print_cache(clear: bool, as_json: bool) -> None:
-    """Shows or clears the cache of packed weights."""
     from kerasformer.engines import weight_cache
 
     folder = weight_cache.user_folder()

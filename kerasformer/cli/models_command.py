@@ -59,7 +59,6 @@ def models(
 
 
 def _content(found: Architecture) -> dict[str, object]:
-    """Returns everything known about an architecture, for JSON."""
     name = found.model_type
     runtimes = tested.runtimes().values()
     return {
@@ -75,7 +74,6 @@ def _content(found: Architecture) -> dict[str, object]:
 
 
 def _presets() -> list[dict[str, object]]:
-    """Returns name, architecture and size of each preset."""
     rows = []
     for name in sources.presets():
         folder = sources.resolve(name)
@@ -108,7 +106,6 @@ def _list() -> None:
 
 
 def _branches() -> dict[str, list[Architecture]]:
-    """Returns the architectures of each branch, in alphabetical order."""
     known = architectures.architectures().values()
     return {branch: [each for each in known if each.branch == branch] for branch in architectures.BRANCHES}
 

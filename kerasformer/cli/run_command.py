@@ -28,7 +28,7 @@ from kerasformer.cli.console import (
     print_json,
     print_json_line,
     print_row,
-    table,
+    print_rows,
 )
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.decoding import GenerationConfig
@@ -111,9 +111,9 @@ def run(
     answers = _Answers(inputs, answer, check_settings, as_jsonl)
     if query is not None:
         answers.answer = str  # only reads the texts
-        documents = {number: each.input for number, each in enumerate(answers) if each.result is not None}
-        ranking = pipe.rank(query, [document.text for document in documents.values()], **settings)
-        _print_ranking(_with_numbers(ranking, documents), query, as_json or as_jsonl)
+        documents = [(number, each.input) for number, each in enumerate(answers) if each.result is not None]
+        ranking = pipe.rank(query, [document.text for _, document in documents], **settings)
+        _print_ranking(ranking, documents, query, as_json or as_jsonl)
     elif stream:
         answers.answer = partial(_stream, pipe, settings)
         for each in answers:
@@ -127,14 +127,11 @@ def run(
     elif explain:
         for each in answers:
             _print_explanation(each)
-    elif on_terminal():
-        rows = [row for each in answers for row in each.rows()]
-        columns = ["text", "result", "score"] if any(len(row) == 3 for row in rows) else ["text", "result"]
-        table(f"{pipe.task} on {pipe.engine}", columns, _without_repeated_texts(rows))
     else:
-        for each in answers:
-            for row in each.rows():
-                print_row(row)
+        rows: Iterable[list[str]] = (row for each in answers for row in each.rows())
+        if on_terminal():
+            rows = _without_repeated_texts(rows)
+        print_rows(f"{pipe.task} on {pipe.engine}", ["text", "result", "score"], rows)
     if answers.failed:
         raise typer.Exit(1)
 
@@ -249,7 +246,6 @@ def _decoded(content: bytes, name: str, is_line: bool = False) -> _Input:
 
 
 def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of the pipeline and of its call that were passed."""
     settings = passed(options)
     if isinstance(settings.get("json_schema"), str):
         settings["json_schema"] = _schema(settings["json_schema"])
@@ -259,7 +255,6 @@ def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _schema(file: str) -> Any:
-    """Reads the JSON schema of a file."""
     try:
         return parse_json(read_text(local_path(file)), "the schema")
     except SourceError as error:
@@ -267,7 +262,6 @@ def _schema(file: str) -> Any:
 
 
 def _glossary(file: str) -> dict[str, str]:
-    """Reads the terms of a file and their translations."""
     lines = [line.split("\t") for line in read_text(local_path(file)).splitlines() if line.strip()]
     for line in lines:
         if len(line) != 2:
@@ -320,26 +314,17 @@ def _stream(pipe: Any, settings: Mapping[str, Any], text: str) -> str:
     return str(pieces.text)
 
 
-def _with_numbers(
-    ranking: Iterable[Mapping[str, Any]], documents: Mapping[int, _Input]
-) -> list[tuple[_Input, dict[str, object]]]:
-    """Returns the ranked documents with their numbers among all inputs, of which blank lines are not ranked."""
-    numbers = list(documents)
-    ranked = [{**each, "corpus_id": numbers[each["corpus_id"]]} for each in ranking]
-    return [(documents[each["corpus_id"]], each) for each in ranked]
-
-
-def _print_ranking(ranking: Sequence[tuple[_Input, Mapping[str, object]]], query: str, as_json: bool) -> None:
-    """Prints the texts with their scores, the best first."""
+def _print_ranking(
+    ranking: Iterable[Mapping[str, Any]], documents: Sequence[tuple[int, _Input]], query: str, as_json: bool
+) -> None:
+    """Prints the texts with their scores, the best first; JSON has their numbers, which count blank lines, too."""
+    ranked = [(*documents[each["corpus_id"]], each) for each in ranking]
     if as_json:
-        print_json({"query": query, "result": [{**each, **document.source} for document, each in ranking]})
+        result = [{**each, "corpus_id": number, **document.source} for number, document, each in ranked]
+        print_json({"query": query, "result": result})
         return
-    rows = [[document.label, f"{each['score']:.3f}"] for document, each in ranking]
-    if on_terminal():
-        table(query, ["text", "score"], rows)
-        return
-    for row in rows:
-        print_row(row)
+    rows = [[document.label, f"{each['score']:.3f}"] for _, document, each in ranked]
+    print_rows(query, ["text", "score"], rows)
 
 
 def _print_explanation(answer: _Answer) -> None:
@@ -380,7 +365,6 @@ def _rows(line: str, answer: Any) -> list[list[str]]:
 
 
 def _readable(answer: Mapping[str, Any]) -> str:
-    """Formats a result."""
     texts = [value for key, value in answer.items() if key.endswith("_text") or key in ("answer", "sequence")]
     if texts:
         return str(texts[0])
@@ -388,7 +372,9 @@ def _readable(answer: Mapping[str, Any]) -> str:
     return f"{name}: {answer['word']}" if "word" in answer else str(name)
 
 
-def _without_repeated_texts(rows: Sequence[list[str]]) -> list[list[str]]:
+def _without_repeated_texts(rows: Iterable[list[str]]) -> Iterator[list[str]]:
     """Blanks the text of a row if it is that of the previous row."""
-    previous = [None, *(row[0] for row in rows)]
-    return [["" if row[0] == text else row[0], *row[1:]] for row, text in zip(rows, previous, strict=False)]
+    previous = None
+    for text, *others in rows:
+        yield ["" if text == previous else text, *others]
+        previous = text

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kerasformer.cli.console import Json, Stages, preset_names, print_json, say, table
+from kerasformer.cli.console import Checkpoint, Json, Stages, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.command_options import ShrinkOptions
 from kerasformer.errors import require
@@ -30,9 +30,7 @@ from kerasformer.process import keep_memory
     "task",
 )
 def shrink(
-    source: Annotated[
-        str, typer.Argument(help="A checkpoint folder, GGUF file, preset or hub id.", autocompletion=preset_names)
-    ],
+    source: Checkpoint,
     destination: Annotated[Path, typer.Argument(help="Folder to write, which must be empty or not exist.")],
     data: Annotated[Path, typer.Option(help="File of texts, with or without labels: plain lines, TSV, CSV or JSONL.")],
     as_json: Json = False,

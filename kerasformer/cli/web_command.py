@@ -53,7 +53,6 @@ def web(
 
 
 def _write(sources: Sequence[str], out: Path, options: Mapping[str, Any]) -> None:
-    """Writes the page and prints a table of its models."""
     from kerasformer.files.publishing import SITE, check_destination
     from kerasformer.web.site import build, check_site
 
@@ -117,7 +116,6 @@ def _exported(source: str, folder: Path) -> Bundle:
 
 
 def _serve(folder: Path, host: str, port: int) -> None:
-    """Serves the page until the program is interrupted."""
     from kerasformer.web.serve import address, server
 
     with server(folder, host, port) as running:

@@ -1,14 +1,17 @@
-"""Demo on the shipped presets: Keras, LiteRT int8 and ONNX int8 answer the same texts."""
+"""`kerasformer demo`: Keras, LiteRT int8 and ONNX int8 answer the same texts with the shipped presets."""
 
 from __future__ import annotations
 
+import statistics
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
+
+from kerasformer.cli.console import Json, Stages, print_json, say, table
 from kerasformer.errors import require
-from kerasformer.progress import StageProgress
 from kerasformer.sample_texts import examples
 
 KERAS = "Keras f32"
@@ -72,51 +75,51 @@ class DemoRow:
     seconds: float
 
 
-@dataclass(frozen=True)
-class DemoExample:
-    """Answers of all engines to one text, by engine."""
+def demo(
+    folder: Annotated[Path, typer.Option(help="Folder for the exported bundles.")] = Path("demo-bundles"),
+    as_json: Json = False,
+) -> None:
+    """Run the presets in Keras, LiteRT and ONNX Runtime.
 
-    preset: str
-    text: str
-    answers: dict[str, str]
-
-
-@dataclass(frozen=True)
-class DemoReport:
-    """Result of the demo; `folder` contains the bundles."""
-
-    folder: Path
-    rows: list[DemoRow]
-    examples: list[DemoExample]
-
-
-def run(folder: Path, progress: StageProgress) -> DemoReport:
-    """Exports the presets and runs their texts on each engine.
-
-    Args:
-        folder: Folder for the bundles; those of an earlier demo are replaced.
-        progress: Called at each stage.
-
-    Raises:
-        MissingExtraError: Keras or a runtime is not installed.
+    Each preset is exported in int8; answers, sizes and speeds are compared.
     """
     for module in ("keras", "ai_edge_litert", "onnxruntime"):
         require(module, "all")
-    rows: list[DemoRow] = []
-    examples: list[DemoExample] = []
-    for work in WORKS:
-        done = _work(work, folder, progress)
-        rows += done.rows
-        examples += done.examples
-    return DemoReport(folder.resolve(), rows, examples)
+    done: list[DemoRow] = []
+    answers: dict[str, list[list[str]]] = {}
+    with Stages(quiet=as_json) as stages:
+        for work in WORKS:
+            rows, shown = _compared(work, folder, stages)
+            done += rows
+            answers |= shown
+    if as_json:
+        print_json([asdict(row) for row in done])
+        return
+    for title, shown_rows in answers.items():
+        table(title, ["engine", "answer"], shown_rows)
+    figures = [
+        [
+            *(row.preset, row.engine, f"{row.megabytes:.2f}", row.speed),
+            *("–" if share is None else f"{share:.1%}" for share in (row.agreement, row.generated, row.same_words)),
+        ]
+        for row in done
+    ]
+    shares = ["given texts", "free tokens", "same words"]
+    table("Kerasformer on this machine", ["preset", "engine", "MB", "speed", *shares], figures)
+    say("Given texts: share of labels, or of next tokens of given texts, equal to those of Keras.")
+    say("Free tokens: share of freely generated tokens equal to those of Keras, which diverge after a difference.")
+    say("Same words: share of equal words in the answers above.")
+    folder = folder.resolve()
+    say(f"The bundles are in {folder}. Try: kerasformer run {folder / 'sentiment-bert-tflite'} TEXT")
 
 
-def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
+def _compared(work: DemoWork, folder: Path, stages: Stages) -> tuple[list[DemoRow], dict[str, list[list[str]]]]:
+    """Exports a preset and runs its texts on each engine; also returns two texts, each with the answers of all."""
     from kerasformer.export import export
     from kerasformer.pipelines import pipeline
     from kerasformer.zoo import load
 
-    progress(f"{work.preset}: load", 0, 0)
+    stages(f"{work.preset}: load", 0, 0)
     model = load(work.preset)
     pipes: dict[str, tuple[Any, float, dict[str, Any]]] = {
         KERAS: (pipeline(model, work.task), model.count_params() * 4 / 1e6, {})
@@ -124,24 +127,24 @@ def _work(work: DemoWork, folder: Path, progress: StageProgress) -> DemoReport:
     for engine, format in FORMATS.items():
 
         def report(stage: str, done: int, total: int, name: str = f"{work.preset}, {engine}") -> None:
-            progress(f"{name}: {stage}", done, total)
+            stages(f"{name}: {stage}", done, total)
 
         target = folder / f"{work.preset}-{format}"
         bundle = export(model, target, format, "int8", task=work.task, overwrite=True, progress=report)
         pipes[engine] = (bundle.pipeline(work.task), bundle.model_bytes / 1e6, bundle.fidelity)
     rows, answers = [], {}
     for engine, (pipe, megabytes, figures) in pipes.items():
-        progress(f"{work.preset}: {engine}", 0, 0)
+        stages(f"{work.preset}: {engine}", 0, 0)
         answers[engine], seconds = _timed(pipe, work)
         same_words = None if engine == KERAS else _same_words(answers[KERAS], answers[engine])
         speed = _speed(pipe, work, answers[engine], seconds)
         shares = figures.get("agreement"), figures.get("generated"), same_words
         rows.append(DemoRow(work.preset, engine, megabytes, speed, *shares, seconds))
-    examples = [
-        DemoExample(work.preset, _text(given), {engine: results[index][0] for engine, results in answers.items()})
+    shown = {
+        f"{work.preset}: {_text(given)}": [[engine, results[index][0]] for engine, results in answers.items()]
         for index, given in enumerate(work.inputs[:2])
-    ]
-    return DemoReport(folder, rows, examples)
+    }
+    return rows, shown
 
 
 def _timed(pipe: Any, work: DemoWork) -> tuple[list[tuple[str, list[str]]], float]:
@@ -153,7 +156,7 @@ def _timed(pipe: Any, work: DemoWork) -> tuple[list[tuple[str, list[str]]], floa
         for given in work.inputs:
             work.answer(pipe, given)
         times.append(time.perf_counter() - start)
-    return answers, sorted(times)[1]
+    return answers, statistics.median(times)
 
 
 def _text(given: dict[str, Any]) -> str:
@@ -171,11 +174,9 @@ def _answer(result: list[dict[str, Any]]) -> tuple[str, list[str]]:
 
 def _same_words(expected: list[tuple[str, list[str]]], received: list[tuple[str, list[str]]]) -> float:
     """Returns the share of units that are equal at the same index."""
-    same = total = 0
-    for (_, reference), (_, units) in zip(expected, received, strict=True):
-        total += max(len(reference), len(units))
-        same += sum(a == b for a, b in zip(reference, units, strict=False))
-    return same / total
+    pairs = [(reference, units) for (_, reference), (_, units) in zip(expected, received, strict=True)]
+    same = sum(a == b for reference, units in pairs for a, b in zip(reference, units, strict=False))
+    return same / sum(max(len(reference), len(units)) for reference, units in pairs)
 
 
 def _speed(pipe: Any, work: DemoWork, answers: list[tuple[str, list[str]]], seconds: float) -> str:
