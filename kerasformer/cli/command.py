@@ -27,7 +27,7 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Finds the command of the arguments."""
-        if args[0] in _REMOVED:
+        if args[0] in _REMOVED and not ctx.resilient_parsing:
             ctx.fail(f"There is no command {args[0]} any more. Use {_REMOVED[args[0]]}")
         return super().resolve_command(ctx, args)
 

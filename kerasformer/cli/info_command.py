@@ -28,8 +28,8 @@ def info(
     sources: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Bundles, checkpoint folders, GGUF files, presets or hub ids; with --anatomy, and beside another "
-            "source, also files config.json. Without one, the cache is shown.",
+            help="Bundles, checkpoint folders, GGUF files, presets, hub ids or files config.json; without one, the "
+            "cache is shown.",
             autocompletion=preset_names,
         ),
     ] = None,
@@ -51,15 +51,16 @@ def info(
     variable KERASFORMER_CACHE sets its folder.
     """
     sources, anatomy = sources or [], anatomy or out is not None
+    counted = len(sources) > 1 or any(source.endswith(".json") for source in sources)
     if clear_cache and sources:
         raise InputError(f"--clear-cache clears the cache of all models. Received: {' '.join(sources)}. Remove it")
     if anatomy and len(sources) != 1:
         raise InputError(f"--anatomy and --out need one source. Received: {' '.join(sources) or 'none'}")
-    if task is not None and not anatomy and len(sources) < 2:
+    if task is not None and not (anatomy or counted):
         raise InputError(f"--task is for --anatomy and for several sources. Received: --task {task}")
     if anatomy:
         _print_anatomy(sources[0], task, out, as_json)
-    elif len(sources) > 1:
+    elif counted:
         _print_costs(sources, task, as_json)
     elif sources:
         _print_content(sources[0], as_json)

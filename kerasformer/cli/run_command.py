@@ -203,24 +203,19 @@ class _Answers:
 
     def __iter__(self) -> Iterator[_Answer]:
         for each in self.inputs:
-            if each.error is not None:
-                yield self._failed(each, each.error)
-                continue
             try:
+                if each.error is not None:
+                    raise each.error
                 blank = each.is_line and not each.text.strip()
                 answer = _Answer(each, None if blank else self.answer(each.text))
             except KerasformerError as error:
-                if not self.failed:
+                if each.error is None and not self.failed:
                     self.check_settings()
-                answer = self._failed(each, error)
+                self.failed, message = True, str(error)
+                if not self.quiet:
+                    print_error(": ".join(filter(None, [each.name, message])))
+                answer = _Answer(each, error=message)
             yield answer
-
-    def _failed(self, each: _Input, error: KerasformerError) -> _Answer:
-        self.failed = True
-        message = str(error)
-        if not self.quiet:
-            print_error(": ".join(filter(None, [each.name, message])))
-        return _Answer(each, error=message)
 
 
 def _inputs(texts: Sequence[str] | None, files: Sequence[str] | None) -> Iterable[_Input]:

@@ -11,7 +11,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import InputError
-from kerasformer.integrations.batch import batch
+from kerasformer.integrations.batch import batch, main
 from kerasformer.integrations.columns import ColumnModel
 from tests.tools.integrations import models
 from tests.tools.integrations.models import read_lines, rows, write_lines
@@ -209,3 +209,19 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
     with pytest.raises(InputError, match="which has other files"):
         run(inputs, tmp_path / "out")
     assert [each.name for each in (tmp_path / "out").iterdir()] == ["mine.txt"]
+
+
+def test_the_program_prints_the_figures(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")
+    monkeypatch.setattr("kerasformer.integrations.ray.on_ray", lambda workers, address: inline)
+    inputs, output = write_lines(tmp_path / "in.jsonl", [{"a": text} for text in models.texts(5)]), tmp_path / "out"
+    arguments = [str(models.classifier()), str(inputs), str(output), "--column", "a", "--set", "top_k=2"]
+    main([*arguments, "--json", "--block-rows", "3"])
+    report = json.loads(capsys.readouterr().out)
+    assert (report["rows"], report["blocks"], report["new_rows"], report["errors"]) == (5, 2, 5, None)
+    assert len(read_lines(output)[0]["result"]) == 2
+    main([*arguments, "--block-rows", "3"])
+    assert "new rows\t0" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="1"):
+        main([*arguments, "--set", "top_k"])
+    assert capsys.readouterr().err.startswith("Error: --set must be name=value. Received: 'top_k'")
