@@ -244,8 +244,6 @@ def _settings(options: Mapping[str, Any]) -> dict[str, Any]:
     settings = passed(options)
     if isinstance(settings.get("json_schema"), str):
         settings["json_schema"] = _schema(settings["json_schema"])
-    if isinstance(settings.get("glossary"), str):
-        settings["glossary"] = _glossary(settings["glossary"])
     return settings
 
 
@@ -254,17 +252,6 @@ def _schema(file: str) -> Any:
         return parse_json(read_text(local_path(file)), "the schema")
     except SourceError as error:
         raise InputError(f"json_schema must be a JSON file, or JSON. Received: {file!r} ({error})") from error
-
-
-def _glossary(file: str) -> dict[str, str]:
-    lines = [line.split("\t") for line in read_text(local_path(file)).splitlines() if line.strip()]
-    for line in lines:
-        if len(line) != 2:
-            raise InputError(
-                "Each line of a glossary must be a term and its translation, separated by a tab. Received: "
-                f"{' '.join(line)!r}"
-            )
-    return {source: target for source, target in lines}
 
 
 def _check(pipe: Any, settings: Mapping[str, Any], query: str | None) -> None:

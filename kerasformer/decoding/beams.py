@@ -9,21 +9,14 @@ that both generate the same tokens.
 Ties are broken in favour of the better hypothesis, then of the lower token id. (`transformers` uses the undefined order
 of `torch.topk`.) If rules or a small vocabulary leave fewer hypotheses than requested, the rest are returned empty,
 with the score -1e9 and the finish reason "none".
-
-If tokens are required (`Controls.required`), hypotheses that contain equally many of them form a bank. Each step also
-examines the continuations by required tokens and the best of each hypothesis, and keeps the best of each bank, then the
-second of each, and so on: a hypothesis with required tokens competes with others that contain as many, and not with
-those that still lack them. Source: Post and Vilar 2018, arXiv:1804.06609.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 
 import numpy as np
 
-from kerasformer.decoding.controls import RequiredTokens
 from kerasformer.decoding.distribution import check_finite, log_softmax
 from kerasformer.decoding.generation_config import GenerationConfig
 from kerasformer.decoding.history import History
@@ -204,7 +197,6 @@ class _Search:
         self.run = run
         self.config = run.config
         self.rules = run.rules
-        self.required = run.controls.required
         self.sampling = sampling_of(run.config) if run.config.do_sample else None
         self.generators = run.generators()
         self.finished = [Finished(run.config) for _ in range(len(run.history.ids))]
@@ -221,9 +213,7 @@ class _Search:
         candidates = self._continuations(running, logits if len(rows) == len(logits) else logits[rows])
         ended = self._collect_finished(candidates)
         candidates = replace(candidates, sums=candidates.sums + np.where(ended, INVALID_SUM, np.float32(0)))
-        # With required tokens, candidates are in the order of their banks.
-        order = -candidates.sums if self.required is None else ended
-        ranks = np.argsort(order, axis=1, kind="stable")[:, : self.config.num_beams]
+        ranks = np.argsort(-candidates.sums, axis=1, kind="stable")[:, : self.config.num_beams]
         for prompt, best_sum in zip(candidates.prompts, candidates.sums.max(axis=1), strict=True):
             self.finished[prompt].update_unbeatable(best_sum, candidates.history.num_new)
         open_groups = np.flatnonzero([not self.finished[prompt].closed for prompt in candidates.prompts])
@@ -244,8 +234,6 @@ class _Search:
         totals = (logs + running.sums.reshape(-1, 1)).reshape(groups, -1)
         self._check_possible(totals, running.prompts)
         chosen = self._choose(totals, running.prompts)
-        if self.required is not None:
-            chosen = self._in_banks(chosen, totals, running, self.required)
         sums = np.take_along_axis(totals, chosen, axis=1)
         rows, tokens = chosen // vocab_size + np.arange(groups)[:, None] * self.config.num_beams, chosen % vocab_size
         history = running.history.take(rows.ravel())
@@ -256,42 +244,6 @@ class _Search:
                 nodes.ravel().tolist(), history.rows, tokens.ravel(), rows.ravel(), logits, logs, sums.ravel()
             )
         return Hypotheses(running.prompts, history, running.rows.ravel()[rows], sums, nodes)
-
-    def _in_banks(
-        self, chosen: np.ndarray, totals: np.ndarray, running: Hypotheses, required: RequiredTokens
-    ) -> np.ndarray:
-        """Returns the indices `(G, K')` of continuations, in turn by banks.
-
-        These are the chosen ones, those by required tokens, and the two best of each hypothesis, one of which may end.
-        The bank with most required tokens is the first, the others are in the order of their best continuations.
-
-        Args:
-            chosen: `(G, K)` indices of continuations in `totals`.
-            totals: `(G, n * V)` sums of log-probabilities of all continuations.
-            running: The hypotheses that are continued.
-            required: Required tokens.
-        """
-        beams, results = self.config.num_beams, []
-        vocab_size = totals.shape[1] // beams
-        for group, prompt in enumerate(running.prompts.tolist()):
-            texts = [running.history.new(group * beams + beam) for beam in range(beams)]
-            more = []
-            for beam, row in enumerate(totals[group].reshape(beams, vocab_size)):
-                tokens = [*required.next_tokens(prompt, texts[beam]), *top_indices(row, 2).tolist()]
-                more += [beam * vocab_size + token for token in tokens]
-            indices = np.union1d(chosen[group], np.array(more, chosen.dtype))
-            indices = indices[np.argsort(-totals[group, indices], kind="stable")]
-            banks: dict[int, list[int]] = {}
-            for index in indices.tolist():
-                text = np.append(texts[index // vocab_size], index % vocab_size)
-                bank = required.progress(prompt, text) if is_valid(totals[group, index]) else -1
-                banks.setdefault(bank, []).append(index)
-            invalid, most = banks.pop(-1, []), max(banks, default=-1)
-            order = sorted(banks, key=lambda bank: bank != most)
-            turns = zip_longest(*(banks[bank] for bank in order))
-            results.append([index for turn in turns for index in turn if index is not None] + invalid)
-        width = min(map(len, results))
-        return np.array([result[:width] for result in results])
 
     def _check_possible(self, totals: np.ndarray, prompts: np.ndarray) -> None:
         """Raises if a prompt has neither a possible continuation nor a finished hypothesis; totals `(G, n * V)`."""
@@ -327,10 +279,7 @@ class _Search:
         ended = np.array([reason is not None for reason in reasons]).reshape(shape)
         for group, rank in np.argwhere(ended[:, : self.config.num_beams]):
             row = group * shape[1] + rank
-            prompt = candidates.prompts[group]
-            if self.required is not None and self.required.next_tokens(prompt, history.new(row)):
-                continue
-            finished, node = self.finished[prompt], candidates.nodes[group, rank]
+            finished, node = self.finished[candidates.prompts[group]], candidates.nodes[group, rank]
             finished.add(candidates.sums[group, rank], history.new(row), str(reasons[row]), node)
         return ended
 

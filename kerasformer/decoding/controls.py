@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -12,18 +11,6 @@ from kerasformer.decoding.prefix_cache import TextCache
 from kerasformer.decoding.protocols import Step
 from kerasformer.decoding.rules import Rule
 from kerasformer.decoding.stopping import Decode, Stop
-
-
-class RequiredTokens(Protocol):
-    """Tokens that the texts of beam search must contain, whatever surrounds them."""
-
-    def progress(self, prompt: int, tokens: np.ndarray) -> int:
-        """Returns how many of the required tokens of a prompt are among the new tokens `(N,)` of a row."""
-        ...
-
-    def next_tokens(self, prompt: int, tokens: np.ndarray) -> list[int]:
-        """Returns the tokens that increase the progress of a row `(N,)`; none if it contains all that is required."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -34,7 +21,6 @@ class Controls:
         stop: Called with the new tokens of a row after each token; returning true ends the row.
         decode: Converts token ids to text; required for stop strings.
         rules: Custom logits rules, applied after the built-in rules and before the sampling filters.
-        required: Tokens that each text must contain; only for beam search.
         cancelled: Called after each token; returning true ends all rows.
         negative_ids: `(B, Q)` or `(1, Q)` token ids of the negative prompt for guidance, padded on either side.
         negative_mask: Mask of the same shape, 1 for real tokens; `None` means that all tokens are real.
@@ -48,7 +34,6 @@ class Controls:
     stop: Stop | None = None
     decode: Decode | None = None
     rules: tuple[Rule, ...] = ()
-    required: RequiredTokens | None = None
     cancelled: Callable[[], bool] | None = None
     negative_ids: np.ndarray | None = None
     negative_mask: np.ndarray | None = None

@@ -153,7 +153,6 @@ def prepare(
     config, controls = config or GenerationConfig(), controls or Controls()
     deadline = time.monotonic() + (config.max_time or float("inf"))
     check_stop(config, controls.decode)
-    _check_required(config, controls)
     names = "input_ids", "attention_mask"
     inputs, mask = prompt_arrays(input_ids, attention_mask, input_vocab_size(step), names=names)
     prompts = tuple(row[real] for row, real in zip(inputs, mask == 1, strict=True))
@@ -243,14 +242,6 @@ def decoder_start(step: Step, config: GenerationConfig) -> int:
             "generation_config.json."
         )
     return start
-
-
-def _check_required(config: GenerationConfig, controls: Controls) -> None:
-    if controls.required is not None and config.num_beams == 1:
-        raise GenerationError(
-            "Required tokens need beam search, which finds their place. Expected: at least "
-            "num_beams=2. Received: num_beams=1. Try num_beams=4."
-        )
 
 
 def _check_forced(step: Step, config: GenerationConfig) -> None:

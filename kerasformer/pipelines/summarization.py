@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
-from kerasformer.generation import Request
 from kerasformer.pipelines.text_parts import Parts
 from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
 from kerasformer.tokenization import Encoding
@@ -28,8 +28,8 @@ class SummarizationPipeline(Text2TextGenerationPipeline):
     def _joined(self, parts: Parts, texts: Sequence[str]) -> str:
         return " ".join(text.strip() for text in texts if text.strip())
 
-    def _for_texts(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> Request:
-        config, shortest = generation.config, int(encoded.attention_mask.sum(axis=1).min())
+    def _check_read(self, encoded: Encoding, config: GenerationConfig) -> None:
+        shortest = int(encoded.attention_mask.sum(axis=1).min())
         name, minimum = "min_new_tokens", config.min_new_tokens
         if minimum is None:
             name, minimum = "min_length", config.min_length
@@ -38,4 +38,3 @@ class SummarizationPipeline(Text2TextGenerationPipeline):
                 f"A text is shorter than its summary must be. Expected: at least {minimum} tokens, because of "
                 f"{name}={minimum!r}. Received: {shortest}. Pass a smaller {name}"
             )
-        return generation

@@ -232,9 +232,9 @@ class Text2TextGenerationPipeline(GenerationPipeline):
         ordered = Inputs([inputs[index] for index in order], "list")
         for request, batch in self._batches(longest_first, ordered, options.batch_size, options.progress):
             encoded = self._encode([options.prefix + text for text in batch], options.lengths)
-            request = self._for_texts(request, batch, encoded)
+            self._check_read(encoded, request.config)
             written = request.write(self._step(), encoded.input_ids, encoded.attention_mask)
-            self._check_written(written, request)
+            self._check_written(written, request.config)
             rows += _rows(written, request.config) if request.result == "texts" else [written.result(request.result)]
         unsorted = [row for _, row in sorted(zip(order, rows, strict=True), key=lambda pair: pair[0])]
         if generation.result != "texts":
@@ -262,17 +262,10 @@ class Text2TextGenerationPipeline(GenerationPipeline):
     def _joined(self, parts: Parts, texts: Sequence[str]) -> str:
         return parts.joined(texts)
 
-    def _for_texts(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> Request:
-        """Returns the request for a batch of inputs, with the checks and the requirements of the task.
+    def _check_read(self, encoded: Encoding, config: GenerationConfig) -> None:
+        """Checks a batch of inputs, with their prefixes."""
 
-        Args:
-            generation: The request.
-            texts: The inputs, without prefix.
-            encoded: The same, tokenized with prefix.
-        """
-        return generation
-
-    def _check_written(self, written: GeneratedText, generation: Request) -> None:
+    def _check_written(self, written: GeneratedText, config: GenerationConfig) -> None:
         """Checks the texts that were generated for a batch of inputs."""
 
     def _split(self, split: str | None, lengths: LengthOptions) -> str | None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from kerasformer.arguments import STRING, check, optional
+from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import InputError
-from kerasformer.generation import GeneratedText, Request
-from kerasformer.generation.glossary import Glossary, RequiredTerms
+from kerasformer.generation import GeneratedText
 from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
@@ -43,7 +41,6 @@ class TranslationPipeline(Text2TextGenerationPipeline):
 
     def __init__(self, opened: Opened, src_lang: str | None = None, tgt_lang: str | None = None) -> None:
         self._languages: tuple[str | None, str | None] = (None, None)
-        self._glossary: Glossary | None = None
         self._marks = marks(opened.tokenizer)
         """Texts put before an input, by the codes of the languages that it can be translated to (OPUS-MT)."""
         of_task = languages(opened.task)
@@ -51,39 +48,10 @@ class TranslationPipeline(Text2TextGenerationPipeline):
             src_lang, tgt_lang = src_lang or of_task[0], tgt_lang or of_task[1]
         super().__init__(opened, src_lang, tgt_lang)
 
-    def __call__(self, inputs: object, *, glossary: Mapping[str, str] | None = None, **options: Any) -> Any:
-        """Translates texts.
-
-        Args:
-            inputs: As for `Text2TextGenerationPipeline`.
-            glossary: Target terms by source terms. Where a text contains a source term, its translation contains the
-                target term, wherever the model puts it; the more beams, the better the place. A term in small letters
-                is also found with capitals.
-            options: Arguments of `Text2TextGenerationPipeline`.
-
-        Raises:
-            GenerationError: `glossary` without beam search; or no translation within the maximum length contains all
-                terms.
-            InputError: the model cannot write a term; see also `Text2TextGenerationPipeline`.
-        """
-        pipe = self
-        if glossary is not None:
-            pipe = copy.copy(self)
-            pipe._glossary = Glossary(glossary, self.tokenizer.writer)
-        return super(TranslationPipeline, pipe).__call__(inputs, **options)
-
-    def _for_texts(self, generation: Request, texts: Sequence[str], encoded: Encoding) -> Request:
-        if self._glossary is None:
-            return generation
-        controls = dataclasses.replace(generation.controls, required=self._glossary.required(texts))
-        return dataclasses.replace(generation, controls=controls)
-
-    def _check_written(self, written: GeneratedText, generation: Request) -> None:
-        if isinstance(generation.controls.required, RequiredTerms):
-            generation.controls.required.check(written.output.sequences)
+    def _check_written(self, written: GeneratedText, config: GenerationConfig) -> None:
         output, cut = written.output, written.output.finish_reasons.count("length")
         limit, default = (
-            (config.max_new_tokens, config.max_length) for config in (generation.config, self.generation_config)
+            (settings.max_new_tokens, settings.max_length) for settings in (config, self.generation_config)
         )
         if cut and limit == default:
             warnings.warn(

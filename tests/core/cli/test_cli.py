@@ -438,26 +438,21 @@ def test_run_passes_on_generation_settings(options, writer, tmp_path, capsys):
 
 
 @pytest.mark.grid
-def test_run_translates_in_parts_with_a_glossary(writer, tmp_path, capsys):
+def test_run_translates_in_parts(writer, tmp_path, capsys):
     file = tmp_path / "text.txt"
     file.write_text("Rain is expected. Is it?\n\nThe ship is late.\n")
-    (tmp_path / "terms.tsv").write_text("ship\tlate\n\nrain\tmuseum\n")
     bundle = str(shared_bundle("m2m_100-text2text-generation", "tflite"))
     languages = ("--set", "src_lang=eng_Latn", "--set", "tgt_lang=ron_Latn")
     settings = ("--num-beams", "3", "--max-new-tokens", "14", "--set", "split=sentences", "--set", "return_scores=true")
     command = ("run", bundle, "--task", "translation", "--file", str(file), *languages, *settings)
-    assert main(*command, "--set", f"glossary={str(tmp_path / 'terms.tsv')}", "--json") == 0
+    assert main(*command, "--json") == 0
     (entry,) = json.loads(capsys.readouterr().out)
     expected = kf.pipeline(bundle, "translation", src_lang="eng_Latn", tgt_lang="ron_Latn")(
-        file.read_text(),
-        num_beams=3, max_new_tokens=14, split="sentences", return_scores=True,
-        glossary={"ship": "late", "rain": "museum"},
-    )  # fmt: skip
-    assert entry["result"] == expected and "late" in expected[0]["translation_text"] and expected[0]["score"] < 0
+        file.read_text(), num_beams=3, max_new_tokens=14, split="sentences", return_scores=True
+    )
+    assert entry["result"] == expected and expected[0]["score"] < 0
     for arguments, message in (
-        ((*command[:-2], "--set", f"glossary={str(file)}"), "must be a term and its translation, separated by a tab"),
         (("run", str(writer), "text", "--set", "split=chunks"), "split is not a generation setting"),
-        (("run", bundle, "text", "--set", "glossary=x.tsv"), "x.tsv is missing"),
         (("run", bundle, "--task", "translation", "text", "--set", "tgt_lang=ron"), "tgt_lang must be a language"),
         (("run", bundle, "--task", "translation", "Rain. " * 40), "split='sentences' reads it in parts"),
     ):

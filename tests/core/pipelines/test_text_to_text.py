@@ -1,4 +1,4 @@
-"""Translation and summarization: results, long texts, batches, scores, glossaries."""
+"""Translation and summarization: results, long texts, batches, scores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Backend
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.errors import CapacityError, GenerationError, InputError
+from kerasformer.errors import CapacityError, InputError
 from kerasformer.pipelines import pipeline
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.truncation import TruncationWarning
@@ -197,8 +197,6 @@ def test_refused_options() -> None:
         ({"split": "chunks", "return_dict_in_generate": True}, "split is for results that are texts"),
         ({"return_scores": True, "explain": True}, "return_scores is for results that are texts"),
         ({"return_scores": 1}, "return_scores must be True or False"),
-        ({"glossary": ["a"]}, "glossary must contain target terms by source terms"),
-        ({"glossary": {"rain": ""}}, "must not be empty"),
     ):
         with pytest.raises(InputError, match=message):
             pipe("Rain.", **options)
@@ -317,59 +315,6 @@ class TestMarkedTexts:
             for call in (pipe, pipe.stream):
                 with pytest.raises(InputError, match=message):
                     call("Rain.", **options)
-
-
-class TestGlossary:
-    """The copying engine gives each token that is not the next one of the text the same, small probability."""
-
-    def test_terms_are_in_the_translation(self) -> None:
-        pipe = copying_pipeline("translation")
-        text = "The Museum is closed. Museums are late."
-        result = pipe(text, glossary={"museum": "ship", "late.": "today"}, num_beams=4)[0]["translation_text"]
-        assert "ship" in result and "today" in result
-        # A text that contains the term without a constraint stays as it is; a part of a word is not a term.
-        assert pipe("It is late.", glossary={"it": "late"}, num_beams=2)[0]["translation_text"] == "It is late."
-        assert pipe("Museums.", glossary={"museum": "ship"}, num_beams=2)[0]["translation_text"] == "Museums."
-        results = pipe(
-            ["No museum. Rain.", "Rain.", "The ship."],
-            glossary={"museum": "ship", "ship": "rain"},
-            num_beams=4,
-            split="sentences",
-            batch_size=4,
-        )
-        texts = [each["translation_text"] for each in results]
-        assert "ship" in texts[0].split(".")[0] + texts[0] and texts[1] == "Rain." and "rain" in texts[2]
-
-    def test_the_longest_of_overlapping_terms_counts(self) -> None:
-        pipe = copying_pipeline("translation")
-        glossary = {"ship": "rain", "late ship": "museum", "CNN": "snow"}
-        result = pipe("A late ship, cnn.", glossary=glossary, num_beams=4)[0]["translation_text"]
-        assert "museum" in result and "rain" not in result and "snow" not in result
-
-    @pytest.mark.grid
-    def test_a_model_with_languages(self) -> None:
-        source, target = LANGUAGES["m2m_100"]
-        pipe = keras_pipeline(shared_model("m2m_100-text2text-generation"), "translation")
-        options: dict[str, Any] = {"src_lang": source, "tgt_lang": target, "num_beams": 4, "max_new_tokens": 16}
-        plain = pipe(TEXTS, **options)
-        forced = pipe(TEXTS, glossary={"rain": "the museum", "ship": "late"}, batch_size=2, **options)
-        assert "the museum" in forced[0]["translation_text"] and "the museum" in forced[2]["translation_text"]
-        assert "late" in forced[1]["translation_text"]
-        assert forced[0] != plain[0]
-        assert pipe(TEXTS[1], glossary={"snow": "the museum"}, **options) == plain[1:2]
-
-    def test_errors(self) -> None:
-        pipe = copying_pipeline("translation")
-        with pytest.raises(GenerationError, match="Required tokens need beam search.*at least num_beams=2"):
-            pipe("Rain.", glossary={"rain": "snow"})
-        with (
-            pytest.raises(GenerationError, match="contains all terms of the glossary. Expected: 'museum'"),
-            pytest.warns(UserWarning, match="are empty"),
-        ):
-            pipe("Rain.", glossary={"rain": "museum"}, num_beams=2, max_new_tokens=3)
-        pieces = keras_pipeline(shared_model("marian-text2text-generation"), "translation")
-        with pytest.raises(InputError, match="cannot write a term.*Expected: '雨'"):
-            pieces("Rain.", glossary={"rain": "雨"}, num_beams=2)
 
 
 @pytest.mark.grid
