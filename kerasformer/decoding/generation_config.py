@@ -28,11 +28,7 @@ from kerasformer.decoding.checks import (
     TOKEN,
     TOKENS,
 )
-from kerasformer.decoding.setting_names import (
-    resolve_aliases,
-    unknown_name_message,
-    warn_unsupported,
-)
+from kerasformer.decoding.setting_names import unknown_name_message, warn_unsupported
 from kerasformer.errors import GenerationError, SourceError
 from kerasformer.files.reading import JsonMapping, JsonObject, local_path, read_json
 from kerasformer.files.sources import inside
@@ -253,7 +249,6 @@ class GenerationConfig:
             GenerationError: an unknown name or an invalid value.
         """
         names = [field.name for field in dataclasses.fields(self)]
-        changes = resolve_aliases(changes)
         for name in changes:
             if name not in names:
                 raise GenerationError(unknown_name_message(name, names))
@@ -277,7 +272,6 @@ class GenerationConfig:
             GenerationError: an invalid value.
         """
         names = {field.name for field in dataclasses.fields(cls)}
-        data = resolve_aliases(data)
         warn_unsupported(data, names)
         old = dict(model_config or {})
         if old.get("max_length") == DEFAULT_NEW_TOKENS:

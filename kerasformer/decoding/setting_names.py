@@ -1,4 +1,4 @@
-"""Aliases of generation settings, and alternatives to unsupported ones."""
+"""Messages for unknown and unsupported generation settings."""
 
 from __future__ import annotations
 
@@ -7,30 +7,8 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from kerasformer.arguments import Arguments
-from kerasformer.errors import GenerationError
-
 GenerationSettings = Mapping[str, Any]
 """Settings of `GenerationConfig` by name, as callers pass them or files contain them; to be checked."""
-
-ALIASES = {
-    # OpenAI, vLLM
-    "max_tokens": "max_new_tokens",
-    "max_completion_tokens": "max_new_tokens",
-    "max_output_tokens": "max_new_tokens",
-    "min_tokens": "min_new_tokens",
-    "n": "num_return_sequences",
-    "stop": "stop_strings",
-    # vLLM, KerasHub
-    "stop_token_ids": "eos_token_id",
-    # CTranslate2
-    "beam_size": "num_beams",
-    "num_hypotheses": "num_return_sequences",
-    "sampling_temperature": "temperature",
-    "sampling_topk": "top_k",
-    "sampling_topp": "top_p",
-}
-"""Names of other libraries for the same settings."""
 
 UNSUPPORTED = {
     "num_beam_groups": "group beam search is not implemented; to get diverse results, use do_sample=True with "
@@ -66,28 +44,6 @@ _IGNORED = frozenset(
     "assistant_lookbehind target_lookbehind".split()
 )
 """Fields of the file that have no effect on the generated tokens."""
-
-
-def resolve_aliases(settings: GenerationSettings) -> Arguments:
-    """Replaces aliases by the names of the settings, with a warning.
-
-    Raises:
-        GenerationError: a setting is passed under two names.
-    """
-    result = {name: value for name, value in settings.items() if name not in ALIASES}
-    aliases = {name: value for name, value in settings.items() if name in ALIASES}
-    for alias, value in aliases.items():
-        name = ALIASES[alias]
-        if result.get(name) is not None:
-            raise GenerationError(
-                f"{name} is passed twice. Expected one name. Received: {name}={result[name]!r}, {alias}={value!r}. "
-                f"Remove {alias}."
-            )
-        result[name] = value
-    if aliases:
-        replaced = ", ".join(f"{alias} is an alias of {ALIASES[alias]}" for alias in aliases)
-        warnings.warn(f"generation settings: {replaced}.", stacklevel=3)
-    return result
 
 
 def warn_unsupported(settings: GenerationSettings, names: Collection[str]) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 from kerasformer.arguments import STRING, check, integer
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.generation_config import ID_SETTINGS
-from kerasformer.decoding.setting_names import resolve_aliases
 from kerasformer.errors import InputError
 from kerasformer.evaluation.metrics import distinct, repetition
 from kerasformer.files.reading import JsonObject
@@ -173,8 +172,7 @@ def sweep(
     chosen: Mapping[str, Settings] = SWEEP if settings is None else _named(settings)
     if not chosen:
         raise InputError("A sweep compares settings. Expected: at least one. Received: none")
-    shared = resolve_aliases(common)
-    chosen = {name: {**shared, **resolve_aliases(values)} for name, values in chosen.items()}
+    chosen = {name: {**common, **values} for name, values in chosen.items()}
     configs = {name: GenerationConfig().replace(**values) for name, values in chosen.items()}
     if any(config.num_return_sequences > 1 for config in configs.values()):
         raise InputError("A sweep measures one text of each call. Expected: samples=. Received: num_return_sequences")

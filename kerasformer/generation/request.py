@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from kerasformer import decoding
-from kerasformer.arguments import BOOLEAN, FUNCTION, Arguments, Kind, check, optional, sequence
+from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
 from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Steps, Stop, TextCache, prepare
 from kerasformer.decoding.rules import Rule
-from kerasformer.decoding.setting_names import ALIASES, GenerationSettings, unknown_name_message
+from kerasformer.decoding.setting_names import GenerationSettings, unknown_name_message
 from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.generation.assistants import AssistantLoader, load_assistant
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
@@ -147,7 +147,6 @@ def request(
     Args:
         settings: Fields of `GenerationConfig` and the following arguments.
             `stop`: function, or list of functions, of the new tokens of a row `(N,)`; returning true ends the row.
-            Texts are treated as `stop_strings`.
             `rules`: functions that map a `History` and logits `(R, V)` to logits.
             `cancelled`: function without arguments; returning true ends all rows.
             `negative_prompt`: negative prompt for guidance, a text or a list with a text for each prompt.
@@ -167,14 +166,13 @@ def request(
     """
     _check_names(settings)
     arguments = {name: value for name, value in settings.items() if value is not None}
-    strings, stops = _stops(arguments)
-    fields = {name: value for name, value in settings.items() if name not in _OTHER_ARGUMENTS}
-    config = base.replace(**(fields | strings))
+    config = base.replace(**{name: value for name, value in settings.items() if name not in _OTHER_ARGUMENTS})
     explain = _flag("explain", arguments)
     scores, logits = _flag("output_scores", arguments), _flag("output_logits", arguments)
     whole = _flag("return_dict_in_generate", arguments, default=scores or logits)
     negative_ids, negative_mask = _negative(arguments, config, tokenizer)
     rules, writer = _functions("rules", arguments.get("rules", ())), tokenizer and tokenizer.writer
+    stops = _functions("stop", arguments.get("stop", ()), "; texts are stop_strings")
     rules, stops = _with_constraint(arguments, writer, config, rules, stops)
     controls = Controls(
         stop=_any(stops),
@@ -201,21 +199,8 @@ _OTHER_ARGUMENTS = frozenset(
 def _check_names(settings: Mapping[str, Any]) -> None:
     known = {field.name for field in dataclasses.fields(GenerationConfig)} | _OTHER_ARGUMENTS
     for name in settings:
-        if name not in known and name not in ALIASES:
+        if name not in known:
             raise GenerationError(unknown_name_message(name, known))
-
-
-def _stops(arguments: GenerationSettings) -> tuple[Arguments, tuple[Stop, ...]]:
-    """Splits the argument `stop` into settings, if it contains texts, and stopping functions."""
-    stop = arguments.get("stop", ())
-    if not isinstance(stop, Sequence) or not stop or not all(isinstance(text, str) for text in stop):
-        return {}, _functions("stop", stop)
-    if "stop_strings" in arguments:
-        raise GenerationError(
-            f"Stop strings are passed twice. Received: stop={stop!r}, "
-            f"stop_strings={arguments['stop_strings']!r}. Remove one of them."
-        )
-    return {"stop_strings": stop}, ()
 
 
 def _any(stops: Sequence[Stop]) -> Stop | None:
@@ -223,9 +208,9 @@ def _any(stops: Sequence[Stop]) -> Stop | None:
     return (lambda tokens: any(stop(tokens) for stop in stops)) if stops else None
 
 
-def _functions(name: str, value: object) -> tuple[Callable[..., Any], ...]:
+def _functions(name: str, value: object, advice: str = "") -> tuple[Callable[..., Any], ...]:
     """Converts one function or a list of functions to a tuple."""
-    kind = Kind("a function or a list of functions", sequence(FUNCTION).convert)
+    kind = Kind(f"a function or a list of functions{advice}", sequence(FUNCTION).convert)
     return tuple(check(name, (value,) if callable(value) else value, kind))
 
 

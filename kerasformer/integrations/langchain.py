@@ -69,8 +69,8 @@ class _Generating:
 
     def _pieces(self, inputs: Any, stop: Sequence[str] | None, settings: dict[str, Any]) -> Iterator[str]:
         """Yields the new text piece by piece, up to the first stop text."""
-        stops = StopTexts(stop or [])
-        for piece in self.source.stream(inputs, **{**self.settings, **settings, **({"stop": stop} if stop else {})}):
+        stops, strings = StopTexts(stop or []), {"stop_strings": stop} if stop else {}
+        for piece in self.source.stream(inputs, **{**self.settings, **settings, **strings}):
             if text := stops.put(piece):
                 yield text
         if text := stops.end():

@@ -109,7 +109,7 @@ class KerasformerLM(TemplateLM):
             options: dict[str, Any] = {**normalize_gen_kwargs(part[0][1], self.max_gen_toks)}
             stops, count = [text for text in options.pop("until") if text], options.pop("max_gen_toks")
             check("max_gen_toks", count, integer(1, self.max_length - 1))
-            options |= {"max_new_tokens": count, "stop": stops or None}
+            options |= {"max_new_tokens": count, "stop_strings": stops or None}
             rows = [(self.tok_encode(text) or [self._first])[count - self.max_length :] for text, _ in part]
             written = self.pipe.prompt(rows[0], **options).request.write(self.step, *left_padded(rows))
             texts += [postprocess_generated_text(text, stops, None) for (text,) in written.texts]

@@ -11,7 +11,6 @@ from kerasformer.arguments import Arguments, check, integer, one_of, sequence
 from kerasformer.decoding import GenerationConfig
 from kerasformer.decoding.generation_config import SAMPLING_SETTINGS
 from kerasformer.decoding.samplers import sampler_of
-from kerasformer.decoding.setting_names import resolve_aliases
 from kerasformer.errors import GenerationError, InputError, TokenizerError
 from kerasformer.pipelines.answers import FilledText, Filling
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
@@ -170,7 +169,6 @@ class FillMaskPipeline(Pipeline):
 
 def _sampling(settings: Arguments, seed: int | None) -> GenerationConfig:
     """Returns settings with those of sampling alone, since Gibbs sampling has neither rules nor beams."""
-    settings = resolve_aliases(settings)
     if others := sorted(set(settings) - SAMPLING_SETTINGS):
         raise GenerationError(
             "fill takes settings of sampling only. "

@@ -81,7 +81,7 @@ STORED: list[tuple[Settings, Settings]] = [
     ({"do_sample": True, "temperature": 0.7}, {"temperature": 0}),
     ({"do_sample": True, "temperature": 0.7}, {"temperature": None}),
     ({"min_new_tokens": 3}, {"min_length": 7}),
-    ({}, {"stop": "end", "max_tokens": 7, "min_tokens": 2}),
+    ({}, {"stop_strings": "end", "max_new_tokens": 7, "min_new_tokens": 2}),
     ({"forced_eos_token_id": 2, "suppress_tokens": None}, {"eos_token_id": 9}),
     ({}, {"temperature": -1}),
     ({}, {"temperature": "warm"}),
@@ -96,7 +96,7 @@ STORED: list[tuple[Settings, Settings]] = [
     ({}, {"eos_token_id": -1}),
     ({}, {"stop_strings": [""]}),
     ({}, {"max_words": 3}),
-    ({}, {"stop": "a", "stop_strings": "b"}),
+    ({}, {"max_tokens": 3}),
 ]
 """Settings of a bundle, and those of a call."""
 
@@ -174,11 +174,16 @@ GENERATIONS: dict[str, tuple[Mock, list[int], Settings, Settings]] = {
 """Model, prompt or input of the encoder, settings of a bundle, and those of a call."""
 
 STOPPED: dict[str, tuple[str, Mock, str, Settings]] = {
-    "stop-in-a-token": ("gpt2", Mock(3, 2, 350, 64), "The rain", {"stop": "e", "max_new_tokens": 40}),
-    "stop-over-tokens": ("gpt2", Mock(3, 1, 350, 64), "The rain", {"stop": ["zzz", "e", "a"], "max_new_tokens": 40}),
-    "stop-of-bytes": ("gemma", Mock(5, 2, 300, 64), "The rain", {"stop": "\ufffd", "max_new_tokens": 40}),
-    "stop-with-spaces": ("llama2", Mock(6, 2, 380, 64), "The rain", {"stop": " Y", "max_new_tokens": 50}),
-    "no-stop": ("gpt2", Mock(3, 2, 350, 64), "The rain", {"stop": "impossible", "max_new_tokens": 12}),
+    "stop-in-a-token": ("gpt2", Mock(3, 2, 350, 64), "The rain", {"stop_strings": "e", "max_new_tokens": 40}),
+    "stop-over-tokens": (
+        "gpt2",
+        Mock(3, 1, 350, 64),
+        "The rain",
+        {"stop_strings": ["zzz", "e", "a"], "max_new_tokens": 40},
+    ),
+    "stop-of-bytes": ("gemma", Mock(5, 2, 300, 64), "The rain", {"stop_strings": "\ufffd", "max_new_tokens": 40}),
+    "stop-with-spaces": ("llama2", Mock(6, 2, 380, 64), "The rain", {"stop_strings": " Y", "max_new_tokens": 50}),
+    "no-stop": ("gpt2", Mock(3, 2, 350, 64), "The rain", {"stop_strings": "impossible", "max_new_tokens": 12}),
 }
 """Tokenizer, model, prompt and settings of texts that end at a text."""
 

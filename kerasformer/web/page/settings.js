@@ -14,7 +14,7 @@ const CONTROLS = [
   { name: "max_new_tokens", label: "Max. new tokens", kind: "number", min: 1, max: 4096, step: 1, start: 60 },
   { name: "repetition_penalty", label: "Repetition penalty", kind: "number", min: 0.5, max: 3, step: 0.01, start: 1, help: "1: off" },
   { name: "no_repeat_ngram_size", label: "Unique n-grams", kind: "number", min: 0, max: 20, step: 1, start: 0, help: "Size in tokens; 0: off" },
-  { name: "stop", label: "Stop text", kind: "text", start: "" },
+  { name: "stop_strings", label: "Stop text", kind: "text", start: "" },
 ];
 const MODES = [
   { value: "greedy", label: "Greedy" },
@@ -33,7 +33,8 @@ export function show(generation, most) {
   const limits = most ? { max: most, help: `The model holds at most ${most}` } : {};
   offered = CONTROLS.map((control) => (control.name === "max_new_tokens" ? { ...control, ...limits } : control));
   const searches = generation.num_beams > 1;
-  const stored = { ...generation, num_beams: searches ? generation.num_beams : null };
+  // The stop strings of the model apply where the field is empty.
+  const stored = { ...generation, num_beams: searches ? generation.num_beams : null, stop_strings: null };
   const defaultMode = generation.do_sample ? "sample" : searches ? "beams" : "greedy";
   find("settings-fields").replaceChildren(
     make("fieldset", { className: "wide plain" },
@@ -57,7 +58,7 @@ export function settings() {
       throw new FieldError(input.id, `Enter a number from ${control.min} to ${control.max}.${input.value && ` Received: ${input.value}.`}`);
     }
     if (input.value === "") continue;
-    if (control.name === "stop") values.stop = [input.value];
+    if (control.name === "stop_strings") values.stop_strings = [input.value];
     else values[control.name] = Number(input.value);
   }
   return values;

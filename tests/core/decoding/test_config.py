@@ -11,7 +11,6 @@ import pytest
 import transformers
 
 from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.setting_names import ALIASES
 from kerasformer.errors import GenerationError
 from kerasformer.options import declared
 
@@ -125,22 +124,6 @@ def test_unsupported_settings_are_reported_with_alternatives() -> None:
         GenerationConfig.from_dict({"num_beam_groups": 2, "diversity_penalty": 0.5})
     with pytest.raises(GenerationError, match="force_words_ids is not a .* setting: .*prefix_allowed_tokens_fn"):
         GenerationConfig().replace(force_words_ids=[[1]])
-
-
-@pytest.mark.parametrize("name", ALIASES)
-def test_aliases_are_replaced_with_a_warning(name: str) -> None:
-    value = {"stop": "end", "sampling_topp": 0.5}.get(name, 3)
-    for read in (GenerationConfig.from_dict, lambda data: GenerationConfig().replace(**data)):
-        with pytest.warns(UserWarning, match=f"{name} is an alias of {ALIASES[name]}"):
-            config = read({name: value, "do_sample": True})
-        assert getattr(config, ALIASES[name]) in (value, (value,))
-
-
-def test_a_setting_under_two_names_raises() -> None:
-    with pytest.raises(GenerationError, match="max_new_tokens is passed twice.*max_new_tokens=3, max_tokens=4"):
-        GenerationConfig().replace(max_new_tokens=3, max_tokens=4)
-    with pytest.raises(GenerationError, match="max_new_tokens=4, max_output_tokens=5. Remove max_output_tokens"):
-        GenerationConfig.from_dict({"max_tokens": 4, "max_output_tokens": 5})
 
 
 def test_a_function_is_not_saved() -> None:

@@ -41,9 +41,9 @@ def generate(**settings: Any) -> Any:
     ("settings", "text"),
     [
         ({}, TEXT),
-        ({"stop": " sea"}, " looked at the sea"),
+        ({"stop_strings": " sea"}, " looked at the sea"),
         ({"stop_strings": [". T", " sea."]}, " looked at the sea."),
-        ({"stop": ["nowhere", "man look"]}, None),
+        ({"stop_strings": ["nowhere", "man look"]}, None),
         ({"stop": lambda tokens: len(tokens) == 1}, None),
         ({"stop": [lambda tokens: False, lambda tokens: len(tokens) == 1]}, None),
         ({"stop": None, "rules": None, "assistant": None, "explain": None}, TEXT),
@@ -119,9 +119,11 @@ BAD = [
     ({"negative_promt": "no"}, GenerationError, "Did you mean negative_prompt?"),
     ({"truncation": True}, GenerationError, "truncation is not a generation setting"),
     ({"max_new_tokens": 0}, GenerationError, "max_new_tokens.*at least 1"),
-    ({"stop": 3}, InputError, "stop must be a function or a list of functions. Received: stop=3"),
+    ({"stop": 3}, InputError, "stop must be a function or a list of functions; texts are .*Received: stop=3"),
+    ({"stop": "a"}, InputError, "texts are stop_strings"),
     ({"stop": ["a", len]}, InputError, "stop must be"),
-    ({"stop": "a", "stop_strings": "b"}, GenerationError, "passed twice"),
+    ({"max_tokens": 3}, GenerationError, "max_tokens is not a generation setting. Did you mean max_new_tokens?"),
+    ({"beam_size": 2}, GenerationError, "beam_size is not a generation setting. Known names: .*num_beams"),
     ({"stop_strings": [""]}, GenerationError, "stop_strings"),
     ({"rules": "upper"}, InputError, "rules must be a function"),
     ({"logits_processor": [len]}, GenerationError, "pass functions .* as rules="),
@@ -152,9 +154,7 @@ def test_invalid_arguments(settings: dict[str, Any], kind: type[KerasformerError
         create_request(**settings)
 
 
-@pytest.mark.parametrize(
-    "settings", [{"stop": "a"}, {"stop_strings": "a"}, {"negative_prompt": "a", "guidance_scale": 2.0}], ids=str
-)
+@pytest.mark.parametrize("settings", [{"stop_strings": "a"}, {"negative_prompt": "a", "guidance_scale": 2.0}], ids=str)
 def test_texts_require_a_tokenizer(settings: dict[str, Any]) -> None:
     with pytest.raises(TokenizerError, match="needs a tokenizer"):
         create_request(tokenizer=None, **settings)

@@ -59,8 +59,8 @@ def test_pieces_form_the_text_after_the_prompt(kind: str) -> None:
     ("settings", "text", "reason"),
     [
         ({"max_new_tokens": 1}, " ", "length"),
-        ({"stop": " The"}, " größer. The", "stop"),
-        ({"stop": ["xyz", "€ gr"]}, " gr", "stop"),
+        ({"stop_strings": " The"}, " größer. The", "stop"),
+        ({"stop_strings": ["xyz", "€ gr"]}, " gr", "stop"),
         ({"stop": lambda tokens: len(tokens) == 2}, None, "stop"),
         ({"max_time": 1e-9}, None, "time"),
         ({"cancelled": lambda: True}, None, "cancelled"),

@@ -54,10 +54,10 @@ def test_streams_stop_cancel_and_await(pipe, name, engine) -> None:
     extra = {"return_full_text": False} if name == "story" else {}
     whole = it(text, max_new_tokens=NEW, **extra)[0]["generated_text"]
     stop = whole[3:6]
-    stream = it.stream(text, max_new_tokens=NEW, stop=stop)
+    stream = it.stream(text, max_new_tokens=NEW, stop_strings=stop)
     short = stream.read()
     assert stream.finish_reason == "stop"
-    assert short == it(text, max_new_tokens=NEW, stop=stop, **extra)[0]["generated_text"]
+    assert short == it(text, max_new_tokens=NEW, stop_strings=stop, **extra)[0]["generated_text"]
     assert whole.startswith(short) and stop in short
 
     async def read() -> str:

@@ -68,17 +68,16 @@ def test_an_encoder_decoder_and_a_picture(tmp_path: Path) -> None:
     assert (tmp_path / "sweep.svg").stat().st_size > 1000
 
 
-@pytest.mark.filterwarnings("ignore:generation settings")
-def test_seeds_and_names_of_other_libraries() -> None:
+def test_seeds() -> None:
     pipe = kf.pipeline(shared_bundle("gpt2-text-generation", "onnx"))
-    settings = {"own seed": {"seed": 3, "temperature": 2.0}, "beams": {"beam_size": 2, "max_new_tokens": 3}}
-    first, second = kf.sweep(pipe, PROMPT, settings, samples=2, max_tokens=4).rows
+    settings = {"own seed": {"seed": 3, "temperature": 2.0}, "beams": {"num_beams": 2, "max_new_tokens": 3}}
+    first, second = kf.sweep(pipe, PROMPT, settings, samples=2, max_new_tokens=4).rows
     options = {"do_sample": True, "temperature": 2.0, "max_new_tokens": 4, "return_full_text": False}
     expected = [pipe(PROMPT, seed=seed, **options)[0]["generated_text"] for seed in (3, 4)]
     assert list(first.texts) == expected and expected[0] != expected[1]
     assert second.settings == {"num_beams": 2, "max_new_tokens": 3} and second.num_tokens <= 3
     with pytest.raises(InputError, match="Expected: samples=. Received: num_return_sequences"):
-        kf.sweep(pipe, PROMPT, [{"do_sample": True, "n": 2}])
+        kf.sweep(pipe, PROMPT, [{"do_sample": True, "num_return_sequences": 2}])
 
 
 def test_settings() -> None:

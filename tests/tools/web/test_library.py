@@ -816,7 +816,7 @@ BAD: list[tuple[str, Any, dict[str, Any], str, str]] = [
     ("story", "x", {"top_q": 1}, "GenerationError", "top_q is not a generation setting"),
     ("story", "x", {"num_return_sequences": 3}, "GenerationError", "num_return_sequences is not a generation setting"),
     ("story", "x", {"num_beams": 2, "top_p": 0.5}, "GenerationError", "beam search with sampling"),
-    ("story", "x", {"stop": ["a"], "stop_strings": ["b"]}, "GenerationError", "stop_strings is given twice"),
+    ("story", "x", {"max_tokens": 3}, "GenerationError", "max_tokens is not a generation setting"),
     ("story", "x", {"max_length": 1}, "GenerationError", "max_length includes the prompt"),
     ("text2text", "word " * 600, {}, "CapacityError", "at most 64 tokens"),
     ("text2text", "", {}, "InputError", "An input text was expected"),

@@ -380,12 +380,12 @@ def test_settings_are_sent_to_the_engine(chromium, url):
         "temperature": "1.2",
         "top_k": "7",
         "seed": "3",
-        "stop": "The end",
+        "stop_strings": "The end",
         "max_new_tokens": "5",
     }.items():
         chromium("fill", at=f"#set-{name}", text=value)
     example(chromium)
-    sampled = {"do_sample": True, "temperature": 1.2, "top_p": 0.95, "top_k": 7, "seed": 3, "stop": ["The end"]}
+    sampled = {"do_sample": True, "temperature": 1.2, "top_p": 0.95, "top_k": 7, "seed": 3, "stop_strings": ["The end"]}
     assert sent(chromium, "run")["options"] == greedy | sampled | {"max_new_tokens": 5, "no_repeat_ngram_size": 0}
     chromium("fill", at="#set-top_k", text="-1")
     chromium("click", at="#run")

@@ -95,41 +95,19 @@ const std::map<std::string, Kind> kSettings = {
 // Settings that have an effect only on samples.
 const std::vector<std::string> kSampling = {"temperature", "top_k", "top_p", "min_p", "seed"};
 
-const std::map<std::string, std::string> kAliases = {
-    {"stop", "stop_strings"}, {"max_tokens", "max_new_tokens"}, {"min_tokens", "min_new_tokens"}};
-
 using Values = std::map<std::string, Json>;
 
-// The settings of a call, without aliases.
-Values Named(const Settings& given) {
-  Values result;
-  const auto add = [&](const std::string& name, const std::string& as, const Json& value) {
-    const auto before = result.find(name);
-    if (before != result.end() && !before->second.IsNull()) {
-      throw GenerationError(name + " is passed twice. Expected one name. Received: " + name + "=" + before->second.Shown() + ", " +
-                            as + "=" + value.Shown() + ". Remove " + as + ".");
-    }
-    result[name] = value;
-  };
-  for (const auto& [name, value] : given) {
-    if (!kAliases.count(name)) add(name, name, value);
+void CheckName(const std::string& name) {
+  if (kSettings.count(name)) return;
+  std::vector<std::string> names;
+  std::string listed;
+  for (const auto& [known, kind] : kSettings) {
+    names.push_back(known);
+    listed += (listed.empty() ? "" : ", ") + known;
   }
-  for (const auto& [name, value] : given) {
-    if (kAliases.count(name)) add(kAliases.at(name), name, value);
-  }
-  for (const auto& [name, value] : result) {
-    if (kSettings.count(name)) continue;
-    std::vector<std::string> names;
-    std::string listed;
-    for (const auto& [known, kind] : kSettings) {
-      names.push_back(known);
-      listed += (listed.empty() ? "" : ", ") + known;
-    }
-    const auto near = Closest(name, names, 1);
-    throw GenerationError(name + " is not a generation setting. " +
-                          (near.empty() ? "Known names: " + listed + "." : "Did you mean " + near[0] + "?"));
-  }
-  return result;
+  const auto near = Closest(name, names, 1);
+  throw GenerationError(name + " is not a generation setting. " +
+                        (near.empty() ? "Known names: " + listed + "." : "Did you mean " + near[0] + "?"));
 }
 
 bool Has(const Values& values, const std::string& name) {
@@ -220,7 +198,11 @@ GenerationConfig Settle(const Settings& stored, const Settings& given) {
   for (const auto& [name, value] : stored) {
     if (kSettings.count(name) && !value.IsNull()) values[name] = value;
   }
-  Values changes = Named(given);
+  Values changes;
+  for (const auto& [name, value] : given) {
+    CheckName(name);
+    if (!changes.emplace(name, value).second) throw GenerationError(name + " is passed twice. Remove one of them.");
+  }
   if (Has(changes, "max_length")) changes.emplace("max_new_tokens", Json());
   if (Has(changes, "min_length")) changes.emplace("min_new_tokens", Json());
   const Values& beams = Has(changes, "num_beams") ? changes : values;

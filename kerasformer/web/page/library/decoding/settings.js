@@ -78,9 +78,6 @@ const SETTINGS = {
   max_time: { default: null, check: POSITIVE },
 };
 
-/** Aliases of settings. @type {Record<string, string>} */
-const ALIASES = { stop: "stop_strings", max_tokens: "max_new_tokens", min_tokens: "min_new_tokens" };
-
 /** The settings of a bundle that have an effect in Python but are unsupported here. @param {Record<string, any>} stored */
 export function ignoredSettings(stored) {
   return Object.fromEntries(Object.entries(stored).filter(([name]) => !(name in SETTINGS)));
@@ -96,7 +93,8 @@ export function ignoredSettings(stored) {
  * @returns {Config}
  */
 export function settle(stored, given) {
-  const changes = withoutAliases(given);
+  for (const name of Object.keys(given)) checkName(name);
+  const changes = { ...given };
   /** @type {Record<string, any>} */
   const settings = { do_sample: false };
   for (const [name, value] of Object.entries(stored)) if (name in SETTINGS) settings[name] = value ?? settings[name];
@@ -123,20 +121,11 @@ export function settle(stored, given) {
   return Object.freeze(config);
 }
 
-/** Resolves aliases. @param {Record<string, any>} given */
-function withoutAliases(given) {
-  /** @type {Record<string, any>} */
-  const result = {};
-  for (const [name, value] of Object.entries(given)) {
-    const canonical = ALIASES[name] ?? name;
-    if (!(canonical in SETTINGS)) {
-      const known = Object.keys(SETTINGS).sort().join(", ");
-      throw new GenerationError(`${name} is not a generation setting that the page supports. Expected one of ${known}`);
-    }
-    if (result[canonical] != null) throw new GenerationError(`${canonical} is given twice. Remove ${name}.`);
-    result[canonical] = value;
-  }
-  return result;
+/** Throws for an unknown setting. @param {string} name */
+function checkName(name) {
+  if (name in SETTINGS) return;
+  const known = Object.keys(SETTINGS).sort().join(", ");
+  throw new GenerationError(`${name} is not a generation setting that the page supports. Expected one of ${known}`);
 }
 
 /** Returns the value of a setting, or throws. @param {string} name @param {any} value */

@@ -144,13 +144,9 @@ private let allSettings: [String: Setting] = [
     "max_time": number("a number above 0", .null) { $0 > 0 },
 ]
 
-private let aliases = [
-    "stop": "stop_strings", "max_tokens": "max_new_tokens", "max_completion_tokens": "max_new_tokens", "min_tokens": "min_new_tokens",
-]
-
 /// The names of settings of a bundle that have an effect in Python, but are unsupported here.
 func ignoredSettings(_ stored: [String: JSON]) -> [String] {
-    stored.keys.filter { allSettings[$0] == nil && aliases[$0] == nil }.sorted()
+    stored.keys.filter { allSettings[$0] == nil }.sorted()
 }
 
 /// The settings that apply to one generation.
@@ -173,9 +169,10 @@ struct GenerationConfig {
     ///
     /// - Throws: `GenerationError` for an unknown name or an invalid value.
     init(stored: [String: JSON], given: [String: JSON]) throws {
-        var changes = try withoutAliases(given)
+        for name in given.keys { try checkName(name) }
+        var changes = given
         var chosen: [String: JSON] = ["do_sample": .bool(false)]
-        for (name, value) in try withoutAliases(stored.filter { allSettings[$0.key] != nil || aliases[$0.key] != nil }) where !value.isNull {
+        for (name, value) in stored where allSettings[name] != nil && !value.isNull {
             chosen[name] = value
         }
         if !(changes["max_length"] ?? .null).isNull && changes["max_new_tokens"] == nil { changes["max_new_tokens"] = .null }
@@ -248,22 +245,11 @@ private func isSame(_ one: JSON, _ other: JSON) -> Bool {
     return one == other
 }
 
-private func withoutAliases(_ given: [String: JSON]) throws -> [String: JSON] {
-    var result = given.filter { aliases[$0.key] == nil }
-    for (alias, value) in given {
-        guard let name = aliases[alias] else { continue }
-        if let other = result[name], !other.isNull {
-            throw GenerationError(
-                "\(name) is passed twice. Expected one name. Received: \(name)=\(repr(other)), \(alias)=\(repr(value)). Remove \(alias).")
-        }
-        result[name] = value
-    }
-    for name in result.keys where allSettings[name] == nil {
-        let known = allSettings.keys.sorted()
-        let advice = closest(name, known, count: 1).first.map { "Did you mean \($0)?" }
-        throw GenerationError("\(name) is not a generation setting. \(advice ?? "Known names: " + known.joined(separator: ", ") + ".")")
-    }
-    return result
+private func checkName(_ name: String) throws {
+    if allSettings[name] != nil { return }
+    let known = allSettings.keys.sorted()
+    let advice = closest(name, known, count: 1).first.map { "Did you mean \($0)?" }
+    throw GenerationError("\(name) is not a generation setting. \(advice ?? "Known names: " + known.joined(separator: ", ") + ".")")
 }
 
 private func checked(_ name: String, _ setting: Setting, _ value: JSON) throws -> JSON {

@@ -134,12 +134,8 @@ private val SETTINGS: Map<String, Setting> = mapOf(
     "max_time" to number("a number above 0", null) { it > 0 },
 )
 
-private val ALIASES = mapOf(
-    "stop" to "stop_strings", "max_tokens" to "max_new_tokens", "max_completion_tokens" to "max_new_tokens", "min_tokens" to "min_new_tokens",
-)
-
 /** The settings of a bundle that have an effect in Python, but are unsupported here. */
-internal fun ignoredSettings(stored: JsonObject): JsonObject = stored.filterKeys { it !in SETTINGS && it !in ALIASES }
+internal fun ignoredSettings(stored: JsonObject): JsonObject = stored.filterKeys { it !in SETTINGS }
 
 /** The settings that apply to one generation. */
 internal class Config private constructor(val values: JsonObject) {
@@ -190,10 +186,11 @@ internal class Config private constructor(val values: JsonObject) {
          * @throws GenerationError An unknown name or an invalid value.
          */
         fun of(stored: JsonObject, given: JsonObject): Config {
-            val changes = withoutAliases(given)
+            for (name in given.keys) checkName(name)
+            val changes = LinkedHashMap(given)
             val settings = LinkedHashMap<String, Any?>()
             settings["do_sample"] = false
-            for ((name, value) in withoutAliases(stored.filterKeys { it in SETTINGS || it in ALIASES })) if (value != null) settings[name] = value
+            for ((name, value) in stored) if (name in SETTINGS && value != null) settings[name] = value
             if (changes["max_length"] != null && "max_new_tokens" !in changes) changes["max_new_tokens"] = null
             if (changes["min_length"] != null && "min_new_tokens" !in changes) changes["min_new_tokens"] = null
             val beams = ((changes["num_beams"] ?: settings["num_beams"]) as? Number)?.toInt() ?: 1
@@ -219,24 +216,11 @@ internal class Config private constructor(val values: JsonObject) {
             if (value is Number && default is Number) value.toDouble() != default.toDouble() else value != default && value != false
         }
 
-        private fun withoutAliases(given: JsonObject): MutableMap<String, Any?> {
-            val result = LinkedHashMap(given.filterKeys { it !in ALIASES })
-            for ((alias, value) in given) {
-                val name = ALIASES[alias] ?: continue
-                if (result[name] != null) {
-                    throw GenerationError(
-                        "$name is passed twice. Expected one name. Received: $name=${repr(result[name])}, $alias=${repr(value)}. Remove $alias.",
-                    )
-                }
-                result[name] = value
-            }
-            for (name in result.keys) {
-                if (name in SETTINGS) continue
-                val near = closest(name, SETTINGS.keys, 1, least = 0.6).firstOrNull()
-                val advice = if (near == null) "Known names: ${SETTINGS.keys.sorted().joinToString()}." else "Did you mean $near?"
-                throw GenerationError("$name is not a generation setting. $advice")
-            }
-            return result
+        private fun checkName(name: String) {
+            if (name in SETTINGS) return
+            val near = closest(name, SETTINGS.keys, 1, least = 0.6).firstOrNull()
+            val advice = if (near == null) "Known names: ${SETTINGS.keys.sorted().joinToString()}." else "Did you mean $near?"
+            throw GenerationError("$name is not a generation setting. $advice")
         }
 
         private fun checked(name: String, setting: Setting, value: Any?): Any? {
