@@ -143,17 +143,15 @@ class BundleBuilder:
         """Checks the files at a first look at a few texts or, if the recipe has none for this model, completely.
 
         Returns:
-            What was checked and with which result, to follow "passed".
+            What was passed and the figures, to follow "passed".
 
         Raises:
             ExportMismatchError: They are less faithful than the recipe promises.
         """
         self.report("verify", 0, 0)
         figures = first_look(self.folder, self.manifest(), self._limits(recipe))
-        if figures is None:
-            figures = self.verify_decided(recipe)
-            return f"(agreement {figures.agreement:.4f}{figures.cosine_text})"
-        return f"a first look at {figures.answers} next tokens (mean KL divergence {figures.divergence:.3g} nats)"
+        passed = "a comparison" if figures is None else "a first look"
+        return f"{passed} ({bundle.figure_line((figures or self.verify_decided(recipe)).to_dict())})"
 
     def supports(self, recipe: Recipe) -> bool:
         """Returns whether the target runs files of a recipe."""

@@ -145,11 +145,10 @@ def _mismatch(
     manifest: Manifest, recipe: Recipe, limits: Limits, figures: Fidelity, where: str = ""
 ) -> ExportMismatchError:
     """Returns an error with what was expected, what was measured, and what to do."""
-    answers = bundle.compared_answers(figures.to_dict() if manifest.capacity is None else {"generated": 0})
-    received = figures.text(answers)
+    received = bundle.figure_line(figures.to_dict())
     error = ExportMismatchError(
         f"The answers of the {manifest.format} file{where} differ from those of Keras. Expected for "
-        f"{recipe.name}: {limits.text(answers)}{' and equal tokens' if recipe.exact else ''}. "
+        f"{recipe.name}: {limits}{' and equal tokens' if recipe.exact else ''}. "
         f"Received: {received}. {_advice(recipe, limits, figures)}. Nothing was written"
     )
     error.received = received

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 
-from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, agreement_text, figure_rows
+from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, figure_rows
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, Kind, without_row, without_sizes
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.facts import kind, limit, text_prefix
@@ -316,16 +316,15 @@ def fidelity(manifest: Manifest) -> str:
     if not figures:
         return ""
     rows = "\n".join(f"| {markdown(name)} | {markdown(value)} |" for name, value in figure_rows(figures))
-    compared = f"these files in their runtime{_compared_on(figures)}: {agreement_text(figures)}"
     return f"""## Fidelity
 
-Compared with the Keras model in float32, with {compared}.
+These files in their runtime, compared with the Keras model in float32{_compared_on(figures)}.
 
 | measure | value |
 |---|---|
 {rows}
 
-Errors of logits are also shown as a share of the largest logit. `references.npz` contains the answers of the Keras
+The agreement is the share of answers equal to those of Keras. `references.npz` contains the answers of the Keras
 model. `kerasformer verify path/to/this/folder` repeats the comparison on any device, without Keras, and
 `kerasformer eval path/to/this/folder --data FILE` measures the bundle on your own texts.
 """

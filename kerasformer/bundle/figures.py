@@ -65,9 +65,8 @@ class Limits(NamedTuple):
             return self
         return self._replace(max_divergence=_SAMPLE_FACTOR * self.max_divergence, max_divergence_p99=None)
 
-    def text(self, answers: str) -> str:
-        """Describes the limits; `answers` is what the agreement is a share of, see `compared_answers`."""
-        decisive = f"agreement of at least {self.min_agreement:g} of the {answers}"
+    def __str__(self) -> str:
+        decisive = f"agreement of at least {100 * self.min_agreement:g}%"
         if self.min_cosine is not None:
             decisive = f"mean cosine similarity of at least {self.min_cosine:g}"
         if self.max_divergence is not None:
@@ -195,103 +194,47 @@ class Fidelity:
         explained = self.rounding.explains(self.mean_error, self.divergence)
         return self.decided_agreement >= limits.min_agreement and explained
 
-    def text(self, answers: str) -> str:
-        """Returns the figures that limits may apply to, in one line; `answers` is what the agreement is a share of."""
-        text = f"largest error {self.max_error:.3g}, agreement {self.agreement:.4f} of {self.answers} {answers}"
-        if self.near_ties is not None:
-            rest = self.answers - self.near_ties
-            decided = f", {self.decided_agreement:.4f} of the other {rest}" if rest else ""
-            text += f" ({self.near_ties} near ties{decided})"
-        if self.generated is not None:
-            text += f", {self.generated:.1%} of freely generated tokens"
-        text += self.cosine_text
-        if self.divergence is not None:
-            text += f", mean KL divergence {self.divergence:.3g} nats"
-            text += "" if self.divergence_p99 is None else f" (99th percentile {self.divergence_p99:.3g})"
-            if self.rounding is not None and self.rounding.divergence is not None:
-                text += f" ({self.rounding.divergence:.3g} by rounding alone)"
-        return text
 
-    @property
-    def cosine_text(self) -> str:
-        """The mean cosine similarity, to follow another figure; empty if there is none."""
-        return "" if self.cosine is None else f", mean cosine similarity {self.cosine:.5f}"
+_ROWS = (
+    ("agreement", "agreement", "{agreement:.2%} of {answers:,} {kind}"),
+    ("near ties", "near_ties", "{near_ties:,} of {answers:,}, which rounding alone may change"),
+    ("agreement without near ties", "decided_agreement", "{decided_agreement:.2%}"),
+    ("agreement of freely generated tokens", "generated", "{generated:.2%}"),
+    ("mean cosine similarity", "cosine", "{cosine:.6f}"),
+    ("mean KL divergence", "divergence", "{divergence:.3g} nats"),
+    ("99th percentile of the KL divergence", "divergence_p99", "{divergence_p99:.3g} nats"),
+    ("mean KL divergence by rounding alone", "by_rounding", "{by_rounding:.3g} nats"),
+    ("largest error", "max_error", "{max_error:.3g} of the scale"),
+    ("mean error", "mean_error", "{mean_error:.3g} of the scale"),
+    ("largest logit (the scale)", "scale", "{scale:.3g}"),
+    ("perplexity", "perplexity", "{keras_perplexity:.5g} in Keras, {perplexity:.5g} in the bundle ({change:+.2%})"),
+)
+"""Names of figures in words, their fields, and their values in words."""
 
 
-def compared_answers(figures: JsonMapping) -> str:
-    """Returns what the `agreement` of figures is a share of.
+def figure_rows(figures: JsonMapping) -> list[tuple[str, str]]:
+    """Returns the fields of a `Fidelity` in words, as names and values; those that were not measured are left out.
 
-    A model that generates is compared along the tokens that Keras chose, so that an early difference does not affect
-    all later answers; `generated` is the share of equal tokens without this help.
+    The agreement of a model that generates is that along the tokens that Keras chose, so that an early difference does
+    not affect all later answers; that of freely generated tokens is without this help.
     """
-    return "answers" if figures.get("generated") is None else "next tokens of given texts"
-
-
-def fidelity_line(figures: JsonMapping) -> str:
-    """Returns the most important figures of a comparison in one line."""
-    text = f"Against Keras: {agreement_text(figures)}; largest error {figures['max_error']:.2g} of the scale"
-    if figures.get("divergence") is not None:
-        tail = figures.get("divergence_p99")
-        text += f"; mean KL divergence {figures['divergence']:.2g} nats"
-        text += "" if tail is None else f" (99th percentile {tail:.2g})"
-    if figures.get("perplexity") is not None:
-        text += f"; perplexity {figures['keras_perplexity']:.4g} → {figures['perplexity']:.4g}"
-    return text
-
-
-def agreement_text(figures: JsonMapping) -> str:
-    """Returns the share of equal answers and, for a model that generates, of freely generated tokens."""
-    generated, ties, rest = figures.get("generated"), figures.get("near_ties"), ""
-    free = "" if generated is None else f", {generated:.1%} of freely generated tokens"
-    if ties is not None:
-        decided = figures["decided_agreement"]
-        others = f", {decided:.2%} of the others are the same" if ties < figures["answers"] else ""
-        rest = f" ({ties} are near ties{others})"
-    return f"{figures['agreement']:.2%} of {figures['answers']:,} {compared_answers(figures)} are the same{rest}{free}"
-
-
-def agreement_in_short(figures: JsonMapping) -> str:
-    """Returns the shares of `agreement_text` without numbers of answers."""
-    generated = figures.get("generated")
-    free = "" if generated is None else f" and {generated:.2%} of freely generated tokens"
-    return f"{figures['agreement']:.2%} of {compared_answers(figures)}{free} as in Keras"
-
-
-def figure_rows(figures: JsonMapping) -> list[list[str]]:
-    """Returns the fields of a `Fidelity` for display, as rows of a name and a value."""
-    scale, unit = figures.get("scale") or 1.0, "" if figures.get("scale") else " of the scale"
-    answers, total, ties = compared_answers(figures), figures["answers"], figures.get("near_ties")
-    rows = [[f"{answers} equal to those of Keras", f"{figures['agreement']:.2%} of {total:,}"]]
-
-    def add(name: str, field: str, format: str) -> None:
-        if figures.get(field) is not None:
-            rows.append([name, format.format(figures[field])])
-
-    if ties is not None:
-        title = "near ties: the two best answers differ less than rounding errors"
-        add(title, "near_ties", f"{{:,}} of {total:,} {answers}")
-        decided = f"{{:.2%}} of {total - ties:,}" if ties < total else "none"
-        add(f"{answers} equal to those of Keras, without near ties", "decided_agreement", decided)
-        if figures["rounding"]["divergence"] is not None:
-            rows.append(
-                ["mean KL divergence caused by rounding alone", f"{figures['rounding']['divergence']:.3g} nats"]
-            )
-    add("freely generated tokens equal to those of Keras", "generated", "{:.2%}")
-    for name in ("max_error", "mean_error"):
-        size = "largest" if name == "max_error" else "mean"
-        error = figures[name]
-        rows.append([f"{size} difference of a logit", f"{error * scale:.3g}{unit} ({error:.2%})"])
-    add("mean cosine similarity to the embeddings of Keras", "cosine", "{:.6f}")
-    add("mean KL divergence from Keras", "divergence", "{:.3g} nats")
-    if figures.get("generated") is not None:
-        add("99th percentile of the KL divergence", "divergence_p99", "{:.3g} nats")
-    if figures.get("perplexity") is not None:
-        before, after = figures["keras_perplexity"], figures["perplexity"]
-        rows.append(["perplexity, Keras → bundle", f"{before:.5g} → {after:.5g} ({after / before - 1:+.2%})"])
+    values = {
+        **figures,
+        "kind": "answers" if figures.get("generated") is None else "next tokens of given texts",
+        "by_rounding": (figures.get("rounding") or {}).get("divergence"),
+    }
+    if values.get("perplexity") is not None:
+        values["change"] = figures["perplexity"] / figures["keras_perplexity"] - 1
+    rows = [(name, text.format(**values)) for name, field, text in _ROWS if values.get(field) is not None]
     for name, pair in (figures.get("quality") or {}).items():
-        values = " → ".join(quality_text(name, pair[key]) for key in ("keras", "bundle"))
-        rows.append([f"{name.replace('_', ' ')}, Keras → bundle", values])
+        keras, bundle = (quality_text(name, pair[key]) for key in ("keras", "bundle"))
+        rows.append((name.replace("_", " "), f"{keras} in Keras, {bundle} in the bundle"))
     return rows
+
+
+def figure_line(figures: JsonMapping) -> str:
+    """Returns the rows of `figure_rows` in one line."""
+    return "; ".join(map(" ".join, figure_rows(figures)))
 
 
 def quality_text(name: str, value: float) -> str:

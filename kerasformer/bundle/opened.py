@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import kerasformer
-from kerasformer.bundle.figures import agreement_in_short, fidelity_line
+from kerasformer.bundle.figures import figure_line, figure_rows
 from kerasformer.bundle.manifest import Manifest, read
 from kerasformer.files.publishing import repair
 from kerasformer.files.reading import JsonObject
@@ -87,7 +87,7 @@ class Bundle(os.PathLike[str]):
             ("maximum input", f"{manifest.encoder_capacity or info.max_length} tokens"),
             ("signatures", ", ".join(manifest.signatures)),
             ("files", "\n".join(f"{name}: {size:,} bytes" for name, size in self.files.items())),
-            ("fidelity", fidelity_line(manifest.fidelity) if manifest.fidelity else ""),
+            ("fidelity", figure_line(manifest.fidelity)),
             ("made with", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())),
         ]
         return [row for row in rows if row[1]]
@@ -97,7 +97,7 @@ class Bundle(os.PathLike[str]):
         text = f"{info.name} for {info.task}, {manifest.format} {manifest.recipe.get('name', '')}".rstrip()
         text += f", {self.model_bytes / 1e6:.1f} MB"
         if manifest.fidelity:
-            text += f", {agreement_in_short(manifest.fidelity)}"
+            text += f", {' '.join(figure_rows(manifest.fidelity)[0])}"
         return f"Bundle({str(self.path)!r}: {text})"
 
     def __rich__(self) -> Table:

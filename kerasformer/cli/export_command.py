@@ -91,7 +91,7 @@ def export(
 
     Bundles run in LiteRT, ONNX Runtime or the runtime that --target specifies.
     """
-    from kerasformer.bundle import browser_warning, fidelity_line
+    from kerasformer.bundle import browser_warning, figure_line
 
     free_tensors()
     require("keras", "export")
@@ -112,7 +112,7 @@ def export(
 
         table("Candidates of the search", list(COLUMNS), search_rows(manifest.recipe["auto"]))
     table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])
-    say(fidelity_line(written.fidelity))
+    say(f"Against Keras: {figure_line(written.fidelity)}")
     say(recipe_line(manifest.recipe, default=quantize == "none"))
     if note := fallback_text(manifest.recipe):
         say(note)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kerasformer.bundle import Fidelity, Limits, Manifest, Role, Rounding, compared_answers
+from kerasformer.bundle import Fidelity, Limits, Manifest, Role, Rounding, figure_line
 from kerasformer.bundle.interface import GENERATE
 from kerasformer.decoding import Forward, Step
 from kerasformer.fidelity.comparison import ROWS, compare
@@ -41,14 +41,13 @@ class Verification:
 
     def verdict(self, limits: Limits) -> str:
         """Returns in one line whether the bundle is within the limits, with the limits and what exceeds them."""
-        figures, answers = self.fidelity, compared_answers(self.fidelity.to_dict())
-        expected = limits.text(answers)
+        figures, expected = self.fidelity, str(limits)
         if failed := self.failed(limits):
-            worst = "; ".join(f"{name or 'the bundle'}: {step.text(answers)}" for name, step in failed.items())
-            return f"NOT faithful. Expected by the recipe: {expected}. Received: {worst}"
+            received = (f"{name or 'the bundle'}: {figure_line(step.to_dict())}" for name, step in failed.items())
+            return f"NOT faithful. Expected by the recipe: {expected}. Received: {'. '.join(received)}"
         decides = limits.min_cosine is None and limits.max_divergence is None
         if decides and figures.agreement < limits.min_agreement:
-            expected += f" except for near ties ({figures.near_ties} of {figures.answers} {answers})"
+            expected += f" except for near ties ({figures.near_ties} of {figures.answers} answers)"
         several = f"each of the {len(self.steps)} step signatures"
         signatures = several if len(self.steps) > 1 else f"the signature {''.join(self.steps)}"
         return f"faithful{f', also with {signatures}' if self.steps else ''}: {expected}"

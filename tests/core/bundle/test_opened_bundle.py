@@ -62,18 +62,18 @@ def test_summary_of_a_bundle(exported, capsys):
     size = exported.model_bytes / 1e6
     assert repr(exported) == (
         f"Bundle('{exported.path}': BertTextClassification for text-classification, onnx none, {size:.1f} MB, "
-        "100.00% of answers as in Keras)"
+        "agreement 100.00% of 32 answers)"
     )
     console = rich.console.Console(file=io.StringIO(), width=160)
     console.print(exported)
     shown = console.file.getvalue()
     for row in exported.rows():
         assert all(line in shown for cell in row for line in cell.split("\n") if len(line) < 80)
-    assert "│ format " in shown and bundle.agreement_text(exported.fidelity) in shown and str(exported.path) in shown
+    assert "│ format " in shown and "agreement 100.00% of 32 answers; " in shown and str(exported.path) in shown
     with pytest.raises(SystemExit):
         cli.app(["info", str(exported)])
     printed = capsys.readouterr().out
-    assert "recipe\tnone\n" in printed and bundle.fidelity_line(exported.fidelity) in printed
+    assert "recipe\tnone\n" in printed and bundle.figure_line(exported.fidelity) in printed
 
 
 @pytest.mark.parametrize(
@@ -81,20 +81,21 @@ def test_summary_of_a_bundle(exported, capsys):
     [
         (
             {"generated": 0.9446},
-            "99.63% of 271 next tokens of given texts are the same, 94.5% of freely generated tokens; largest",
-            "99.63% of next tokens of given texts and 94.46% of freely generated tokens as in Keras",
+            "agreement 99.63% of 271 next tokens of given texts; agreement of freely generated tokens 94.46%; largest",
+            ", agreement 99.63% of 271 next tokens of given texts)",
         ),
         (
             {"near_ties": 30, "decided_agreement": 1.0},
-            "99.63% of 271 answers are the same (30 are near ties, 100.00% of the others are the same); largest",
-            "99.63% of answers as in Keras",
+            "agreement 99.63% of 271 answers; near ties 30 of 271, which rounding alone may change; "
+            "agreement without near ties 100.00%; largest",
+            ", agreement 99.63% of 271 answers)",
         ),
     ],
     ids=["generating", "near-ties"],
 )
 def test_an_agreement_names_what_agrees(exported, changes, line, short):
     figures = {"agreement": 0.9963, "answers": 271, "max_error": 0.011, **changes}
-    assert line in bundle.fidelity_line(figures)
+    assert line in bundle.figure_line(figures)
     shown = copy.copy(exported)
     object.__setattr__(shown, "manifest", dataclasses.replace(exported.manifest, fidelity=figures))
     assert short in repr(shown)

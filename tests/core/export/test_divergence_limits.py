@@ -168,8 +168,8 @@ def test_an_export_falls_back_when_asked(fallen_back, capsys):
     assert "mean KL divergence of at most 0.001 nats" in " ".join(capsys.readouterr().out.split())
     card = (fallen_back / "README.md").read_text()
     assert "int8 was requested" in card.replace("\\", "") and "conversations in the model's chat template" in card
-    assert "99th percentile of the KL divergence" in card and "perplexity, Keras → bundle" in card
-    line = bundle.fidelity_line(manifest.fidelity)
+    assert "99th percentile of the KL divergence" in card and "| perplexity | " in card
+    line = bundle.figure_line(manifest.fidelity)
     assert "mean KL divergence" in line and "perplexity" in line
 
 
@@ -186,7 +186,7 @@ def test_a_refusal_is_quick_and_names_the_recipe_that_passed(chat_model, tmp_pat
         kf.export.export(chat_model, tmp_path / "out", "onnx", "int8", capacity=CAPACITY)
     message = str(caught.value)
     assert "at a first look at a few texts" in message and "Expected for int8: largest error" in message
-    assert "The files of fp16 passed a first look at" in message
+    assert "The files of fp16 passed a first look (agreement " in message
     assert "pass quantize='fp16', or fallback=True" in message
     assert not list(tmp_path.iterdir())
 

@@ -191,24 +191,24 @@ def test_fidelity_in_words(tmp_path):
     compared = {"texts": {"count": 20, "given": False, "chats": True}}
     text = written(tmp_path, decoder(fidelity=figures.to_dict() | compared))
     for row in (
-        "runtime, on 20 conversations in the model's chat template, in English, that ship with kerasformer: 98.76% of",
-        "98.76% of 1,289 next tokens of given texts are the same, 75.0% of freely generated tokens",
-        "| next tokens of given texts equal to those of Keras | 98.76% of 1,289 |",
-        "| largest difference of a logit | 0.3 (2.00%) |",
-        "| mean difference of a logit | 0.015 (0.10%) |",
-        "| mean KL divergence from Keras | 0.00012 nats |",
+        "float32, on 20 conversations in the model's chat template, in English, that ship with kerasformer.",
+        "| agreement | 98.76% of 1,289 next tokens of given texts |",
+        "| largest error | 0.02 of the scale |",
+        "| mean error | 0.001 of the scale |",
+        "| largest logit (the scale) | 15 |",
+        "| mean KL divergence | 0.00012 nats |",
         "| 99th percentile of the KL divergence | 0.0034 nats |",
-        "| freely generated tokens equal to those of Keras | 75.00% |",
-        "| perplexity, Keras → bundle | 20 → 22 (+10.00%) |",
-        "| accuracy, Keras → bundle | 91.00% → 90.50% |",
-        "| rougeL, Keras → bundle | 30.00% → 31.00% |",
+        "| agreement of freely generated tokens | 75.00% |",
+        "| perplexity | 20 in Keras, 22 in the bundle (+10.00%) |",
+        "| accuracy | 91.00% in Keras, 90.50% in the bundle |",
+        "| rougeL | 30.00% in Keras, 31.00% in the bundle |",
     ):
         assert row in text
 
 
 def test_older_figures_are_enough(tmp_path):
     text = written(tmp_path, decoder(fidelity=Fidelity(0.02, 0.001, 0.9, 10).to_dict()))
-    assert "| largest difference of a logit | 0.02 of the scale (2.00%) |" in text
+    assert "| largest error | 0.02 of the scale |" in text and "largest logit" not in text
     assert "KL" not in text and "perplexity" not in text
 
 
