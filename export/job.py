@@ -17,7 +17,7 @@ from kerasformer.export.formats.tflite.signatures import (
 )
 from kerasformer.export_options import IN_GRAPH, ExportOptions
 from kerasformer.layers import CacheScales
-from kerasformer.tasks import of_model, of_prefix
+from kerasformer.tasks import task_of_model, without_languages
 from kerasformer.zoo import PretrainedModel, load
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def resolve_options(
     owned = not isinstance(model, PretrainedModel)
     if not isinstance(model, PretrainedModel):
         model = load(model, task, keep_dtype=format.streams_weights)
-    if task is not None and of_model(task) != model.task:
+    if task is not None and task_of_model(task) != model.task:
         raise InputError(f"The task of this model is {model.task}. Received: task={task!r}")
     if PROMPT_MASK in model.input_names:
         raise ExportError(
@@ -104,7 +104,7 @@ def resolve_options(
     capacity = _capacity(model, options.get("capacity"), signatures)
     signatures.check_capacity(capacity or 0)
     resolved_lengths = _lengths(model, options, target.lengths)
-    info = model.info(None if task is None else of_prefix(task))
+    info = model.info(None if task is None else without_languages(task))
     if model.is_encoder_decoder or (format.static and not model.generates):
         info = replace(info, max_length=max(resolved_lengths))
     return ExportJob(

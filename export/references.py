@@ -27,7 +27,7 @@ from kerasformer.fidelity.references import (
 )
 from kerasformer.models.keras_engine import KerasForward, KerasStep
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.tasks import of_model
+from kerasformer.tasks import task_of_model
 from kerasformer.tokenization import Encoding, Tokenizer
 
 GENERATED = 64
@@ -209,7 +209,7 @@ def keras_quality(model: PretrainedModel, info: ModelInfo, texts: Sequence[Examp
 def _distribution(info: ModelInfo) -> Distribution:
     if info.problem_type == "regression":
         return "none"
-    single_label = of_model(info.task) == "text-classification" and len(info.labels) == 1
+    single_label = task_of_model(info.task) == "text-classification" and len(info.labels) == 1
     by_token = info.task == "replaced-token-detection"  # one logit for each token
     return "sigmoid" if single_label or by_token or info.problem_type == "multi_label_classification" else "softmax"
 

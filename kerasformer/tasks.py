@@ -36,7 +36,7 @@ NEEDS = {
 """What tasks need besides the task of their model."""
 
 
-def known_as(task: str) -> str:
+def canonical(task: str) -> str:
     """Returns the Hugging Face name of a task; an unknown name is returned unchanged."""
     return ALIASES.get(task, task)
 
@@ -47,14 +47,14 @@ def languages(task: str) -> tuple[str | None, str | None]:
     return (source, target) if task.startswith("translation_") and source and target else (None, None)
 
 
-def of_prefix(task: str) -> str:
+def without_languages(task: str) -> str:
     """Returns the task without the languages of its prefix: `"translation"` for `"translation_en_to_de"`."""
-    return "translation" if task.startswith("translation_") else known_as(task)
+    return "translation" if task.startswith("translation_") else canonical(task)
 
 
-def of_model(task: str) -> str:
+def task_of_model(task: str) -> str:
     """Returns the task of the model that performs a task: `"text2text-generation"` for `"summarization"`."""
-    name = of_prefix(task)
+    name = without_languages(task)
     return PERFORMED_BY.get(name, name)
 
 
@@ -64,7 +64,7 @@ def entailment_class(labels: Sequence[str]) -> int | None:
     return found[0] if found and len(labels) > 1 else None
 
 
-def of_class(task: str) -> tuple[str, ...]:
+def tasks_of_class(task: str) -> tuple[str, ...]:
     """Returns the tasks of a model class, the first of which is `task`.
 
     Classes for feature extraction return hidden states, or with a head one embedding of each text.

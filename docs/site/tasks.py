@@ -9,7 +9,7 @@ from kerasformer.export.card import in_apps
 from kerasformer.export.card.quoting import python
 from kerasformer.files import sources
 from kerasformer.sample_texts import examples
-from kerasformer.tasks import ALIASES, NEEDS, of_model
+from kerasformer.tasks import ALIASES, NEEDS, task_of_model
 from kerasformer.tested import runtimes
 
 MODELS = {
@@ -153,4 +153,4 @@ Architectures whose answers were compared with Keras in each runtime; the table 
 
 
 def _of_model(task: str) -> str:
-    return "text-generation" if task == in_apps.CONVERSATION else of_model(task)
+    return "text-generation" if task == in_apps.CONVERSATION else task_of_model(task)

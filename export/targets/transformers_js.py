@@ -51,7 +51,7 @@ from kerasformer.export.targets.base import TELEMETRY, TOKENIZED, Target
 from kerasformer.export.targets.model_outputs import embeddings, example, scores
 from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
 from kerasformer.files.reading import JsonObject
-from kerasformer.tasks import PRETRAINING, SENTENCE_SIMILARITY, of_model
+from kerasformer.tasks import PRETRAINING, SENTENCE_SIMILARITY, task_of_model
 
 VERSION = "4.3.1"
 
@@ -176,7 +176,7 @@ class TransformersJs(Target):
 
     def _check_pipeline(self, job: ExportJob) -> None:
         """Refuses models for which transformers.js has no pipeline."""
-        task = of_model(_OF_CLASS.get(job.info.task, job.info.task))
+        task = task_of_model(_OF_CLASS.get(job.info.task, job.info.task))
         lacks = not job.model.in_transformers or task in (*PRETRAINING, *_LACKS.get(job.info.model_type, ()))
         if lacks or (find(job.info.model_type).branch == DECODER and task not in _OF_DECODERS):
             raise ExportError(

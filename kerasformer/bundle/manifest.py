@@ -342,7 +342,7 @@ def read_references(folder: Path) -> dict[str, np.ndarray]:
 
 def _check_signatures(manifest: Manifest) -> None:
     """Checks what engines and pipelines rely on: a label for each class, and the shapes of ids, caches and logits."""
-    labels, is_classifier = len(manifest.info.labels), tasks.of_model(manifest.info.task) in _CLASSIFIERS
+    labels, is_classifier = len(manifest.info.labels), tasks.task_of_model(manifest.info.task) in _CLASSIFIERS
     for name, signature in manifest.signatures.items():
         if signature.role not in _ROLES_IN_USE:
             continue

@@ -17,7 +17,7 @@ from kerasformer.command_options import BaselineOptions, EvaluationOptions
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
 from kerasformer.options import checked, declared
-from kerasformer.tasks import of_prefix
+from kerasformer.tasks import without_languages
 
 if TYPE_CHECKING:
     from kerasformer.evaluation import ClassScores, ConfusionMatrix, Evaluation, Example, System
@@ -154,7 +154,7 @@ def _evaluated(
     refuse_ignored(task, {**options, "settings": settings})
     evaluation = (
         TextEvaluation(task, examples, options.get("bleu_tokenizer"))
-        if of_prefix(task) in TEXT_TASKS and not is_classified(task, examples, options)
+        if without_languages(task) in TEXT_TASKS and not is_classified(task, examples, options)
         else TaskEvaluation(task, examples, options)
     )
     for source in sources:

@@ -16,7 +16,7 @@ from kerasformer.evaluation.perplexity import cut
 from kerasformer.evaluation.prompts import FewShotPrompt, prompt
 from kerasformer.pipelines.base import softmax
 from kerasformer.pipelines.choosing import likelihoods, open_chooser
-from kerasformer.tasks import of_model
+from kerasformer.tasks import task_of_model
 
 _CLASSIFICATION = "text-classification"
 
@@ -47,7 +47,8 @@ def choices(pipe: Any, examples: Sequence[Example], options: EvaluationOptions) 
     given = tuple(options.get("choices") or ())
     texts = [example.choices or given for example in examples]
     right = [_index(example, names) for example, names in zip(examples, texts, strict=True)]
-    found = (_by_pairs if of_model(pipe.task) == _CLASSIFICATION else _by_likelihood)(pipe, examples, texts, options)
+    method = _by_pairs if task_of_model(pipe.task) == _CLASSIFICATION else _by_likelihood
+    found = method(pipe, examples, texts, options)
     best = [int(scores.plain.argmax()) for scores in found]
     figures = {"accuracy": float(np.mean(np.equal(best, right)))}
     by_length = [int(scores.by_length.argmax()) for scores in found if scores.by_length is not None]

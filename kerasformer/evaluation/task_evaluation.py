@@ -34,7 +34,7 @@ from kerasformer.pipelines.answers import Label
 from kerasformer.pipelines.choosing import choose
 from kerasformer.pipelines.vectors import similarity
 from kerasformer.progress import CountProgress
-from kerasformer.tasks import of_prefix
+from kerasformer.tasks import without_languages
 from kerasformer.tokenization.words import first_tokens
 
 Text = TypeVar("Text")
@@ -183,7 +183,7 @@ def refuse_ignored(task: str, options: Mapping[str, object]) -> None:
     Raises:
         InputError: an option would be ignored.
     """
-    name = of_prefix(task)
+    name = without_languages(task)
     for option, tasks in _ONLY_FOR.items():
         if options.get(option) and name not in tasks:
             only = "summarization and translation" if tasks == TEXT_TASKS else ", ".join(tasks)
@@ -202,7 +202,7 @@ def check(task: str, examples: Sequence[Example], options: EvaluationOptions | N
         InputError: the task has no metric, or a label is missing.
         MissingExtraError: the package of its metric is not installed.
     """
-    name = of_prefix(task)
+    name = without_languages(task)
     measure = _measure(name, examples, options or {})
     missing = [number for number, example in enumerate(examples, 1) if example.label is None]
     if missing and measure not in (perplexity, last_words):
@@ -223,7 +223,7 @@ def is_classified(task: str, examples: Sequence[Example], options: EvaluationOpt
 
 def _measure(task: str, examples: Sequence[Example], options: EvaluationOptions) -> Measure:
     """Returns what measures a task: for decoders, it depends on the texts and the options."""
-    name = of_prefix(task)
+    name = without_languages(task)
     chooses = name in _ONLY_FOR["choices"] and (options.get("choices") or any(one.choices for one in examples))
     usual = perplexity if name == "text-generation" else _MEASURES.get(name)
     glue = options.get("glue")
@@ -427,7 +427,7 @@ def _text_to_text(pipe: Any, examples: Sequence[Example], options: EvaluationOpt
         options["batch_size"],
         options.get("progress"),
     )
-    figures = score(of_prefix(pipe.task), received, expected, options.get("bleu_tokenizer")).figures
+    figures = score(without_languages(pipe.task), received, expected, options.get("bleu_tokenizer")).figures
     return Outcome(figures, tuple(received))
 
 

@@ -16,7 +16,7 @@ from kerasformer.evaluation.metrics import TextScores
 from kerasformer.evaluation.outcome import Outcome
 from kerasformer.evaluation.sentences import sentences
 from kerasformer.progress import CountProgress
-from kerasformer.tasks import of_prefix
+from kerasformer.tasks import without_languages
 
 _SUMMARIZATION, _TRANSLATION = "summarization", "translation"
 PACKAGES = {
@@ -84,7 +84,7 @@ class Evaluation:
     """
 
     def __init__(self, task: str, examples: Sequence[Example]) -> None:
-        self.task, self.examples = of_prefix(task), list(examples)
+        self.task, self.examples = without_languages(task), list(examples)
         self.systems: list[System] = []
         self.signatures: dict[str, str] = {}
 
@@ -94,7 +94,7 @@ class Evaluation:
         Raises:
             InputError: it has another task.
         """
-        if of_prefix(pipe.task) != self.task:
+        if without_languages(pipe.task) != self.task:
             raise InputError(f"A model for {self.task} was expected. Received: a model for {pipe.task}")
 
     def to_dict(self) -> dict[str, object]:

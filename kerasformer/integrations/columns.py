@@ -12,7 +12,7 @@ from kerasformer.arguments import STRING, check, one_of, sequence
 from kerasformer.errors import InputError, KerasformerError
 from kerasformer.files.sources import presets
 from kerasformer.options import declared
-from kerasformer.tasks import of_prefix
+from kerasformer.tasks import without_languages
 
 _PAIRS = {"question-answering": ("question", "context"), "text-ranking": ("query", "text")}
 """Columns of tasks that read two texts."""
@@ -57,7 +57,7 @@ class ColumnModel:
         # Workers may have another current folder.
         is_path = os.fspath(source) not in presets() and os.path.exists(source)
         self.source, self.task = os.path.abspath(source) if is_path else os.fspath(source), task
-        default = _PAIRS.get(of_prefix(task or ""), ("text",))
+        default = _PAIRS.get(without_languages(task or ""), ("text",))
         names = default if columns is None else (columns,) if isinstance(columns, str) else columns
         self.columns = check("columns", names, sequence(STRING, 1))
         if len(self.columns) > 2:
@@ -130,7 +130,7 @@ class ColumnModel:
     def _items(self, columns: list[list[Any]]) -> list[Any]:
         if len(columns) == 1:
             return columns[0]
-        is_question = of_prefix(self.open().task) == "question-answering"
+        is_question = without_languages(self.open().task) == "question-answering"
         keys = ("question", "context") if is_question else ("text", "text_pair")
         return [dict(zip(keys, row, strict=True)) for row in zip(*columns, strict=True)]
 

@@ -45,7 +45,15 @@ from kerasformer.models.variables import forget_sources, sampled_values
 from kerasformer.models.weight_table import head_tensors
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.process import quiet_runtimes
-from kerasformer.tasks import NEEDS, PRETRAINING, SENTENCE_SIMILARITY, TEXT_RANKING, of_class, of_model, of_prefix
+from kerasformer.tasks import (
+    NEEDS,
+    PRETRAINING,
+    SENTENCE_SIMILARITY,
+    TEXT_RANKING,
+    task_of_model,
+    tasks_of_class,
+    without_languages,
+)
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.fitting import vocabulary_warning
 
@@ -186,7 +194,7 @@ def _checked_backbone(module: object) -> type[Backbone]:
                 f"{task_class.__name__}, MODELS[{task!r}] of {module.__name__}, has no backbone. Expected: a class "
                 f"declared with backbone=…"
             )
-        if task not in of_class(task_class.task):
+        if task not in tasks_of_class(task_class.task):
             raise InputError(
                 f"MODELS[{task!r}] of {module.__name__} must be a class for this task. "
                 f"Received: {task_class.__name__}, for {task_class.task}"
@@ -441,7 +449,7 @@ def _answer_score(
     if not issubclass(kind, CausalClassification):
         return None
     score = AnswerScore.read(folder)
-    if score is None and of_prefix(task) == TEXT_RANKING:
+    if score is None and without_languages(task) == TEXT_RANKING:
         score = AnswerScore.of_words(content, tokenizer)
     return score
 
@@ -504,7 +512,7 @@ def model_class(
     Raises:
         InputError: the architecture does not support the task.
     """
-    name = of_model(task)
+    name = task_of_model(task)
     if name not in classes_by_task:
         raise InputError(
             f"{model_type} has no such task. Expected one of {', '.join(classes_by_task)}. Received: {task!r}"

@@ -34,7 +34,7 @@ from kerasformer.models.contracts import (
 from kerasformer.models.pretrained import Backbone, Inputs, PretrainedModel, check_config
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weight_table import Row, dense, norm, output_matrix, output_rows
-from kerasformer.tasks import SENTENCE_SIMILARITY, of_class, of_model
+from kerasformer.tasks import SENTENCE_SIMILARITY, task_of_model, tasks_of_class
 from kerasformer.tokenization import Tokenizer
 
 
@@ -76,7 +76,7 @@ class FeatureModel(TextModel):
             InputError: settings of embeddings for another task.
             UnsupportedConfigError: a setting of the folder is not implemented.
         """
-        if of_model(task) != SENTENCE_SIMILARITY:
+        if task_of_model(task) != SENTENCE_SIMILARITY:
             return super().options(task, config, folder, sentence)
         if sentence is None and folder is not None:
             sentence = SentenceSettings.read(folder, config.output_dim)
@@ -807,7 +807,7 @@ def heads_like(
 
 def by_task(*models: ModelClass) -> dict[str, ModelClass]:
     """Returns model classes by task."""
-    return {task: model for model in models for task in of_class(model.task)}
+    return {task: model for model in models for task in tasks_of_class(model.task)}
 
 
 def _derived(backbone: type[Backbone], bases: tuple[ModelClass, ...]) -> ModelClass:

@@ -25,7 +25,7 @@ from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
 from kerasformer.pipelines.token_classification import TokenClassificationPipeline
 from kerasformer.pipelines.translation import TranslationPipeline
 from kerasformer.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
-from kerasformer.tasks import ALIASES, known_as, of_prefix
+from kerasformer.tasks import ALIASES, canonical, without_languages
 from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:
@@ -184,8 +184,8 @@ def pipeline(
         options["tokenizer"] = Tokenizer.load(options["tokenizer"])
     chosen = checked(PipelineOptions, options, "a pipeline")
     of_class = {name: chosen.pop(name) for name in ("src_lang", "tgt_lang", "prefix_cache") if name in chosen}
-    opened = open_source(None if task is None else known_as(task), source, **chosen)
-    pipeline_class = PIPELINES.get(of_prefix(opened.task))
+    opened = open_source(None if task is None else canonical(task), source, **chosen)
+    pipeline_class = PIPELINES.get(without_languages(opened.task))
     if pipeline_class is None:
         raise InputError(f"There is no pipeline for {opened.task}. Expected one of {', '.join(PIPELINES)}")
     for name in of_class:
@@ -199,4 +199,4 @@ def pipeline(
 
 
 def _is_task(value: object) -> bool:
-    return isinstance(value, str) and of_prefix(value) in PIPELINES
+    return isinstance(value, str) and without_languages(value) in PIPELINES

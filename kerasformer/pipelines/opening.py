@@ -13,7 +13,7 @@ from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import InputError, TokenizerError, require
 from kerasformer.files import live, sources
-from kerasformer.tasks import NEEDS, of_model
+from kerasformer.tasks import NEEDS, task_of_model
 from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _check_no_options(options: Arguments) -> None:
 
 
 def _checked_task(task: str | None, model_task: str) -> str:
-    if task is None or task == model_task or of_model(task) == of_model(model_task):
+    if task is None or task == model_task or task_of_model(task) == task_of_model(model_task):
         return task or model_task
     needs = f"{task} needs {NEEDS[task]}. " if task in NEEDS else ""
     raise InputError(f"{needs}This source is for {model_task}. Received: task={task!r}")

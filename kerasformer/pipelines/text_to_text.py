@@ -23,7 +23,7 @@ from kerasformer.pipelines.generation_base import WHOLE, GenerationPipeline, Pro
 from kerasformer.pipelines.inputs import Inputs, progress_bar, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.text_parts import Parts, chunks, fitting, sentences
-from kerasformer.tasks import of_prefix
+from kerasformer.tasks import without_languages
 from kerasformer.tokenization import Encoding
 
 
@@ -362,7 +362,7 @@ class Text2TextGenerationPipeline(GenerationPipeline):
                 f"{', '.join(map(repr, prefixes.values()))}. Received: none"
             )
         known = self.info.task_prefixes
-        if known and not prefixes and "" not in known and of_prefix(self.task) != self.task:
+        if known and not prefixes and "" not in known and without_languages(self.task) != self.task:
             raise InputError(
                 f"This model has no prefix for {self.task}. Expected one of {', '.join(known)}, or prefix="
             )

@@ -36,7 +36,7 @@ from kerasformer.models.variables import variables_by_path
 from kerasformer.options import checked, documented
 from kerasformer.pipelines import pipeline
 from kerasformer.progress import StageProgress
-from kerasformer.tasks import FEATURE_EXTRACTION, SENTENCE_SIMILARITY, of_model
+from kerasformer.tasks import FEATURE_EXTRACTION, SENTENCE_SIMILARITY, task_of_model
 from kerasformer.tokenization import TruncationWarning
 from kerasformer.training.datasets import Dataset, dataset
 from kerasformer.training.distillation import (
@@ -468,7 +468,7 @@ def _is_distribution(model: PretrainedModel) -> bool:
 
 def _compares_texts(model: PretrainedModel) -> bool:
     """Whether the output is one vector for each text, which does not depend on how the text is divided into tokens."""
-    return model.task in (of_model("text-classification"), SENTENCE_SIMILARITY)
+    return model.task in (task_of_model("text-classification"), SENTENCE_SIMILARITY)
 
 
 def _seconds(model: PretrainedModel, batches: _Batches) -> float:
