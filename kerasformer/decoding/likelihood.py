@@ -104,7 +104,6 @@ def losses(step: Step, texts: Sequence[Sequence[int] | np.ndarray]) -> list[np.n
 
 
 def _log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Returns log-probabilities after checking the logits."""
     greatest = logits.max(axis=-1)
     if not np.isfinite(greatest).all():
         raise GenerationError(

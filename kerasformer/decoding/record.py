@@ -126,7 +126,6 @@ class Record:
         return nodes
 
     def _choice(self, logs: np.ndarray, logits: np.ndarray, scores: np.ndarray) -> TokenChoice:
-        """Summarizes the candidates of one row."""
         count = min(TOP, len(logs))
         best = np.sort(np.argpartition(logs, -count)[-count:])
         best = best[np.argsort(-logs[best], kind="stable")]

@@ -156,7 +156,6 @@ class Assistant:
 
 
 def _common_prefix(one: np.ndarray, other: np.ndarray) -> int:
-    """Returns the length of the common prefix of two texts."""
     size = min(len(one), len(other))
     different = np.flatnonzero(one[:size] != other[:size])
     return int(different[0]) if len(different) else size
@@ -250,7 +249,6 @@ class GuessedText:
         return self._logits[:, index : index + 1]
 
     def _new_guesses(self) -> list[int]:
-        """Returns the tokens to guess at the next step."""
         num_chosen = self._length - self._start_length
         room = self._engine.capacity - (self._prefix_length + num_chosen - 2)
         longest = self._lengths[bisect_right(self._lengths, room) - 1]

@@ -123,7 +123,6 @@ class Request:
         return Stream(steps, tokenizer, _before(step, ids[0], mask[0]), callback)
 
     def _check_prompts(self, step: Step, ids: np.ndarray, mask: np.ndarray | None) -> None:
-        """Checks the prompts of a decoder-only model."""
         if self.tokenizer is None or step.is_encoder_decoder:
             return
         for index, row in enumerate(np.asarray(ids)):
@@ -204,12 +203,10 @@ def _check_names(settings: Mapping[str, Any]) -> None:
 
 
 def _any(stops: Sequence[Stop]) -> Stop | None:
-    """Combines stopping functions; a row ends when one of them returns true."""
     return (lambda tokens: any(stop(tokens) for stop in stops)) if stops else None
 
 
 def _functions(name: str, value: object, advice: str = "") -> tuple[Callable[..., Any], ...]:
-    """Converts one function or a list of functions to a tuple."""
     kind = Kind(f"a function or a list of functions{advice}", sequence(FUNCTION).convert)
     return tuple(check(name, (value,) if callable(value) else value, kind))
 
@@ -221,7 +218,6 @@ def _with_constraint(
     rules: tuple[Rule, ...],
     stops: tuple[Stop, ...],
 ) -> tuple[tuple[Rule, ...], tuple[Stop, ...]]:
-    """Returns rules and stopping functions, extended by those of a constraint."""
     constraint = constraint_of(arguments, tokenizer, config)
     if constraint is None:
         return rules, stops
