@@ -14,83 +14,44 @@ kerasformer.zoo` registers all classes with Keras, for `keras.models.load_model`
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from kerasformer import errors, export, layers, training, zoo
-    from kerasformer.evaluation import evaluate, prompt
-    from kerasformer.evaluation.decoding_sweep import sweep
-    from kerasformer.interpretability.anatomy import anatomy
-    from kerasformer.interpretability.attention import attention
-    from kerasformer.interpretability.attribution import attribute
-    from kerasformer.interpretability.contextual import contextual
-    from kerasformer.interpretability.lens import logit_lens
-    from kerasformer.interpretability.projection import projection
-    from kerasformer.pipelines import pipeline
-    from kerasformer.pipelines.choosing import choose
-    from kerasformer.pipelines.embedding_index import EmbeddingIndex
-    from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
-    from kerasformer.tokenization import Tokenizer
-    from kerasformer.zoo import load
+from typing import Any
 
 __version__ = "0.1.0"
-__all__ = [
-    "EmbeddingIndex",
-    "Tokenizer",
-    "__version__",
-    "anatomy",
-    "attention",
-    "attribute",
-    "choose",
-    "contextual",
-    "errors",
-    "evaluate",
-    "export",
-    "layers",
-    "load",
-    "logit_lens",
-    "next_token_distribution",
-    "pipeline",
-    "projection",
-    "prompt",
-    "sequence_logprob",
-    "sweep",
-    "training",
-    "zoo",
-]
 
-_MODULES = {"errors", "export", "layers", "training", "zoo"}
-_FUNCTIONS = {
-    "EmbeddingIndex": ("pipelines.embedding_index", "EmbeddingIndex"),
-    "Tokenizer": ("tokenization", "Tokenizer"),
-    "anatomy": ("interpretability.anatomy", "anatomy"),
-    "attention": ("interpretability.attention", "attention"),
-    "attribute": ("interpretability.attribution", "attribute"),
-    "choose": ("pipelines.choosing", "choose"),
-    "contextual": ("interpretability.contextual", "contextual"),
-    "evaluate": ("evaluation", "evaluate"),
-    "load": ("zoo", "load"),
-    "logit_lens": ("interpretability.lens", "logit_lens"),
-    "next_token_distribution": ("pipelines.likelihood", "next_token_distribution"),
-    "pipeline": ("pipelines", "pipeline"),
-    "projection": ("interpretability.projection", "projection"),
-    "prompt": ("evaluation", "prompt"),
-    "sequence_logprob": ("pipelines.likelihood", "sequence_logprob"),
-    "sweep": ("evaluation.decoding_sweep", "sweep"),
+_ROOMS = ("errors", "export", "layers", "training", "zoo")
+_MODULES = {
+    "EmbeddingIndex": "pipelines.embedding_index",
+    "Tokenizer": "tokenization",
+    "anatomy": "interpretability.anatomy",
+    "attention": "interpretability.attention",
+    "attribute": "interpretability.attribution",
+    "choose": "pipelines.choosing",
+    "contextual": "interpretability.contextual",
+    "evaluate": "evaluation",
+    "load": "zoo",
+    "logit_lens": "interpretability.lens",
+    "next_token_distribution": "pipelines.likelihood",
+    "pipeline": "pipelines",
+    "projection": "interpretability.projection",
+    "prompt": "evaluation",
+    "sequence_logprob": "pipelines.likelihood",
+    "sweep": "evaluation.decoding_sweep",
 }
+"""Modules of the public names, by name: this module imports none, not even for types, which `__init__.pyi` has."""
+
+__all__ = sorted(["__version__", *_ROOMS, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
     """Loads a public name on first use (PEP 562)."""
-    if name in _MODULES:
+    if name in _ROOMS:
         return importlib.import_module(f"kerasformer.{name}")
-    if name in _FUNCTIONS:
-        module, function = _FUNCTIONS[name]
-        value = getattr(importlib.import_module(f"kerasformer.{module}"), function)
+    if name in _MODULES:
+        value = getattr(importlib.import_module(f"kerasformer.{_MODULES[name]}"), name)
         globals()[name] = value
         return value
     raise AttributeError(f"module 'kerasformer' has no attribute {name!r}. Expected one of: {', '.join(__all__)}")
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -112,6 +112,16 @@ def test_every_public_name_loads():
         assert getattr(kerasformer, name) is not None
 
 
+def test_the_stub_has_the_public_names():
+    import kerasformer
+
+    stub = ROOT / "kerasformer/__init__.pyi"
+    modules = {f"{module}.{name}" for name, module in kerasformer._MODULES.items()}
+    assert imports(stub) == {f"kerasformer.{name}" for name in (*kerasformer._ROOMS, *modules)}
+    listed = next(node.value for node in ast.parse(stub.read_text()).body if isinstance(node, ast.Assign))
+    assert ast.literal_eval(listed) == kerasformer.__all__
+
+
 @pytest.mark.parametrize("path", sorted(ZOO.glob("[a-z]*.py")), ids=lambda path: path.stem)
 def test_model_files_import_only_what_they_are_derived_from(path):
     models = {other.stem for other in ZOO.glob("[a-z]*.py")} - {path.stem}
