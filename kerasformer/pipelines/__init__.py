@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypedDict, Unpack, overload
+from typing import Annotated, Any, Literal, TypedDict, Unpack, overload
 
 from kerasformer.arguments import STRING, instance, integer, sequence, shown
 from kerasformer.errors import InputError
@@ -15,7 +15,7 @@ from kerasformer.pipelines.base import Pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.fill_mask import FillMaskPipeline
 from kerasformer.pipelines.generation_base import GenerationPipeline
-from kerasformer.pipelines.opening import open_source
+from kerasformer.pipelines.opening import Source, open_source
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
 from kerasformer.pipelines.summarization import SummarizationPipeline
@@ -27,9 +27,6 @@ from kerasformer.pipelines.translation import TranslationPipeline
 from kerasformer.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
 from kerasformer.tasks import ALIASES, canonical, without_languages
 from kerasformer.tokenization import Tokenizer
-
-if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
 
 __all__ = ["PIPELINES", "GenerationPipeline", "Pipeline", "PipelineOptions", "pipeline"]
 
@@ -78,66 +75,65 @@ class PipelineOptions(TypedDict, total=False):
     prefix_cache: Annotated[int | None, Option(integer(0))]
 
 
-_Source: TypeAlias = "str | os.PathLike[str] | PretrainedModel"
 _Classification = Literal["text-classification", "text-ranking", "sentiment-analysis"]
 
 
 @overload
 def pipeline(
-    source: _Source, task: Literal["text-generation"], **options: Unpack[PipelineOptions]
+    source: Source, task: Literal["text-generation"], **options: Unpack[PipelineOptions]
 ) -> TextGenerationPipeline: ...
 @overload
 def pipeline(
-    source: _Source, task: _Classification, **options: Unpack[PipelineOptions]
+    source: Source, task: _Classification, **options: Unpack[PipelineOptions]
 ) -> TextClassificationPipeline: ...
 @overload
 def pipeline(
-    source: _Source, task: Literal["token-classification", "ner"], **options: Unpack[PipelineOptions]
+    source: Source, task: Literal["token-classification", "ner"], **options: Unpack[PipelineOptions]
 ) -> TokenClassificationPipeline: ...
 @overload
 def pipeline(
-    source: _Source, task: Literal["question-answering"], **options: Unpack[PipelineOptions]
+    source: Source, task: Literal["question-answering"], **options: Unpack[PipelineOptions]
 ) -> QuestionAnsweringPipeline: ...
 @overload
-def pipeline(source: _Source, task: Literal["fill-mask"], **options: Unpack[PipelineOptions]) -> FillMaskPipeline: ...
+def pipeline(source: Source, task: Literal["fill-mask"], **options: Unpack[PipelineOptions]) -> FillMaskPipeline: ...
 @overload
 def pipeline(
-    source: _Source, task: Literal["feature-extraction"], **options: Unpack[PipelineOptions]
+    source: Source, task: Literal["feature-extraction"], **options: Unpack[PipelineOptions]
 ) -> FeatureExtractionPipeline: ...
 @overload
 def pipeline(
-    source: _Source, task: Literal["sentence-similarity"], **options: Unpack[PipelineOptions]
+    source: Source, task: Literal["sentence-similarity"], **options: Unpack[PipelineOptions]
 ) -> SentenceSimilarityPipeline: ...
 @overload
 def pipeline(
-    source: _Source, task: Literal["zero-shot-classification"], **options: Unpack[PipelineOptions]
+    source: Source, task: Literal["zero-shot-classification"], **options: Unpack[PipelineOptions]
 ) -> ZeroShotClassificationPipeline: ...
 @overload
 def pipeline(
-    source: _Source, task: Literal["summarization"], **options: Unpack[PipelineOptions]
+    source: Source, task: Literal["summarization"], **options: Unpack[PipelineOptions]
 ) -> SummarizationPipeline: ...
 @overload
 def pipeline(
-    source: _Source, task: Literal["translation"], **options: Unpack[PipelineOptions]
+    source: Source, task: Literal["translation"], **options: Unpack[PipelineOptions]
 ) -> TranslationPipeline: ...
 @overload
 def pipeline(
-    source: _Source, task: Literal["text2text-generation"], **options: Unpack[PipelineOptions]
+    source: Source, task: Literal["text2text-generation"], **options: Unpack[PipelineOptions]
 ) -> Text2TextGenerationPipeline: ...
 @overload
-def pipeline(source: _Source, task: str | None = None, **options: Unpack[PipelineOptions]) -> Any: ...
+def pipeline(source: Source, task: str | None = None, **options: Unpack[PipelineOptions]) -> Any: ...
 @overload
 def pipeline(
-    source: str | None = None, task: str | None = None, *, model: _Source, **options: Unpack[PipelineOptions]
+    source: str | None = None, task: str | None = None, *, model: Source, **options: Unpack[PipelineOptions]
 ) -> Any: ...
 
 
 @documented(PipelineOptions)
 def pipeline(
-    source: _Source | None = None,
+    source: Source | None = None,
     task: str | None = None,
     *,
-    model: _Source | None = None,
+    model: Source | None = None,
     **options: Unpack[PipelineOptions],
 ) -> Any:
     """Creates the pipeline of a task for a Keras model or a bundle.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kerasformer import bundle
 from kerasformer.arguments import Arguments, check, instance
@@ -18,6 +18,8 @@ from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:
     from kerasformer.models.pretrained import PretrainedModel
+
+Source: TypeAlias = "str | os.PathLike[str] | PretrainedModel"
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Opened:
 
 def open_source(
     task: str | None,
-    source: str | os.PathLike[str] | PretrainedModel,
+    source: Source,
     tokenizer: Tokenizer | str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Opened:
