@@ -28,7 +28,7 @@ _RUNTIMES = {
 
 def size_mb(folder: Path) -> float:
     """Returns the size of the weight files in a folder, or of a GGUF file, in 10^6 bytes."""
-    if sources.is_gguf(folder):
+    if sources.is_foreign(folder):
         return folder.stat().st_size / 1e6
     return sum(path.stat().st_size for path in folder.rglob("*") if path.name.endswith(_WEIGHTS)) / 1e6
 

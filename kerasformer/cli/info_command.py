@@ -70,8 +70,8 @@ def info(
 
 def _print_content(source: str, as_json: bool) -> None:
     from kerasformer import bundle
+    from kerasformer.files import checkpoint_files
     from kerasformer.files.sources import inside, kind, read_json, resolve
-    from kerasformer.gguf import checkpoint_files
 
     folder = resolve(source)
     if kind(folder) == "bundle":

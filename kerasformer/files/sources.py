@@ -1,4 +1,4 @@
-"""Resolution of a source (preset, folder, GGUF file or hub id) to a local path, and safe access to its files."""
+"""Resolution of a source (preset, folder, file or hub id) to a local path, and safe access to its files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors"]
 _IN_SUBFOLDERS = [f"*/{name}" for name in _CHECKPOINT_FILES]
 """Files that are not downloaded: many repositories have copies for other frameworks in subfolders."""
 _TEMPLATE_FILES = ["chat_template.jinja", "additional_chat_templates/*.jinja"]
-_GGUF = ".gguf"
+READERS = {".gguf": ("kerasformer.gguf", "GgufCheckpoint")}
+"""Module and class of the `readers.ForeignCheckpoint` for files with a suffix, which are imported when one is read."""
 _FOR_KERAS_FILES = (
     "Open a .keras file with keras.models.load_model, after import kerasformer.zoo, which registers its classes"
 )
@@ -34,7 +35,8 @@ _MODULE_FILES = [f"[0-9]_*/{name}" for name in ("config.json", "model.safetensor
 def resolve(source: str | os.PathLike[str], *, revision: str | None = None, token: str | None = None) -> Path:
     """Returns the local folder of a preset, a path or a hub id, tried in this order; a hub id is downloaded once.
 
-    A GGUF file, the format of llama.cpp, takes the place of a checkpoint's folder; it is returned itself.
+    A file in a format of `READERS`, such as llama.cpp's GGUF, takes the place of a checkpoint's folder; it is returned
+    itself.
 
     Args:
         source: Name of a preset, path (`"./name"` if a preset has the same name), or hub id `"owner/name"`. The
@@ -50,12 +52,12 @@ def resolve(source: str | os.PathLike[str], *, revision: str | None = None, toke
         folder = repair(local_path(source))
         if folder.is_dir():
             return folder
-    if is_gguf(folder):
+    if is_foreign(folder):
         return folder
     if folder.exists():
         advice = f". {_FOR_KERAS_FILES}" if folder.suffix == ".keras" else ""
         raise SourceError(
-            f"a folder with config.json or {MANIFEST}, or a file with the suffix {_GGUF}, was expected. "
+            f"a folder with config.json or {MANIFEST}, or a file with the suffix {' or '.join(READERS)}, was expected. "
             f"Received: the file {folder}{advice}"
         )
     if not isinstance(source, str) or not _HUB_ID.fullmatch(source):
@@ -75,18 +77,18 @@ def presets() -> list[str]:
     return sorted(path.name for path in folder.iterdir() if (path / "config.json").is_file())
 
 
-def is_gguf(path: Path) -> bool:
-    """Whether a path is that of a file in the format of llama.cpp."""
-    return path.suffix.lower() == _GGUF and path.is_file()
+def is_foreign(path: Path) -> bool:
+    """Whether a path is that of a file in another library's format, which takes the place of a checkpoint's folder."""
+    return path.suffix.lower() in READERS and path.is_file()
 
 
 def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
-    """Returns whether a folder is an exported bundle or a Hugging Face checkpoint; a GGUF file is a checkpoint.
+    """Returns whether a folder is an exported bundle or a Hugging Face checkpoint, as a foreign file is.
 
     Raises:
         SourceError: the folder is neither.
     """
-    if is_gguf(folder):
+    if is_foreign(folder):
         return "checkpoint"
     for _ in range(_ATTEMPTS):
         if os.path.isfile(folder / MANIFEST):
@@ -94,8 +96,8 @@ def kind(folder: Path) -> Literal["checkpoint", "bundle"]:
         if os.path.isfile(folder / "config.json"):
             return "checkpoint"
         repair(folder)
-    files = sorted(path.name for path in folder.glob(f"*{_GGUF}")) if folder.is_dir() else []
-    hint = f" Pass one of its GGUF files: {', '.join(files[:5])}" if files else foreign_graph(folder)
+    files = sorted(path.name for path in folder.glob("*") if is_foreign(path))
+    hint = f" Pass one of its files: {', '.join(files[:5])}" if files else foreign_graph(folder)
     if os.path.isfile(folder / "adapter_config.json"):
         hint = " It has an adapter: load the base model, and then the adapter with load_adapter"
     raise SourceError(

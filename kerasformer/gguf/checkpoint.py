@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from kerasformer.errors import CheckpointError
-from kerasformer.files.reading import JsonMapping, JsonObject
-from kerasformer.files.sources import is_gguf
-from kerasformer.files.tensors import TensorFile, open_tensors
+from kerasformer.files.reading import JsonObject
+from kerasformer.files.tensors import TensorFile
 from kerasformer.gguf import vocabulary
 from kerasformer.gguf.architecture import Metadata, Settings, find, located
 from kerasformer.gguf.blocks import GgufTensors
@@ -23,7 +18,7 @@ _POOLINGS = {1: "mean", 2: "cls", 3: "lasttoken"}
 
 
 class GgufCheckpoint:
-    """A model in a GGUF file.
+    """A model in a GGUF file; a `ForeignCheckpoint`.
 
     Args:
         path: The file, or the first of several parts.
@@ -103,43 +98,3 @@ def _sentence_files(pooling: str) -> JsonObject:
         for index, (path, kind) in enumerate(types.items())
     ]
     return {"modules.json": modules, "1_Pooling/config.json": {"pooling_mode": pooling}}
-
-
-@contextmanager
-def checkpoint_files(source: Path) -> Iterator[Path]:
-    """Context with a folder that has the JSON files of a checkpoint, without its tokenizer.
-
-    Args:
-        source: Folder, which is returned; or a GGUF file, for which a temporary folder is created.
-    """
-    if not is_gguf(source):
-        yield source
-        return
-    with _folder(GgufCheckpoint(source).files()) as folder:
-        yield folder
-
-
-@contextmanager
-def tokenizer_files(source: Path) -> Iterator[Path]:
-    """Context with a folder that has the files of a tokenizer; see `checkpoint_files`."""
-    if not is_gguf(source):
-        yield source
-        return
-    with _folder(GgufCheckpoint(source).tokenizer_files()) as folder:
-        yield folder
-
-
-def checkpoint_tensors(source: Path) -> TensorFile:
-    """Opens the tensors of a checkpoint, a folder or a GGUF file."""
-    return GgufCheckpoint(source).tensors() if is_gguf(source) else open_tensors(source)
-
-
-@contextmanager
-def _folder(files: JsonMapping) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for path, content in files.items():
-            (folder / path).parent.mkdir(exist_ok=True)
-            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-            (folder / path).write_text(text, encoding="utf-8")
-        yield folder

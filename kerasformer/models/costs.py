@@ -18,8 +18,8 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.files import sources
+from kerasformer.files.readers import checkpoint_files
 from kerasformer.files.reading import JsonObject, local_path, read_json
-from kerasformer.gguf import checkpoint_files
 from kerasformer.layers import primitives
 from kerasformer.layers.core import Embedding
 from kerasformer.layers.layer_types import LayerArguments, Outputs

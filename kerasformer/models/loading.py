@@ -27,9 +27,9 @@ from kerasformer.errors import (
 )
 from kerasformer.files import live, sources
 from kerasformer.files.adapters import Adapter, read_adapter, with_bases
+from kerasformer.files.readers import checkpoint_files, checkpoint_tensors
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, ReplacedTensors, TensorFile, open_tensors, without_wrappers
-from kerasformer.gguf import checkpoint_files, checkpoint_tensors
 from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
 from kerasformer.models.answer_scores import AnswerScore, is_answer_score
 from kerasformer.models.config import Config

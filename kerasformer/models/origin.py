@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kerasformer.files.readers import read_foreign
 from kerasformer.files.reading import JsonObject
-from kerasformer.files.sources import is_gguf
-from kerasformer.gguf import GgufCheckpoint
+from kerasformer.files.sources import is_foreign
 from kerasformer.layers.core import layers_with_lora
 from kerasformer.models.variables import sampled_values
 
@@ -62,8 +62,8 @@ class Origin:
     @classmethod
     def of(cls, source: Path | None, name: str = "") -> Self:
         """Reads the credits from a checkpoint, which may contain none or no longer exist."""
-        if source is not None and is_gguf(source):
-            return cls(name or source.name, header=GgufCheckpoint(source).facts())
+        if source is not None and is_foreign(source):
+            return cls(name or source.name, header=read_foreign(source).facts())
         if source is None or not source.is_dir():
             return cls()
         legal = {path.name: content for path in sorted(source.iterdir()) if (content := _content(path, _LEGAL))}

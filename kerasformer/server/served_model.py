@@ -12,11 +12,10 @@ from typing import Any
 from kerasformer.decoding import Step
 from kerasformer.decoding.protocols import AdaptableEngine
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.files import sources
+from kerasformer.files import checkpoint_tensors, sources
 from kerasformer.files.adapters import Adapter
 from kerasformer.files.publishing import SITE
 from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
-from kerasformer.gguf import checkpoint_tensors
 from kerasformer.pipelines import Pipeline, pipeline
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.generation_base import GenerationPipeline

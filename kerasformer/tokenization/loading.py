@@ -16,7 +16,7 @@ from kerasformer.chat_templates import read_templates
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files import live, sources
 from kerasformer.files.adapters import with_bases
-from kerasformer.gguf import GgufCheckpoint, tokenizer_files
+from kerasformer.files.readers import read_foreign, tokenizer_files
 from kerasformer.tokenization import backends, bertweet, ctrl, languages, m2m_100, marian, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
 from kerasformer.tokenization.families import (
@@ -133,9 +133,9 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
 
 
 def has_tokenizer(folder: Path) -> bool:
-    """Whether a local folder contains files that `Tokenizer.load` can load, or a GGUF file a tokenizer."""
-    if sources.is_gguf(folder):
-        return GgufCheckpoint(folder).has_tokenizer
+    """Whether a local folder contains files that `Tokenizer.load` can load, or a foreign file a tokenizer."""
+    if sources.is_foreign(folder):
+        return read_foreign(folder).has_tokenizer
     if (folder / "tokenizer.json").exists() or any(_present(folder, names) for _, names in _VOCABULARIES):
         return True
     try:

@@ -256,7 +256,7 @@ def test_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_folder_with_files_is_named(tmp_path: Path) -> None:
     llama(tmp_path / "model.Q8_0.gguf")
-    with pytest.raises(SourceError, match="Pass one of its GGUF files: model.Q8_0.gguf"):
+    with pytest.raises(SourceError, match="Pass one of its files: model.Q8_0.gguf"):
         zoo.load(tmp_path)
     (tmp_path / "model.txt").write_text("text")
     with pytest.raises(SourceError, match="a file with the suffix .gguf, was expected"):

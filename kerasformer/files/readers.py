@@ -1,0 +1,82 @@
+"""Readers of other libraries' formats, found by name: each shows a file as the folder of a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from kerasformer.files.reading import JsonMapping, JsonObject
+from kerasformer.files.sources import READERS, is_foreign
+from kerasformer.files.tensors import TensorFile, open_tensors
+
+
+class ForeignCheckpoint(Protocol):
+    """A model in a file of another library's format."""
+
+    @property
+    def has_tokenizer(self) -> bool:
+        """Whether the file contains a tokenizer."""
+
+    def files(self) -> JsonObject:
+        """Returns the contents of the JSON files of the checkpoint by their names."""
+
+    def tokenizer_files(self) -> JsonObject:
+        """Returns the contents of the files of the tokenizer by their names."""
+
+    def tensors(self) -> TensorFile:
+        """Returns the tensors under their names in the checkpoint."""
+
+    def facts(self) -> JsonObject:
+        """Returns what the file says about licence and origin, by the names of the front matter of a model card."""
+
+
+def read_foreign(path: Path) -> ForeignCheckpoint:
+    """Opens a file for which `sources.is_foreign` is true."""
+    module, name = READERS[path.suffix.lower()]
+    checkpoint: ForeignCheckpoint = getattr(import_module(module), name)(path)
+    return checkpoint
+
+
+@contextmanager
+def checkpoint_files(source: Path) -> Iterator[Path]:
+    """Context with a folder that has the JSON files of a checkpoint, without its tokenizer.
+
+    Args:
+        source: Folder, which is returned; or a file in another format, for which a temporary folder is created.
+    """
+    if not is_foreign(source):
+        yield source
+        return
+    with _folder(read_foreign(source).files()) as folder:
+        yield folder
+
+
+@contextmanager
+def tokenizer_files(source: Path) -> Iterator[Path]:
+    """Context with a folder that has the files of a tokenizer; see `checkpoint_files`."""
+    if not is_foreign(source):
+        yield source
+        return
+    with _folder(read_foreign(source).tokenizer_files()) as folder:
+        yield folder
+
+
+def checkpoint_tensors(source: Path) -> TensorFile:
+    """Opens the tensors of a checkpoint, a folder or a file in another format."""
+    return read_foreign(source).tensors() if is_foreign(source) else open_tensors(source)
+
+
+@contextmanager
+def _folder(files: JsonMapping) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for path, content in files.items():
+            (folder / path).parent.mkdir(exist_ok=True)
+            text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+            (folder / path).write_text(text, encoding="utf-8")
+        yield folder
