@@ -48,8 +48,8 @@ from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export.verify import verify_attention
 from kerasformer.export_options import ALIASES, IN_GRAPH, INT8_CACHES, ExportOptions
 from kerasformer.fidelity.references import CHATS, DEFAULT_TEXTS
+from kerasformer.files.readers import converter_of
 from kerasformer.files.reading import JsonObject
-from kerasformer.interop.keras_hub.names import is_keras_hub
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.variables import release_weights
@@ -113,7 +113,7 @@ def export(
     overwrite = options.get("overwrite") or False
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
     with progress_reporter(options.get("progress")) as report:
-        if is_keras_hub(model):
+        if converter_of(model):
             model = load(model, options.get("task"))
         if keras.backend.backend() != "tensorflow":
             texts = {"texts": check_texts, "calibration": calibration_texts}
@@ -348,7 +348,7 @@ def _with_tokenizer(
 
 
 def _check_model(model: object) -> None:
-    if not (isinstance(model, PretrainedModel | str | Path) or is_keras_hub(model)):
+    if not (isinstance(model, PretrainedModel | str | Path) or converter_of(model)):
         raise ExportError(
             "model must be a model of kerasformer.zoo or of KerasHub, a folder, a preset or a hub id. "
             f"Received: {type(model).__name__}"

@@ -1,11 +1,13 @@
 """Model architectures and their checkpoints: `load` one, `build` one from a configuration, or `register` another."""
 
 # ruff: noqa: E402 - checked first, so that the error names the extra to install where Keras is missing
+import importlib
+from typing import Any
+
 from kerasformer.errors import require
 
 require("keras", "tensorflow")
 
-from kerasformer.interop.keras_hub.conversion import to_keras_hub
 from kerasformer.models.contracts import CausalLM, EncoderModel, Seq2SeqLM
 from kerasformer.models.loading import architecture, architectures, build, load, models, register, zoo_modules
 from kerasformer.models.new_tokens import add_tokens
@@ -32,6 +34,20 @@ __all__ = [
     "warm_start",
 ]
 
+_TOOLS = {"to_keras_hub": "interop.keras_hub.conversion"}
+"""Modules above this one with public names, which are imported on first use."""
+
 for _name in zoo_modules():
     # Registers the classes, so that Keras finds them by name, and makes each one an attribute of this module.
     globals().update({kind.__name__: kind for kind in architecture(_name).MODELS.values()})
+
+
+def __getattr__(name: str) -> Any:
+    """Loads a tool on first use (PEP 562)."""
+    if name in _TOOLS:
+        return getattr(importlib.import_module(f"kerasformer.{_TOOLS[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_TOOLS})

@@ -1,4 +1,4 @@
-"""Readers of other libraries' formats, found by name: each shows a file as the folder of a checkpoint."""
+"""What reads the models of other libraries, found by name: readers of files, and converters of Keras models."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.sources import READERS, is_foreign
 from kerasformer.files.tensors import TensorFile, open_tensors
+
+CONVERTERS = dict.fromkeys(("keras_hub", "keras_nlp"), "kerasformer.interop.keras_hub.conversion")
+"""Modules that convert models of other libraries by `from_model` and `from_folder`, by the package of their classes."""
 
 
 class ForeignCheckpoint(Protocol):
@@ -38,8 +42,19 @@ class ForeignCheckpoint(Protocol):
 def read_foreign(path: Path) -> ForeignCheckpoint:
     """Opens a file for which `sources.is_foreign` is true."""
     module, name = READERS[path.suffix.lower()]
-    checkpoint: ForeignCheckpoint = getattr(import_module(module), name)(path)
-    return checkpoint
+    return getattr(import_module(module), name)(path)
+
+
+def converter_of(model: object) -> ModuleType | None:
+    """Returns the module that converts a model of another library; `None` for other objects."""
+    packages = (base.__module__.partition(".")[0] for base in type(model).__mro__)
+    return next((import_module(CONVERTERS[package]) for package in packages if package in CONVERTERS), None)
+
+
+def converter_of_config(content: JsonMapping) -> ModuleType | None:
+    """Returns the module that converts a folder with this `config.json`; `None` for a checkpoint of Hugging Face."""
+    package = str(content.get("registered_name", "")).split(">")[0]
+    return import_module(CONVERTERS[package]) if "class_name" in content and package in CONVERTERS else None
 
 
 @contextmanager

@@ -25,12 +25,10 @@ from kerasformer.errors import (
     SourceError,
     UnsupportedConfigError,
 )
-from kerasformer.files import live, sources
+from kerasformer.files import live, readers, sources
 from kerasformer.files.adapters import Adapter, read_adapter, with_bases
-from kerasformer.files.readers import checkpoint_files, checkpoint_tensors
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, ReplacedTensors, TensorFile, open_tensors, without_wrappers
-from kerasformer.interop.keras_hub.names import is_keras_hub, is_preset
 from kerasformer.models.answer_scores import AnswerScore, is_answer_score
 from kerasformer.models.config import Config
 from kerasformer.models.decoder import CausalDecoder
@@ -374,23 +372,19 @@ def _load(
 ) -> PretrainedModel:
     """Loads a checkpoint; arguments are those of `load`, and the name of the Keras model."""
     request = HeadRequest(num_labels, id2label, labels, problem_type, new_head)
-    if is_keras_hub(source):
-        from kerasformer.interop.keras_hub.conversion import from_keras_hub
-
-        return from_keras_hub(source, task, request=request, dtype=dtype)
+    if converter := readers.converter_of(source):
+        return converter.from_model(source, task, request=request, dtype=dtype)
     path = sources.resolve(source, revision=revision, token=token)
     if sources.kind(path) == "bundle":
         raise SourceError(f"A checkpoint was expected. Received a bundle: {path}. Open it with kerasformer.pipeline.")
     # At its first operation, TensorFlow logs that it finds no GPU.
-    with checkpoint_files(path) as folder, quiet_runtimes():
+    with readers.checkpoint_files(path) as folder, quiet_runtimes():
         content = read_json(sources.inside(folder, "config.json"))
-        if is_preset(content):
-            from kerasformer.interop.keras_hub.conversion import load_preset
-
-            return load_preset(folder, task, request=request, dtype=dtype)
+        if converter := readers.converter_of_config(content):
+            return converter.from_folder(folder, task, request=request, dtype=dtype)
         *adapted, whole = with_bases(path, token)
         adapters = [read_adapter(each) for each in reversed(adapted)]
-        file = without_wrappers(checkpoint_tensors(whole))
+        file = without_wrappers(readers.checkpoint_tensors(whole))
         model_type = model_type or model_type_of(content)
         classes_by_task = architecture(model_type).MODELS
         for adapter in adapters:

@@ -12,9 +12,8 @@ import keras
 from kerasformer.arguments import Arguments
 from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError, require
-from kerasformer.files import sources
+from kerasformer.files import CONVERTERS, sources
 from kerasformer.interop.keras_hub import tokenizer_conversion as text
-from kerasformer.interop.keras_hub.names import is_hub_class
 from kerasformer.interop.keras_hub.tables import TABLES, HubArchitecture, HubTask
 from kerasformer.interop.keras_hub.weights import HubNames, HubWeights, hub_variable
 from kerasformer.layers.core import merged_lora
@@ -39,7 +38,7 @@ _CLASS_NAMES = "class_names"
 """Attribute with the names of the classes of a converted classifier, which KerasHub itself does not have."""
 
 
-def from_keras_hub(
+def from_model(
     source: keras.Model,
     task: str | None = None,
     *,
@@ -95,9 +94,9 @@ def _architecture(source: keras.Model, task: str | None) -> tuple[str, HubArchit
     backbone = getattr(source, "backbone", source)
     name, backbone_name = type(source).__name__, type(backbone).__name__
     for model_type, table in TABLES.items():
-        if backbone_name != table.backbone or not is_hub_class(type(backbone)):
+        if backbone_name != table.backbone or not _is_hub_class(type(backbone)):
             continue
-        tasks = {hub_task.name: hub_task for hub_task in table.tasks if is_hub_class(type(source))}
+        tasks = {hub_task.name: hub_task for hub_task in table.tasks if _is_hub_class(type(source))}
         if source is not backbone and name not in tasks and task is None:
             raise UnsupportedConfigError(
                 "This task of KerasHub is not supported. Expected one of "
@@ -109,6 +108,11 @@ def _architecture(source: keras.Model, task: str | None) -> tuple[str, HubArchit
         "This architecture of KerasHub is not supported. Expected a model with one of the backbones "
         f"{', '.join(table.backbone for table in TABLES.values())}. Received: {backbone_name}"
     )
+
+
+def _is_hub_class(cls: type) -> bool:
+    """Returns whether a class is defined in KerasHub; a class derived from it may compute something else."""
+    return cls.__module__.split(".")[0] in CONVERTERS
 
 
 def _check_float(source: keras.Model) -> None:
@@ -162,13 +166,13 @@ def _label_values(source: keras.Model, dropout: str, hidden_dim: int) -> Argumen
     return {"id2label": labels, "problem_type": _PROBLEM_TYPES[name], dropout: source.dropout}
 
 
-def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedModel:
+def from_folder(folder: Path, task: str | None, **options: Any) -> PretrainedModel:
     """Loads a local folder written by KerasHub's `save_to_preset`.
 
     Args:
         folder: Folder of the preset.
         task: Hugging Face task name; by default that of the preset's class.
-        options: Further arguments of `from_keras_hub`.
+        options: Further arguments of `from_model`.
 
     Raises:
         UnsupportedConfigError: KerasHub has no such class.
@@ -192,7 +196,7 @@ def load_preset(folder: Path, task: str | None, **options: Any) -> PretrainedMod
             f"The preset of KerasHub cannot be opened. Expected: a folder written by save_to_preset, with weights. "
             f"Received: {folder}: {reason:.300}"
         ) from error
-    return from_keras_hub(source, task, tokenizer=tokenizer, **options)
+    return from_model(source, task, tokenizer=tokenizer, **options)
 
 
 def to_keras_hub(model: PretrainedModel, *, strict: bool = True) -> keras.Model:

@@ -65,7 +65,7 @@ class HubWeights(TensorFile):
         return shape
 
     def problem(self, name: str) -> None:
-        """Returns `None`: `from_keras_hub` refuses models with weights of other types."""
+        """Returns `None`: `from_model` refuses models with weights of other types."""
 
     def dtype(self, name: str) -> str:
         """Returns the data type of a tensor."""
