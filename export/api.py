@@ -19,7 +19,6 @@ from kerasformer import bundle
 from kerasformer.arguments import STRING, check, optional
 from kerasformer.bundle import Bundle, Fidelity, Manifest, Role
 from kerasformer.errors import ExportError, InputError
-from kerasformer.evaluation import Example, examples, read_examples
 from kerasformer.export.attention_support import check_attention
 from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.card.credits import Credits
@@ -54,6 +53,7 @@ from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.variables import release_weights
 from kerasformer.options import checked, documented
+from kerasformer.pipelines.labelled_texts import Example, examples, read_examples
 from kerasformer.process import hidden_native_logs
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel, load

@@ -15,7 +15,6 @@ from typing import Any
 from kerasformer import errors
 from kerasformer.arguments import Arguments
 from kerasformer.errors import ExportError, require
-from kerasformer.evaluation import Example, read_examples
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.progress_report import read_line, write_line
 from kerasformer.export.quantization.auto import NAME as AUTO
@@ -23,6 +22,7 @@ from kerasformer.export.quantization.recipes import RECIPES, TRAINED, Recipe
 from kerasformer.export.quantization.search import Auto
 from kerasformer.export_options import ExportOptions
 from kerasformer.files.reading import local_path, read_json
+from kerasformer.pipelines.labelled_texts import Example, read_examples
 from kerasformer.process import free_tensors
 from kerasformer.progress import StageProgress
 from kerasformer.zoo import PretrainedModel

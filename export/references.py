@@ -12,10 +12,9 @@ import numpy as np
 from kerasformer.bundle import Manifest, ModelInfo, Role
 from kerasformer.bundle.interface import DECODER_INPUT_IDS, INPUT_IDS
 from kerasformer.errors import ChatTemplateError, InputError
-from kerasformer.evaluation import Example, check, examples
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.reference_texts import CONVERSATIONS, PROMPTS, QUESTIONS, READING
-from kerasformer.fidelity.quality import pipeline_of, record_quality
+from kerasformer.fidelity.quality import check_labels, pipeline_of, record_quality
 from kerasformer.fidelity.references import (
     CHATS,
     DEFAULT_TEXTS,
@@ -27,6 +26,7 @@ from kerasformer.fidelity.references import (
 )
 from kerasformer.models.keras_engine import KerasForward, KerasStep
 from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.pipelines.labelled_texts import Example, examples
 from kerasformer.tasks import task_of_model
 from kerasformer.tokenization import Encoding, Tokenizer
 
@@ -197,7 +197,7 @@ def keras_quality(model: PretrainedModel, info: ModelInfo, texts: Sequence[Examp
     Raises:
         InputError: The task is not measured with labels, a label is missing or unknown, or the model has no tokenizer.
     """
-    check(info.task, texts)
+    check_labels(info.task, texts)
     if info.task == "text-generation":
         raise InputError("text-generation is measured by perplexity, without labels. Received: labels. Remove them")
     if model.tokenizer is None:

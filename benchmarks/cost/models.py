@@ -14,8 +14,7 @@ from benchmarks.cost.bundles import Candidate
 from benchmarks.cost.embeddings import Embeddings
 from benchmarks.cost.labels import Labels
 from benchmarks.cost.text_to_text import TextToText
-from kerasformer.evaluation import read_parallel
-from kerasformer.evaluation.examples import read_examples
+from kerasformer.evaluation import read_examples, read_parallel
 
 
 @dataclass(frozen=True)

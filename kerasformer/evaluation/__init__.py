@@ -2,16 +2,7 @@
 
 from kerasformer.evaluation.baselines import BASELINES, lead, tldr
 from kerasformer.evaluation.classes import ClassScores, ConfusionMatrix
-from kerasformer.evaluation.examples import (
-    Example,
-    Examples,
-    examples,
-    read_data,
-    read_documents,
-    read_examples,
-    read_parallel,
-    text_to_text,
-)
+from kerasformer.evaluation.data import read_data, read_documents, text_to_text
 from kerasformer.evaluation.glue import GLUE
 from kerasformer.evaluation.outcome import Outcome
 from kerasformer.evaluation.probes import probes
@@ -25,6 +16,7 @@ from kerasformer.evaluation.task_evaluation import (
     refuse_ignored,
 )
 from kerasformer.evaluation.text_evaluation import TEXT_TASKS, Evaluation, System, TextEvaluation
+from kerasformer.pipelines import Example, Examples, examples, read_examples, read_parallel
 
 __all__ = [
     "BASELINES",

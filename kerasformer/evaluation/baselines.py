@@ -10,10 +10,10 @@ from kerasformer.arguments import check, integer
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.evaluation.batches import in_batches
 from kerasformer.evaluation.classes import Classes
-from kerasformer.evaluation.examples import Example
 from kerasformer.evaluation.glue import GlueTask
 from kerasformer.evaluation.outcome import Outcome, of_classes
 from kerasformer.evaluation.sentences import sentences
+from kerasformer.pipelines import Example
 from kerasformer.progress import CountProgress
 from kerasformer.tokenization import Tokenizer
 

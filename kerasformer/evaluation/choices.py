@@ -10,10 +10,10 @@ import numpy as np
 
 from kerasformer.command_options import EvaluationOptions
 from kerasformer.errors import InputError
-from kerasformer.evaluation.examples import Example
 from kerasformer.evaluation.outcome import Outcome
 from kerasformer.evaluation.perplexity import cut
 from kerasformer.evaluation.prompts import FewShotPrompt, prompt
+from kerasformer.pipelines import Example
 from kerasformer.pipelines.base import softmax
 from kerasformer.pipelines.choosing import likelihoods, open_chooser
 from kerasformer.tasks import task_of_model

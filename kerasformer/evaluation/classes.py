@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from kerasformer.errors import InputError
-from kerasformer.evaluation.examples import ClassName, Example
 from kerasformer.evaluation.glue import GlueTask
 from kerasformer.evaluation.metrics import Entity
+from kerasformer.pipelines import ClassName, Example
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from kerasformer.errors import InputError
 from kerasformer.evaluation import superglue
-from kerasformer.evaluation.columns import Columns
-
-if TYPE_CHECKING:
-    from kerasformer.evaluation.examples import Example
+from kerasformer.pipelines import Columns, Example
 
 
 @dataclass(frozen=True)

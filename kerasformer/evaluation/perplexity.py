@@ -10,8 +10,8 @@ import numpy as np
 from kerasformer.arguments import check, integer
 from kerasformer.command_options import EvaluationOptions
 from kerasformer.errors import InputError
-from kerasformer.evaluation.examples import Example
 from kerasformer.evaluation.outcome import Outcome
+from kerasformer.pipelines import Example
 from kerasformer.pipelines.choosing import Row, continuations, open_decoder, split_tokens
 
 

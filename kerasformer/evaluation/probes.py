@@ -9,9 +9,9 @@ import numpy as np
 
 from kerasformer.errors import InputError, require
 from kerasformer.evaluation.baselines import class_names
-from kerasformer.evaluation.examples import Example
 from kerasformer.evaluation.glue import GlueTask
 from kerasformer.evaluation.outcome import Outcome, of_classes
+from kerasformer.pipelines import Example
 from kerasformer.progress import CountProgress
 
 _NEIGHBOURS = 5

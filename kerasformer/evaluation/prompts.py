@@ -10,8 +10,8 @@ from typing import Any
 
 from kerasformer.arguments import STRING, check, integer, sequence
 from kerasformer.errors import InputError
-from kerasformer.evaluation.examples import Example
-from kerasformer.evaluation.examples import examples as read
+from kerasformer.pipelines import Example
+from kerasformer.pipelines import examples as read
 
 _SEPARATOR = "\n\n"
 _FIELDS = {"text", "question", "pair", "label"}

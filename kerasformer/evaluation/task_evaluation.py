@@ -14,7 +14,7 @@ from kerasformer.evaluation import metrics
 from kerasformer.evaluation.baselines import majority
 from kerasformer.evaluation.choices import choices
 from kerasformer.evaluation.classes import Classes, ClassScores, entity_scores
-from kerasformer.evaluation.examples import Example, read_data
+from kerasformer.evaluation.data import read_data
 from kerasformer.evaluation.glue import GlueTask, glue_task
 from kerasformer.evaluation.outcome import NO_CLASS, Outcome, correlation, of_classes
 from kerasformer.evaluation.perplexity import last_words, perplexity
@@ -29,10 +29,8 @@ from kerasformer.evaluation.text_evaluation import (
     score,
 )
 from kerasformer.options import checked, documented
-from kerasformer.pipelines import Pipeline, pipeline
-from kerasformer.pipelines.answers import Label
+from kerasformer.pipelines import Example, Label, Pipeline, pipeline, similarity
 from kerasformer.pipelines.choosing import choose
-from kerasformer.pipelines.vectors import similarity
 from kerasformer.progress import CountProgress
 from kerasformer.tasks import without_languages
 from kerasformer.tokenization.words import first_tokens

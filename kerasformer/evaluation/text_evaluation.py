@@ -11,10 +11,10 @@ from kerasformer.evaluation import metrics
 from kerasformer.evaluation.baselines import BASELINES, tldr
 from kerasformer.evaluation.batches import in_batches
 from kerasformer.evaluation.classes import ClassScores, ConfusionMatrix
-from kerasformer.evaluation.examples import Example
 from kerasformer.evaluation.metrics import TextScores
 from kerasformer.evaluation.outcome import Outcome
 from kerasformer.evaluation.sentences import sentences
+from kerasformer.pipelines import Example
 from kerasformer.progress import CountProgress
 from kerasformer.tasks import without_languages
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.errors import InputError, require
-from kerasformer.pipelines import pipeline
-from kerasformer.pipelines.vectors import similarity
+from kerasformer.pipelines import pipeline, similarity
 
 require("mteb", "mteb")
 

@@ -11,10 +11,13 @@ from kerasformer.arguments import STRING, instance, integer, sequence, shown
 from kerasformer.errors import InputError
 from kerasformer.files import live
 from kerasformer.options import Option, checked, documented
+from kerasformer.pipelines.answers import Label
 from kerasformer.pipelines.base import Pipeline
+from kerasformer.pipelines.columns import Columns
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.fill_mask import FillMaskPipeline
 from kerasformer.pipelines.generation_base import GenerationPipeline
+from kerasformer.pipelines.labelled_texts import ClassName, Example, Examples, examples, read_examples, read_parallel
 from kerasformer.pipelines.opening import Source, open_source
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
 from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
@@ -24,11 +27,27 @@ from kerasformer.pipelines.text_generation import TextGenerationPipeline
 from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
 from kerasformer.pipelines.token_classification import TokenClassificationPipeline
 from kerasformer.pipelines.translation import TranslationPipeline
+from kerasformer.pipelines.vectors import similarity
 from kerasformer.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
 from kerasformer.tasks import ALIASES, canonical, without_languages
 from kerasformer.tokenization import Tokenizer
 
-__all__ = ["PIPELINES", "GenerationPipeline", "Pipeline", "PipelineOptions", "pipeline"]
+__all__ = [
+    "ClassName",
+    "Columns",
+    "Example",
+    "Examples",
+    "GenerationPipeline",
+    "Label",
+    "PIPELINES",
+    "Pipeline",
+    "PipelineOptions",
+    "examples",
+    "pipeline",
+    "read_examples",
+    "read_parallel",
+    "similarity",
+]
 
 PIPELINES: dict[str, type[Pipeline]] = {
     "feature-extraction": FeatureExtractionPipeline,

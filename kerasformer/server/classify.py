@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kerasformer.arguments import BOOLEAN, TEXT, Kind, integer, sequence
-from kerasformer.pipelines.answers import Label
+from kerasformer.pipelines import Label
 from kerasformer.pipelines.text_classification import TextClassificationPipeline
 from kerasformer.server.fields import Fields
 from kerasformer.server.jobs import Job

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kerasformer.pipelines.answers import Label
+from kerasformer.pipelines import Label
 from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
 from kerasformer.pipelines.fill_mask import FillMaskPipeline
 from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline

@@ -13,9 +13,9 @@ import numpy as np
 
 from kerasformer.errors import InputError
 from kerasformer.evaluation.classes import Classes
-from kerasformer.evaluation.examples import Example, examples
 from kerasformer.layers import MaskedAccuracy
 from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.pipelines import Example, examples
 from kerasformer.tasks import SENTENCE_SIMILARITY
 from kerasformer.tokenization import Encoding, TruncationWarning
 from kerasformer.tokenization.words import first_tokens

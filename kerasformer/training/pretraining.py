@@ -14,12 +14,12 @@ import numpy as np
 
 from kerasformer.arguments import number, one_of
 from kerasformer.errors import InputError
-from kerasformer.evaluation.examples import Example
 from kerasformer.layers import MaskedAccuracy
 from kerasformer.models.new_tokens import add_tokens
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.task_models import Pretraining
 from kerasformer.options import Option
+from kerasformer.pipelines import Example
 from kerasformer.tokenization import Tokenizer
 from kerasformer.training.objectives.batches import IGNORED
 from kerasformer.training.objectives.boundary import SpanBoundary

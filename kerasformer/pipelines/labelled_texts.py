@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kerasformer.command_options import EvaluationOptions
 from kerasformer.errors import InputError, SourceError
-from kerasformer.evaluation.columns import CHOICE_COLUMNS, QUESTION_COLUMNS, TEXT_COLUMNS, Columns
-from kerasformer.evaluation.glue import glue_task
-from kerasformer.evaluation.sentences import sentences
 from kerasformer.files.live import is_of
 from kerasformer.files.reading import local_path, parse_json
+from kerasformer.pipelines.columns import CHOICE_COLUMNS, QUESTION_COLUMNS, TEXT_COLUMNS, Columns
 
 _TABLES = (".tsv", ".csv")
 _JSON = (".jsonl", ".json", ".ndjson")
@@ -67,31 +63,6 @@ class Examples(list[Example]):
     skipped: tuple[str, ...] = ()
 
 
-def read_data(
-    data: str | os.PathLike[str] | Sequence[Any], labels: Sequence[Any] | None, options: EvaluationOptions
-) -> Examples:
-    """Returns the examples of a file, or of a list of texts; arguments as for `evaluate`."""
-    names = {name: options[name] for name in ("text_column", "label_column") if name in options}  # type: ignore[literal-required]
-    references, glue = options.get("references"), options.get("glue")
-    if not isinstance(data, str | os.PathLike):
-        named = _columns(glue_task(glue).columns if glue else Columns(), **names)
-        columns = named if is_of(data, "datasets") or named.parts is not None else None
-        read = Examples(examples(data, labels, columns))
-    elif references:
-        if names or glue:
-            raise InputError(
-                "Files of references are plain lines, without columns. "
-                f"Received: {', '.join([*names, *(['glue'] if glue else [])])}. Leave it out"
-            )
-        read = Examples(read_parallel(Path(data), references))
-    else:
-        columns = glue_task(glue).columns if glue else Columns()
-        read = read_examples(Path(data), **names, columns=columns, skip_bad=options.get("skip_bad", False))
-    kept = Examples(read[: options.get("limit")])
-    kept.skipped = read.skipped
-    return kept
-
-
 def examples(
     texts: Sequence[Any], labels: Sequence[Any] | None = None, columns: Columns | None = None
 ) -> list[Example]:
@@ -122,30 +93,6 @@ def examples(
         _example(part, columns, location)
         for location, row in ((f"text {number}", row) for number, row in enumerate(rows, 1))
         for part in columns.rows(row, location)
-    ]
-
-
-def text_to_text(texts: Sequence[Any], glue: str) -> list[Example]:
-    """Returns the texts of a task of GLUE or SuperGLUE as T5 reads them, each with the text that T5 learns to write.
-
-    A text with several right answers is there for each of them, and a noun phrase of WSC that is not the answer is left
-    out.
-
-    Args:
-        texts: Texts with labels, see `examples`; or rows in the form of the published files.
-        glue: Name of the task.
-
-    Raises:
-        InputError: there is no such task, or a text does not suit it.
-
-    Reference: Raffel et al. 2020, arXiv:1910.10683, section 2.4 and appendix D.
-    """
-    task = glue_task(glue)
-    read = examples(texts, columns=task.columns if task.columns.parts is not None else None)
-    return [
-        Example(task.written(example), target, location=example.location)
-        for example in read
-        for target in task.targets(example)
     ]
 
 
@@ -222,7 +169,7 @@ def read_examples(
             the line and the reason.
     """
     path = local_path(path, InputError)
-    columns = _columns(columns or Columns(), text_column, label_column)
+    columns = (columns or Columns()).named(text_column, label_column)
     read, skipped = Examples(), []
     for number, row in _rows(path, columns):
         try:
@@ -244,57 +191,13 @@ def read_examples(
     return read
 
 
-def _columns(columns: Columns, text_column: str | None = None, label_column: str | None = None) -> Columns:
-    if text_column is not None:
-        columns = replace(columns, text=(text_column,))
-    if label_column is not None:
-        columns = replace(columns, label=(label_column,), needs_label=True)
-    return columns
-
-
-def read_documents(
-    path: str | Path, text_column: str | None = None, label_column: str | None = None, *, skip_bad: bool = False
-) -> Examples:
-    """Reads a file of texts of several sentences.
-
-    In a file of plain lines, blank lines separate the texts. Without blank lines, each line is a text; or, if no line
-    has several sentences, the whole file is one text. Other files have a text in each row.
-
-    Args:
-        path: See `read_examples`, as for the other arguments.
-        text_column: Column of the texts.
-        label_column: Column of the labels.
-        skip_bad: Whether rows that cannot be read are skipped.
-
-    Raises:
-        InputError: see `read_examples`.
-    """
-    read = read_examples(path, text_column, label_column, skip_bad=skip_bad)
-    path = local_path(path, InputError)
-    if _suffix(path) in (*_TABLES, *_JSON):
-        return read
-    by_location = {example.location: example.text for example in read}
-    blocks: list[list[str]] = [[]]
-    for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
-            blocks.append([])
-        elif text := by_location.get(f"{path}, line {number}"):
-            blocks[-1].append(text)
-    blocks = [block for block in blocks if block]
-    if len(blocks) == 1 and any(len(sentences(line)) > 1 for line in blocks[0]):
-        blocks = [[line] for line in blocks[0]]
-    found = Examples(Example("\n".join(block)) for block in blocks)
-    found.skipped = read.skipped
-    return found
-
-
 def _has_label(example: Example) -> bool:
     return example.label not in (None, "")
 
 
 def _rows(path: Path, columns: Columns) -> list[tuple[int, dict[str, Any] | InputError]]:
     """Returns the number of each line with its row, or with the reason why it cannot be read."""
-    suffix, lines = _suffix(path), _lines(path)
+    suffix, lines = _suffix(path), read_lines(path)
     if suffix in _TABLES:
         return _cells(lines, suffix, path, columns)
     is_json = suffix in _JSON
@@ -320,7 +223,7 @@ def read_parallel(path: str | Path, references: Sequence[str | Path]) -> list[Ex
             a line are empty.
     """
     paths = [local_path(each, InputError) for each in (path, *references)]
-    columns = [[line.strip() for line in _lines(each)] for each in paths]
+    columns = [[line.strip() for line in read_lines(each)] for each in paths]
     for each, lines in zip(paths, columns, strict=True):
         for number, line in enumerate(lines, 1):
             _check_utf8(line, each, number)
@@ -336,11 +239,16 @@ def read_parallel(path: str | Path, references: Sequence[str | Path]) -> list[Ex
     return read
 
 
+def is_plain(path: Path) -> bool:
+    """Whether a file has a text in each line, rather than rows with columns."""
+    return _suffix(path) not in (*_TABLES, *_JSON)
+
+
 def _suffix(path: Path) -> str:
     return Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
 
 
-def _lines(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     """Returns the lines of a file; bytes that are not UTF-8 are surrogates, see `_check_utf8`."""
     if not path.is_file():
         raise InputError(f"A file of texts was expected. Received: {path}")

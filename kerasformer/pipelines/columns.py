@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kerasformer.errors import InputError
@@ -47,6 +47,11 @@ class Columns:
     needs_label: bool = False
     classes: tuple[str, ...] = ()
     parts: Callable[[Mapping[str, Any]], Sequence[Mapping[str, Any]]] | None = None
+
+    def named(self, text_column: str | None = None, label_column: str | None = None) -> Columns:
+        """Returns the columns with another name of the texts, or of the labels, which each row then needs."""
+        columns = self if text_column is None else replace(self, text=(text_column,))
+        return columns if label_column is None else replace(columns, label=(label_column,), needs_label=True)
 
     def rows(self, row: Mapping[str, Any], location: str) -> Sequence[Mapping[str, Any]]:
         """Returns the rows of texts that a row of the file has.
