@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from kerasformer.decoding import GenerationOutput
-from kerasformer.generation.explanation import Explanation, explanations
 from kerasformer.tokenization import Tokenizer
+
+_EXPLAINER = "kerasformer.interpretability.explanation"
+"""Module with `explanations(output, tokenizer, prompts)`, which is imported when an explanation is requested."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +28,11 @@ class GeneratedText:
     prompts: Sequence[Sequence[int]]
     output: GenerationOutput
 
-    def result(self, kind: str) -> GenerationOutput | Explanation | list[Explanation]:
-        """Returns a result other than the texts: the `"output"`, or an `"explanation"` of each text."""
+    def result(self, kind: str) -> GenerationOutput | Any:
+        """Returns a result other than the texts: the `"output"`, or an `"explanation"` of the text or of each one."""
         if kind == "output":
             return self.output
-        results = explanations(self.output, self.tokenizer, self.prompts)
+        results = import_module(_EXPLAINER).explanations(self.output, self.tokenizer, self.prompts)
         return results[0] if len(results) == 1 else results
 
     @property

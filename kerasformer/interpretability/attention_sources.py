@@ -17,8 +17,7 @@ from kerasformer.decoding import GenerationConfig, Step
 from kerasformer.engines.whole_texts import WholeTexts
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.files import sources
-from kerasformer.generation import request
-from kerasformer.generation.readable_tokens import readable_token
+from kerasformer.generation import readable_token, request
 from kerasformer.interpretability.attention import Attention, LayerAttention, QueryKeys, StackAttention, TokenRow
 from kerasformer.pipelines.opening import open_source, open_step
 from kerasformer.tokenization import Tokenizer

@@ -11,7 +11,7 @@ import numpy as np
 from kerasformer.arguments import TEXT, check, optional
 from kerasformer.decoding import Forward, Step
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.generation.readable_tokens import readable_token
+from kerasformer.generation import readable_token
 from kerasformer.pipelines.opening import Opened, open_source
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.fitting import check_known

@@ -11,7 +11,7 @@ import numpy as np
 from kerasformer.arguments import check, instance, integer
 from kerasformer.bundle import ModelInfo
 from kerasformer.errors import InputError
-from kerasformer.generation.readable_tokens import readable_token
+from kerasformer.generation import readable_token
 from kerasformer.interpretability.reading import ReadText, token_id
 from kerasformer.tokenization import Tokenizer
 

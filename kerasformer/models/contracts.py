@@ -17,7 +17,6 @@ from keras import ops
 
 from kerasformer.decoding import GenerationConfig, GenerationOutput
 from kerasformer.errors import InputError, UnsupportedConfigError
-from kerasformer.generation.explanation import Explanation
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import CacheSpec, LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
@@ -33,7 +32,7 @@ STATES = ("hidden_states", "attentions", "cross_attentions")
 Prompts = str | Sequence[str] | Sequence[Sequence[int]] | np.ndarray | Mapping[str, np.ndarray]
 """A text, several, ids `(B, P)`, or the tokenizer's result."""
 
-Generated = str | list[str] | list[np.ndarray] | GenerationOutput | Explanation | list[Explanation]
+Generated = str | list[str] | list[np.ndarray] | GenerationOutput | Any
 """What `generate` returns; see there."""
 
 

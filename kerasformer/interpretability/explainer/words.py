@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kerasformer.generation.readable_tokens import readable_token
+from kerasformer.generation import readable_token
 from kerasformer.tokenization import Tokenizer
 
 

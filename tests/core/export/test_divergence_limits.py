@@ -19,6 +19,7 @@ from kerasformer.errors import ExportMismatchError
 from kerasformer.export.quantization.recipes import RECIPES, fallbacks
 from kerasformer.export.references import record
 from kerasformer.fidelity import verification
+from kerasformer.pipelines import examples
 from tests.core.chat_templates.conversations import TEMPLATES
 from tests.core.cli.test_cli import main
 from tests.core.export.text_models import ROWS
@@ -72,7 +73,7 @@ def test_a_model_with_a_chat_template_answers_conversations(chat_model):
 
 def test_a_template_for_other_roles_and_given_texts_are_read_as_texts(chat_model, monkeypatch):
     manifest = Manifest("onnx", chat_model.info(), {}, capacity=CAPACITY)
-    given = record(chat_model, manifest, kf.evaluation.examples(["Rain is expected."]))
+    given = record(chat_model, manifest, examples(["Rain is expected."]))
     assert given["chats"] == 0 and len(given["tokens"]) == 1
     monkeypatch.setattr(chat_model.tokenizer, "chat_template", "{{ raise_exception('no users') }}")
     assert record(chat_model, manifest, None)["chats"] == 0

@@ -10,7 +10,6 @@ import pytest
 from kerasformer.decoding import GenerationConfig, Step
 from kerasformer.errors import GenerationError, InputError, KerasformerError, TokenizerError
 from kerasformer.generation import Request, request
-from kerasformer.generation.explanation import Explanation
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.core.generation.scripted import Scripted, named
@@ -108,10 +107,10 @@ def test_the_whole_output() -> None:
 
 
 def test_an_explanation_of_each_text() -> None:
-    explained = generate(explain=True).result("explanation")
-    assert isinstance(explained, Explanation) and len(explained.lines) == len(engine().script)
+    pytest.importorskip("kerasformer.interpretability")
+    assert len(generate(explain=True).result("explanation").lines) == len(engine().script)
     several = generate(explain=True, num_return_sequences=2, num_beams=2).result("explanation")
-    assert [type(each) for each in several] == [Explanation] * 2
+    assert [type(each).__name__ for each in several] == ["Explanation"] * 2
 
 
 BAD = [

@@ -16,8 +16,8 @@ from rich.console import Console
 from kerasformer.decoding import Controls, GenerationConfig, generate
 from kerasformer.decoding.distribution import softmax
 from kerasformer.errors import GenerationError
-from kerasformer.generation.explanation import Explanation, Option, explanations
 from kerasformer.generation.readable_tokens import readable_token, visible
+from kerasformer.interpretability.explanation import Explanation, Option, explanations
 from tests import tiny_text
 from tests.core.decoding.engines import Toy
 
