@@ -4,6 +4,7 @@ import ast
 import importlib
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -17,9 +18,9 @@ ZOO = ROOT / "zoo"
 # Modules that an architecture may import in addition to those of the architectures that it is derived from.
 FURTHER = {"marian": {"bart"}, "encoder_decoder": {"bert"}}
 
-SATELLITES = (
-    "bench cli evaluation gguf integrations interop interpretability server testing training viz web".split()
-)  # and the command line, which is above them
+CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
+SATELLITES = {name.split(".")[1] for contract in CONTRACTS for name in contract.get("allowed_importers", ())}
+"""Rooms that no other one imports: the satellites, and the command line above them."""
 
 BLOCKED = """
 import importlib, sys
