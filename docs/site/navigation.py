@@ -20,8 +20,8 @@ SECTIONS: dict[str, list[str]] = {
     "Export": ["docs/quantization", "docs/bundles", "docs/gguf", "docs/tf_text", "targets/index"],
     "Run": ["docs/pipelines", "docs/phones", "mobile/README", "docs/web", "kerasformer/web/page/library/README",
             "docs/runtimes", "docs/tools"],
-    "Serve": ["docs/server", "docs/scale", "examples/deploy/README", "docs/clusters"],
-    "Models": ["docs/zoo", "models/index", "docs/claims", "docs/performance", "benchmarks/RESULTS"],
+    "Serve": ["docs/server", "examples/deploy/README", "docs/clusters"],
+    "Models": ["docs/zoo", "models/index", "docs/performance", "benchmarks/RESULTS"],
     "Reference": ["reference/index", "docs/architecture", "docs/decisions", "CHANGELOG"],
 }  # fmt: skip
 """Pages by section. A name that is a folder stands for the notebooks in it; what does not exist is left out."""

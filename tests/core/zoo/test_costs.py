@@ -1,40 +1,75 @@
-"""Sizes from configurations alone, compared with transformers, and the page that lists them."""
+"""Sizes from configurations alone, compared with `transformers` and with the weights of models."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import transformers
 
-from benchmarks import claims
 from kerasformer import zoo
 from kerasformer.errors import InputError, SourceError, UnsupportedConfigError
-from kerasformer.models.costs import costs
-from tests.code_blocks import blocks
+from kerasformer.models.costs import Costs, costs
 from tests.core.export.text_models import ROWS, shared_bundle, shared_model
 
-FIRST = ("BERT base", "DistilBERT", "ALBERT base", "GPT-2 small", "T5 small", "T5 11B", "SmolLM2 135M")
+_T5: dict[str, Any] = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "vocab_size": 32128}
+PUBLISHED: dict[str, dict[str, Any]] = {
+    "BERT base": {"model_type": "bert", "architectures": ["BertModel"]},
+    "DistilBERT": {"model_type": "distilbert", "architectures": ["DistilBertModel"]},
+    "ALBERT base": {
+        "model_type": "albert",
+        "architectures": ["AlbertModel"],
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "num_attention_heads": 12,
+    },
+    "GPT-2 small": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]},
+    "T5 small": _T5,
+    "T5 11B": {**_T5, "d_model": 1024, "d_ff": 65536, "num_layers": 24, "num_heads": 128, "d_kv": 128},
+    "SmolLM2 135M": {
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+        "vocab_size": 49152,
+        "tie_word_embeddings": True,
+        "max_position_embeddings": 8192,
+    },
+}
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FIRST else pytest.param(name, marks=pytest.mark.release) for name in claims.MODELS]
-)
-def test_parameters_equal_those_of_transformers(name: str) -> None:
+def computed(folder: Path, name: str, task: str | None = None) -> Costs:
+    (folder / "config.json").write_text(json.dumps(PUBLISHED[name]))
+    return costs(folder / "config.json", task)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_equal_those_of_transformers(name: str, tmp_path: Path) -> None:
     """Both are built without memory for their weights."""
-    content = dict(claims.MODELS[name].config)
+    content = dict(PUBLISHED[name])
     kind = getattr(transformers, content.pop("architectures")[0])
     with torch.device("meta"):
         model = kind(transformers.AutoConfig.for_model(**content))
-    assert claims.computed(name).parameters == model.num_parameters()
+    assert computed(tmp_path, name).parameters == model.num_parameters()
 
 
-def test_the_page_is_up_to_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert claims.page() == claims.PAGE.read_text(encoding="utf-8"), f"run: {claims.COMMAND}"
-    monkeypatch.chdir(tmp_path)
-    for block in blocks(claims.PAGE, "python"):
-        exec(compile(block, str(claims.PAGE), "exec"), {})
+def test_operations_of_published_models(tmp_path: Path) -> None:
+    gpt2 = computed(tmp_path, "GPT-2 small")
+    outside = gpt2.parameters - gpt2.embedding_parameters
+    assert gpt2.training_flops(tokens=10**9) == 6 * outside * 10**9
+    assert (gpt2.macs - 50257 * 768) / outside == pytest.approx(1, abs=0.002)  # biases and norms are not multiplied
+    assert gpt2.attention_macs * 1024 / outside == pytest.approx(0.22, abs=0.005)
+    assert gpt2.cache_bytes == 73_728
+    bert, masked = computed(tmp_path, "BERT base"), computed(tmp_path, "BERT base", "fill-mask")
+    assert (bert.parameters, bert.parameters - bert.embedding_parameters) == (109_482_240, 85_646_592)
+    assert (round(2 * bert.macs / 1e6), round(2 * masked.macs / 1e6)) == (170, 218)
+    assert round(2 * bert.attention_macs * 512 / 1e6, 1) == 18.9
 
 
 @pytest.mark.parametrize("name", ["gpt2-text-generation", "llama-text-generation", "bart-text2text-generation"])
