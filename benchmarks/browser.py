@@ -31,9 +31,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.shapes import SHAPES, Shape, write_checkpoint
+from benchmarks.shapes import SHAPES, Shape, export_bundles, write_checkpoint
 from kerasformer import zoo
-from kerasformer.export import export, recipe
 from kerasformer.web.site import build, check_site
 from tests.foreign.environments import need
 from tests.tools.web.pages import Page, chromium, served
@@ -183,16 +182,12 @@ def prepare(name: str, home: Path, formats: list[str], recipes: list[str]) -> Pa
         if shape.package is None:
             write_tokenizer(shape, checkpoint)
     settings: dict[str, Any] = {"capacity": 256} if shape.generates else {}
-    bundles = []
-    for format in formats:
-        for precision in recipes:
-            bundle = folder / f"{format}-{precision}"
-            if not bundle.is_dir():
-                print(f"{name}: export for {format}, {precision}", file=sys.stderr, flush=True)
-                # With random weights, the best logit is hardly larger than the next.
-                chosen = dataclasses.replace(recipe(precision), min_agreement=0.0)
-                export(str(checkpoint), bundle, quantize=chosen, progress=False, **_FORMATS[format], **settings)
-            bundles.append(f"{name}={bundle}")
+    variants = {
+        f"{format}-{recipe}": {"quantize": recipe, **_FORMATS[format], **settings}
+        for format in formats
+        for recipe in recipes
+    }
+    bundles = [f"{name}={bundle}" for bundle in export_bundles(checkpoint, folder, variants)]
     peer = folder / "peer"
     if not (peer / "onnx").is_dir():
         print(f"{name}: export by optimum", file=sys.stderr, flush=True)

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.export import export_in_subprocess
-from benchmarks.shapes import SHAPES, write_checkpoint
+from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
 from kerasformer import bundle
 from kerasformer.decoding import GenerationConfig, State, Step, generate
 from kerasformer.engines import open_engine
@@ -200,14 +199,10 @@ def best(measure: Sequence[Callable[[], Cost | None]], rounds: int) -> list[Cost
 
 def make(folder: Path) -> list[Path]:
     """Returns bundles of GPT-2 124M in int8, exporting missing ones; the folder of `benchmarks.peers` can be used."""
-    models = folder / "gpt2"
-    if not (models / "checkpoint").exists():
-        write_checkpoint(SHAPES["gpt2"], models / "checkpoint")
-    bundles = [models / "tflite-int8", models / "onnx-int8"]
-    for target in bundles:
-        if not (target / "kerasformer.json").exists():
-            export_in_subprocess(models / "checkpoint", target, *target.name.split("-"))
-    return bundles
+    checkpoint = folder / "gpt2" / "checkpoint"
+    write_checkpoint(SHAPES["gpt2"], checkpoint)
+    variants = {f"{format}-int8": {"format": format, "quantize": "int8"} for format in ("tflite", "onnx")}
+    return export_bundles(checkpoint, folder / "gpt2", variants)
 
 
 def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int, own_logits: bool) -> None:

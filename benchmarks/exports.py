@@ -13,21 +13,22 @@ import json
 import sys
 from pathlib import Path
 
-from kerasformer import zoo
 from kerasformer.export import export, recipe
+from kerasformer.process import free_tensors
 
 
 def main() -> None:
-    """Exports all variants of a model."""
+    """Exports all variants of a model, which is loaded for each, so that its weights are freed."""
     source, folder, *any_fidelity = sys.argv[1:]
-    model = zoo.load(source)
+    free_tensors()
     for name, arguments in json.load(sys.stdin).items():
         settings = recipe(arguments.pop("quantize"))
         settings = dataclasses.replace(settings, rounding=arguments.pop("rounding", settings.rounding))
         if any_fidelity and not settings.exact:
+            settings = dataclasses.replace(settings, max_divergence=None, max_divergence_p99=None)
             settings = dataclasses.replace(settings, min_agreement=0.0, min_cosine=0.0, tolerance=10.0)
         print(f"{folder}: export {name}", file=sys.stderr, flush=True)
-        export(model, Path(folder) / name, quantize=settings, overwrite=True, progress=False, **arguments)
+        export(source, Path(folder) / name, quantize=settings, overwrite=True, progress=False, **arguments)
 
 
 if __name__ == "__main__":

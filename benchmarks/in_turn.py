@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from benchmarks import installed_package
 from benchmarks.inventory import MANIFEST, Finding
-from benchmarks.quiet import quiet_environment
 from benchmarks.shapes import described
 from kerasformer.bench.question import Question
 from kerasformer.bench.rounds import Workload, first_answers, measure
@@ -52,11 +52,6 @@ class Effort:
     openings: int
     rounds: int
     threads: int
-
-
-def installed_package() -> dict[str, str]:
-    """Returns environment variables with which a Python imports its installed kerasformer, not the current folder."""
-    return {**quiet_environment(), "PYTHONPATH": "", "PYTHONSAFEPATH": "1"}
 
 
 def times(sides: Mapping[str, Side], effort: Effort) -> dict[str, Measured]:

@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.quiet import quiet_environment
+from benchmarks import quiet_environment
 
 ROOT = Path(__file__).parents[1]
 MARKS = "not grid and not release"

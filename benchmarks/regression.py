@@ -21,9 +21,10 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.in_turn import READS, WRITES, Effort, Side, in_turn, installed_package, times
-from benchmarks.inventory import MANIFEST, Figures, Finding, compared, inventory
-from benchmarks.shapes import Shape, write_checkpoint
+from benchmarks import installed_package
+from benchmarks.in_turn import READS, WRITES, Effort, Side, in_turn, times
+from benchmarks.inventory import Figures, Finding, compared, inventory
+from benchmarks.shapes import Shape, export_bundles, write_checkpoint
 
 PRESETS = Path(__file__).parents[1] / "zoo" / "presets"
 _SIZE: dict[str, Any] = {"vocab_size": 4000, "hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024}
@@ -58,19 +59,11 @@ VARIANTS["portable-int4"]["opset"] = 21  # the first version with 4-bit types
 
 def export_all(subject: str, options: argparse.Namespace) -> None:
     """Exports all bundles of a subject or, with `--keep`, the missing ones."""
-    folder, source, shape = options.bundles / subject, options.checkpoints / subject, SUBJECTS[subject]
-    if shape and not source.exists():
+    source, shape, fresh = options.checkpoints / subject, SUBJECTS[subject], not options.keep
+    if shape:
         write_checkpoint(shape, source)
-    variants = {
-        name: arguments
-        for name, arguments in VARIANTS.items()
-        if not (options.keep and (folder / name / MANIFEST).exists())
-    }
-    if variants:
-        script = Path(__file__).with_name("exports.py")
-        arguments = [source, folder, "any"] if shape else [subject, folder]
-        command = [options.python, "-P", *map(str, (script, *arguments))]
-        subprocess.run(command, input=json.dumps(variants), text=True, check=True, env=installed_package())
+    folder, model = options.bundles / subject, source if shape else subject
+    export_bundles(model, folder, VARIANTS, fresh=fresh, limits=shape is None, python=options.python)
 
 
 def parity(subject: str, options: argparse.Namespace) -> Figures:

@@ -28,6 +28,8 @@ import numpy as np
 import uvicorn
 
 import kerasformer as kf
+from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
+from kerasformer.bench.process_memory import resident_mb
 from kerasformer.decoding.protocols import JointStep
 from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.server.application import application
@@ -207,39 +209,24 @@ async def visits(url: str, count: int, vocab_size: int) -> None:
             await asyncio.gather(*(visit(http, start + number) for number in range(20)))
 
 
-def resident() -> float:
-    """Returns the resident size of this process in MB (Linux)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS"))
-
-
 def memory(bundle: Path, arguments: argparse.Namespace) -> None:
     """Prints the memory of one bundle."""
     with running(bundle, Limits(), arguments.threads) as (url, model, _):
-        sizes = [resident()]
+        sizes = [resident_mb()]
         for _ in range(10):
             asyncio.run(visits(url, arguments.visits // 10, model.pipe.model.vocab_size))
             while len(model.jobs):
                 time.sleep(0.01)
-            sizes.append(resident())
+            sizes.append(resident_mb())
         print(f"| {bundle.name} | " + " | ".join(f"{size:.0f}" for size in sizes) + f" | {threading.active_count()} |")
 
 
 def exported(folder: Path) -> list[Path]:
     """Exports GPT-2 124M with random weights."""
-    import dataclasses
-
-    import transformers
-
-    from kerasformer import zoo
-    from kerasformer.export import export, recipe
-
-    transformers.GPT2LMHeadModel(transformers.GPT2Config()).save_pretrained(folder / "gpt2")
-    model = zoo.load(folder / "gpt2")
-    loose = dataclasses.replace(recipe("int8"), min_agreement=0.0, tolerance=10.0)
-    for name in ("tflite", "onnx"):
-        export(model, folder / f"gpt2-{name}-int8", name, quantize=loose, capacity=512, progress=False)
-    return [folder / f"gpt2-{name}-int8" for name in ("tflite", "onnx")]
+    write_checkpoint(SHAPES["gpt2"], folder / "gpt2")
+    options = {"quantize": "int8", "capacity": 512}
+    variants = {f"gpt2-{format}-int8": {"format": format, **options} for format in ("tflite", "onnx")}
+    return export_bundles(folder / "gpt2", folder, variants)
 
 
 def main() -> None:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks import installed_package
 from kerasformer.bench.question import Question
 from kerasformer.bench.rounds import Workload
+from kerasformer.bundle import MANIFEST
 
 VOCABULARY = 30000
 """Upper bound of the token ids of the questions, which is valid for all shapes."""
@@ -210,11 +216,13 @@ SHAPES = {
 
 
 def write_checkpoint(shape: Shape, folder: Path) -> None:
-    """Writes a checkpoint in Hugging Face's format: a published one, or one with random weights.
+    """Writes a checkpoint in Hugging Face's format, unless it exists: a published one, or one with random weights.
 
     Raises:
         ModuleNotFoundError: the package with the checkpoint is not installed.
     """
+    if folder.exists():
+        return
     if shape.package is not None:
         package = importlib.util.find_spec(shape.package)
         if package is None or package.origin is None:
@@ -227,3 +235,33 @@ def write_checkpoint(shape: Shape, folder: Path) -> None:
     torch.manual_seed(0)
     kind = getattr(transformers, shape.kind)
     kind(kind.config_class(**shape.settings)).save_pretrained(folder)
+
+
+def export_bundles(
+    source: str | Path,
+    folder: Path,
+    variants: Mapping[str, Mapping[str, Any]],
+    *,
+    fresh: bool = False,
+    limits: bool = False,
+    python: str = sys.executable,
+) -> list[Path]:
+    """Exports the bundles that a folder lacks, in a process that frees its memory; returns all of them.
+
+    Args:
+        source: Model.
+        folder: Folder of the bundles.
+        variants: Arguments of `export` by the name of the bundle.
+        fresh: Whether bundles that exist are exported again.
+        limits: Whether the fidelity of quantized bundles has the limits of their recipes.
+        python: Interpreter with the kerasformer that exports.
+
+    Raises:
+        subprocess.CalledProcessError: an export failed; its message is on standard error.
+    """
+    missing = {name: options for name, options in variants.items() if fresh or not (folder / name / MANIFEST).exists()}
+    if missing:
+        command = [python, "-P", str(Path(__file__).with_name("exports.py")), str(source), str(folder)]
+        command += [] if limits else ["any"]
+        subprocess.run(command, input=json.dumps(missing), text=True, check=True, env=installed_package())
+    return [folder / name for name in variants]

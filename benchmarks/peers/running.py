@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.export import export_in_subprocess
+from benchmarks import quiet_environment
 from benchmarks.peers import environments, genai, litert_lm_files
 from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of
-from benchmarks.quiet import quiet_environment
-from benchmarks.shapes import SHAPES, write_checkpoint
+from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
 from kerasformer.bench.rounds import Answers, Workload, first_answers, measure
 from kerasformer.bench.run import with_ratios
 from kerasformer.bench.speed_figures import SubjectFigures, subject_figures
@@ -60,8 +58,7 @@ def run(settings: Run, shape: str, names: list[str]) -> tuple[list[SubjectFigure
     """
     works = SHAPES[shape].works
     models = settings.folder / shape
-    if not (models / "checkpoint").exists():
-        write_checkpoint(SHAPES[shape], models / "checkpoint")
+    write_checkpoint(SHAPES[shape], models / "checkpoint")
     workers: dict[str, Worker] = {}
     answers: dict[str, list[Answers]] = {}
     failures: dict[str, str] = {}
@@ -140,12 +137,12 @@ def _prepared(settings: Run, shape: str, name: str) -> list[str]:
 
 
 def _export(checkpoint: Path, target: Path, name: str, lengths: Sequence[int], fresh: bool) -> None:
-    """Exports one of our bundles and writes the time and memory of the export to a file beside it."""
-    figures = target.with_name(f"{name}.json")
-    if figures.exists() and not fresh:
-        return
+    """Exports one of our bundles."""
+    format, quantize = name.split("-")
+    arguments: dict[str, Any] = {"format": format, "quantize": quantize}
+    arguments |= {"lengths": list(lengths)} if lengths and format == "tflite" else {}
     try:
-        figures.write_text(json.dumps(export_in_subprocess(checkpoint, target, *name.split("-"), lengths)))
+        export_bundles(checkpoint, target.parent, {name: arguments}, fresh=fresh)
     except subprocess.CalledProcessError as error:
         raise UnsupportedError(f"the export failed with status {error.returncode}") from error
 
