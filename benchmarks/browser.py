@@ -28,11 +28,13 @@ import shutil
 import statistics
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.shapes import SHAPES, Shape, export_bundles, write_checkpoint
 from kerasformer import zoo
+from kerasformer.bench.rounds import in_turns
 from kerasformer.web.site import build, check_site
 from tests.foreign.environments import need
 from tests.tools.web.pages import Page, chromium, served
@@ -284,14 +286,20 @@ def measure(page: Page, url: str, site: Path, shape: Shape, options: argparse.Na
             request |= {"task": model["task"], **{name: each.entry[name] for name in names}}
             verdict = page.call(_OURS, request)
         measured[each] = Measured(verdict)
-    for turn in range(options.rounds + 1):
-        for each, found in measured.items():
-            for _ in range(1 if shape.generates else 8):
-                before = processor_time(os.getpid())
-                time, found.memory = page.call(_ANSWER, each.key, TEXT * options.texts, tokens)
-                if turn:
-                    found.times.append(time)
-                    found.processor.append(processor_time(os.getpid()) - before)
+
+    def answer(found: Measured, key: str) -> list[tuple[float, float]]:
+        samples = []
+        for _ in range(1 if shape.generates else 8):
+            before = processor_time(os.getpid())
+            time, found.memory = page.call(_ANSWER, key, TEXT * options.texts, tokens)
+            samples.append((time, processor_time(os.getpid()) - before))
+        return samples
+
+    runs = {each.key: partial(answer, found, each.key) for each, found in measured.items()}
+    rounds = in_turns(runs, options.rounds + 1)
+    for each, found in measured.items():
+        samples = [sample for samples in rounds[each.key][1:] for sample in samples]
+        found.times, found.processor = map(list, zip(*samples, strict=True))
     page.open("about:blank")
     return measured
 

@@ -15,8 +15,8 @@ import argparse
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
 from kerasformer import bundle
+from kerasformer.bench.rounds import in_turns
 from kerasformer.decoding import GenerationConfig, State, Step, generate
 from kerasformer.engines import open_engine
 
@@ -165,10 +166,8 @@ def ours(engine: Step, settings: dict[str, Any], rows: int, tokens: int) -> Cost
     return Cost(*(timed.microseconds(name) for name in ("host", "step", "reorder")))
 
 
-def theirs(settings: dict[str, Any], rows: int, tokens: int) -> Cost | None:
-    """Measures the same choice of tokens with the processors of `transformers`, without its loop; `None` for beams."""
-    if "num_beams" in settings:
-        return None
+def theirs(settings: dict[str, Any], rows: int, tokens: int) -> Cost:
+    """Measures the same choice of tokens with the processors of `transformers`, without its loop and without beams."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # otherwise its threads spin during the next measurement
     import torch
     import transformers
@@ -188,15 +187,6 @@ def theirs(settings: dict[str, Any], rows: int, tokens: int) -> Cost | None:
     return Cost(1e6 * (time.perf_counter() - start) / tokens)
 
 
-def best(measure: Sequence[Callable[[], Cost | None]], rounds: int) -> list[Cost | None]:
-    """Runs all functions in each round, after a warm-up round, and returns the lowest cost of each."""
-    results = [[each() for each in measure] for _ in range(rounds + 1)][1:]
-    return [
-        None if None in column else min((cost for cost in column if cost), key=lambda cost: cost.host)
-        for column in zip(*results, strict=True)
-    ]
-
-
 def make(folder: Path) -> list[Path]:
     """Returns bundles of GPT-2 124M in int8, exporting missing ones; the folder of `benchmarks.peers` can be used."""
     checkpoint = folder / "gpt2" / "checkpoint"
@@ -206,35 +196,29 @@ def make(folder: Path) -> list[Path]:
 
 
 def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int, own_logits: bool) -> None:
-    """Prints a table of all methods."""
+    """Prints a table of all methods: of each candidate the cheapest round, after a warm-up round."""
     single = MockEngine(rows)
     print(f"\n{rows} rows, {tokens} tokens each, best of {rounds}; microseconds per token outside the engine")
     print(f"{'':38}{'mock':>8}{'theirs':>8}" + "".join(f"{name:>26}" for name in engines))
     for title, settings in METHODS.items():
         beams = settings.get("num_beams", 1)
         mock = MockEngine(rows * beams) if beams > 1 else single
-        subjects: list[Callable[[], Cost | None]] = [
-            lambda engine=engine, settings=settings: ours(engine, settings, rows, tokens)  # type: ignore[misc]
-            for engine in (mock, *(_with_logits(engine, mock, own_logits) for engine in engines.values()))
-        ]
-        first, *costs, peer = best([*subjects, lambda settings=settings: theirs(settings, rows, tokens)], rounds)  # type: ignore[misc]
-        line = f"{title:38}{_number(first):>8}{_number(peer):>8}"
-        for cost in costs:
-            line += f"{_number(cost):>8}{_share(cost):>18}"
-        print(line, flush=True)
+        subjects: dict[str, Any] = {"mock": mock}
+        for name, engine in engines.items():
+            subjects[name] = engine if own_logits or engine.vocab_size != VOCAB else WithMockLogits(engine, mock)
+        candidates = {name: partial(ours, subject, settings, rows, tokens) for name, subject in subjects.items()}
+        if beams == 1:
+            candidates["theirs"] = partial(theirs, settings, rows, tokens)
+        found = in_turns(candidates, rounds + 1)
+        costs = {name: min(of_rounds[1:], key=lambda cost: cost.host) for name, of_rounds in found.items()}
+        peer = f"{costs['theirs'].host:.0f}" if "theirs" in costs else "–"
+        line = f"{title:38}{costs['mock'].host:>8.0f}{peer:>8}"
+        print(line + "".join(f"{costs[name].host:>8.0f}{_share(costs[name]):>18}" for name in engines), flush=True)
 
 
-def _with_logits(engine: Step, mock: MockEngine, own_logits: bool) -> Any:
-    return engine if own_logits or engine.vocab_size != VOCAB else WithMockLogits(engine, mock)
-
-
-def _number(cost: Cost | None) -> str:
-    return "–" if cost is None else f"{cost.host:.0f}"
-
-
-def _share(cost: Cost | None) -> str:
+def _share(cost: Cost) -> str:
     """Returns the cost relative to a step, and the time of reordering rows."""
-    if cost is None or not cost.step:
+    if not cost.step:
         return ""
     moved = f" +{cost.reorder / cost.step:.1%} moved" if cost.reorder > 0.001 * cost.step else ""
     return f" {cost.host / cost.step:.1%}{moved}"

@@ -11,6 +11,7 @@ import statistics
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,8 +19,8 @@ from benchmarks import installed_package
 from benchmarks.inventory import MANIFEST, Finding
 from benchmarks.shapes import described
 from kerasformer.bench.question import Question
-from kerasformer.bench.rounds import Workload, first_answers, measure
-from kerasformer.bench.worker_process import Worker
+from kerasformer.bench.rounds import in_turns
+from kerasformer.bench.worker import Worker
 
 READS, WRITES = (Question(32), Question(12)), (Question(16, 24),)
 """Workloads of models that compute their output in one call, and of generative models."""
@@ -56,28 +57,26 @@ class Effort:
 
 def times(sides: Mapping[str, Side], effort: Effort) -> dict[str, Measured]:
     """Measures bundles in alternating rounds and returns their figures by name."""
-    measured: dict[str, Measured] = {name: {"load, s": [], "first answer, s": [], "memory, MB": []} for name in sides}
     workers: dict[str, Worker] = {}
+
+    def opened(name: str) -> dict[str, float]:
+        python, folder = sides[name]
+        if name in workers:
+            workers.pop(name).close()
+        command = [python, "-m", "kerasformer.bench.worker", str(folder), str(effort.threads)]
+        workers[name] = worker = Worker(name, command, installed_package())
+        first = worker.answer((WRITES if worker.facts.generates else READS)[0])
+        memory = worker.peak_mb - worker.runtime_mb
+        return {"load, s": worker.load_s, "first answer, s": first.seconds, "memory, MB": memory}
+
     try:
-        for turn in range(effort.openings):
-            print(f"{', '.join(sides)}: opening {turn + 1} of {effort.openings}", file=sys.stderr, flush=True)
-            for name in list(sides)[:: 1 if turn % 2 else -1]:  # alternating, because the first one is slower
-                python, folder = sides[name]
-                if name in workers:
-                    workers[name].close()
-                command = [python, "-m", "kerasformer.bench.worker", str(folder), str(effort.threads)]
-                workers[name] = worker = Worker(name, command, installed_package())
-                first = worker.answer((WRITES if worker.facts.generates else READS)[0])
-                measured[name]["load, s"].append(worker.load_s)
-                measured[name]["first answer, s"].append(first.seconds)
-                measured[name]["memory, MB"].append(worker.peak_mb - worker.runtime_mb)
-        questions = WRITES if next(iter(workers.values())).facts.generates else READS
-        works = [Workload(f"{described(question)}, s", (question,)) for question in questions]
-        answers = {name: first_answers(worker, works) for name, worker in workers.items()}
-        measure(workers, answers, works, effort.rounds)
-        for name, of_works in answers.items():
-            for work, samples in zip(works, of_works, strict=True):
-                measured[name][work.title] = [sample.seconds for (sample,) in samples.rounds]
+        print(", ".join(sides), file=sys.stderr, flush=True)
+        openings = in_turns({name: partial(opened, name) for name in sides}, effort.openings)
+        measured = {name: {what: [one[what] for one in all_] for what in all_[0]} for name, all_ in openings.items()}
+        for question in WRITES if next(iter(workers.values())).facts.generates else READS:
+            runs = {name: partial(worker.answer, question) for name, worker in workers.items()}
+            for name, (_, *samples) in in_turns(runs, effort.rounds + 1).items():
+                measured[name][f"{described(question)}, s"] = [sample.seconds for sample in samples]
     finally:
         for worker in workers.values():
             worker.close()

@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ import uvicorn
 
 import kerasformer as kf
 from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
-from kerasformer.bench.process_memory import resident_mb
+from kerasformer.bench.machine import resident_mb
+from kerasformer.bench.rounds import in_turns
 from kerasformer.decoding.protocols import JointStep
 from kerasformer.decoding.wrapped_step import WrappedStep
 from kerasformer.server.application import application
@@ -63,9 +65,9 @@ class Figures:
 
     seconds: float
     tokens: float
-    first: tuple[float, float]
-    following: tuple[float, float]
-    steps: tuple[float, float]
+    first: tuple[float, float] = (0, 0)
+    following: tuple[float, float] = (0, 0)
+    steps: tuple[float, float] = (0, 0)
 
     @classmethod
     def now(cls, measurements: Measurements) -> Figures:
@@ -82,17 +84,11 @@ class Figures:
 
     def since(self, before: Figures) -> Figures:
         """Returns the figures since an earlier time."""
-
-        def difference(new: tuple[float, float], old: tuple[float, float]) -> tuple[float, float]:
-            return new[0] - old[0], new[1] - old[1]
-
-        return Figures(
-            self.seconds - before.seconds,
-            self.tokens - before.tokens,
-            difference(self.first, before.first),
-            difference(self.following, before.following),
-            difference(self.steps, before.steps),
+        pairs = zip(
+            (self.first, self.following, self.steps), (before.first, before.following, before.steps), strict=True
         )
+        differences = [(new[0] - old[0], new[1] - old[1]) for new, old in pairs]
+        return Figures(self.seconds - before.seconds, self.tokens - before.tokens, *differences)
 
 
 def mean(pair: tuple[float, float]) -> float:
@@ -138,50 +134,48 @@ async def round_of(url: str, count: int, requests: int, prompt: int, new_tokens:
         await asyncio.gather(*(client(http, url, each, new_tokens) for each in prompts))
 
 
-def without_server(model: ServedModel, requests: int, prompt: int, new_tokens: int) -> float:
-    """Returns the new tokens per second of the pipeline in this thread, on the engine itself."""
+def without_server(model: ServedModel, engine: Any, options: argparse.Namespace) -> Figures:
+    """Returns the time and new tokens of the pipeline in this thread, on the engine itself."""
     pipe, shared = model.pipe, model.pipe.model
-    prompts = np.random.default_rng(0).integers(100, 1900, (requests, prompt)).tolist()
-    pipe.model = shared.engine
+    prompts = np.random.default_rng(0).integers(100, 1900, (options.requests, options.prompt)).tolist()
+    pipe.model = engine
     start, count = time.perf_counter(), 0
     try:
         for each in prompts:
-            steps = pipe.prompt(each, max_new_tokens=new_tokens, do_sample=False).steps(reuse=False)
+            steps = pipe.prompt(each, max_new_tokens=options.new_tokens, do_sample=False).steps(reuse=False)
             count += sum(map(len, steps))
     finally:
         pipe.model = shared
-    return count / (time.perf_counter() - start)
+    return Figures(time.perf_counter() - start, count)
 
 
-def throughput(bundle: Path, arguments: argparse.Namespace) -> None:
+def throughput(bundle: Path, options: argparse.Namespace) -> None:
     """Prints the rows of one bundle."""
-    limits = Limits(max_running=max(arguments.clients))
-    with running(bundle, limits, arguments.threads) as (url, model, measurements):
+    limits = Limits(max_running=max(options.clients))
+    with running(bundle, limits, options.threads) as (url, model, measurements):
         shared, engine = model.pipe.model, model.pipe.model.engine
-        ways = {"one after another": Separate(engine)}
-        if isinstance(engine, JointStep):
-            ways["shared steps"] = engine
-        for count in arguments.clients:
-            alone: list[float] = []
-            best: dict[str, Figures] = {}
-            for _ in range(arguments.rounds):
-                alone.append(without_server(model, arguments.requests, arguments.prompt, arguments.new_tokens))
-                for way, step in ways.items():
-                    shared.engine = step
-                    sizes = arguments.requests, arguments.prompt, arguments.new_tokens, engine.vocab_size
-                    before = Figures.now(measurements)
-                    asyncio.run(round_of(url, count, *sizes))
-                    figures = Figures.now(measurements).since(before)
-                    if way not in best or figures.seconds < best[way].seconds:
-                        best[way] = figures
-            print(f"| {bundle.name} | 1 | no server | {max(alone):.0f} | | | |")
-            for way, figures in best.items():
-                print(
-                    f"| {bundle.name} | {count} | {way} | {figures.tokens / figures.seconds:.0f} "
-                    f"| {1000 * mean(figures.first):.0f} | {1000 * mean(figures.following):.1f} "
-                    f"| {mean(figures.steps):.1f} |",
-                    flush=True,
-                )
+
+        def served(step: Any, clients: int) -> Figures:
+            shared.engine = step
+            before = Figures.now(measurements)
+            sizes = options.requests, options.prompt, options.new_tokens, engine.vocab_size
+            asyncio.run(round_of(url, clients, *sizes))
+            return Figures.now(measurements).since(before)
+
+        for clients in options.clients:
+            candidates = {
+                "no server": partial(without_server, model, engine, options),
+                "one after another": partial(served, Separate(engine), clients),
+            }
+            if isinstance(engine, JointStep):
+                candidates["shared steps"] = partial(served, engine, clients)
+            for way, found in in_turns(candidates, options.rounds).items():
+                best = min(found, key=lambda figures: figures.seconds)
+                cells = [f"{best.tokens / best.seconds:.0f}", "", "", ""]
+                if way != "no server":
+                    cells[1:] = [f"{1000 * mean(best.first):.0f}", f"{1000 * mean(best.following):.1f}"]
+                    cells.append(f"{mean(best.steps):.1f}")
+                print(f"| {bundle.name} | {clients} | {way} | {' | '.join(cells)} |", flush=True)
 
 
 async def visits(url: str, count: int, vocab_size: int) -> None:

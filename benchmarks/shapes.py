@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import installed_package
-from kerasformer.bench.question import Question
-from kerasformer.bench.rounds import Workload
+from kerasformer.bench.question import Question, Workload
 from kerasformer.bundle import MANIFEST
 
 VOCABULARY = 30000

@@ -2,7 +2,7 @@
 
 `setup` creates an environment for each library. `run` creates missing checkpoints, bundles and converted models in
 `--folder` and then measures all variants in alternating rounds. For a model that a library does not support, the reason
-is reported. A table for each workload, all figures as JSON, and a picture are written to `--out`.
+is reported. Tables, all figures as JSON and a picture of each shape are written to `--out`.
 """
 
 from __future__ import annotations
@@ -13,32 +13,50 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.peers import environments, report
+from benchmarks.peers import environments
 from benchmarks.peers.catalogue import LIBRARIES, OURS, peers_for
-from benchmarks.peers.running import Run, run
+from benchmarks.peers.running import run
 from benchmarks.shapes import SHAPES
-from kerasformer.bench.worker import clock_of
-from kerasformer.errors import KerasformerError
+from kerasformer.bench import BenchReport
+from kerasformer.bench.picture import draw, panels_of
+from kerasformer.bench.report import markdown, note, tables
+from kerasformer.bench.worker import CLOCKS, clock_of
+from kerasformer.errors import KerasformerError, MissingExtraError
+
+
+def text(report: BenchReport) -> str:
+    """Returns the tables of a report in Markdown, with a row for each variant."""
+    parts = [f"{note(report)}. {str(report.settings['clock']).capitalize()} time.\n"]
+    for title, heads, rows in tables(report):
+        (_, *names), (_, *units), *columns = zip(heads, *rows, strict=True)
+        figures = [f"{name}, {unit}" if unit else name for name, unit in zip(names, units, strict=True)]
+        parts.append(markdown(title, ["", *figures], columns))
+        missing = {one.name: one.failures[title] for one in report.subjects if title in one.failures}
+        parts += [f"- {name} is missing: {reason}\n" for name, reason in missing.items()]
+    parts += [f"- {name} is not supported: {reason}\n" for name, reason in report.not_measured.items()]
+    return "\n".join(parts)
 
 
 def main() -> None:
     """Runs the command line."""
-    arguments = _arguments()
-    if arguments.command == "setup":
-        for name in arguments.names or LIBRARIES:
-            print(f"{name}: {environments.setup(name, LIBRARIES[name], arguments.envs)}")
+    options = _arguments()
+    if options.command == "setup":
+        for name in options.names or LIBRARIES:
+            print(f"{name}: {environments.setup(name, LIBRARIES[name], options.envs)}")
         return
-    clock = "processor" if arguments.processor_time else "elapsed"
-    clock_of(clock)
-    folder, envs = arguments.folder.resolve(), arguments.envs
-    settings = Run(folder, envs, arguments.rounds, arguments.threads, arguments.fresh, clock)
-    results = report.Results(settings.rounds, settings.threads, clock)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    for shape in arguments.shapes or ("gpt2", "t5", "bert"):
-        peers = [name for name in peers_for(shape) if arguments.peers is None or name in arguments.peers]
-        results.add(shape, *run(settings, shape, [*peers, *arguments.ours]))
-        results.write(arguments.out)  # after each shape, so that no results are lost
-    print((arguments.out / "peers.md").read_text())
+    clock_of(options.clock)
+    options.folder = options.folder.resolve()
+    options.out.mkdir(parents=True, exist_ok=True)
+    for shape in options.shapes or ("gpt2", "t5", "bert"):
+        peers = [name for name in peers_for(shape) if options.peers is None or name in options.peers]
+        report = run(options, shape, [*peers, *options.ours])
+        report.write(options.out / f"{shape}.json")
+        (options.out / f"{shape}.md").write_text(text(report), encoding="utf-8")
+        print(text(report), flush=True)
+        try:
+            draw(SHAPES[shape].title, panels_of(report), options.out / f"{shape}.png", note(report))
+        except MissingExtraError as error:
+            print(error, file=sys.stderr)
 
 
 def _arguments() -> argparse.Namespace:
@@ -53,8 +71,8 @@ def _arguments() -> argparse.Namespace:
     measure.add_argument("--peers", nargs="*", choices=peers, help="variants of other libraries; all by default")
     measure.add_argument("--rounds", type=int, default=5, help="number of rounds")
     measure.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="number of CPU threads")
-    what = "measure processor time of all threads, which depends less on other programs; use it with --threads 1"
-    measure.add_argument("--processor-time", action="store_true", help=what)
+    what = "processor time of all threads depends less on other programs; use it with --threads 1"
+    measure.add_argument("--clock", choices=CLOCKS, default="elapsed", help=what)
     measure.add_argument("--folder", type=Path, default=Path("benchmark-models"), help="folder of the models")
     measure.add_argument("--fresh", action="store_true", help="export our bundles again")
     measure.add_argument("--out", type=Path, default=Path("bench"), help="folder of the results")

@@ -5,18 +5,10 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from benchmarks.shapes import Shape
-from kerasformer.bench.question import Subject
-
-
-class Peer(Subject, Protocol):
-    """A variant of another library, created from a `Job`."""
-
-    def prepare(self) -> None:
-        """Writes the files that `load` opens into the folder of the job; called once."""
-        ...
+from kerasformer.bench.question import Facts
 
 
 @dataclass(frozen=True)
@@ -34,6 +26,20 @@ class Job:
     shape: Shape
     checkpoint: Path
     folder: Path
+
+
+class Variant:
+    """A variant of another library; derived classes implement `Subject`."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+
+    def prepare(self) -> None:
+        """Writes the files that `load` opens into the folder of the job; called once."""
+
+    def _facts(self, engine: str, megabytes: float, capacity: int | None = None) -> Facts:
+        shape = self._job.shape
+        return Facts(engine, shape.kind, shape.generates, capacity, size_mb=megabytes)
 
 
 @dataclass(frozen=True)
@@ -55,13 +61,11 @@ class Library:
 
     Attributes:
         requirements: Pinned requirements for pip.
-        module: Module of `benchmarks.peers` whose class `Model` implements `Peer`.
+        module: Module of `benchmarks.peers` whose class `Model` is a subject, created from a `Job`.
         variants: Titles of the variants by name.
         shapes: Names of the shapes that each variant is measured on.
         source: Pinned package that is compiled for this machine; optional.
         bundles: Names of our bundles that variants run, by variant.
-        files: For variants that run the files of another one, its name.
-        threads: Number of CPU threads of variants that do not use that of the run.
         environment: Environment variables of the processes, unless they are already set.
     """
 
@@ -71,15 +75,11 @@ class Library:
     shapes: dict[str, tuple[str, ...]]
     source: Source | None = None
     bundles: dict[str, str] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    threads: dict[str, int] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
 
-    def model(self, job: Job) -> Peer:
+    def model(self, job: Job) -> Any:
         """Creates the variant, without importing the library."""
-        module: Any = importlib.import_module(f"benchmarks.peers.{self.module}")
-        peer: Peer = module.Model(job)
-        return peer
+        return importlib.import_module(f"benchmarks.peers.{self.module}").Model(job)
 
 
 _TORCH = "torch==2.13.0"  # other versions may install gigabytes of packages for GPUs
@@ -94,19 +94,19 @@ _GROUPED = ("smollm2", "qwen2.5")
 _LONG = ("longformer", "big_bird")
 _SEQ2SEQ = ("opus-mt", "bart-base", "tiny-opus-mt")
 _SHORT = (*_DECODERS, *_ENCODER)
-_LLAMA_CPP = ("llama.cpp-q8_0", "llama.cpp-q4_0", "llama.cpp-q8_0-1", "llama.cpp-q4_0-1")
+_FILES = ("gpt2", "tiny-gpt2", *_GROUPED)
 
 LIBRARIES = {
     "transformers": Library(
         (_TORCH, "transformers==5.23.0"),
-        "pytorch",
-        {"transformers": "transformers, PyTorch f32", "transformers-bf16": "transformers, PyTorch bf16"},
-        {"transformers": (*_SHORT, *_GROUPED, *_LONG, *_SEQ2SEQ), "transformers-bf16": _GROUPED},
+        "hugging_face",
+        {"transformers": "transformers, PyTorch f32"},
+        {"transformers": (*_SHORT, *_GROUPED, *_LONG, *_SEQ2SEQ)},
         environment=_SLEEPING,
     ),
     "sentence-transformers": Library(
         (_TORCH, "transformers==5.23.0", "sentence-transformers==6.2.0"),
-        "sentence_transformers_torch",
+        "hugging_face",
         {"sentence-transformers": "sentence-transformers, PyTorch f32"},
         {"sentence-transformers": _EMBEDDINGS},
         environment=_SLEEPING,
@@ -145,45 +145,21 @@ LIBRARIES = {
         },
         environment=_SLEEPING,
     ),
-    "litert-torch": Library(
-        (
-            "litert-torch==0.10.0",
-            "tensorflow==2.21.0",
-            "ai-edge-litert==2.3.0",
-            "transformers==5.23.0",
-            _TORCH,
-        ),  # its exporter imports tensorflow without requiring it
-        "litert_from_torch",
-        {"litert-torch-f32": "litert-torch f32", "litert-torch-int8": "litert-torch int8"},
-        {"litert-torch-f32": _SHORT, "litert-torch-int8": _SHORT},
-    ),
     "llama.cpp": Library(
         (_TORCH, "transformers==5.23.0"),  # for its converter
         "llamacpp",
-        {
-            "llama.cpp-q8_0": "llama.cpp Q8_0",
-            "llama.cpp-q4_0": "llama.cpp Q4_0",
-            "llama.cpp-q8_0-1": "llama.cpp Q8_0, one thread",
-            "llama.cpp-q4_0-1": "llama.cpp Q4_0, one thread",
-        },
-        dict.fromkeys(_LLAMA_CPP, ("gpt2", "tiny-gpt2", *_GROUPED)),
+        {"llama.cpp-q8_0": "llama.cpp Q8_0", "llama.cpp-q4_0": "llama.cpp Q4_0"},
+        dict.fromkeys(("llama.cpp-q8_0", "llama.cpp-q4_0"), _FILES),
         source=Source("llama-cpp-python==0.3.36", {"CMAKE_ARGS": "-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF"}),
-        files={"llama.cpp-q8_0-1": "llama.cpp-q8_0", "llama.cpp-q4_0-1": "llama.cpp-q4_0"},
-        threads=dict.fromkeys(("llama.cpp-q8_0-1", "llama.cpp-q4_0-1"), 1),
     ),
     "genai": Library(
-        ("onnxruntime-genai==0.18.0", "onnxruntime==1.31.1", "onnx-ir==0.2.1", _TORCH, "transformers==4.57.6"),
+        ("onnxruntime-genai==0.18.0", "onnxruntime==1.31.1"),
         "genai",
         {
-            "genai-int8": "onnxruntime-genai int8",
-            "genai-int4": "onnxruntime-genai int4",
             "genai-ours-int8": "onnxruntime-genai, our file in int8",
             "genai-ours-int4": "onnxruntime-genai, our file in int4",
         },
-        {
-            **dict.fromkeys(("genai-int8", "genai-int4"), _GROUPED),  # its exporter does not know GPT-2
-            **dict.fromkeys(("genai-ours-int8", "genai-ours-int4"), ("gpt2", "tiny-gpt2", *_GROUPED)),
-        },
+        dict.fromkeys(("genai-ours-int8", "genai-ours-int4"), _FILES),
         bundles={"genai-ours-int8": "onnx-int8", "genai-ours-int4": "onnx-int4"},
     ),
     "litert-lm": Library(
@@ -193,14 +169,13 @@ LIBRARIES = {
             "litert-lm-ours-int8": "LiteRT-LM, our file in int8",
             "litert-lm-ours-int4": "LiteRT-LM, our file in int4",
         },
-        dict.fromkeys(("litert-lm-ours-int8", "litert-lm-ours-int4"), ("gpt2", "tiny-gpt2", *_GROUPED)),
+        dict.fromkeys(("litert-lm-ours-int8", "litert-lm-ours-int4"), _FILES),
         bundles={"litert-lm-ours-int8": "tflite-int8", "litert-lm-ours-int4": "tflite-int4"},
     ),
 }
 
 OURS = {
     "keras": "kerasformer Keras f32",
-    "keras-whole": "kerasformer Keras f32, whole answers",
     "tflite-none": "kerasformer LiteRT f32",
     "tflite-int8": "kerasformer LiteRT int8",
     "tflite-int4": "kerasformer LiteRT int4",
@@ -208,7 +183,7 @@ OURS = {
     "onnx-int8": "kerasformer ONNX Runtime int8",
     "onnx-int4": "kerasformer ONNX Runtime int4",
 }
-"""Titles of our variants by name: `keras`, `keras-whole` for answers that are not streams, or `FORMAT-RECIPE`."""
+"""Titles of our variants by name: `keras` or `FORMAT-RECIPE`."""
 
 
 def library_of(variant: str) -> str:

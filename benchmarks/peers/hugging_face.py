@@ -1,13 +1,59 @@
-"""Answers with the API of Hugging Face, which transformers (PyTorch) and optimum (ONNX Runtime) share."""
+"""`transformers` and `sentence-transformers` on PyTorch in float32, and what other libraries share with them."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers.catalogue import Variant
 from benchmarks.shapes import VOCABULARY
-from kerasformer.bench.question import Question, Tokens
+from kerasformer.bench.own_models import size_mb
+from kerasformer.bench.question import Facts, Question, Tokens
+
+
+class Model(Variant):
+    """A model of `transformers`, or of `sentence-transformers` if it has a tokenizer."""
+
+    _model: Any
+
+    def import_runtime(self) -> None:
+        import torch  # noqa: F401
+
+        if self._job.shape.package is not None:
+            importlib.import_module("sentence_transformers")
+        else:
+            getattr(importlib.import_module("transformers"), self._job.shape.kind)  # which is imported lazily
+
+    def load(self, threads: int | None) -> Facts:
+        import torch
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        if self._job.shape.package is not None:
+            from sentence_transformers import SentenceTransformer
+
+            self._model = SentenceTransformer(str(self._job.checkpoint), device="cpu")
+        else:
+            import transformers
+
+            kind = getattr(transformers, self._job.shape.kind)
+            self._model = kind.from_pretrained(self._job.checkpoint, dtype=torch.float32).eval()
+        return self._facts("pytorch", size_mb(self._job.checkpoint))
+
+    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
+        if self._job.shape.package is None:
+            return answer(self._model, question, on_token)
+        import torch
+
+        if question.texts:  # in one call, with the default size of a batch
+            self._model.encode(list(question.texts), show_progress_bar=False)
+            return Tokens(sum(len(ids) for ids in self._model.tokenizer(list(question.texts))["input_ids"]), 0)
+        ids = torch.from_numpy(question.ids(VOCABULARY)).long()
+        with torch.inference_mode():
+            self._model({"input_ids": ids, "attention_mask": torch.ones_like(ids)})["sentence_embedding"].numpy()
+        return Tokens(ids.numel(), 0)
 
 
 class TokenCallback:

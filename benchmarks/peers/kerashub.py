@@ -5,24 +5,50 @@ The models have the same shapes as the checkpoints, with other random weights.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.catalogue import Job
-from benchmarks.peers.fixed_lengths import FixedLengths
+from benchmarks.peers.catalogue import Job, Variant
 from benchmarks.shapes import VOCABULARY, Shape
 from kerasformer.bench.own_models import limit_tensorflow, size_mb
 from kerasformer.bench.question import Facts, Question, Tokens
 
 
-class Model:
+class FixedLength:
+    """A TFLite file of a fixed length, run by LiteRT's `CompiledModel`, its fastest API."""
+
+    def __init__(self, file: Path, threads: int | None) -> None:
+        from ai_edge_litert.compiled_model import CompiledModel
+        from ai_edge_litert.options import CpuOptions, Options
+
+        settings = {} if threads is None else {"num_threads": threads}
+        model: Any = CompiledModel.from_file(str(file), options=Options(cpu_options=CpuOptions(**settings)))
+        ((self._signature, names),) = model.get_signature_list().items()
+        self._model = model
+        self._inputs = {n: model.create_input_buffer_by_name(self._signature, n) for n in names["inputs"]}
+        self._outputs = {n: model.create_output_buffer_by_name(self._signature, n) for n in names["outputs"]}
+        self._details = model.get_output_tensor_details(self._signature)
+        self._types = {n: d["dtype"] for n, d in model.get_input_tensor_details(self._signature).items()}
+
+    def run(self, inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        for name, buffer in self._inputs.items():
+            buffer.write(np.ascontiguousarray(inputs[name], self._types[name]))
+        self._model.run_by_name(self._signature, self._inputs, self._outputs)
+        outputs = []
+        for name, buffer in self._outputs.items():
+            shape, dtype = self._details[name]["shape"], np.dtype(self._details[name]["dtype"])
+            outputs.append(buffer.read(int(np.prod(shape)), dtype).reshape(shape))
+        return outputs
+
+
+class Model(Variant):
     """A KerasHub model, or its exported files."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        super().__init__(job)
         self._exported = "litert" in job.variant
 
     def prepare(self) -> None:
@@ -39,32 +65,29 @@ class Model:
             model.export(str(path), format="litert", input_signature=[specs], verbose=False, **settings)
 
     def import_runtime(self) -> None:
-        """See `Subject.import_runtime`."""
         if self._exported:
             import ai_edge_litert.compiled_model  # noqa: F401
         else:
             import keras_hub.models  # noqa: F401
 
     def load(self, threads: int | None) -> Facts:
-        """See `Subject.load`."""
         shape = self._job.shape
         if self._exported:
-            self._files = FixedLengths(self._job.folder, threads)
+            files = sorted(self._job.folder.glob("*.tflite"))
+            self._files = {int(file.stem): FixedLength(file, threads) for file in files}
             # An application would contain only one of the files.
-            size = max(path.stat().st_size for path in self._job.folder.glob("*.tflite")) / 1e6
-            return Facts("litert", shape.kind, shape.generates, size_mb=size)
+            return self._facts("litert", max(file.stat().st_size for file in files) / 1e6)
         if threads is not None:
             limit_tensorflow(threads)
         self._model = _BUILDERS[shape.kind](shape)
         settings = {"sampler": "greedy"} if shape.generates else {}
         self._model.compile(jit_compile=True, **settings)
-        return Facts("keras", shape.kind, shape.generates, size_mb=size_mb(Path(self._job.checkpoint)))
+        return self._facts("keras", size_mb(self._job.checkpoint))
 
-    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
-        """See `Subject.answer`; KerasHub has no callback for tokens."""
+    def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:  # which KerasHub does not call
         ids = question.ids(VOCABULARY)
         if self._exported:
-            self._files.run(_inputs(ids))
+            self._files[question.read].run(_inputs(ids))
             return Tokens(ids.size, 0)
         if not question.write:
             self._model.predict_on_batch(_inputs(ids))

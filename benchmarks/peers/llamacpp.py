@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers.catalogue import Job
+from benchmarks.peers.catalogue import Job, Variant
 from benchmarks.shapes import VOCABULARY
 from kerasformer.bench.question import Facts, Question, Tokens
 
@@ -25,11 +25,11 @@ _CAPACITY = 1024
 """Slots of the cache of each text, as in a kerasformer bundle by default."""
 
 
-class Model:
+class Model(Variant):
     """A model of llama.cpp."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job
+        super().__init__(job)
         self._file = job.folder / "model.gguf"
         self._type = "Q8_0" if "-q8_0" in job.variant else "Q4_0"
         self._contexts: dict[int, Any] = {}
@@ -47,7 +47,6 @@ class Model:
         plain.unlink()
 
     def import_runtime(self) -> None:
-        """See `Subject.import_runtime`."""
         import llama_cpp
 
         self._llama: Any = llama_cpp
@@ -56,7 +55,6 @@ class Model:
         llama_cpp.llama_backend_init()
 
     def load(self, threads: int | None) -> Facts:
-        """See `Subject.load`."""
         llama = self._llama
         self._model = llama.llama_model_load_from_file(bytes(self._file), llama.llama_model_default_params())
         if not self._model:
@@ -64,11 +62,9 @@ class Model:
         self._threads = threads
         self._context_of(1)
         self._vocab_size = llama.llama_vocab_n_tokens(llama.llama_model_get_vocab(self._model))
-        shape = self._job.shape
-        return Facts("llama.cpp", shape.kind, shape.generates, _CAPACITY, size_mb=self._file.stat().st_size / 1e6)
+        return self._facts("llama.cpp", self._file.stat().st_size / 1e6, _CAPACITY)
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
-        """See `Subject.answer`."""
         if question.beams > 1:
             raise ValueError("llama.cpp has no beam search")
         llama, context, rows = self._llama, self._context_of(question.batch), question.batch

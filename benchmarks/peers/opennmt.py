@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.peers import hugging_face
-from benchmarks.peers.catalogue import Job
+from benchmarks.peers.catalogue import Variant
 from benchmarks.shapes import VOCABULARY
 from kerasformer.bench.own_models import size_mb
 from kerasformer.bench.question import Facts, Question, Tokens
@@ -22,11 +22,8 @@ _KINDS = {
 }
 
 
-class Model:
+class Model(Variant):
     """A model of CTranslate2."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
 
     def prepare(self) -> None:
         """Converts the checkpoint, with a vocabulary in which each id is a word."""
@@ -47,11 +44,9 @@ class Model:
             shutil.rmtree(source)
 
     def import_runtime(self) -> None:
-        """See `Subject.import_runtime`."""
         import ctranslate2  # noqa: F401
 
     def load(self, threads: int | None) -> Facts:
-        """See `Subject.load`."""
         import ctranslate2
 
         folder, shape = self._job.folder, self._job.shape
@@ -62,10 +57,9 @@ class Model:
             import transformers
 
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer")
-        return Facts("ctranslate2", shape.kind, shape.generates, size_mb=size_mb(folder))
+        return self._facts("ctranslate2", size_mb(folder))
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
-        """See `Subject.answer`."""
         import numpy as np
 
         if self._job.shape.package is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import hugging_face
-from benchmarks.peers.catalogue import Job
+from benchmarks.peers.catalogue import Variant
 from kerasformer.bench.own_models import size_mb
 from kerasformer.bench.question import Facts, Question, Tokens
 
@@ -24,11 +24,8 @@ _CLASSES = {
 }
 
 
-class Model:
+class Model(Variant):
     """A model exported by optimum."""
-
-    def __init__(self, job: Job) -> None:
-        self._job = job
 
     def prepare(self) -> None:
         """Exports the model, and optimizes and quantizes it depending on the variant."""
@@ -62,13 +59,11 @@ class Model:
         shutil.copy(plain / "config.json", folder)
 
     def import_runtime(self) -> None:
-        """See `Subject.import_runtime`."""
         import torch  # noqa: F401
 
         _ = self._class
 
     def load(self, threads: int | None) -> Facts:
-        """See `Subject.load`."""
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -82,10 +77,9 @@ class Model:
             import transformers
 
             self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "tokenizer")
-        return Facts("onnxruntime", shape.kind, shape.generates, size_mb=size_mb(folder))
+        return self._facts("onnxruntime", size_mb(folder))
 
     def answer(self, question: Question, on_token: Callable[[], Any]) -> Tokens:
-        """See `Subject.answer`."""
         if self._job.shape.package is not None:
             return hugging_face.embeddings(self._states, question, self._tokenizer)
         return hugging_face.answer(self._model, question, on_token)

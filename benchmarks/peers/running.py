@@ -2,147 +2,97 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks import quiet_environment
 from benchmarks.peers import environments, genai, litert_lm_files
-from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of
+from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of, title_of
 from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
-from kerasformer.bench.rounds import Answers, Workload, first_answers, measure
-from kerasformer.bench.run import with_ratios
-from kerasformer.bench.speed_figures import SubjectFigures, subject_figures
-from kerasformer.bench.worker_process import Worker
+from kerasformer.bench import BenchReport
+from kerasformer.bench.machine import machine, versions
+from kerasformer.bench.rounds import compared
+from kerasformer.bench.speed_figures import with_ratios
+from kerasformer.bench.worker import Worker
 from kerasformer.errors import KerasformerError
 
 ROOT = Path(__file__).parents[2]
 PREPARE_S = 600
+_WRITE = {"genai": genai.write, "litert-lm": litert_lm_files.write}
+"""Functions that add what other engines need to a bundle of ours, by the name of their library."""
 
 
-@dataclass(frozen=True)
-class Run:
-    """Settings of a run.
-
-    Attributes:
-        folder: Folder of checkpoints, bundles and converted models, by shape and name.
-        environments: Folder of the environments of the other libraries.
-        rounds: Number of answers of each variant to each question.
-        threads: Number of CPU threads.
-        fresh: Whether to export our bundles again.
-        clock: Clock that all times are measured with, one of `CLOCKS`.
-    """
-
-    folder: Path
-    environments: Path
-    rounds: int
-    threads: int
-    fresh: bool = False
-    clock: str = "elapsed"
-
-
-class UnsupportedError(Exception):
+class UnsupportedError(KerasformerError):
     """A variant does not support a model; the message contains the reason."""
 
 
-def run(settings: Run, shape: str, names: list[str]) -> tuple[list[SubjectFigures], dict[str, str]]:
+def run(options: argparse.Namespace, shape: str, names: Sequence[str]) -> BenchReport:
     """Measures variants on a shape.
 
-    Returns:
-        Figures of the variants that support it, with ratios to the first of them, and the reasons of the others.
+    Args:
+        options: Options of the command line.
+        shape: Name of the shape.
+        names: Names of the variants; ratios are those to the first of them that supports the shape.
     """
-    works = SHAPES[shape].works
-    models = settings.folder / shape
-    write_checkpoint(SHAPES[shape], models / "checkpoint")
-    workers: dict[str, Worker] = {}
-    answers: dict[str, list[Answers]] = {}
-    failures: dict[str, str] = {}
-    try:
-        for name in names:
-            try:
-                _log(f"{shape} {name}: prepare")
-                command = _prepared(settings, shape, name)
-                _log(f"{shape} {name}: open")
-                workers[name] = Worker(name, command, _environment(name))
-                answers[name] = _first_answers(workers[name], works)
-            except (UnsupportedError, KerasformerError) as error:
-                failures[name] = str(error)
-                _log(f"{shape} {name}: {error}")
-                if name in workers:
-                    workers.pop(name).close()
-        measure(workers, answers, works, settings.rounds, lambda work, done, of: _log(f"{work}: {done + 1} of {of}"))
-        figures = [subject_figures(worker, works, answers[name]) for name, worker in workers.items()]
-    finally:
-        for worker in workers.values():
-            worker.close()
-    return with_ratios(figures) if figures else [], failures
+    write_checkpoint(SHAPES[shape], options.folder / shape / "checkpoint")
+    candidates = {name: partial(opened, options, shape, name) for name in names}
+    figures, failures = compared(candidates, lambda _: SHAPES[shape].works, options.rounds, _log)
+    pins = {name: library.requirements for name, library in LIBRARIES.items()}
+    settings = {"num_threads": options.threads, "rounds": options.rounds, "clock": options.clock, "peers": pins}
+    return BenchReport(
+        machine(),
+        versions(),
+        settings,
+        [replace(subject, name=title_of(subject.name)) for subject in with_ratios(figures)],
+        {title_of(name): reason for name, reason in failures.items()},
+    )
 
 
-def _first_answers(worker: Worker, works: Sequence[Workload]) -> list[Answers]:
-    """Runs each batch once. A workload that the variant cannot run has a reason instead of answers.
+def opened(options: argparse.Namespace, shape: str, name: str) -> Worker:
+    """Prepares the files of a variant and opens it in its own process.
 
     Raises:
-        UnsupportedError: it cannot run any of them.
+        UnsupportedError: the variant does not support the shape, or has no environment.
+        KerasformerError: it cannot be opened.
     """
-    answers: list[Answers] = []
-    for work in works:
-        try:
-            answers += first_answers(worker, [work])
-        except KerasformerError as error:
-            _log(f"{work.title}: {error}")
-            answers.append(Answers([], failure=str(error)))
-    if all(each.failure is not None for each in answers):
-        raise UnsupportedError(answers[0].failure)
-    return answers
-
-
-def _prepared(settings: Run, shape: str, name: str) -> list[str]:
-    """Prepares the files of a variant and returns the command of its worker process."""
-    models = settings.folder / shape
-    checkpoint, target = models / "checkpoint", models / name
-    own = [sys.executable, "-m", "kerasformer.bench.worker"]
-    if name in ("keras", "keras-whole"):
-        whole = ["--whole"] if name == "keras-whole" else []
-        return [*own, str(checkpoint), str(settings.threads), settings.clock, *whole]
+    checkpoint = options.folder / shape / "checkpoint"
+    settings = [str(options.threads), options.clock]
     if name in OURS:
-        _export(checkpoint, target, name, SHAPES[shape].long_lengths, settings.fresh)
-        return [*own, str(target), str(settings.threads), settings.clock]
+        source = checkpoint if name == "keras" else _exported(options, shape, name)
+        own = [sys.executable, "-m", "kerasformer.bench.worker", str(source)]
+        return Worker(name, [*own, *settings], _environment(name))
     library = library_of(name)
-    threads = LIBRARIES[library].threads.get(name, settings.threads)
-    target = models / LIBRARIES[library].files.get(name, name)
-    python = environments.find(library, LIBRARIES[library], settings.environments)
+    python = environments.find(library, LIBRARIES[library], options.envs)
     if python is None:
         raise UnsupportedError(f"no environment. Create it with: python -m benchmarks.peers setup {library}")
-    if bundle := LIBRARIES[library].bundles.get(name):
-        _export(checkpoint, models / bundle, bundle, SHAPES[shape].long_lengths, settings.fresh)
-        target.mkdir(parents=True, exist_ok=True)
-        write = genai.write_config if library == "genai" else litert_lm_files.write_file
-        write(models / bundle, target)
-        (target / "prepared").touch()
-        checkpoint = models / bundle
-    arguments = [name, shape, str(checkpoint), str(target)]
-    worker = [str(python), "-m", "benchmarks.peers.worker"]
-    marker = target / "prepared"
-    if not marker.exists():
+    worker, target = [str(python), "-m", "benchmarks.peers.worker"], options.folder / shape / name
+    if library in _WRITE:
+        checkpoint = _exported(options, shape, LIBRARIES[library].bundles[name])
+        _WRITE[library](checkpoint)
+    elif not (target / "prepared").exists():
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)
-        _run_checked([*worker, "prepare", *arguments], name)
-        marker.touch()
-    return [*worker, "serve", *arguments, str(threads), settings.clock]
+        _run_checked([*worker, "prepare", name, shape, str(checkpoint), str(target)], name)
+        (target / "prepared").touch()
+    return Worker(name, [*worker, "serve", name, shape, str(checkpoint), str(target), *settings], _environment(name))
 
 
-def _export(checkpoint: Path, target: Path, name: str, lengths: Sequence[int], fresh: bool) -> None:
-    """Exports one of our bundles."""
+def _exported(options: argparse.Namespace, shape: str, name: str) -> Path:
+    """Returns one of our bundles."""
     format, quantize = name.split("-")
     arguments: dict[str, Any] = {"format": format, "quantize": quantize}
-    arguments |= {"lengths": list(lengths)} if lengths and format == "tflite" else {}
+    arguments |= {"lengths": SHAPES[shape].long_lengths} if format == "tflite" and SHAPES[shape].long_lengths else {}
+    models = options.folder / shape
     try:
-        export_bundles(checkpoint, target.parent, {name: arguments}, fresh=fresh)
+        return export_bundles(models / "checkpoint", models, {name: arguments}, fresh=options.fresh)[0]
     except subprocess.CalledProcessError as error:
         raise UnsupportedError(f"the export failed with status {error.returncode}") from error
 
@@ -164,5 +114,5 @@ def _environment(name: str) -> dict[str, str]:
     return {**own, **quiet_environment(), "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
 
-def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _log(stage: str, done: int, total: int) -> None:
+    print(f"{stage}: {done + 1} of {total}" if total else stage, file=sys.stderr, flush=True)

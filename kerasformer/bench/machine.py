@@ -1,13 +1,17 @@
-"""Description of the machine and the software of a measurement."""
+"""The machine and the software of a measurement, and the memory of the current process."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterable
+import sys
+from contextlib import suppress
 from pathlib import Path
 
+from kerasformer.errors import InputError
+
+_STATUS = Path("/proc/self/status")
 _PACKAGES = (
     "kerasformer",
     "numpy",
@@ -32,12 +36,43 @@ def machine() -> dict[str, object]:
     return {"cpu": model, "cpus": cpus, "system": platform.platform(), "python": platform.python_version()}
 
 
-def versions(packages: Iterable[str] = _PACKAGES) -> dict[str, str]:
+def versions() -> dict[str, str]:
     """Returns the versions of the packages that are installed."""
     installed = {}
-    for name in packages:
+    for name in _PACKAGES:
         try:
             installed[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     return installed
+
+
+def peak_mb() -> float:
+    """Returns the peak resident memory of this process, including mapped files, in 10^6 bytes."""
+    if _STATUS.exists():
+        # Not getrusage: on Linux its value starts with that of the parent process.
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) * 1024 / 1e6
+    import resource  # not available on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
+
+
+def resident_mb() -> float:
+    """Returns the resident memory of this process, including mapped files, in 10^6 bytes; Linux only.
+
+    Raises:
+        InputError: the system is not Linux.
+    """
+    if not _STATUS.exists():
+        raise InputError(f"The resident memory is read from {_STATUS}. Expected: Linux. Received: {sys.platform}")
+    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmRSS"))
+    return int(line.split()[1]) * 1024 / 1e6
+
+
+def reset_peak() -> None:
+    """Resets the value of `peak_mb` to the memory that is resident now; has an effect on Linux only."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")

@@ -34,14 +34,15 @@ class Genai:
         """Loads the model; see `Subject.load`."""
         import onnxruntime_genai as genai
 
-        from kerasformer.tokenization import Tokenizer
-
         settings = genai.Config(str(self._folder))
         if threads is not None:
             options = {"model": {"decoder": {"session_options": {"intra_op_num_threads": threads}}}}
             settings.overlay(json.dumps(options))
         self._model: Any = genai.Model(settings)
-        self._tokenizer = Tokenizer.load(self._folder)
+        if (self._folder / "tokenizer.json").exists():  # not in bundles with random weights
+            from kerasformer.tokenization import Tokenizer
+
+            self._tokenizer = Tokenizer.load(self._folder)
         facts, self._vocab_size, self._capacity = _facts(self._folder, "onnxruntime-genai")
         return facts
 

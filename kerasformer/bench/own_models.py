@@ -38,14 +38,13 @@ class Source:
 
     Args:
         source: Bundle, checkpoint folder, GGUF file, preset or hub id.
-        streams: Whether answers are generated as streams, so that the time of each token is known.
 
     Raises:
         SourceError: the source was not found.
     """
 
-    def __init__(self, source: str, streams: bool = True) -> None:
-        self._folder, self._streams = sources.resolve(source), streams
+    def __init__(self, source: str) -> None:
+        self._folder = sources.resolve(source)
         self._is_bundle = sources.kind(self._folder) == "bundle"
         self._tokenizer: Tokenizer | None = None
 
@@ -88,7 +87,7 @@ class Source:
             decoder_start_token_id=self._info.start_token_id,
             num_beams=question.beams,
         )
-        if question.beams > 1 or not self._streams:
+        if question.beams > 1:
             rows = generate(self._engine, inputs["input_ids"], mask, config).sequences
             return Tokens(read, len(rows) * question.write)
         written = 0

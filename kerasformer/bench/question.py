@@ -33,6 +33,19 @@ class Question:
         return np.random.default_rng(0).integers(first, vocab_size, (self.batch, self.read), "int32")
 
 
+@dataclass(frozen=True)
+class Workload:
+    """Batches that are measured together: a single one, or all texts of a file.
+
+    Attributes:
+        title: Title for tables.
+        questions: Batches, run one after another.
+    """
+
+    title: str
+    questions: tuple[Question, ...]
+
+
 class Tokens(NamedTuple):
     """Number of input and generated tokens of an answer, over all rows of the batch, without padding."""
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Unpack, cast
 
 from kerasformer.bench.machine import machine, versions
 from kerasformer.bench.other_engines import ENGINES, engines_of
-from kerasformer.bench.question import Facts, Question
-from kerasformer.bench.rounds import Answers, Workload, first_answers, measure
-from kerasformer.bench.speed_figures import SubjectFigures, WorkFigures, ratio, subject_figures
-from kerasformer.bench.worker_process import Worker
+from kerasformer.bench.question import Facts, Question, Workload
+from kerasformer.bench.rounds import compared
+from kerasformer.bench.speed_figures import SubjectFigures, with_ratios
+from kerasformer.bench.worker import Worker
 from kerasformer.command_options import BenchOptions
-from kerasformer.errors import CapacityError, InputError, KerasformerError
+from kerasformer.errors import CapacityError, InputError
 from kerasformer.files import sources as source_folders
 from kerasformer.files.reading import local_path, read_text
 from kerasformer.options import checked, documented
@@ -92,37 +92,23 @@ def bench(sources: Sequence[str | Path], **options: Unpack[BenchOptions]) -> Ben
             texts = [TEXT]
     groups = [subjects] if chosen["compare"] or engines else [[subject] for subject in subjects]
     measured: list[SubjectFigures] = []
-    not_measured: dict[str, str] = {}
+    failures: dict[str, str] = {}
     for group in groups:
-        workers: dict[str, Worker] = {}
-        try:
-            for subject in group:
-                if progress:
-                    progress(f"open {subject.name}", 0, 0)
-                with _told(subject, not_measured):
-                    workers[subject.name] = Worker(subject.name, subject.command(chosen.get("num_threads")), _QUIET)
-            works = _works([worker.facts for worker in workers.values()], chosen, texts)
-            answers: dict[str, list[Answers]] = {}
-            for subject in group:
-                if subject.name not in workers:
-                    continue
-                if progress:
-                    progress(f"first answer of {subject.name}", 0, 0)
-                with _told(subject, not_measured):
-                    answers[subject.name] = first_answers(workers[subject.name], works)
-            running = {name: workers[name] for name in answers}
-            measure(running, answers, works, chosen["rounds"], progress)
-            measured += [subject_figures(worker, works, answers[name]) for name, worker in running.items()]
-        finally:
-            for worker in workers.values():
-                worker.close()
-    settings = {name: chosen.get(name) for name in _RECORDED} | {"texts": len(texts) if texts else None}
+        figures, failed = compared(
+            {subject.name: partial(subject.open, chosen.get("num_threads")) for subject in group},
+            lambda facts: _works(facts, chosen, texts),
+            chosen["rounds"],
+            progress,
+            required=names,
+        )
+        measured += figures
+        failures |= failed
     return BenchReport(
         machine(),
         versions(),
-        settings,
+        {name: chosen.get(name) for name in _RECORDED} | {"texts": len(texts) if texts else None},
         with_ratios(measured) if chosen["compare"] or engines else measured,
-        not_measured,
+        {ENGINES[one.engine].title: failures[one.name] for one in subjects if one.engine and one.name in failures},
     )
 
 
@@ -134,10 +120,11 @@ class _Subject:
     source: str
     engine: str | None = None
 
-    def command(self, threads: int | None) -> list[str]:
+    def open(self, threads: int | None) -> Worker:
         command = [sys.executable, "-m", "kerasformer.bench.worker", self.source]
         command += [] if threads is None else [str(threads)]
-        return command if self.engine is None else [*command, "--engine", self.engine]
+        command += [] if self.engine is None else ["--engine", self.engine]
+        return Worker(self.name, command, _QUIET)
 
 
 def _other_engines(names: Sequence[str]) -> list[_Subject]:
@@ -150,28 +137,6 @@ def _other_engines(names: Sequence[str]) -> list[_Subject]:
     if len(names) > 1 or source_folders.kind(folders[0]) != "bundle":
         raise InputError(f"engines are compared with the files of one bundle. Received: {', '.join(names)}")
     return [_Subject(f"{names[0]} ({engine})", names[0], engine) for engine in engines_of(folders[0])]
-
-
-@contextmanager
-def _told(subject: _Subject, not_measured: dict[str, str]) -> Iterator[None]:
-    """Notes why another engine cannot be measured; errors of this package's are raised."""
-    try:
-        yield
-    except KerasformerError as error:
-        if subject.engine is None:
-            raise
-        not_measured[ENGINES[subject.engine].title] = str(error)
-
-
-def with_ratios(subjects: Sequence[SubjectFigures]) -> list[SubjectFigures]:
-    """Adds ratios to the first subject that can run the workload."""
-    bases: dict[str, WorkFigures] = {}
-    for work in (work for one in subjects for work in one.works):
-        bases.setdefault(work.work, work)
-    return [
-        replace(one, works=[replace(work, ratio=ratio(bases[work.work], work)) for work in one.works])
-        for one in subjects
-    ]
 
 
 def _texts(texts: str | Path | Sequence[str] | None) -> Sequence[str] | None:

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from kerasformer.bench.rounds import Answers, Workload
-from kerasformer.bench.worker import Sample
-from kerasformer.bench.worker_process import Worker
+from kerasformer.bench.question import Workload
+from kerasformer.bench.worker import Sample, Worker
+
+
+@dataclass
+class Answers:
+    """Measurements of a subject in a workload.
+
+    Attributes:
+        first: First run of each batch, which includes compilation and warm-up.
+        rounds: Later runs, by round and batch.
+        failure: Reason why the subject cannot run the workload; `None` if it can.
+    """
+
+    first: list[Sample]
+    rounds: list[list[Sample]] = field(default_factory=list)
+    failure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -184,3 +198,14 @@ def ratio(base: WorkFigures, other: WorkFigures) -> Ratio:
     """Returns the speed of `other` relative to `base`."""
     by_round = [a / b for a, b in zip(base.seconds, other.seconds, strict=True)]
     return Ratio(base.best_s / other.best_s, statistics.median(by_round))
+
+
+def with_ratios(subjects: Sequence[SubjectFigures]) -> list[SubjectFigures]:
+    """Adds ratios to the first subject that can run the workload."""
+    bases: dict[str, WorkFigures] = {}
+    for work in (work for one in subjects for work in one.works):
+        bases.setdefault(work.work, work)
+    return [
+        replace(one, works=[replace(work, ratio=ratio(bases[work.work], work)) for work in one.works])
+        for one in subjects
+    ]

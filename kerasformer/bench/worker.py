@@ -11,17 +11,19 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass
-from typing import IO
+from typing import IO, Any
 
-from kerasformer import telemetry
-from kerasformer.bench.process_memory import peak_mb, reset_peak
-from kerasformer.bench.question import Question, Subject, Tokens
-from kerasformer.errors import InputError
+from kerasformer import errors, telemetry
+from kerasformer.bench.machine import peak_mb, reset_peak
+from kerasformer.bench.question import Facts, Question, Subject, Tokens
+from kerasformer.errors import InputError, KerasformerError
 
 Clock = Callable[[], float]
 CLOCKS: dict[str, Clock] = {"elapsed": time.perf_counter, "processor": time.process_time}
@@ -94,6 +96,102 @@ def serve(
             _reply(replies, _described(error))
 
 
+class Worker:
+    """Control of a process that runs `serve`; the constructor returns when the model is loaded.
+
+    Args:
+        name: Name for messages.
+        command: Command that starts the process.
+        environment: Additional environment variables.
+
+    Attributes:
+        import_s: Time to import the runtime, in seconds.
+        load_s: Time to load the model after that, in seconds.
+        runtime_mb: Resident memory after the import, in 10^6 bytes.
+        peak_mb: Peak resident memory so far, in 10^6 bytes.
+        facts: Properties of the model.
+
+    Raises:
+        KerasformerError: the process ended, or an error was raised in it; errors of this package keep their type.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self._log = tempfile.TemporaryFile("w+", errors="replace")
+        self._child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        self._stdin: Any = self._child.stdin
+        self._stdout: Any = self._child.stdout
+        try:
+            reply = self._read()
+        except BaseException:
+            self.close()
+            raise
+        self.import_s: float = reply["import_s"]
+        self.load_s: float = reply["load_s"]
+        self.runtime_mb: float = reply["runtime_mb"]
+        self.peak_mb = self.runtime_mb
+        self.facts = Facts(**reply["facts"])
+
+    def answer(self, question: Question) -> Sample:
+        """Runs a batch; times are measured in the worker.
+
+        Raises:
+            KerasformerError: as for the class, or the number of generated tokens differs from the requested one.
+        """
+        with suppress(BrokenPipeError):  # the process has ended; `_read` reports it
+            print(json.dumps(asdict(question)), file=self._stdin, flush=True)
+        reply = self._read()
+        sample = Sample(reply["seconds"], Tokens(*reply["tokens"]), tuple(reply["marks"]))
+        if sample.tokens.written != question.write * question.batch:
+            raise KerasformerError(
+                f"{self.name} must generate {question.write} tokens for each of {question.batch} inputs, so that times "
+                f"are comparable. Received: {sample.tokens.written} tokens in total"
+            )
+        self.peak_mb = reply["peak_mb"]
+        return sample
+
+    def close(self) -> None:
+        """Ends the process."""
+        with suppress(BrokenPipeError):  # the process has already ended
+            self._stdin.close()
+        try:
+            self._child.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+        self._stdout.close()
+        self._log.close()
+
+    def _read(self) -> dict[str, Any]:
+        line = self._stdout.readline()
+        if not line:
+            raise KerasformerError(
+                f"{self.name}: its process ended with status {self._child.wait()} before it replied. "
+                f"End of its log: {self._log_end()}"
+            )
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            kind = getattr(errors, reply["error"]["kind"], KerasformerError)
+            raise kind(f"{self.name}: {_message(reply['error'])}")
+        return reply
+
+    def _log_end(self) -> str:
+        self._log.seek(0)
+        return " ".join(self._log.read().split())[-500:] or "none"
+
+
+def _message(error: dict[str, str]) -> str:
+    """Returns the message of an error, preceded by its type if it is not an error of this package."""
+    return error["message"] if hasattr(errors, error["kind"]) else f"{error['kind']}: {error['message']}"
+
+
 def clock_of(name: str) -> Clock:
     """Returns the clock of this name.
 
@@ -126,7 +224,7 @@ def _reply(replies: IO[str], content: dict[str, object]) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS [CLOCK]] [--engine NAME] [--whole]`."""
+    """Entry point of `python -m kerasformer.bench.worker SOURCE [THREADS [CLOCK]] [--engine NAME]`."""
     telemetry.switch_off()
     replies = reserve_stdout()
     from kerasformer.bench.other_engines import ENGINES
@@ -139,14 +237,10 @@ def main() -> None:
     parser.add_argument("threads", nargs="?", type=int)
     parser.add_argument("clock", nargs="?", default="elapsed", choices=CLOCKS)
     parser.add_argument("--engine", choices=ENGINES)
-    parser.add_argument("--whole", action="store_true", help="answers are not generated as streams")
     options = parser.parse_args()
     clock = clock_of(options.clock)
-    subject: Subject
-    if options.engine is None:
-        subject = Source(options.source, streams=not options.whole)
-    else:
-        subject = ENGINES[options.engine].open(sources.resolve(options.source))
+    other = ENGINES.get(options.engine)
+    subject: Subject = Source(options.source) if other is None else other.open(sources.resolve(options.source))
     serve(subject, options.threads, sys.stdin, replies, clock, opening=compact_loading)
 
 

@@ -72,9 +72,9 @@ def test_loops_of_links(tmp_path):
 
 # Modules that parse text they have created, that run without the package installed, or bodies of requests.
 OWN = {
-    "kerasformer/bench/worker_process.py", "kerasformer/bench/worker.py", "kerasformer/files/reading.py",
-    "kerasformer/tested.py", "kerasformer/web/token_check.py", "kerasformer/web/vendor.py",
-    "kerasformer/generation/grammars.py", "kerasformer/server/bodies.py", "kerasformer/errors.py",
+    "kerasformer/bench/worker.py", "kerasformer/files/reading.py", "kerasformer/tested.py",
+    "kerasformer/web/token_check.py", "kerasformer/web/vendor.py", "kerasformer/generation/grammars.py",
+    "kerasformer/server/bodies.py", "kerasformer/errors.py",
 }  # fmt: skip
 OWN_TEXT = ("to_str", "__getstate__", "dumps")
 

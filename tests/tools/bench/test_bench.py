@@ -19,15 +19,13 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.bench import BenchReport, bench
 from kerasformer.bench.card import write_speed
-from kerasformer.bench.machine import machine
+from kerasformer.bench.machine import machine, peak_mb
 from kerasformer.bench.picture import Bar, Panel, check_picture, draw
-from kerasformer.bench.process_memory import peak_mb
-from kerasformer.bench.question import Facts, Question, Tokens
+from kerasformer.bench.question import Facts, Question, Tokens, Workload
 from kerasformer.bench.report import short_names, tables
-from kerasformer.bench.rounds import Answers, Workload, first_answers, measure
-from kerasformer.bench.speed_figures import WorkFigures, percentiles, ratio, work_figures
-from kerasformer.bench.worker import CLOCKS, Sample, clock_of, serve, timed
-from kerasformer.bench.worker_process import Worker
+from kerasformer.bench.rounds import compared, in_turns
+from kerasformer.bench.speed_figures import Answers, WorkFigures, percentiles, ratio, work_figures
+from kerasformer.bench.worker import CLOCKS, Sample, Worker, clock_of, serve, timed
 from kerasformer.errors import CapacityError, InputError, KerasformerError, MissingExtraError, SourceError
 from tests.core.cli.test_cli import main, word_tokenizer
 
@@ -119,28 +117,66 @@ def test_an_unsuitable_clock_is_refused(monkeypatch):
         clock_of("processor")
 
 
-def test_subjects_run_in_turns_and_the_first_run_is_separate():
-    order: list[str] = []
-
-    class Named:
-        def __init__(self, name):
-            self.name = name
-
-        def answer(self, question):
-            order.append(f"{self.name}{question.read}")
-            return Sample(1.0, Tokens(question.read, 0))
-
-    works = [Workload("short", (Question(4),)), Workload("texts", (Question(8), Question(9)))]
-    subjects = {"a": Named("a"), "b": Named("b")}
-    answers = {name: first_answers(subject, works) for name, subject in subjects.items()}
-    assert order == ["a4", "a8", "a9", "b4", "b8", "b9"]
-    order.clear()
+def test_candidates_run_in_turns_that_go_back_and_forth(monkeypatch):
     pauses: list[float] = []
-    measure(subjects, answers, works, rounds=2, pause=pauses.append)
-    assert order == ["a4", "b4"] * 2 + ["a8", "a9", "b8", "b9"] * 2
-    assert len(pauses) == 8
-    assert [len(one.rounds) for one in answers["b"]] == [2, 2]
-    assert len(answers["b"][1].first) == 2
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    order: list[str] = []
+    found = in_turns({name: lambda name=name: order.append(name) or len(order) for name in "abc"}, rounds=3)
+    assert "".join(order) == "abccbaabc"
+    assert found == {"a": [1, 6, 7], "b": [2, 5, 8], "c": [3, 4, 9]}
+    assert len(pauses) == 9
+
+
+class Opened:
+    """Worker without a process, which answers at most `rows` texts."""
+
+    import_s = load_s = runtime_mb = 1.0
+    peak_mb = 2.0
+    facts = Facts("fake", "text-classification", False)
+
+    def __init__(self, name: str, order: list[str], rows: int = 9) -> None:
+        self.name, self.order, self.rows = name, order, rows
+
+    def answer(self, question):
+        if question.batch > self.rows:
+            raise CapacityError(f"at most {self.rows} texts")
+        self.order.append(f"{self.name}{question.read}")
+        return Sample(1.0, Tokens(question.read, 0))
+
+    def close(self):
+        self.order.append(f"{self.name} closed")
+
+
+def test_the_first_run_is_separate_and_workers_are_closed(monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    order: list[str] = []
+    works = [Workload("short", (Question(4),)), Workload("texts", (Question(8), Question(9)))]
+    figures, failures = compared({name: lambda name=name: Opened(name, order) for name in "ab"}, lambda facts: works, 2)
+    assert order[:6] == ["a4", "a8", "a9", "b4", "b8", "b9"]
+    assert order[6:] == ["a4", "b4", "b4", "a4", "a8", "a9", "b8", "b9", "b8", "b9", "a8", "a9", "b closed", "a closed"]
+    assert [len(work.seconds) for work in figures[1].works] == [2, 2] and not failures
+
+
+def test_a_subject_is_measured_in_what_it_can_run_and_only_required_ones_raise(monkeypatch):
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    works = [Workload("one", (Question(4),)), Workload("several", (Question(4, batch=2),))]
+
+    def broken():
+        raise MissingExtraError("not installed")
+
+    candidates = {
+        "all": lambda: Opened("all", []),
+        "single": lambda: Opened("single", [], rows=1),
+        "none": lambda: Opened("none", [], rows=0),
+        "broken": broken,
+    }
+    figures, failures = compared(candidates, lambda facts: works, 1)
+    assert [one.name for one in figures] == ["all", "single"]
+    assert figures[1].failures == {"several": "at most 1 texts"}
+    assert failures == {"none": "at most 0 texts", "broken": "not installed"}
+    for name, error in {"single": CapacityError, "broken": MissingExtraError}.items():
+        with pytest.raises(error):
+            compared(candidates, lambda facts: works, 1, required=[name])
 
 
 def test_figures_of_a_model_that_generates():
