@@ -1,7 +1,6 @@
 """Speed in a browser: the engines of our web page, and transformers.js, in the same headless Chromium.
 
     python -m benchmarks.browser minilm t5 smollm2 --rounds 5
-    python -m benchmarks.browser t5 smollm2 --choice      # does the page choose the fastest engine?
     python -m benchmarks.browser tiny-t5                  # to try the script
 
 Each model is exported by kerasformer for the engines of the page (TFLite with the target litert-web, ONNX with both
@@ -14,8 +13,7 @@ tests/foreign/setup.sh. Folders of an earlier run are used again.
 
 The table has the best and the median time of an answer, the least processor time of all threads of the browser during
 an answer (which other programs hardly change, but which counts threads that wait for each other), and the ratio of the
-best times to the best one of transformers.js q8 with any number of threads. With `--choice`, the page is opened first
-as by a visitor, and a second table compares its choice with all engines and numbers of threads.
+best times to the best one of transformers.js q8 with any number of threads.
 """
 
 from __future__ import annotations
@@ -86,9 +84,9 @@ env.useBrowserCache = env.useWasmCache = false;
 env.backends.onnx.wasm.wasmPaths = "/npm/onnxruntime-web/dist/";
 let pipe = null;
 const DO = {
-  async open({ task, dtype, threads }) {
+  async open({ task, threads }) {
     env.backends.onnx.wasm.numThreads = threads;
-    pipe = await pipeline(task, "peer", { dtype, device: "wasm" });
+    pipe = await pipeline(task, "peer", { dtype: "q8", device: "wasm" });
   },
   async run({ text, tokens }) {
     const settings = { do_sample: false, max_new_tokens: tokens, min_new_tokens: tokens };
@@ -103,14 +101,14 @@ onmessage = async ({ data: { name, ...request } }) => {
 """.replace("LIBRARY", _LIBRARY)
 
 _PEER = """
-async ({ name, task, dtype, threads }) => {
+async ({ name, task, threads }) => {
   const worker = new Worker("/peer.js", { type: "module" });
   const ask = (request) => new Promise((resolve, reject) => {
     worker.onmessage = ({ data }) => (data ? reject(new Error(`${name}: ${data}`)) : resolve());
     worker.onerror = ({ message }) => reject(new Error(`${name}: ${message}`));
     worker.postMessage(request);
   });
-  await ask({ name: "open", task, dtype, threads });
+  await ask({ name: "open", task, threads });
   globalThis.candidates ??= {};
   candidates[name] = (text, tokens) => ask({ name: "run", text, tokens });
   return null;
@@ -122,20 +120,6 @@ async (name, text, tokens) => {
   const start = performance.now();
   const memory = await candidates[name](text, tokens);
   return [performance.now() - start, memory ?? null];
-}
-"""
-
-_LOAD = """
-async () => {
-  const stored = () => Object.keys(localStorage).find((key) => key.startsWith("kerasformer choice"));
-  const load = document.getElementById("load");
-  const problem = document.getElementById("problem");
-  while (!stored()) {
-    if (problem?.checkVisibility()) throw new Error(problem.innerText);
-    if (crossOriginIsolated && load?.checkVisibility()) load.click();
-    await new Promise((resolve) => setTimeout(resolve, 500));
-  }
-  return JSON.parse(localStorage.getItem(stored()));
 }
 """
 
@@ -174,7 +158,7 @@ def write_tokenizer(shape: Shape, folder: Path) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-def prepare(name: str, home: Path, formats: list[str], recipes: list[str]) -> Path:
+def prepare(name: str, home: Path) -> Path:
     """Writes the checkpoint, all bundles and the site; returns the folder to serve."""
     shape, folder = SHAPES[name], home / name
     checkpoint, kind = folder / "checkpoint", kind_of(SHAPES[name])
@@ -184,11 +168,7 @@ def prepare(name: str, home: Path, formats: list[str], recipes: list[str]) -> Pa
         if shape.package is None:
             write_tokenizer(shape, checkpoint)
     settings: dict[str, Any] = {"capacity": 256} if shape.generates else {}
-    variants = {
-        f"{format}-{recipe}": {"quantize": recipe, **_FORMATS[format], **settings}
-        for format in formats
-        for recipe in recipes
-    }
+    variants = {f"{name}-int8": {"quantize": "int8", **format, **settings} for name, format in _FORMATS.items()}
     bundles = [f"{name}={bundle}" for bundle in export_bundles(checkpoint, folder, variants)]
     peer = folder / "peer"
     if not (peer / "onnx").is_dir():
@@ -207,21 +187,25 @@ def prepare(name: str, home: Path, formats: list[str], recipes: list[str]) -> Pa
     return site
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass
 class Candidate:
-    """An engine with a number of threads.
+    """An engine with a number of threads, and what was measured of it.
 
     Attributes:
         name: Name in the tables.
         threads: Number of threads.
         entry: The engine in `site.json`; `None` for transformers.js.
-        dtype: Precision of transformers.js.
+        verdict: How its answers differ from the references; `None` for transformers.js.
+        memory: Bytes of its WebAssembly memory; `None` for transformers.js, which does not report them.
+        samples: Time of each answer and processor time of all threads of the browser, in milliseconds.
     """
 
     name: str
     threads: int
-    entry: dict[str, Any] | None = None
-    dtype: str = ""
+    entry: dict[str, Any] | None
+    verdict: dict[str, Any] | None = None
+    memory: int | None = None
+    samples: list[tuple[float, float]] = dataclasses.field(default_factory=list)
 
     @property
     def key(self) -> str:
@@ -229,79 +213,58 @@ class Candidate:
         return f"{self.name}, {self.threads}"
 
     @property
-    def variant(self) -> str:
-        """The name of the engine in the stored choice of the page."""
-        return self.entry["base"].split("/")[-2] if self.entry else ""
+    def best(self) -> float:
+        """Time of the fastest answer in milliseconds."""
+        return min(time for time, _ in self.samples)
 
-
-@dataclasses.dataclass
-class Measured:
-    """What was measured of a candidate.
-
-    Attributes:
-        verdict: How its answers differ from the references; `None` for transformers.js.
-        memory: Bytes of its WebAssembly memory; `None` for transformers.js, which does not report them.
-        times: Times of an answer in milliseconds.
-        processor: Processor times of an answer in milliseconds, of all threads of the browser.
-    """
-
-    verdict: dict[str, Any] | None
-    memory: int | None = None
-    times: list[float] = dataclasses.field(default_factory=list)
-    processor: list[float] = dataclasses.field(default_factory=list)
-
-    @property
-    def agreement(self) -> str:
-        """Whether the answers are those of the Keras model."""
-        if self.verdict is None:
-            return ""
-        found = "agree" if self.verdict["agrees"] else "DIFFER"
-        return f"{self.verdict['answers']} {found}"
+    def cells(self, peer: float) -> list[str]:
+        """Returns the row of the table; `peer` is the best time of transformers.js."""
+        agreement, memory = "", "" if self.memory is None else f"{self.memory / 1e6:.0f}"
+        if self.verdict is not None:
+            agreement = f"{self.verdict['answers']} {'agree' if self.verdict['agrees'] else 'DIFFER'}"
+        times, processor = zip(*self.samples, strict=True)
+        figures = [f"{time:.1f}" for time in (self.best, statistics.median(times), min(processor))]
+        return [self.name, str(self.threads), agreement, memory, *figures, f"{peer / self.best:.2f} ×"]
 
 
 def candidates_of(site: Path, options: argparse.Namespace) -> list[Candidate]:
     """Returns all candidates for a site with one model."""
     [model] = check_site(site)["models"]
     titles = {"litert": "LiteRT.js", "onnx": "ONNX Runtime Web"}
-    ours = [
-        (" ".join([titles[each["engine"]], each["recipe"], *([each["profile"]] if each["profile"] else [])]), each, "")
-        for each in model["engines"]
-    ]
-    peers = [(f"transformers.js {dtype}", None, dtype) for dtype in options.peer]
-    return [Candidate(name, threads, *rest) for name, *rest in [*ours, *peers] for threads in options.threads]
+    entries: dict[str, dict[str, Any] | None] = {"transformers.js q8": None}
+    for entry in model["engines"]:
+        entries[" ".join(filter(None, (titles[entry["engine"]], entry["recipe"], entry["profile"])))] = entry
+    return [Candidate(name, threads, entry) for name, entry in entries.items() for threads in options.threads]
 
 
-def measure(page: Page, url: str, site: Path, shape: Shape, options: argparse.Namespace) -> dict[Candidate, Measured]:
+def measured(page: Page, url: str, site: Path, shape: Shape, options: argparse.Namespace) -> list[Candidate]:
     """Opens all candidates, compares answers of ours with their references, and measures all in turn."""
     [model] = check_site(site)["models"]
-    task, tokens = _TASKS[kind_of(shape)], TOKENS if shape.generates else 0
+    tokens = TOKENS if shape.generates else 0
     page.open(f"{url}bench.html")
-    measured = {}
-    for each in candidates_of(site, options):
+    candidates = candidates_of(site, options)
+    for each in candidates:
         request: dict[str, Any] = {"name": each.key, "threads": each.threads}
         if each.entry is None:
-            verdict = page.call(_PEER, {**request, "task": task, "dtype": each.dtype})
+            page.call(_PEER, {**request, "task": _TASKS[kind_of(shape)]})
         else:
             names = ("engine", "base", "references")
             request |= {"task": model["task"], **{name: each.entry[name] for name in names}}
-            verdict = page.call(_OURS, request)
-        measured[each] = Measured(verdict)
+            each.verdict = page.call(_OURS, request)
 
-    def answer(found: Measured, key: str) -> list[tuple[float, float]]:
+    def answers(candidate: Candidate) -> list[tuple[float, float]]:
         samples = []
         for _ in range(1 if shape.generates else 8):
             before = processor_time(os.getpid())
-            time, found.memory = page.call(_ANSWER, key, TEXT * options.texts, tokens)
+            time, candidate.memory = page.call(_ANSWER, candidate.key, TEXT * options.texts, tokens)
             samples.append((time, processor_time(os.getpid()) - before))
         return samples
 
-    runs = {each.key: partial(answer, found, each.key) for each, found in measured.items()}
-    rounds = in_turns(runs, options.rounds + 1)
-    for each, found in measured.items():
-        samples = [sample for samples in rounds[each.key][1:] for sample in samples]
-        found.times, found.processor = map(list, zip(*samples, strict=True))
+    rounds = in_turns({each.key: partial(answers, each) for each in candidates}, options.rounds + 1)
+    for each in candidates:
+        each.samples = [sample for samples in rounds[each.key][1:] for sample in samples]
     page.open("about:blank")
-    return measured
+    return candidates
 
 
 def processor_time(parent: int) -> float:
@@ -319,38 +282,14 @@ def processor_time(parent: int) -> float:
     return nanoseconds / 1e6
 
 
-def choice_of(page: Page, url: str) -> tuple[str, int]:
-    """Opens the page as a visitor does for the first time; returns the engine that it chooses, and its threads."""
-    page.open(url)
-    stored = page.call(_LOAD)
-    page.open("about:blank")
-    return stored["best"], stored["rows"][stored["best"]]["threads"]
-
-
-def print_speeds(title: str, measured: dict[Candidate, Measured]) -> None:
+def print_speeds(title: str, candidates: list[Candidate]) -> None:
     """Prints the table of speeds."""
     names = "model, candidate, threads, answers, MB, best ms, median ms, processor ms, transformers.js q8 takes"
     print(f"| {names.replace(', ', ' | ')} |")
     print("| --- | --- | --: | --- | --: | --: | --: | --: | --: |")
-    peers = [min(found.times) for each, found in measured.items() if each.dtype == "q8"]
-    for each, found in measured.items():
-        best, median = min(found.times), statistics.median(found.times)
-        ratio = f"{min(peers) / best:.2f} ×" if peers else ""
-        memory = "" if found.memory is None else f"{found.memory / 1e6:.0f}"
-        times = [f"{time:.1f}" for time in (best, median, min(found.processor))]
-        cells = [title, each.name, str(each.threads), found.agreement, memory, *times, ratio]
-        print(f"| {' | '.join(cells)} |")
-
-
-def print_choice(title: str, variant: str, threads: int, measured: dict[Candidate, Measured]) -> None:
-    """Prints how the choice of the page compares with the best choice by hand."""
-    ours = {each: min(found.times) for each, found in measured.items() if each.entry}
-    [chosen] = [each for each in ours if each.variant == variant and each.threads == threads]
-    best = min(ours, key=ours.__getitem__)
-    print("| model | chosen by the page | threads | fastest | threads | the choice takes |")
-    print("| --- | --- | --: | --- | --: | --: |")
-    ratio = f"{ours[chosen] / ours[best]:.2f} ×"
-    print(f"| {title} | {chosen.name} | {chosen.threads} | {best.name} | {best.threads} | {ratio} |")
+    peer = min(each.best for each in candidates if each.entry is None)
+    for each in candidates:
+        print(f"| {title} | {' | '.join(each.cells(peer))} |")
 
 
 def main() -> None:
@@ -363,22 +302,14 @@ def main() -> None:
     cores = min(os.cpu_count() or 1, 4)
     parser.add_argument("--threads", type=int, nargs="+", default=sorted({cores, 1}, reverse=True))
     parser.add_argument("--texts", type=int, default=2, help="number of repetitions of a sentence of 21 words")
-    parser.add_argument("--peer", nargs="*", default=["q8"], help="precisions of transformers.js: q8, q4, fp32")
-    parser.add_argument("--formats", nargs="+", default=list(_FORMATS), choices=list(_FORMATS))
-    parser.add_argument("--recipes", nargs="+", default=["int8"], help="of our bundles: int8, int4, …")
-    parser.add_argument("--choice", action="store_true", help="also compare the choice of the page")
     parser.add_argument("--folder", type=Path, default=Path("browser-benchmark"))
     options = parser.parse_args()
     home = options.folder.resolve()
-    sites = {name: prepare(name, home, options.formats, options.recipes) for name in options.models}
+    sites = {name: prepare(name, home) for name in options.models}
     for name, site in sites.items():
         with chromium() as page, served(site) as url:
-            choice = choice_of(page, url) if options.choice else None
-            measured = measure(page, url, site, SHAPES[name], options)
-        print_speeds(SHAPES[name].title, measured)
-        if choice:
-            print_choice(SHAPES[name].title, *choice, measured)
-        sys.stdout.flush()
+            candidates = measured(page, url, site, SHAPES[name], options)
+        print_speeds(SHAPES[name].title, candidates)
 
 
 if __name__ == "__main__":

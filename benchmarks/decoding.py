@@ -6,7 +6,7 @@ caches in the state in which a real engine leaves them. Of all tokens of a round
 other programs on the machine affect little. The processors of `transformers` run on the same logits in the same rounds.
 The best of all rounds is reported. `--make FOLDER` creates bundles of GPT-2 124M in int8 for both runtimes, with random
 weights. As their logits are flatter than those of any trained model, they are replaced by the precomputed logits after
-each step; `--own-logits` uses the logits of the bundle.
+each step.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def make(folder: Path) -> list[Path]:
     return export_bundles(checkpoint, folder / "gpt2", variants)
 
 
-def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int, own_logits: bool) -> None:
+def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int) -> None:
     """Prints a table of all methods: of each candidate the cheapest round, after a warm-up round."""
     single = MockEngine(rows)
     print(f"\n{rows} rows, {tokens} tokens each, best of {rounds}; microseconds per token outside the engine")
@@ -205,7 +205,7 @@ def report(engines: dict[str, Step], rows: int, tokens: int, rounds: int, own_lo
         mock = MockEngine(rows * beams) if beams > 1 else single
         subjects: dict[str, Any] = {"mock": mock}
         for name, engine in engines.items():
-            subjects[name] = engine if own_logits or engine.vocab_size != VOCAB else WithMockLogits(engine, mock)
+            subjects[name] = WithMockLogits(engine, mock) if engine.vocab_size == VOCAB else engine
         candidates = {name: partial(ours, subject, settings, rows, tokens) for name, subject in subjects.items()}
         if beams == 1:
             candidates["theirs"] = partial(theirs, settings, rows, tokens)
@@ -233,7 +233,6 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=100, help="number of new tokens per row")
     parser.add_argument("--rounds", type=int, default=5, help="number of rounds")
     parser.add_argument("--threads", type=int, default=2, help="number of threads of the engines")
-    parser.add_argument("--own-logits", action="store_true", help="use the logits of the bundles")
     arguments = parser.parse_args()
     folders = [*arguments.bundles, *(make(arguments.make) if arguments.make else [])]
     engines: dict[str, Step] = {}
@@ -243,7 +242,7 @@ def main() -> None:
             parser.error(f"{folder} does not generate")
         engines[folder.name] = engine
     for rows in arguments.rows:
-        report(engines, rows, arguments.tokens, arguments.rounds, arguments.own_logits)
+        report(engines, rows, arguments.tokens, arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,8 @@ from typing import NamedTuple
 
 from benchmarks import installed_package
 from benchmarks.inventory import MANIFEST, Finding
-from benchmarks.shapes import described
-from kerasformer.bench.question import Question
-from kerasformer.bench.rounds import in_turns
+from kerasformer.bench.question import Facts, Question, Workload
+from kerasformer.bench.rounds import compared
 from kerasformer.bench.worker import Worker
 
 READS, WRITES = (Question(32), Question(12)), (Question(16, 24),)
@@ -45,8 +45,8 @@ class Effort:
     """Number of measurements.
 
     Attributes:
-        openings: Number of new processes for each bundle, which answer one question each.
-        rounds: Number of further answers of the last process to each question, after a warm-up.
+        openings: Number of new processes for each bundle.
+        rounds: Number of answers of each process to each question, after a first one.
         threads: Number of CPU threads of the runtimes.
     """
 
@@ -57,29 +57,28 @@ class Effort:
 
 def times(sides: Mapping[str, Side], effort: Effort) -> dict[str, Measured]:
     """Measures bundles in alternating rounds and returns their figures by name."""
-    workers: dict[str, Worker] = {}
 
-    def opened(name: str) -> dict[str, float]:
+    def opened(name: str) -> Worker:
         python, folder = sides[name]
-        if name in workers:
-            workers.pop(name).close()
         command = [python, "-m", "kerasformer.bench.worker", str(folder), str(effort.threads)]
-        workers[name] = worker = Worker(name, command, installed_package())
-        first = worker.answer((WRITES if worker.facts.generates else READS)[0])
-        memory = worker.peak_mb - worker.runtime_mb
-        return {"load, s": worker.load_s, "first answer, s": first.seconds, "memory, MB": memory}
+        return Worker(name, command, installed_package())
 
-    try:
-        print(", ".join(sides), file=sys.stderr, flush=True)
-        openings = in_turns({name: partial(opened, name) for name in sides}, effort.openings)
-        measured = {name: {what: [one[what] for one in all_] for what in all_[0]} for name, all_ in openings.items()}
-        for question in WRITES if next(iter(workers.values())).facts.generates else READS:
-            runs = {name: partial(worker.answer, question) for name, worker in workers.items()}
-            for name, (_, *samples) in in_turns(runs, effort.rounds + 1).items():
-                measured[name][f"{described(question)}, s"] = [sample.seconds for sample in samples]
-    finally:
-        for worker in workers.values():
-            worker.close()
+    def works(facts: Sequence[Facts]) -> list[Workload]:
+        questions = WRITES if facts[0].generates else READS
+        return [Workload(f"{question.title}, s", (question,)) for question in questions]
+
+    measured: dict[str, Measured] = {name: defaultdict(list) for name in sides}
+    for turn in range(effort.openings):
+        print(f"{', '.join(sides)}: opening {turn + 1} of {effort.openings}", file=sys.stderr, flush=True)
+        names = list(sides)[:: 1 if turn % 2 else -1]  # alternating, because the first one is slower
+        figures, _ = compared({name: partial(opened, name) for name in names}, works, effort.rounds, required=names)
+        for subject in figures:
+            own = measured[subject.name]
+            own["load, s"].append(subject.load_s)
+            own["first answer, s"].append(subject.works[0].first_s)
+            own["memory, MB"].append(subject.model_mb)
+            for work in subject.works:
+                own[work.work] += work.seconds
     return measured
 
 

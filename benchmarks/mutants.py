@@ -24,7 +24,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -32,8 +32,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from benchmarks import quiet_environment
 
@@ -621,18 +619,6 @@ def tried(mutant: Mutant, suite: Suite) -> Result:
     return Result(verdict, by or "", stage, round(time.monotonic() - start, 1))
 
 
-def table(results: Mapping[str, Result]) -> Table:
-    """Returns the results as a table, with the survivors in red."""
-    shown = Table("part", "mutant", "verdict", "by", "s")
-    for part, mutants in MUTANTS.items():
-        for mutant in mutants:
-            if (result := results.get(mutant.name)) is not None:
-                told = result.by or mutant.wrong
-                row = part, mutant.name, result.verdict, escape(told), f"{result.seconds:.0f}"
-                shown.add_row(*row, style="red" if result.verdict == "survived" else None)
-    return shown
-
-
 def _read(path: Path | None) -> dict[str, Result]:
     """Returns the results of an earlier run."""
     if path is None or not path.exists():
@@ -683,10 +669,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if options.out is not None:
             content = {name: asdict(each) for name, each in results.items()}
             options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    shown = {mutant.name: results[mutant.name] for mutant in mutants}
-    console.print(table(shown))
-    counts = Counter(result.verdict for result in shown.values())
-    console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + f" of {len(shown)}")
+    for mutant in mutants:
+        if results[mutant.name].verdict == "survived":
+            console.print(f"{mutant.name} survived: {mutant.wrong}", style="red", markup=False)
+    counts = Counter(results[mutant.name].verdict for mutant in mutants)
+    console.print(", ".join(f"{count} {verdict}" for verdict, count in counts.items()) + f" of {len(mutants)}")
     if suite.broken:
         console.print(f"Left out, since they fail without a mutant: {', '.join(suite.broken)}", markup=False)
     return 0

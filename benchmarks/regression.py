@@ -128,7 +128,7 @@ def _arguments() -> argparse.Namespace:
     for command in (record_parser, compare_parser, times_parser):
         command.add_argument("--subjects", nargs="*", default=[], help="models; all by default")
         command.add_argument("--openings", type=int, default=5, help="number of processes for each bundle")
-        command.add_argument("--rounds", type=int, default=15, help="number of answers to each question")
+        command.add_argument("--rounds", type=int, default=3, help="number of answers of a process to each question")
         command.add_argument("--threads", type=int, default=2, help="number of threads of the runtimes")
     options = parser.parse_args()
     if options.command == "record" and options.bundles is None:

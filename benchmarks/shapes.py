@@ -55,16 +55,7 @@ class Shape:
     @property
     def works(self) -> list[Workload]:
         """One workload for each question."""
-        return [Workload(f"{self.title}, {described(question)}", (question,)) for question in self.questions]
-
-
-def described(question: Question) -> str:
-    """Returns a description of a question."""
-    if question.texts:
-        return f"{question.batch} texts of mixed length"
-    text = f"{question.read} tokens in, {question.write} out" if question.write else f"{question.read:,} tokens"
-    text += f", {question.beams} beams" if question.beams > 1 else ""
-    return text if question.batch == 1 else f"{text}, batch {question.batch}"
+        return [Workload(f"{self.title}, {question.title}", (question,)) for question in self.questions]
 
 
 _WORDS = (
@@ -79,14 +70,6 @@ def mixed_texts(count: int, shortest: int = 6, longest: int = 240) -> tuple[str,
     sizes = random.permutation(np.geomspace(shortest, longest, count).round().astype(int))
     return tuple(" ".join(random.choice(_WORDS, size)) for size in sizes)
 
-
-_MARIAN = {
-    "activation_function": "swish",
-    "max_position_embeddings": 512,
-    "scale_embedding": True,
-    "eos_token_id": 0,
-    "forced_eos_token_id": None,
-}
 
 SHAPES = {
     "gpt2": Shape("GPT-2 124M", "GPT2LMHeadModel", (Question(32, 128), Question(512, 2), Question(32, 64, batch=8))),
@@ -143,7 +126,11 @@ SHAPES = {
         "MarianMTModel",
         (Question(32, 32), Question(32, 32, batch=8), Question(32, 32, beams=4), Question(32, 32, batch=8, beams=4)),
         {
-            **_MARIAN,
+            "activation_function": "swish",
+            "max_position_embeddings": 512,
+            "scale_embedding": True,
+            "eos_token_id": 0,
+            "forced_eos_token_id": None,
             "vocab_size": 58101,
             "pad_token_id": 58100,
             "decoder_start_token_id": 58100,
@@ -189,27 +176,6 @@ SHAPES = {
         "T5ForConditionalGeneration",
         (Question(16, 16),),
         {"decoder_start_token_id": 0, "dropout_rate": 0.0, "num_layers": 2, "num_heads": 4, "d_kv": 16, "d_model": 64},
-    ),
-    "tiny-opus-mt": Shape(
-        "opus-mt, tiny",
-        "MarianMTModel",
-        (Question(16, 16), Question(16, 16, batch=2, beams=2)),
-        {
-            **_MARIAN,
-            "vocab_size": 32001,
-            "pad_token_id": 32000,
-            "decoder_start_token_id": 32000,
-            "d_model": 64,
-            **dict.fromkeys(("encoder_layers", "decoder_layers"), 2),
-            **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
-            **dict.fromkeys(("encoder_ffn_dim", "decoder_ffn_dim"), 128),
-        },
-    ),
-    "tiny-bert": Shape(
-        "BERT, tiny",
-        "BertForSequenceClassification",
-        (Question(32), Question(16)),
-        {"num_hidden_layers": 2, "hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128},
     ),
 }
 

@@ -88,11 +88,11 @@ _TORCH = "torch==2.13.0"  # other versions may install gigabytes of packages for
 # an idle machine.
 _SLEEPING = {"OMP_WAIT_POLICY": "PASSIVE"}
 _EMBEDDINGS = ("minilm",)
-_ENCODER = ("bert", "tiny-bert")
+_ENCODER = ("bert",)
 _DECODERS = ("gpt2", "t5", "tiny-gpt2", "tiny-t5")
 _GROUPED = ("smollm2", "qwen2.5")
 _LONG = ("longformer", "big_bird")
-_SEQ2SEQ = ("opus-mt", "bart-base", "tiny-opus-mt")
+_SEQ2SEQ = ("opus-mt", "bart-base")
 _SHORT = (*_DECODERS, *_ENCODER)
 _FILES = ("gpt2", "tiny-gpt2", *_GROUPED)
 
@@ -154,7 +154,7 @@ LIBRARIES = {
     ),
     "genai": Library(
         ("onnxruntime-genai==0.18.0", "onnxruntime==1.31.1"),
-        "genai",
+        "our_files",
         {
             "genai-ours-int8": "onnxruntime-genai, our file in int8",
             "genai-ours-int4": "onnxruntime-genai, our file in int4",
@@ -164,7 +164,7 @@ LIBRARIES = {
     ),
     "litert-lm": Library(
         ("litert-lm-api==0.18.1", "numpy==2.4.6"),
-        "litert_lm_files",
+        "our_files",
         {
             "litert-lm-ours-int8": "LiteRT-LM, our file in int8",
             "litert-lm-ours-int4": "LiteRT-LM, our file in int4",

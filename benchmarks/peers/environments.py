@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -55,12 +54,8 @@ def _pins(library: Library) -> list[str]:
 
 
 def find(name: str, library: Library, folder: Path) -> Path | None:
-    """Returns the Python of the environment, or this Python if it has all packages, or `None`."""
-    if _is_ready(folder / name, library):
-        return _python(folder / name)
-    if library.source is not None:  # also needs the source
-        return None
-    return Path(sys.executable) if all(map(_is_installed_here, library.requirements)) else None
+    """Returns the Python of the environment; `None` if it does not exist with these requirements."""
+    return _python(folder / name) if _is_ready(folder / name, library) else None
 
 
 def _is_ready(environment: Path, library: Library) -> bool:
@@ -70,11 +65,3 @@ def _is_ready(environment: Path, library: Library) -> bool:
 
 def _python(environment: Path) -> Path:
     return environment / "bin" / "python" if os.name != "nt" else environment / "Scripts" / "python.exe"
-
-
-def _is_installed_here(requirement: str) -> bool:
-    package, version = requirement.split("==")
-    try:
-        return importlib.metadata.version(package.split("[")[0]).split("+")[0] == version
-    except importlib.metadata.PackageNotFoundError:
-        return False

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import quiet_environment
-from benchmarks.peers import environments, genai, litert_lm_files
+from benchmarks.peers import environments
 from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of, title_of
+from benchmarks.peers.our_files import WRITE
 from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
 from kerasformer.bench import BenchReport
 from kerasformer.bench.machine import machine, versions
@@ -26,8 +27,6 @@ from kerasformer.errors import KerasformerError
 
 ROOT = Path(__file__).parents[2]
 PREPARE_S = 600
-_WRITE = {"genai": genai.write, "litert-lm": litert_lm_files.write}
-"""Functions that add what other engines need to a bundle of ours, by the name of their library."""
 
 
 class UnsupportedError(KerasformerError):
@@ -74,9 +73,9 @@ def opened(options: argparse.Namespace, shape: str, name: str) -> Worker:
     if python is None:
         raise UnsupportedError(f"no environment. Create it with: python -m benchmarks.peers setup {library}")
     worker, target = [str(python), "-m", "benchmarks.peers.worker"], options.folder / shape / name
-    if library in _WRITE:
+    if library in WRITE:
         checkpoint = _exported(options, shape, LIBRARIES[library].bundles[name])
-        _WRITE[library](checkpoint)
+        WRITE[library](checkpoint)
     elif not (target / "prepared").exists():
         shutil.rmtree(target, ignore_errors=True)
         target.mkdir(parents=True)

@@ -9,8 +9,6 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from kerasformer.errors import InputError
-
 _STATUS = Path("/proc/self/status")
 _PACKAGES = (
     "kerasformer",
@@ -58,18 +56,6 @@ def peak_mb() -> float:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 1e6 if sys.platform == "darwin" else peak * 1024 / 1e6
-
-
-def resident_mb() -> float:
-    """Returns the resident memory of this process, including mapped files, in 10^6 bytes; Linux only.
-
-    Raises:
-        InputError: the system is not Linux.
-    """
-    if not _STATUS.exists():
-        raise InputError(f"The resident memory is read from {_STATUS}. Expected: Linux. Received: {sys.platform}")
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmRSS"))
-    return int(line.split()[1]) * 1024 / 1e6
 
 
 def reset_peak() -> None:

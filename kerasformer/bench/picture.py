@@ -27,13 +27,11 @@ class Bar:
         label: Label on the left.
         value: Length of the bar in the unit of its panel.
         text: Text on the right; the value by default.
-        highlighted: Whether the bar is drawn in the highlight colour.
     """
 
     label: str
     value: float
     text: str = ""
-    highlighted: bool = True
 
 
 @dataclass(frozen=True)
@@ -115,8 +113,7 @@ def _speed(work: WorkFigures, generates: bool) -> str:
 def _draw_panel(axis: Any, panel: Panel) -> None:
     rows = range(len(panel.bars))
     values = [bar.value for bar in panel.bars]
-    colors = [LIGHT.accent if bar.highlighted else LIGHT.muted for bar in panel.bars]
-    drawn = axis.barh(rows, values, color=colors, height=0.7)
+    drawn = axis.barh(rows, values, color=LIGHT.accent, height=0.7)
     axis.bar_label(drawn, [bar.text or f"{bar.value:,.0f}" for bar in panel.bars], padding=4, fontsize=9)
     axis.set_yticks(rows, [bar.label for bar in panel.bars])
     axis.invert_yaxis()

@@ -27,6 +27,15 @@ class Question:
     texts: tuple[str, ...] = ()
     beams: int = 1
 
+    @property
+    def title(self) -> str:
+        """Description for tables."""
+        if self.texts:
+            return f"{self.batch} texts of mixed length"
+        text = f"{self.read} tokens in, {self.write} out" if self.write else f"{self.read:,} tokens"
+        text += f", {self.beams} beams" if self.beams > 1 else ""
+        return text if self.batch == 1 else f"{text}, batch {self.batch}"
+
     def ids(self, vocab_size: int) -> np.ndarray:
         """Returns fixed random ids, int32 `(B, T)`, above the ids usually reserved for special tokens."""
         first = min(300, vocab_size // 2)

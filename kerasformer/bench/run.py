@@ -173,8 +173,8 @@ def _works(facts: Sequence[Facts], options: BenchOptions, texts: Sequence[str] |
     read, write = _generation_lengths(facts, options.get("prompt_length"), options.get("new_tokens"))
     if texts:
         return [_of_texts(texts, batch, write)]
-    title = f"{read} tokens in, {write} out" + (f", batch {batch}" if batch > 1 else "")
-    return [Workload(title, (Question(read, write, batch),))]
+    question = Question(read, write, batch)
+    return [Workload(question.title, (question,))]
 
 
 def _forward_works(
@@ -186,8 +186,8 @@ def _forward_works(
     if lengths and limit is not None and max(lengths) > limit:
         raise CapacityError(f"Texts may have at most {limit} tokens. Received: lengths={list(lengths)!r}")
     lengths = lengths or sorted({min(length, limit or length) for length in LENGTHS})
-    suffix = f", batch {batch}" if batch > 1 else ""
-    return [Workload(f"{length} tokens{suffix}", (Question(length, 0, batch),)) for length in lengths]
+    questions = [Question(length, 0, batch) for length in lengths]
+    return [Workload(question.title, (question,)) for question in questions]
 
 
 def _generation_lengths(facts: Sequence[Facts], prompt: int | None, new: int | None) -> tuple[int, int]:

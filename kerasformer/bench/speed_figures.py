@@ -6,6 +6,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from kerasformer.bench.question import Workload
 from kerasformer.bench.worker import Sample, Worker
 
@@ -183,15 +185,7 @@ def _decode_rate(sample: Sample) -> float:
 
 def percentiles(seconds: Sequence[float]) -> Percentiles:
     """Computes percentiles with linear interpolation."""
-    ordered = sorted(seconds)
-
-    def at(share: float) -> float:
-        index = share * (len(ordered) - 1)
-        low = int(index)
-        high = min(low + 1, len(ordered) - 1)
-        return 1000 * (ordered[low] + (index - low) * (ordered[high] - ordered[low]))
-
-    return Percentiles(at(0.5), at(0.9), at(0.99))
+    return Percentiles(*(1000 * float(value) for value in np.percentile(seconds, (50, 90, 99))))
 
 
 def ratio(base: WorkFigures, other: WorkFigures) -> Ratio:

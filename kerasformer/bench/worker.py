@@ -178,18 +178,15 @@ class Worker:
             )
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
-            kind = getattr(errors, reply["error"]["kind"], KerasformerError)
-            raise kind(f"{self.name}: {_message(reply['error'])}")
+            kind, message = reply["error"]["kind"], reply["error"]["message"]
+            if not hasattr(errors, kind):
+                raise KerasformerError(f"{self.name}: {kind}: {message}")
+            raise getattr(errors, kind)(f"{self.name}: {message}")
         return reply
 
     def _log_end(self) -> str:
         self._log.seek(0)
         return " ".join(self._log.read().split())[-500:] or "none"
-
-
-def _message(error: dict[str, str]) -> str:
-    """Returns the message of an error, preceded by its type if it is not an error of this package."""
-    return error["message"] if hasattr(errors, error["kind"]) else f"{error['kind']}: {error['message']}"
 
 
 def clock_of(name: str) -> Clock:

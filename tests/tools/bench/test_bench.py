@@ -401,10 +401,7 @@ def test_an_answer_with_a_wrong_length_raises():
 
 @pytest.mark.parametrize("ending", [".png", ".svg"])
 def test_a_picture_is_drawn(ending, tmp_path):
-    panels = [
-        Panel(f"work {n}", "tokens/s", (Bar("ours", 120.0), Bar("theirs", 40.0, "40 (1.0×)", highlighted=False)))
-        for n in range(3)
-    ]
+    panels = [Panel(f"work {n}", "tokens/s", (Bar("ours", 120.0), Bar("theirs", 40.0, "40 (1.0×)"))) for n in range(3)]
     path = tmp_path / f"bars{ending}"
     draw("A title", panels, path, note="a machine", columns=2)
     content = path.read_bytes()

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 import tokenizers
 
-from benchmarks.peers import litert_lm_files, running
+from benchmarks.peers import our_files, running
 from benchmarks.peers.__main__ import text
 from benchmarks.peers.catalogue import peers_for, title_of
 from benchmarks.shapes import SHAPES
@@ -81,7 +81,7 @@ def test_only_libraries_with_pytorch_put_waiting_threads_to_sleep(monkeypatch):
 
 
 def test_each_id_is_a_word_for_litert_lm():
-    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(litert_lm_files._tokenizer(40)))
+    tokenizer = tokenizers.Tokenizer.from_str(our_files._words(40))
     assert tokenizer.encode("w7 w39 w0").ids == [7, 39, 0]
     assert tokenizer.decode([7, 39, 12]).count("w") == 3
 

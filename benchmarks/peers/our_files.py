@@ -1,7 +1,4 @@
-"""LiteRT-LM with our own TFLite files.
-
-It reads text, and checkpoints with random weights lack a tokenizer: in the one written here, each id is a word.
-"""
+"""onnxruntime-genai and LiteRT-LM with bundles of ours, which lack a tokenizer, since their weights are random."""
 
 from __future__ import annotations
 
@@ -13,15 +10,27 @@ from typing import Any
 
 from benchmarks.peers.catalogue import Job
 from benchmarks.shapes import VOCABULARY
-from kerasformer.bench.other_engines import LitertLm
-from kerasformer.bench.question import Question, Tokens
+from kerasformer.bench.other_engines import Genai, LitertLm
+from kerasformer.bench.question import Question, Subject, Tokens
 
 _END = 0
 """Token that ends a text, and is never generated."""
 
 
-def write(bundle: Path) -> None:
-    """Writes a `.litertlm` file with the graphs of a TFLite bundle, as `target="litert-lm"` does."""
+def write_genai(bundle: Path) -> None:
+    """Writes the configuration with which onnxruntime-genai runs an ONNX bundle, as `target="genai"` does."""
+    from kerasformer.bundle import read
+    from kerasformer.export.targets.genai import genai_config
+
+    config = genai_config(read(bundle, check=False))
+    (bundle / "genai_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+
+def write_litert_lm(bundle: Path) -> None:
+    """Writes a `.litertlm` file with the graphs of a TFLite bundle, as `target="litert-lm"` does.
+
+    LiteRT-LM reads text: in the tokenizer of the file, each id is a word.
+    """
     from kerasformer.bundle import read
     from kerasformer.decoding import GenerationConfig
     from kerasformer.export.targets.litert_lm import litertlm_file
@@ -30,11 +39,15 @@ def write(bundle: Path) -> None:
     sizes: dict[str, Any] = {"capacity": manifest.capacity or 0, "vocab_size": manifest.info.vocab_size}
     settings = litertlm_file.metadata(GenerationConfig(suppress_tokens=(_END,)), start=None, ends=(_END,), **sizes)
     tokenizer = bundle / "words.json"
-    tokenizer.write_text(json.dumps(_tokenizer(manifest.info.vocab_size)), encoding="utf-8")
+    tokenizer.write_text(_words(manifest.info.vocab_size), encoding="utf-8")
     litertlm_file.write(bundle / litertlm_file.NAME, settings, tokenizer, bundle / "model.tflite")
 
 
-def _tokenizer(vocab_size: int) -> dict[str, Any]:
+WRITE = {"genai": write_genai, "litert-lm": write_litert_lm}
+"""Functions that add the files of another engine to a bundle, by the name of its library."""
+
+
+def _words(vocab_size: int) -> str:
     """Returns the content of `tokenizer.json`, with a word for each id."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -42,20 +55,19 @@ def _tokenizer(vocab_size: int) -> dict[str, Any]:
 
     tokenizer = Tokenizer(WordLevel({_word(token): token for token in range(vocab_size)}, unk_token=_word(1)))
     tokenizer.pre_tokenizer = WhitespaceSplit()
-    content: dict[str, Any] = json.loads(tokenizer.to_str())
-    return content
+    return str(tokenizer.to_str())
 
 
 def _word(token: int) -> str:
     return f"w{token}"
 
 
-class Model(LitertLm):
-    """A bundle in LiteRT-LM, which reads ids as words."""
-
-    def __init__(self, job: Job) -> None:
-        super().__init__(job.checkpoint)
-
+class _ReadingWords(LitertLm):
     def answer(self, question: Question, on_token: Callable[[], object]) -> Tokens:
         texts = (" ".join(map(_word, row)) for row in question.ids(VOCABULARY).tolist())
         return super().answer(dataclasses.replace(question, texts=tuple(texts)), on_token)
+
+
+def Model(job: Job) -> Subject:  # noqa: N802
+    """Opens a bundle in the engine of a variant."""
+    return Genai(job.checkpoint) if job.variant.startswith("genai") else _ReadingWords(job.checkpoint)
