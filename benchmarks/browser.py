@@ -209,7 +209,6 @@ class Candidate:
 
     @property
     def key(self) -> str:
-        """Identifies the candidate."""
         return f"{self.name}, {self.threads}"
 
     @property
@@ -228,7 +227,6 @@ class Candidate:
 
 
 def candidates_of(site: Path, options: argparse.Namespace) -> list[Candidate]:
-    """Returns all candidates for a site with one model."""
     [model] = check_site(site)["models"]
     titles = {"litert": "LiteRT.js", "onnx": "ONNX Runtime Web"}
     entries: dict[str, dict[str, Any] | None] = {"transformers.js q8": None}
@@ -283,7 +281,6 @@ def processor_time(parent: int) -> float:
 
 
 def print_speeds(title: str, candidates: list[Candidate]) -> None:
-    """Prints the table of speeds."""
     names = "model, candidate, threads, answers, MB, best ms, median ms, processor ms, transformers.js q8 takes"
     print(f"| {names.replace(', ', ' | ')} |")
     print("| --- | --- | --: | --- | --: | --: | --: | --: | --: |")
@@ -293,7 +290,6 @@ def print_speeds(title: str, candidates: list[Candidate]) -> None:
 
 
 def main() -> None:
-    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "models", nargs="+", choices=[name for name, shape in SHAPES.items() if shape.kind.startswith(tuple(_KINDS))]

@@ -74,11 +74,9 @@ class MockEngine:
             row[random.choice(VOCAB, 200, replace=False)] += 12 - np.log(np.arange(1, 201))
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
-        """Returns the index of the next step."""
         return 0
 
     def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Returns the logits of the next step."""
         return self.logits[state % len(self.logits)], state + 1
 
     def reorder(self, state: State, rows: np.ndarray) -> State:
@@ -98,7 +96,6 @@ class WithMockLogits:
         return getattr(self._engine, name)
 
     def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """Makes a step and returns precomputed logits."""
         _, state = self._engine.step(tokens, state)
         self._steps += 1
         return self._mock.logits[self._steps % len(self._mock.logits)][: len(tokens)], state
@@ -225,7 +222,6 @@ def _share(cost: Cost) -> str:
 
 
 def main() -> None:
-    """Runs the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.decoding", description=__doc__)
     parser.add_argument("bundles", nargs="*", type=Path, help="engines besides the mock engine")
     parser.add_argument("--make", type=Path, metavar="FOLDER", help="create or use GPT-2 124M int8 bundles")

@@ -466,7 +466,6 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
 
 
 def named() -> dict[str, Mutant]:
-    """Returns all mutants by name."""
     return {mutant.name: mutant for mutants in MUTANTS.values() for mutant in mutants}
 
 
@@ -611,7 +610,6 @@ class Suite:
 
 
 def tried(mutant: Mutant, suite: Suite) -> Result:
-    """Runs the tests on a mutant."""
     start = time.monotonic()
     with copied_tree(mutant) as tree:
         stage, by = suite.killed_by(tree, mutant.near)
@@ -620,7 +618,6 @@ def tried(mutant: Mutant, suite: Suite) -> Result:
 
 
 def _read(path: Path | None) -> dict[str, Result]:
-    """Returns the results of an earlier run."""
     if path is None or not path.exists():
         return {}
     return {name: Result(**content) for name, content in json.loads(path.read_text(encoding="utf-8")).items()}

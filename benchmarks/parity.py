@@ -21,7 +21,6 @@ SHAPE, NEW_TOKENS = (3, 23), 24
 
 
 def main() -> None:
-    """Prints the figures of a checkpoint."""
     folder = Path(sys.argv[1])
     [name] = json.loads((folder / "config.json").read_text())["architectures"]
     reference = getattr(transformers, name).from_pretrained(folder, dtype=torch.float32).eval()

@@ -172,7 +172,6 @@ def exported(options: argparse.Namespace, name: str) -> Path:
 
 
 def main() -> None:
-    """Prints the table of a model."""
     options = _arguments()
     texts = read_texts(options.text, 12 * options.length * options.rows)
     reference = exported(options, REFERENCE)

@@ -137,7 +137,6 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Runs the command line."""
     options = _arguments()
     if options.command == "record":
         record(options)

@@ -94,7 +94,6 @@ async def client(http: httpx.AsyncClient, url: str, prompts: Sequence[list[int]]
 
 
 async def round_of(url: str, count: int, options: argparse.Namespace, vocab_size: int) -> None:
-    """Runs some clients at the same time."""
     shape = (count, options.requests, options.prompt)
     prompts = np.random.default_rng(0).integers(100, min(vocab_size, 1900), shape).tolist()
     async with httpx.AsyncClient(timeout=600) as http:
@@ -117,7 +116,6 @@ def without_server(model: ServedModel, engine: Any, options: argparse.Namespace)
 
 
 def throughput(bundle: Path, options: argparse.Namespace) -> None:
-    """Prints the rows of one bundle."""
     limits = Limits(max_running=max(options.clients))
     with running(bundle, limits, options.threads) as (url, model, measurements):
         shared, engine = model.pipe.model, model.pipe.model.engine
@@ -146,7 +144,6 @@ def throughput(bundle: Path, options: argparse.Namespace) -> None:
 
 
 def exported(folder: Path) -> list[Path]:
-    """Exports GPT-2 124M with random weights."""
     write_checkpoint(SHAPES["gpt2"], folder / "gpt2")
     options = {"quantize": "int8", "capacity": 512}
     variants = {f"gpt2-{format}-int8": {"format": format, **options} for format in ("tflite", "onnx")}
@@ -154,7 +151,6 @@ def exported(folder: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("bundles", type=Path, nargs="*")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 4, 8])

@@ -43,7 +43,6 @@ class Shape:
 
     @property
     def generates(self) -> bool:
-        """Whether the model is generative."""
         return bool(self.questions[0].write)
 
     @property
@@ -54,7 +53,6 @@ class Shape:
 
     @property
     def works(self) -> list[Workload]:
-        """One workload for each question."""
         return [Workload(f"{self.title}, {question.title}", (question,)) for question in self.questions]
 
 

@@ -47,7 +47,6 @@ def recorded(owner: Any, name: str, frames: list[traceback.FrameSummary]) -> Ite
 
 
 def walk(title: str, owner: Any, name: str, call: Callable[[], Any]) -> None:
-    """Prints the frames from a call to a function."""
     frames: list[traceback.FrameSummary] = []
     with recorded(owner, name, frames), suppress(Reached, SystemExit):
         call()
@@ -58,7 +57,6 @@ def walk(title: str, owner: Any, name: str, call: Callable[[], Any]) -> None:
 
 
 def main() -> None:
-    """Prints all walks."""
     with tempfile.TemporaryDirectory() as folder:
         bundle = Path(sys.argv[1]) if sys.argv[1:] else kf.export.export("story-gpt2", Path(folder, "out"))
         pipe = kf.pipeline(bundle)

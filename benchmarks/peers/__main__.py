@@ -38,7 +38,6 @@ def text(report: BenchReport) -> str:
 
 
 def main() -> None:
-    """Runs the command line."""
     options = _arguments()
     if options.command == "setup":
         for name in options.names or LIBRARIES:

@@ -187,17 +187,14 @@ OURS = {
 
 
 def library_of(variant: str) -> str:
-    """Returns the name of the library of a variant."""
     return next(name for name, library in LIBRARIES.items() if variant in library.variants)
 
 
 def peers_for(shape: str) -> list[str]:
-    """Returns all variants of other libraries that support a shape."""
     return [
         variant for library in LIBRARIES.values() for variant in library.variants if shape in library.shapes[variant]
     ]
 
 
 def title_of(name: str) -> str:
-    """Returns the title of a variant in tables."""
     return OURS[name] if name in OURS else LIBRARIES[library_of(name)].variants[name]

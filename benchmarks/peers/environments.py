@@ -14,7 +14,6 @@ _STAMP = "requirements.txt"
 
 
 def default_folder() -> Path:
-    """Returns the default folder of the environments, in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "kerasformer" / "peers"
 

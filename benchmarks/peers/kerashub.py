@@ -108,7 +108,6 @@ class Model(Variant):
 
 
 def _inputs(ids: np.ndarray) -> dict[str, np.ndarray]:
-    """Returns the inputs of BERT."""
     return {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
 
 

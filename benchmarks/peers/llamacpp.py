@@ -26,8 +26,6 @@ _CAPACITY = 1024
 
 
 class Model(Variant):
-    """A model of llama.cpp."""
-
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._file = job.folder / "model.gguf"

@@ -23,8 +23,6 @@ _KINDS = {
 
 
 class Model(Variant):
-    """A model of CTranslate2."""
-
     def prepare(self) -> None:
         """Converts the checkpoint, with a vocabulary in which each id is a word."""
         from ctranslate2.converters import TransformersConverter

@@ -25,8 +25,6 @@ _CLASSES = {
 
 
 class Model(Variant):
-    """A model exported by optimum."""
-
     def prepare(self) -> None:
         """Exports the model, and optimizes and quantizes it depending on the variant."""
         folder, variant = self._job.folder, self._job.variant

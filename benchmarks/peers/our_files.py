@@ -69,5 +69,4 @@ class _ReadingWords(LitertLm):
 
 
 def Model(job: Job) -> Subject:  # noqa: N802
-    """Opens a bundle in the engine of a variant."""
     return Genai(job.checkpoint) if job.variant.startswith("genai") else _ReadingWords(job.checkpoint)

@@ -85,7 +85,6 @@ def opened(options: argparse.Namespace, shape: str, name: str) -> Worker:
 
 
 def _exported(options: argparse.Namespace, shape: str, name: str) -> Path:
-    """Returns one of our bundles."""
     format, quantize = name.split("-")
     arguments: dict[str, Any] = {"format": format, "quantize": quantize}
     arguments |= {"lengths": SHAPES[shape].long_lengths} if format == "tflite" and SHAPES[shape].long_lengths else {}

@@ -14,7 +14,6 @@ from kerasformer.bench.worker import clock_of, reserve_stdout, serve
 
 
 def main() -> None:
-    """Prepares the files of a variant, or answers questions with it."""
     replies = reserve_stdout()
     work, variant, shape, checkpoint, folder, *settings = sys.argv[1:]
     peer = LIBRARIES[library_of(variant)].model(Job(variant, SHAPES[shape], Path(checkpoint), Path(folder)))
