@@ -1,10 +1,10 @@
 """Regressions between two versions: `python -m benchmarks.regression compare before.json after.json --speed`.
 
 `record` exports presets and random models in each format and recipe with the kerasformer of `--python`, and records
-parity with `transformers`, operators, tensors, sizes, fidelity and times. `compare` prints the figures that became
-worse, and exits with 1 if there are any. `--speed` measures the bundles of both records again in alternating rounds,
-each with its own Python; `times` does the same for any two folders of bundles. Records are comparable if their random
-models are the same, see `--checkpoints`.
+parity with `transformers`, operators, tensors, sizes and fidelity. `compare` prints the figures that became worse, and
+exits with 1 if there are any. `--speed` measures the bundles of both records in alternating rounds, each with its own
+Python; `times` does the same for any two folders of bundles. Records are comparable if their random models are the
+same, see `--checkpoints`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import installed_package
-from benchmarks.in_turn import READS, WRITES, Effort, Side, in_turn, times
+from benchmarks.in_turn import READS, WRITES, Effort, Side, in_turn
 from benchmarks.inventory import Figures, Finding, compared, inventory
 from benchmarks.shapes import Shape, export_bundles, write_checkpoint
 
@@ -76,8 +76,8 @@ def parity(subject: str, options: argparse.Namespace) -> Figures:
 
 
 def record(options: argparse.Namespace) -> None:
-    """Exports the bundles, records their figures and measures the variants of each subject in alternating rounds."""
-    subjects, effort = options.subjects or list(SUBJECTS), Effort(options.openings, options.rounds, options.threads)
+    """Exports the bundles and records their figures."""
+    subjects = options.subjects or list(SUBJECTS)
     for subject in subjects:
         export_all(subject, options)
     names = [f"{subject}/{variant}" for subject in subjects for variant in VARIANTS]
@@ -85,13 +85,6 @@ def record(options: argparse.Namespace) -> None:
     content["inventory"] = {name: inventory(options.bundles / name) for name in names}
     content["inventory"] |= {f"{subject}/keras": parity(subject, options) for subject in subjects}
     options.out.write_text(json.dumps(content, indent=1) + "\n")
-    content["times"] = {}
-    for subject in subjects if options.rounds else ():
-        sides = {
-            f"{subject}/{variant}": Side(options.python, options.bundles / subject / variant) for variant in VARIANTS
-        }
-        content["times"] |= times(sides, effort)
-        options.out.write_text(json.dumps(content, indent=1) + "\n")
 
 
 def report(findings: Iterable[Finding], full: bool) -> bool:
@@ -111,7 +104,7 @@ def report(findings: Iterable[Finding], full: bool) -> bool:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.regression", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    record_parser = commands.add_parser("record", help="export, record figures and measure times")
+    record_parser = commands.add_parser("record", help="export and record figures")
     record_parser.add_argument("out", type=Path, help="JSON file to write")
     record_parser.add_argument("--python", default=sys.executable, help="interpreter with the kerasformer to record")
     record_parser.add_argument("--bundles", type=Path, help="folder of the bundles; named like the file by default")
@@ -125,11 +118,11 @@ def _arguments() -> argparse.Namespace:
             command.add_argument(side, type=Path)
             command.add_argument(f"--python-{side}", help="interpreter; by default that of the record, or this one")
         command.add_argument("--full", action="store_true", help="also print figures that are better or new")
-    for command in (record_parser, compare_parser, times_parser):
-        command.add_argument("--subjects", nargs="*", default=[], help="models; all by default")
         command.add_argument("--openings", type=int, default=5, help="number of processes for each bundle")
         command.add_argument("--rounds", type=int, default=3, help="number of answers of a process to each question")
         command.add_argument("--threads", type=int, default=2, help="number of threads of the runtimes")
+    for command in (record_parser, compare_parser, times_parser):
+        command.add_argument("--subjects", nargs="*", default=[], help="models; all by default")
     options = parser.parse_args()
     if options.command == "record" and options.bundles is None:
         options.bundles = options.out.with_suffix("")

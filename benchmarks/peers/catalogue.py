@@ -116,29 +116,26 @@ LIBRARIES = {
         "kerashub",
         {
             "keras-hub": "KerasHub f32, XLA",
-            "keras-hub-litert-f32": "KerasHub export to LiteRT f32",
             "keras-hub-litert-int8": "KerasHub export to LiteRT int8",
         },
-        {"keras-hub": _SHORT, "keras-hub-litert-f32": _ENCODER, "keras-hub-litert-int8": _ENCODER},
+        {"keras-hub": _SHORT, "keras-hub-litert-int8": _ENCODER},
     ),
     "ctranslate2": Library(
         ("ctranslate2==4.8.5", "transformers==4.57.6", _TORCH),
         "opennmt",
-        {"ctranslate2-f32": "CTranslate2 f32", "ctranslate2-int8": "CTranslate2 int8"},
-        dict.fromkeys(("ctranslate2-f32", "ctranslate2-int8"), (*_SHORT, *_EMBEDDINGS, *_SEQ2SEQ)),
+        {"ctranslate2-int8": "CTranslate2 int8"},
+        {"ctranslate2-int8": (*_SHORT, *_EMBEDDINGS, *_SEQ2SEQ)},
         environment=_SLEEPING,
     ),
     "optimum": Library(
         ("optimum-onnx[onnxruntime]==0.1.0", "optimum==2.1.0", "transformers==4.57.6", "onnxruntime==1.31.1", _TORCH),
         "optimum_onnx",
         {
-            "optimum-f32": "optimum, ONNX Runtime f32",
             "optimum-int8": "optimum, ONNX Runtime int8",
             "optimum-o2-int8": "optimum, ONNX Runtime O2 and int8",
             "optimum-o3-int8": "optimum, ONNX Runtime O3 and int8",
         },
         {
-            "optimum-f32": (*_SHORT, *_EMBEDDINGS, *_SEQ2SEQ),
             "optimum-int8": (*_SHORT, *_GROUPED, *_EMBEDDINGS, *_SEQ2SEQ),
             "optimum-o2-int8": (*_ENCODER, *_EMBEDDINGS),
             "optimum-o3-int8": _EMBEDDINGS,

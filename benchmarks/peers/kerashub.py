@@ -57,7 +57,7 @@ class Model(Variant):
             return
         import tensorflow as tf
 
-        settings = {"optimizations": [tf.lite.Optimize.DEFAULT]} if self._job.variant.endswith("int8") else {}
+        settings = {"optimizations": [tf.lite.Optimize.DEFAULT]}  # int8
         model = _BUILDERS[self._job.shape.kind](self._job.shape)
         for question in self._job.shape.questions:
             specs = {name: tf.TensorSpec((1, question.read), "int32", name=name) for name in _inputs(np.zeros((1, 1)))}

@@ -1,4 +1,4 @@
-"""CTranslate2 in float32 and int8: generator, translator, and encoder (without a classification head)."""
+"""CTranslate2 in int8: generator, translator, and encoder (without a classification head)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,7 @@ class Model(Variant):
             if self._job.shape.package is None:
                 hugging_face.write_tokenizer(source)
             converter = TransformersConverter(str(source))
-            quantization = "int8" if self._job.variant.endswith("int8") else "float32"
-            converter.convert(str(self._job.folder), quantization=quantization, force=True)
+            converter.convert(str(self._job.folder), quantization="int8", force=True)
             if self._job.shape.package is not None:
                 ignored = shutil.ignore_patterns("*.safetensors")
                 shutil.copytree(source, self._job.folder / "tokenizer", ignore=ignored)
@@ -49,8 +48,7 @@ class Model(Variant):
 
         folder, shape = self._job.folder, self._job.shape
         kind = getattr(ctranslate2, _KINDS[shape.kind])
-        compute = "int8" if self._job.variant.endswith("int8") else "float32"
-        self._model: Any = kind(str(folder), device="cpu", compute_type=compute, intra_threads=threads or 0)
+        self._model: Any = kind(str(folder), device="cpu", compute_type="int8", intra_threads=threads or 0)
         if shape.package is not None:
             import transformers
 

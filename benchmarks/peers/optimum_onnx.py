@@ -1,4 +1,4 @@
-"""Export by optimum, run by ONNX Runtime: float32, dynamic int8, and graph optimizations with dynamic int8."""
+"""Export by optimum, run by ONNX Runtime: dynamic int8, and graph optimizations with dynamic int8."""
 
 from __future__ import annotations
 
@@ -28,12 +28,10 @@ class Model(Variant):
     def prepare(self) -> None:
         """Exports the model, and optimizes and quantizes it depending on the variant."""
         folder, variant = self._job.folder, self._job.variant
-        plain = folder if variant == "optimum-f32" else folder / "f32"
+        plain = folder / "f32"
         self._class.from_pretrained(self._job.checkpoint, export=True).save_pretrained(plain)
         if self._job.shape.package is not None:
             shutil.copytree(self._job.checkpoint, folder / "tokenizer", ignore=shutil.ignore_patterns("*.safetensors"))
-        if plain == folder:
-            return
         if variant == "optimum-int8":
             _quantize(plain, folder)
         else:
