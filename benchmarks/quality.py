@@ -30,7 +30,7 @@ import numpy as np
 import kerasformer as kf
 from benchmarks.shapes import export_bundles
 from kerasformer.bench.own_models import size_mb
-from kerasformer.evaluation.examples import read_documents
+from kerasformer.evaluation import read_documents
 from kerasformer.export.quantization.recipes import RECIPES
 
 RUNTIMES = {"tflite": "LiteRT", "onnx": "ONNX Runtime"}
