@@ -120,7 +120,7 @@ def test_accuracy_before_and_after(format, tmp_path):
     assert figures["answers"] >= 10
     assert figures["quality"]["accuracy"] == {"keras": right, "bundle": right}
     assert set(figures["quality"]) == {"accuracy", "f1", "matthews"}
-    assert f"accuracy, Keras → bundle | {right:.2%} → {right:.2%}" in (folder / "README.md").read_text()
+    assert f"accuracy | {right:.2%} in Keras, {right:.2%} in the bundle" in (folder / "README.md").read_text()
     again = json.loads(run("verify", str(folder), "--json").stdout)
     assert again["quality"] == figures["quality"] and again["faithful"]
 
