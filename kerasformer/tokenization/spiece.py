@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import math
 import struct
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from kerasformer.files.reading import JsonMapping
 
@@ -23,10 +24,13 @@ UNUSED = 5
 BYTE = 6
 UNIGRAM, BYTE_PAIRS = 1, 2
 
-# Fields that a message may have; numbers from 200 on are extensions. Others indicate damage: zeros in the middle of a
-# file look like fields with the number 0, and the pieces that they replace would be lost silently.
-_MODEL_FIELDS = frozenset({1, 2, 3, 4, 5})
-_PIECE_FIELDS = frozenset({1, 2, 3})
+_VARINT, _BYTES, _FLOAT = 0, 2, 5
+# Wire types of the fields by their numbers. The model and a piece have no others, except for extensions: zeros in the
+# middle of a damaged file look like fields with the number 0, and the pieces that they replace would be lost silently.
+_MODEL = dict.fromkeys(range(1, 6), _BYTES)
+_PIECE = {1: _BYTES, 2: _FLOAT, 3: _VARINT}
+_TRAINER = dict.fromkeys((3, 24, 35, 40), _VARINT)
+_NORMALIZER = {2: _BYTES, 3: _VARINT, 4: _VARINT, 5: _VARINT}
 _EXTENSIONS = 200
 
 
@@ -59,7 +63,7 @@ class SentencePieceModel:
             spaces are removed, and spaces become `▁` before words.
     """
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[Piece]
     algorithm: int = UNIGRAM
     unk_id: int = 0
     byte_fallback: bool = False
@@ -73,24 +77,32 @@ def parse(data: bytes) -> SentencePieceModel:
     Raises:
         ValueError: the bytes are not a SentencePiece model; the message contains the position of the error.
     """
-    model = SentencePieceModel()
-    for number, value in _fields(data, _MODEL_FIELDS):
+    pieces: list[Piece] = []
+    trainer: dict[int, Any] = {}
+    rules: dict[int, Any] = {}
+    for number, content in _fields(data, _MODEL, closed=True):
         if number == 1:
-            model.pieces.append(_piece(_bytes(value)))
+            piece = dict(_fields(content, _PIECE, closed=True))
+            pieces.append(Piece(piece.get(1, b"").decode("utf-8"), piece.get(2, 0.0), piece.get(3, NORMAL)))
         elif number == 2:
-            _trainer(_bytes(value), model)
+            trainer |= _fields(content, _TRAINER)
         elif number == 3:
-            for key, content in _fields(_bytes(value)):
-                if key == 2:
-                    model.charsmap = _bytes(content)
-                elif key in (3, 4, 5):  # add_dummy_prefix, remove_extra_whitespaces, escape_whitespaces
-                    model.default_spaces &= bool(_int(content))
-    if not model.pieces:
+            rules |= _fields(content, _NORMALIZER)
+    if not pieces:
         raise ValueError("it contains no pieces")
-    _check_pieces(model.pieces)
-    if not 0 <= model.unk_id < len(model.pieces):
-        raise ValueError(f"the unknown piece has the id {model.unk_id}, but there are {len(model.pieces)} pieces")
-    return model
+    _check_pieces(pieces)
+    unk_id = trainer.get(40, 0)
+    if unk_id >= len(pieces):
+        raise ValueError(f"the unknown piece has the id {unk_id}, but there are {len(pieces)} pieces")
+    return SentencePieceModel(
+        pieces,
+        algorithm=trainer.get(3, UNIGRAM),
+        unk_id=unk_id,
+        byte_fallback=bool(trainer.get(35, False)),
+        charsmap=rules.get(2, b""),
+        # add_dummy_prefix, remove_extra_whitespaces and escape_whitespaces, without treat_whitespace_as_suffix.
+        default_spaces=all(rules.get(number, True) for number in (3, 4, 5)) and not trainer.get(24, False),
+    )
 
 
 def from_tokenizer(content: JsonMapping) -> SentencePieceModel:
@@ -157,18 +169,6 @@ def _encode_varint(value: int) -> bytes:
     return bytes([*parts, value])
 
 
-def _piece(data: bytes) -> Piece:
-    piece = Piece()
-    for number, value in _fields(data, _PIECE_FIELDS):
-        if number == 1:
-            piece.text = _bytes(value).decode("utf-8")
-        elif number == 2:
-            piece.score = _float(value)
-        elif number == 3:
-            piece.kind = _int(value)
-    return piece
-
-
 def _check_pieces(pieces: list[Piece]) -> None:
     """Checks that all pieces are valid and different.
 
@@ -188,44 +188,40 @@ def _check_pieces(pieces: list[Piece]) -> None:
             raise ValueError(f"pieces {first} and {index} are equal, {piece.text!r}")
 
 
-def _trainer(data: bytes, model: SentencePieceModel) -> None:
-    for number, value in _fields(data):
-        if number == 3:
-            model.algorithm = _int(value)
-        elif number == 24:  # treat_whitespace_as_suffix
-            model.default_spaces &= not _int(value)
-        elif number == 35:
-            model.byte_fallback = bool(_int(value))
-        elif number == 40:
-            model.unk_id = _int(value)
+def _fields(data: bytes, wires: Mapping[int, int], closed: bool = False) -> Iterator[tuple[int, Any]]:
+    """Yields the number and value of each field: an `int`, a `float`, or the raw bytes.
 
-
-def _fields(data: bytes, known: Collection[int] = ()) -> Iterator[tuple[int, int | bytes]]:
-    """Yields the number and value of each field: an `int` for varints, otherwise the raw bytes.
+    Args:
+        data: The message.
+        wires: Wire types of fields by their numbers.
+        closed: Whether the message has no other fields, except for extensions.
 
     Raises:
-        ValueError: damaged data, or a field that is not in `known`.
+        ValueError: damaged data.
     """
     offset = 0
     while offset < len(data):
         start = offset
         key, offset = _varint(data, offset)
         number, wire = key >> 3, key & 7
-        if number == 0 or (known and number not in known and number < _EXTENSIONS):
+        if number == 0 or (closed and number not in wires and number < _EXTENSIONS):
             raise ValueError(f"the field number {number} at byte {start} of a message is unknown")
-        if wire == 0:
+        if wires.get(number, wire) != wire:
+            raise ValueError(f"the field number {number} must have the wire type {wires[number]}. Received: {wire}")
+        if wire == _VARINT:
             value, offset = _varint(data, offset)
             yield number, value
             continue
-        if wire == 2:
+        if wire == _BYTES:
             size, offset = _varint(data, offset)
-        elif wire in (1, 5):
+        elif wire in (1, _FLOAT):
             size = 8 if wire == 1 else 4
         else:
             raise ValueError(f"the wire type {wire} at byte {offset} of a message is unknown")
         if offset + size > len(data):
             raise ValueError(f"it ends at byte {len(data)}, in the middle of a field")
-        yield number, data[offset : offset + size]
+        content = data[offset : offset + size]
+        yield number, struct.unpack("<f", content)[0] if wire == _FLOAT else content
         offset += size
 
 
@@ -240,22 +236,3 @@ def _varint(data: bytes, offset: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, offset
     raise ValueError(f"a number longer than 64 bits at byte {offset}")
-
-
-def _bytes(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise ValueError("expected a text or message, received a number")
-    return value
-
-
-def _float(value: int | bytes) -> float:
-    content = _bytes(value)
-    if len(content) != 4:
-        raise ValueError(f"expected a number of 4 bytes, received {len(content)} bytes")
-    return float(struct.unpack("<f", content)[0])
-
-
-def _int(value: int | bytes) -> int:
-    if isinstance(value, bytes):
-        raise ValueError("expected a number, received a text or message")
-    return value
