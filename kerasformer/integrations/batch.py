@@ -34,7 +34,7 @@ from kerasformer import telemetry
 from kerasformer.arguments import check, integer
 from kerasformer.errors import InputError, KerasformerError, SourceError, require
 from kerasformer.files import sources
-from kerasformer.files.reading import local_path, read_json, setting_of
+from kerasformer.files.reading import local_path, parse_json, read_json, setting_of
 from kerasformer.files.shards import Block, JsonLines, Parquet, open_shard
 from kerasformer.integrations.columns import ColumnModel, shown_error
 from kerasformer.progress import StageProgress
@@ -178,7 +178,7 @@ class BlockWriter:
         if not (path := self._path(job, ".jsonl")).exists():
             return None
         with path.open(encoding="utf-8") as file:
-            return Figures(**json.loads(next(file)))
+            return Figures(**parse_json(next(file), str(path)))
 
     def errors(self, jobs: Sequence[Job]) -> Iterator[str]:
         """Yields lines with the rows that failed in finished blocks."""
