@@ -541,7 +541,8 @@ class _Graphs:
         import tensorflow as tf
 
         self._function = tf.function(function, jit_compile=jit_compile, autograph=False)
-        self._any_batch = not jit_compile  # XLA needs all shapes
+        # XLA needs all shapes, and beside texts of any length, arguments may be weights.
+        self._any_batch = not jit_compile and not any_length
         self._any_length = any_length
         self._traced: dict[Hashable, tf.types.experimental.ConcreteFunction] = {}
 

@@ -207,7 +207,7 @@ def test_an_answer_is_copied_generated_again_and_shared(chromium, url):
     chromium("click", at="#settings summary")
     chromium("click", at="#settings .option:last-child")
     chromium("fill", at="#set-max_new_tokens", text="5")
-    chromium("fill", at="#set-stop", text="The end & more")
+    chromium("fill", at="#set-stop_strings", text="The end & more")
     chromium("fill", at="#field-text", text="Once, 50 % of “it” = #1")
     chromium("click", at="#run")
     text = chromium.answered()
