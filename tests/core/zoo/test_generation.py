@@ -84,6 +84,20 @@ def test_a_full_cache_is_an_error(loaded):
         step.step(ids[:, :1], state)
 
 
+def test_without_xla_one_graph_serves_all_batch_sizes(loaded, monkeypatch):
+    it = loaded(ROWS[0].values[0])
+    model, traced = zoo.load(it.folder), []
+    decode = model.decode
+    monkeypatch.setattr(model, "decode", lambda tokens, *rest: traced.append(tokens.shape) or decode(tokens, *rest))
+    ids, mask = generation.prompts(it)
+    step = KerasStep(model, jit_compile=False)
+    together, _ = step.step(ids[:, -1:], step.start(ids, mask))
+    for row in range(len(ids)):
+        alone, _ = step.step(ids[row : row + 1, -1:], step.start(ids[row : row + 1], mask[row : row + 1]))
+        np.testing.assert_allclose(alone[0], together[row], rtol=0, atol=1e-5 * np.abs(together).max())
+    assert len(ids) > 1 and len(traced) == 2, "the prompt once, and a step once"
+
+
 @pytest.mark.parametrize("name", on_jax(["gpt_neo", "t5"], chosen=()))
 @pytest.mark.grid
 def test_many_tokens_of_one_call_are_those_of_steps(loaded, monkeypatch, name):
