@@ -51,12 +51,13 @@ from kerasformer.files.readers import converter_of
 from kerasformer.files.reading import JsonObject
 from kerasformer.layers.core import merged_lora
 from kerasformer.models.contracts import CausalLM
+from kerasformer.models.loading import load
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import release_weights
 from kerasformer.options import checked, documented
 from kerasformer.pipelines.labelled_texts import Example, examples, read_examples
 from kerasformer.process import hidden_native_logs
 from kerasformer.progress import StageProgress
-from kerasformer.zoo import PretrainedModel, load
 
 logger = logging.getLogger("kerasformer")
 

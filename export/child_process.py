@@ -22,10 +22,10 @@ from kerasformer.export.quantization.recipes import RECIPES, TRAINED, Recipe
 from kerasformer.export.quantization.search import Auto
 from kerasformer.export_options import ExportOptions
 from kerasformer.files.reading import local_path, read_json
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.pipelines.labelled_texts import Example, read_examples
 from kerasformer.process import free_tensors
 from kerasformer.progress import StageProgress
-from kerasformer.zoo import PretrainedModel
 
 _REQUEST = "request.json"
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kerasformer.bundle import PROMPT_MASK, ModelInfo
-from kerasformer.decoding.protocols import MAX_CAPACITY, default_capacity
+from kerasformer.bundle.interface import MAX_CAPACITY
+from kerasformer.decoding.protocols import default_capacity
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite.signatures import (
     PREFILL_LENGTHS,
@@ -17,8 +18,9 @@ from kerasformer.export.formats.tflite.signatures import (
 )
 from kerasformer.export_options import IN_GRAPH, ExportOptions
 from kerasformer.layers import CacheScales
+from kerasformer.models.loading import load
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.tasks import task_of_model, without_languages
-from kerasformer.zoo import PretrainedModel, load
 
 if TYPE_CHECKING:
     from kerasformer.export.formats.base import Format

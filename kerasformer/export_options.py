@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
 from kerasformer.arguments import BOOLEAN, STRING, Kind, integer, number, one_of, sequence
-from kerasformer.decoding.protocols import MAX_CAPACITY
+from kerasformer.bundle.interface import MAX_CAPACITY
 from kerasformer.options import Option
 from kerasformer.progress import StageProgress
 

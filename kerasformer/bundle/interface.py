@@ -19,6 +19,9 @@ from functools import cached_property
 
 from kerasformer.errors import BundleError
 
+MAX_CAPACITY = 65_536
+"""Maximum number of slots of a cache, whose memory is allocated at the start, and maximum length of a text."""
+
 
 class Role(StrEnum):
     """Role of a signature."""

@@ -15,9 +15,6 @@ from kerasformer.files.adapters import Adapter
 
 DEFAULT_CAPACITY = 1024
 """Default number of slots of a decoder cache."""
-MAX_CAPACITY = 65_536
-"""Maximum number of slots of a cache, whose memory is allocated at the start, and maximum length of a text."""
-
 MIN_REWIND = 16
 """Number of tokens of `step` that every engine can discard. An engine whose caches are little longer than a sliding
 window may refuse to discard more."""

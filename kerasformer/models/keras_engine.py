@@ -17,8 +17,9 @@ from keras import ops
 
 from kerasformer import decoding
 from kerasformer.arguments import check, integer, optional
+from kerasformer.bundle.interface import MAX_CAPACITY
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, step_tokens
-from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND, default_capacity
+from kerasformer.decoding.protocols import MIN_REWIND, default_capacity
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import CapacityError, InputError, TokenizerError

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from types import ModuleType
+from typing import Any, Protocol, TypeAlias
 
 from kerasformer import bundle
 from kerasformer.arguments import Arguments, check, instance
@@ -16,10 +18,27 @@ from kerasformer.files import live, sources
 from kerasformer.tasks import NEEDS, task_of_model
 from kerasformer.tokenization import Tokenizer
 
-if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
 
-Source: TypeAlias = "str | os.PathLike[str] | PretrainedModel"
+class KerasModel(Protocol):
+    """What pipelines use of a model of `kerasformer.zoo`; bundles run without Keras, so its class is not imported."""
+
+    @property
+    def generates(self) -> bool:
+        """Whether the engine is a `Step`."""
+
+    @property
+    def task(self) -> str:
+        """Hugging Face task name."""
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """Tokenizer of the checkpoint, if it has one."""
+
+    def info(self) -> ModelInfo:
+        """Returns the properties that a bundle records, too."""
+
+
+Source: TypeAlias = "str | os.PathLike[str] | KerasModel"
 
 
 @dataclass(frozen=True)
@@ -71,10 +90,7 @@ def open_source(
     folder = sources.resolve(source)
     if sources.kind(folder) == "checkpoint":
         _check_no_options(options)
-        require("keras", "tensorflow")
-        from kerasformer.models.loading import load
-
-        return _open_model(task, load(folder, task), replacement, options)
+        return _open_model(task, _keras().load(folder, task), replacement, options)
     from kerasformer.engines import ENGINES, open_engine
 
     def load_bundle(folder: Path, manifest: Manifest) -> Opened:
@@ -108,21 +124,23 @@ def open_reader(source: Any) -> tuple[Step, Tokenizer | None, ModelInfo | None]:
         InputError: the model does not generate.
     """
     if getattr(source, "generates", False) and source.tokenizer is None:
-        from kerasformer.models.keras_engine import KerasStep
-
-        return KerasStep(source), None, source.info()
+        return _keras().engine(source), None, source.info()
     opened = source if isinstance(source, Step) or hasattr(source, "engine") else open_source(None, source)
     return *open_step(opened), getattr(opened, "info", None)
 
 
-def _open_model(task: str | None, model: object, tokenizer: Tokenizer | None, options: Arguments) -> Opened:
-    from kerasformer.models.keras_engine import KerasForward, KerasStep
-    from kerasformer.models.pretrained import PretrainedModel
+def _keras() -> ModuleType:
+    """Returns the module that loads Keras models and makes engines of them.
 
-    if not isinstance(model, PretrainedModel):
-        raise InputError(
-            f"A model of kerasformer.zoo, a folder, a preset or a hub id was expected. Received: {type(model).__name__}"
-        )
+    Raises:
+        MissingExtraError: Keras is not installed.
+    """
+    require("keras", "tensorflow")
+    return importlib.import_module("kerasformer.models.opening")
+
+
+def _open_model(task: str | None, model: Any, tokenizer: Tokenizer | None, options: Arguments) -> Opened:
+    engine: Forward | Step = _keras().engine(model)
     _check_no_options(options)
     tokenizer = tokenizer or model.tokenizer
     if tokenizer is None:
@@ -130,7 +148,6 @@ def _open_model(task: str | None, model: object, tokenizer: Tokenizer | None, op
             "This model has no tokenizer, which a pipeline needs. Pass tokenizer=, or set "
             "model.tokenizer = kerasformer.Tokenizer.load(folder)."
         )
-    engine: Forward | Step = KerasStep(model) if model.generates else KerasForward(model)
     return Opened("keras", engine, tokenizer, model.info(), _checked_task(task, model.task))
 
 

@@ -24,11 +24,12 @@ from kerasformer.bundle.interface import (
     LAST_HIDDEN_STATE,
     LOGITS,
     LOGITS_START,
+    MAX_CAPACITY,
     MODEL,
     POSITION_IDS,
     growing_caches,
 )
-from kerasformer.decoding.protocols import MAX_CAPACITY, MIN_REWIND
+from kerasformer.decoding.protocols import MIN_REWIND
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import CacheScales, CacheSpec, GrowingCache, ShiftingCache, Visibility
 from kerasformer.layers.tensor import Tensor

@@ -13,8 +13,8 @@ from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.saving import save_module
 from kerasformer.export.graph.tracing import trace
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.tokenization import Tokenizer
-from kerasformer.zoo import PretrainedModel
 
 # Share of the largest score; float32 sums may be computed in a different order.
 _TOLERANCE = 1e-4
