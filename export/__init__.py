@@ -1,7 +1,7 @@
 """Export of Keras models as verified on-device bundles."""
 
 # ruff: noqa: E402 - without Keras, `require` must raise our error, which names the extra to install
-from kerasformer.errors import require
+from kerasformer.extras import require
 
 require("keras", "export")
 

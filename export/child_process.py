@@ -14,13 +14,14 @@ from typing import Any
 
 from kerasformer import errors
 from kerasformer.arguments import Arguments
-from kerasformer.errors import ExportError, require
+from kerasformer.errors import ExportError
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.progress_report import read_line, write_line
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.recipes import RECIPES, TRAINED, Recipe
 from kerasformer.export.quantization.search import Auto
 from kerasformer.export_options import ExportOptions
+from kerasformer.extras import require
 from kerasformer.files.reading import local_path, read_json
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.pipelines.labelled_texts import Example, read_examples

@@ -4,7 +4,7 @@
 import importlib
 from typing import Any
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 
 require("keras", "tensorflow")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from kerasformer.arguments import shown
 from kerasformer.bundle import GpuFinding, Manifest, Signature
-from kerasformer.errors import ExportError, InputError, require
+from kerasformer.errors import ExportError, InputError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
@@ -16,6 +16,7 @@ from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export_options import ExportOptions
+from kerasformer.extras import require
 from kerasformer.files.reading import JsonObject
 from kerasformer.options import declared
 from kerasformer.progress import CountProgress

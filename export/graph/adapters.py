@@ -13,9 +13,10 @@ import keras
 import numpy as np
 
 from kerasformer.bundle.interface import Kind, TensorInfo, adapter_input
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
+from kerasformer.extras import require
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import PretrainedModel
 

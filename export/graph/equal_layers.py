@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Tensor, TensorFunction
 from kerasformer.layers.visibility import Visibility

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     import tensorflow as tf

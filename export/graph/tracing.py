@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from kerasformer.errors import ExportError, require
+from kerasformer.errors import ExportError
 from kerasformer.export.graph.functions import Function
+from kerasformer.extras import require
 from kerasformer.layers.tensor import Tensor, TensorFunction
 
 if TYPE_CHECKING:

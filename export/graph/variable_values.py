@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 
 
 def value_of(variable: keras.Variable) -> np.ndarray:

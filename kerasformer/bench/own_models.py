@@ -11,7 +11,7 @@ import numpy as np
 from kerasformer import bundle
 from kerasformer.bench.question import Facts, Question, Tokens
 from kerasformer.bundle import Manifest
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.files import sources
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 
 console = Console()
 errors = Console(stderr=True)

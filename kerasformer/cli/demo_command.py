@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from kerasformer.cli.console import Json, Stages, print_json, say, table
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.sample_texts import examples
 
 KERAS = "Keras f32"

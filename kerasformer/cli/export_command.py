@@ -11,8 +11,8 @@ import typer
 from kerasformer import tested
 from kerasformer.cli.console import Checkpoint, one_of, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
-from kerasformer.errors import require
 from kerasformer.export_options import ExportOptions
+from kerasformer.extras import require
 from kerasformer.process import free_tensors
 
 NAMES = ("litert", "onnx", "saved_model")

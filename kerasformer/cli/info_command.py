@@ -13,7 +13,8 @@ import numpy as np
 import typer
 
 from kerasformer.cli.console import Json, Task, preset_names, print_json, say, table
-from kerasformer.errors import InputError, MissingExtraError, require
+from kerasformer.errors import InputError, MissingExtraError
+from kerasformer.extras import require
 
 _COSTS = {
     "parameters": ("parameters (M)", 1e6),

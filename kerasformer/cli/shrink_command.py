@@ -10,7 +10,7 @@ import typer
 from kerasformer.cli.console import Checkpoint, Json, Stages, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.command_options import ShrinkOptions
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.process import keep_memory
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kerasformer.cli.console import say
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.files.reading import setting_of
 from kerasformer.process import keep_memory
 

@@ -12,7 +12,8 @@ import typer
 from kerasformer.cli.console import Stages, print_warning, say, table
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.command_options import SiteOptions
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     from kerasformer.bundle import Bundle

@@ -12,7 +12,8 @@ from importlib import metadata
 import numpy as np
 
 from kerasformer.arguments import check, one_of, optional
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 from kerasformer.pipelines.tags import OUTSIDE, PLACES, places, tag_of
 
 Entity = tuple[str, int, int]

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
 from kerasformer.evaluation.baselines import class_names
 from kerasformer.evaluation.glue import GlueTask
 from kerasformer.evaluation.outcome import Outcome, of_classes
+from kerasformer.extras import require
 from kerasformer.pipelines import Example
 from kerasformer.progress import CountProgress
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kerasformer.errors import InputError, SourceError, require
+from kerasformer.errors import InputError, SourceError
+from kerasformer.extras import require
 from kerasformer.files.reading import local_path, parse_json
 
 

@@ -9,7 +9,8 @@ import re
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Literal
 
-from kerasformer.errors import MissingExtraError, SourceError, require
+from kerasformer.errors import MissingExtraError, SourceError
+from kerasformer.extras import require
 from kerasformer.files.publishing import MANIFEST, repair
 from kerasformer.files.reading import local_path
 from kerasformer.files.reading import read_json as read_json

@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import CheckpointError, require
+from kerasformer.errors import CheckpointError
+from kerasformer.extras import require
 from kerasformer.files.reading import parse_json, read_json
 from kerasformer.files.sources import foreign_graph, inside
 

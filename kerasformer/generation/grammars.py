@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable, Mapping
 
 from kerasformer.arguments import TEXT, check, shown
-from kerasformer.errors import GenerationError, require
+from kerasformer.errors import GenerationError
+from kerasformer.extras import require
 
 
 def regex(pattern: object) -> str:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from kerasformer.errors import GenerationError, require
+from kerasformer.errors import GenerationError
+from kerasformer.extras import require
 from kerasformer.generation.constraint_state import EndedState
 from kerasformer.generation.endings import ending
 from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kerasformer.errors import CheckpointError, require
+from kerasformer.errors import CheckpointError
+from kerasformer.extras import require
 from kerasformer.files.tensors import TensorFile
 from kerasformer.gguf.container import TensorEntry
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerasformer.errors import CheckpointError, require
+from kerasformer.errors import CheckpointError
+from kerasformer.extras import require
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.sources import inside
 

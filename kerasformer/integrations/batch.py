@@ -32,7 +32,8 @@ from typing import Any
 
 from kerasformer import telemetry
 from kerasformer.arguments import check, integer
-from kerasformer.errors import InputError, KerasformerError, SourceError, require
+from kerasformer.errors import InputError, KerasformerError, SourceError
+from kerasformer.extras import require
 from kerasformer.files import sources
 from kerasformer.files.reading import local_path, parse_json, read_json, setting_of
 from kerasformer.files.shards import Block, JsonLines, Parquet, open_shard

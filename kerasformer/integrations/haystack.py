@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.pipelines import pipeline
 
 require("haystack", "haystack")

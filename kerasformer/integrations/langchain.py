@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.pipelines import pipeline
 from kerasformer.server.stop_texts import StopTexts
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.pipelines import pipeline
 
 require("llama_index.core", "llama-index")

@@ -13,7 +13,8 @@ import numpy as np
 from kerasformer import telemetry
 from kerasformer.arguments import check, integer, optional
 from kerasformer.decoding.arrays import left_padded
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 from kerasformer.pipelines import pipeline
 from kerasformer.pipelines.choosing import Row, continuations, open_decoder
 

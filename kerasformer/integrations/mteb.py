@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 from kerasformer.pipelines import pipeline, similarity
 
 require("mteb", "mteb")

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerasformer.arguments import check, integer
-from kerasformer.errors import InputError, KerasformerError, require
+from kerasformer.errors import InputError, KerasformerError
+from kerasformer.extras import require
 from kerasformer.integrations.batch import BlockWriter, Figures, Job, Runner
 from kerasformer.integrations.columns import ColumnModel
 from kerasformer.server.options import ServerOptions

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.pipelines import pipeline
 
 torch = require("torch", "sentence-transformers")

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from kerasformer.arguments import check, integer, number, one_of, optional
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 from kerasformer.interpretability.reading import ReadText, keras_model, opened, read, token_id
 from kerasformer.interpretability.scoring import Scorer
 from kerasformer.interpretability.targets import Outputs, Target, find_target

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerasformer.decoding import GenerationOutput, Node, Record
-from kerasformer.errors import GenerationError, require
+from kerasformer.errors import GenerationError
+from kerasformer.extras import require
 from kerasformer.generation import readable_token
 from kerasformer.tokenization import Tokenizer
 from kerasformer.viz import draw_beam_tree

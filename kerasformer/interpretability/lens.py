@@ -14,7 +14,8 @@ import numpy as np
 
 from kerasformer.arguments import check, integer
 from kerasformer.decoding.distribution import softmax
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 from kerasformer.generation import readable_token
 from kerasformer.interpretability.reading import ReadText, keras_model, opened, read
 from kerasformer.tokenization import Tokenizer

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kerasformer.arguments import check, integer, number, sequence
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     from kerasformer.layers import Visibility

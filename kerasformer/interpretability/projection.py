@@ -14,7 +14,8 @@ from typing import Any, Literal
 import numpy as np
 
 from kerasformer.arguments import TEXT, check, integer, one_of, optional, sequence
-from kerasformer.errors import CapacityError, InputError, MissingExtraError, require
+from kerasformer.errors import CapacityError, InputError, MissingExtraError
+from kerasformer.extras import require
 from kerasformer.interpretability.reading import keras_model
 from kerasformer.interpretability.states import states_source
 from kerasformer.pipelines.opening import Opened

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 from kerasformer.interpretability.reading import ReadText, keras_model, opened
 from kerasformer.pipelines.opening import Opened
 

@@ -1,7 +1,7 @@
 """Transformer layers written in `keras.ops`, equivalent to their PyTorch counterparts."""
 
 # ruff: noqa: E402 - checked first, so that the error names the extra to install where Keras is missing
-from kerasformer.errors import require
+from kerasformer.extras import require
 
 require("keras", "tensorflow")
 

@@ -13,7 +13,8 @@ from kerasformer import bundle
 from kerasformer.arguments import Arguments, check, instance
 from kerasformer.bundle import Manifest, ModelInfo
 from kerasformer.decoding import Forward, Step
-from kerasformer.errors import InputError, TokenizerError, require
+from kerasformer.errors import InputError, TokenizerError
+from kerasformer.extras import require
 from kerasformer.files import live, sources
 from kerasformer.tasks import NEEDS, task_of_model
 from kerasformer.tokenization import Tokenizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kerasformer.errors import require
+from kerasformer.extras import require
 from kerasformer.server.options import ServerOptions
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ They need the extra `test`, for the references in `transformers`.
 """
 
 # ruff: noqa: E402 - checked first, so that the error names the extra to install where a reference is missing
-from kerasformer.errors import require
+from kerasformer.extras import require
 
 require("torch", "test")
 require("transformers", "test")

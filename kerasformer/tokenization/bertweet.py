@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 from tokenizers import models
 
-from kerasformer.errors import TokenizerError, require
+from kerasformer.errors import TokenizerError
+from kerasformer.extras import require
 from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.pieces import ContinuedPieceTokenizer, Span

@@ -21,7 +21,8 @@ import tokenizers
 from tokenizers import decoders, models
 
 from kerasformer.arguments import Arguments
-from kerasformer.errors import TokenizerError, require, tokenizer_errors
+from kerasformer.errors import TokenizerError, tokenizer_errors
+from kerasformer.extras import require
 from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.families import PLAIN_INPUTS

@@ -7,7 +7,8 @@ from typing import Any
 import keras
 
 from kerasformer.arguments import check, integer, optional
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 
 BATCH = "batch"
 """Axis of the devices among which a batch is divided."""

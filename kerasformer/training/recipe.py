@@ -16,9 +16,10 @@ import keras
 import numpy as np
 
 from kerasformer.arguments import BOOLEAN, STRING, instance, integer, number, one_of, sequence
-from kerasformer.errors import CheckpointError, InputError, require
+from kerasformer.errors import CheckpointError, InputError
 from kerasformer.evaluation import Example, Examples, read_documents, read_examples, text_to_text
 from kerasformer.evaluation.glue import glue_task
+from kerasformer.extras import require
 from kerasformer.files.publishing import move_files, staging
 from kerasformer.files.reading import local_path
 from kerasformer.files.sources import inside

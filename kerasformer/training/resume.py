@@ -13,7 +13,8 @@ import keras
 import numpy as np
 
 from kerasformer.arguments import check, integer, optional, shown
-from kerasformer.errors import CheckpointError, require
+from kerasformer.errors import CheckpointError
+from kerasformer.extras import require
 from kerasformer.files.publishing import move_files, staging
 from kerasformer.files.reading import local_path, parse_json
 from kerasformer.files.tensors import save_tensors

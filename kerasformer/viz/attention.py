@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 from kerasformer.viz import html_page
 from kerasformer.viz.attention_names import KINDS, StackKind
 from kerasformer.viz.canvas import DARK, FORMATS, LIGHT, Theme, canvas, check_picture

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from kerasformer.arguments import Arguments, check, integer
 from kerasformer.decoding import Node, Record
-from kerasformer.errors import GenerationError, require
+from kerasformer.errors import GenerationError
+from kerasformer.extras import require
 from kerasformer.viz.canvas import DARK, LIGHT, Theme, add_box, add_curve, canvas
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerasformer.arguments import Arguments
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 from kerasformer.viz.canvas import DARK, LIGHT, Theme, canvas
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from kerasformer import errors
+from kerasformer import errors, extras
 from kerasformer.errors import CapacityError, MissingExtraError
 
 
@@ -43,5 +43,5 @@ def test_an_extra_is_installed_from_where_the_package_is_from(recorded, expected
         importlib.metadata, "distribution", lambda name: SimpleNamespace(read_text=lambda file: recorded)
     )
     with pytest.raises(errors.MissingExtraError) as raised:
-        errors.require("a_package", "viz")
+        extras.require("a_package", "viz")
     assert str(raised.value) == f"a_package is required here and is not installed. Install it {expected}"

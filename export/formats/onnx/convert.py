@@ -21,7 +21,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kerasformer import __version__
-from kerasformer.errors import ExportError, require
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Converted
 from kerasformer.export.formats.onnx import graph_cleanup as onnx_graph
 from kerasformer.export.formats.onnx.file_writer import ModelFile, write_models
@@ -35,6 +35,7 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.recipes import Recipe
+from kerasformer.extras import require
 from kerasformer.layers.primitives import lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.progress import CountProgress

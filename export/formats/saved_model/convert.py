@@ -8,11 +8,12 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from kerasformer.errors import ExportError, ExportMismatchError, require
+from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.saving import save_module
 from kerasformer.export.graph.tracing import trace
+from kerasformer.extras import require
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.tokenization import Tokenizer
 

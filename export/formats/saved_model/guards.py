@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from kerasformer.bundle.interface import ATTENTION_MASK, ENCODER_MASK, INPUT_IDS, TOKENS, static_caches
-from kerasformer.errors import require
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
+from kerasformer.extras import require
 from kerasformer.layers.tensor import Tensor
 
 Tensors = dict[str, Tensor]

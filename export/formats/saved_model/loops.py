@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kerasformer.errors import require
 from kerasformer.export.graph.functions import Function
+from kerasformer.extras import require
 from kerasformer.layers.tensor import Tensor
 
 Tensors = dict[str, Tensor]

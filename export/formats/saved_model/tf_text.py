@@ -23,10 +23,11 @@ import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
 from kerasformer.bundle import Signature, TensorInfo
-from kerasformer.errors import ExportError, ExportMismatchError, require
+from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.formats.saved_model.double_array import double_array
 from kerasformer.export.graph.saving import save_module
 from kerasformer.export.reference_texts import PROMPTS, READING
+from kerasformer.extras import require
 from kerasformer.files.reading import JsonObject
 from kerasformer.layers.tensor import Tensor
 from kerasformer.tokenization import Tokenizer, spiece

@@ -12,8 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from kerasformer.errors import ExportError, require
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton, schema
+from kerasformer.extras import require
 from kerasformer.progress import CountProgress
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from kerasformer.bundle import TensorInfo
-from kerasformer.errors import ExportError, require
+from kerasformer.errors import ExportError
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     from ai_edge_litert import schema_py_generated as tflite

@@ -17,9 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerasformer.errors import ExportError, require
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.formats.tflite.prepended_root import BUFFERS, METADATA, offsets, old, prepend_root
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     import flatbuffers

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kerasformer.errors import ExportError, require
+from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES
 from kerasformer.export.formats.tflite.graph_skeleton import schema
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     import flatbuffers

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import require
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from kerasformer.errors import BundleError, InputError, MissingExtraError, require
+from kerasformer.errors import BundleError, InputError, MissingExtraError
+from kerasformer.extras import require
 from kerasformer.process import quiet_runtimes
 
 if TYPE_CHECKING:

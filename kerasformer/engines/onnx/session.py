@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.errors import BundleError, InputError, require
+from kerasformer.errors import BundleError, InputError
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     import onnxruntime

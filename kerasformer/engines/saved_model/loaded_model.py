@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.errors import BundleError, CapacityError, InputError, require
+from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     import numpy as np

@@ -29,7 +29,8 @@ from kerasformer.bundle.interface import (
 from kerasformer.decoding.arrays import prompt_arrays, row_indices, step_tokens
 from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.engines.saved_model.loaded_model import LoadedModel, check_length
-from kerasformer.errors import BundleError, CapacityError, InputError, require
+from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.extras import require
 
 if TYPE_CHECKING:
     import tensorflow as tf

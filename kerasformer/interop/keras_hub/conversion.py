@@ -11,7 +11,8 @@ import keras
 
 from kerasformer.arguments import Arguments
 from kerasformer.decoding import GenerationConfig
-from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError, require
+from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError
+from kerasformer.extras import require
 from kerasformer.files import CONVERTERS, sources
 from kerasformer.interop.keras_hub import tokenizer_conversion as text
 from kerasformer.interop.keras_hub.tables import TABLES, HubArchitecture, HubTask

@@ -12,7 +12,8 @@ import keras
 import numpy as np
 
 from kerasformer.arguments import BOOLEAN, check, integer, optional
-from kerasformer.errors import InputError, require
+from kerasformer.errors import InputError
+from kerasformer.extras import require
 from kerasformer.training.objectives.batches import Batch
 from kerasformer.training.objectives.vocabulary import Vocabulary
 from kerasformer.training.shapes import with_different_first

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kerasformer import zoo
-from kerasformer.errors import require
 from kerasformer.export.graph.equal_layers import EqualLayers
+from kerasformer.extras import require
 from kerasformer.layers import DecoderLayer, StaticCache, Visibility
 from kerasformer.layers.primitives import Primitives, lowering
 
