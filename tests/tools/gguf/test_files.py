@@ -13,7 +13,7 @@ import gguf
 import numpy as np
 import pytest
 
-from kerasformer import errors, zoo
+from kerasformer import extras, zoo
 from kerasformer.errors import CheckpointError, KerasformerError, MissingExtraError, SourceError, UnsupportedConfigError
 from kerasformer.files import sources
 from kerasformer.gguf import GgufCheckpoint
@@ -249,7 +249,7 @@ def test_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
     path = llama(tmp_path / "model.gguf")
-    monkeypatch.setattr(errors.importlib, "import_module", missing)
+    monkeypatch.setattr(extras.importlib, "import_module", missing)
     with pytest.raises(MissingExtraError, match=r'pip install -e "\.\[gguf\]"'):
         read(path)
 
