@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 rm -rf .typecheck
 mkdir .typecheck
 link() { # link SOURCE PACKAGE: real folders (import-linter follows no linked folder), linked files
-    find "$1" \( -name '*.py' -o -name '*.pyi' \) -not -path '*/presets/*' -print | while read -r file; do
+    find "$1" \( -name '*.py' -o -name '*.pyi' \) -not -path '*/presets/*' -not -path '*/moved/*' -print | while read -r file; do
         mkdir -p "$(dirname ".typecheck/$2/${file#"$1"/}")"
         ln -s "$PWD/$file" ".typecheck/$2/${file#"$1"/}"
     done

@@ -1,6 +1,6 @@
 """Imports the core in copies of the package from which one satellite after the other is removed.
 
-Satellites are the protected modules of the contract in `pyproject.toml`; `cli`, which is above them, is removed, too.
+Satellites are the folders of `kerasformer/tools/`; `cli`, which is above them, is removed, too.
 """
 
 from __future__ import annotations
@@ -10,22 +10,18 @@ import os
 import shutil
 import sys
 import tempfile
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CONTRACT = "the core imports no satellite"
+TOOLS = "kerasformer/tools"
 
 
 def satellites() -> list[str]:
-    """Returns the names of the folders in `kerasformer/`."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    contracts = settings["tool"]["importlinter"]["contracts"]
-    protected = next(contract["protected_modules"] for contract in contracts if contract["name"] == CONTRACT)
-    return [name.removeprefix("kerasformer.") for name in protected]
+    """Returns the names of the folders in `kerasformer/tools/`."""
+    return sorted(path.parent.name for path in (ROOT / TOOLS).glob("*/__init__.py"))
 
 
-def copy_core(folder: Path, others: list[str]) -> list[str]:
+def copy_core(folder: Path) -> list[str]:
     """Copies the package with its satellites; returns the names of the modules of the core."""
     package = folder / "kerasformer"
     ignored = shutil.ignore_patterns("__pycache__")
@@ -34,7 +30,7 @@ def copy_core(folder: Path, others: list[str]) -> list[str]:
     for room in ("zoo", "export"):  # where `pyproject.toml` maps them
         shutil.copytree(ROOT / room, package / room, ignore=ignored)
     parts = (path.relative_to(folder).with_suffix("").parts for path in sorted(package.rglob("*.py")))
-    return [".".join(names).removesuffix(".__init__") for names in parts if names[1] not in others]
+    return [".".join(names).removesuffix(".__init__") for names in parts if names[1] != "tools"]
 
 
 def import_error(name: str) -> Exception | None:
@@ -46,12 +42,12 @@ def import_error(name: str) -> Exception | None:
     return None
 
 
-def fails_without(satellite: str, package: Path, modules: list[str]) -> bool:
+def fails_without(satellite: str, folder: Path, modules: list[str]) -> bool:
     """Imports the modules in a child process while the folder of a satellite is elsewhere; prints what fails."""
-    shutil.move(package / satellite, package.parent / satellite)
+    shutil.move(folder / TOOLS / satellite, folder / satellite)
     child = os.fork()  # it has Keras and TensorFlow already, which take longest
     if not child:
-        sys.path.insert(0, str(package.parent))
+        sys.path.insert(0, str(folder))
         # An editable installation would find what was removed.
         sys.meta_path[:] = [finder for finder in sys.meta_path if getattr(finder, "__name__", "") != "_EditableFinder"]
         failed = [f"{name}: {error}" for name in modules if (error := import_error(name))]
@@ -59,7 +55,7 @@ def fails_without(satellite: str, package: Path, modules: list[str]) -> bool:
             print(f"without {satellite}, {len(failed)} modules cannot be imported, such as {failed[0]}", flush=True)
         os._exit(bool(failed))
     status = os.waitpid(child, 0)[1]
-    shutil.move(package.parent / satellite, package / satellite)
+    shutil.move(folder / satellite, folder / TOOLS / satellite)
     return bool(status)
 
 
@@ -70,8 +66,8 @@ def main() -> None:
 
     names = satellites()
     with tempfile.TemporaryDirectory() as folder:
-        modules = copy_core(Path(folder), names)
-        failed = [name for name in names if fails_without(name, Path(folder) / "kerasformer", modules)]
+        modules = copy_core(Path(folder))
+        failed = [name for name in names if fails_without(name, Path(folder), modules)]
     print(f"{len(modules)} modules without each of {', '.join(names)}; failed: {', '.join(failed) or 'none'}")
     sys.exit(bool(failed))
 

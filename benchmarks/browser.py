@@ -32,8 +32,8 @@ from typing import Any
 
 from benchmarks.shapes import SHAPES, Shape, export_bundles, write_checkpoint
 from kerasformer import zoo
-from kerasformer.bench.rounds import in_turns
-from kerasformer.web.site import build, check_site
+from kerasformer.tools.bench.rounds import in_turns
+from kerasformer.tools.web.site import build, check_site
 from tests.foreign.environments import need
 from tests.tools.web.pages import Page, chromium, served
 

@@ -24,9 +24,9 @@ import numpy as np
 
 from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
 from kerasformer import bundle
-from kerasformer.bench.rounds import in_turns
-from kerasformer.decoding import GenerationConfig, State, Step, generate
-from kerasformer.engines import open_engine
+from kerasformer.engines import State, Step, open_engine
+from kerasformer.generation import GenerationConfig, generate
+from kerasformer.tools.bench.rounds import in_turns
 
 VOCAB = 50_257
 PROMPT = 32

@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 from benchmarks import installed_package
 from benchmarks.inventory import MANIFEST, Finding
-from kerasformer.bench.question import Facts, Question, Workload
-from kerasformer.bench.rounds import compared
-from kerasformer.bench.worker import Worker
+from kerasformer.tools.bench.question import Facts, Question, Workload
+from kerasformer.tools.bench.rounds import compared
+from kerasformer.tools.bench.worker import Worker
 
 READS, WRITES = (Question(32), Question(12)), (Question(16, 24),)
 """Workloads of models that compute their output in one call, and of generative models."""
@@ -60,7 +60,7 @@ def times(sides: Mapping[str, Side], effort: Effort) -> dict[str, Measured]:
 
     def opened(name: str) -> Worker:
         python, folder = sides[name]
-        command = [python, "-m", "kerasformer.bench.worker", str(folder), str(effort.threads)]
+        command = [python, "-m", "kerasformer.tools.bench.worker", str(folder), str(effort.threads)]
         return Worker(name, command, installed_package())
 
     def works(facts: Sequence[Facts]) -> list[Workload]:

@@ -29,9 +29,9 @@ import numpy as np
 
 import kerasformer as kf
 from benchmarks.shapes import export_bundles
-from kerasformer.bench.own_models import size_mb
-from kerasformer.evaluation import read_documents
-from kerasformer.export.quantization.recipes import RECIPES
+from kerasformer.bundle.recipes import RECIPES
+from kerasformer.tools.bench.own_models import size_mb
+from kerasformer.tools.evaluation import read_documents
 
 RUNTIMES = {"tflite": "LiteRT", "onnx": "ONNX Runtime"}
 REFERENCE = "onnx-none"

@@ -27,15 +27,15 @@ import uvicorn
 
 import kerasformer as kf
 from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
-from kerasformer.bench.rounds import in_turns
-from kerasformer.decoding.protocols import JointStep
-from kerasformer.decoding.wrapped_step import WrappedStep
-from kerasformer.server.application import application
-from kerasformer.server.limits import Limits
-from kerasformer.server.measurements import Measurements
-from kerasformer.server.running import listen, settings
-from kerasformer.server.served_model import ServedModel
-from kerasformer.server.served_models import ServedModels
+from kerasformer.engines.protocols import JointStep
+from kerasformer.generation.wrapped_step import WrappedStep
+from kerasformer.tools.bench.rounds import in_turns
+from kerasformer.tools.server.application import application
+from kerasformer.tools.server.limits import Limits
+from kerasformer.tools.server.measurements import Measurements
+from kerasformer.tools.server.running import listen, settings
+from kerasformer.tools.server.served_model import ServedModel
+from kerasformer.tools.server.served_models import ServedModels
 
 
 class Separate(WrappedStep):

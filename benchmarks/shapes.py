@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import installed_package
-from kerasformer.bench.question import Question, Workload
 from kerasformer.bundle import MANIFEST
+from kerasformer.tools.bench.question import Question, Workload
 
 VOCABULARY = 30000
 """Upper bound of the token ids of the questions, which is valid for all shapes."""

@@ -17,9 +17,9 @@ from typing import Any
 
 import kerasformer as kf
 from kerasformer import cli, zoo
-from kerasformer.decoding import GenerationConfig
 from kerasformer.engines.litert.step import LiteRTStep
 from kerasformer.export import job
+from kerasformer.generation import GenerationConfig
 from kerasformer.models import weights
 
 ROOTS = {str(Path(module.__file__ or "").parent): module.__name__ for module in (kf, zoo, kf.export)}

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 
 import kerasformer as kf
-from kerasformer.interpretability.patterns import position_values, visible_keys
-from kerasformer.viz import draw_masks, draw_positions
+from kerasformer.tools.interpretability.patterns import position_values, visible_keys
+from kerasformer.tools.viz import draw_masks, draw_positions
 
 CONFIGURATIONS = {
     "gpt2": {"model_type": "gpt2"},

@@ -6,9 +6,9 @@ from kerasformer.extras import require
 require("keras", "export")
 
 from kerasformer.bundle import Bundle
+from kerasformer.bundle.export_options import FORMATS, ExportOptions
+from kerasformer.bundle.recipes import RECIPES, Recipe, recipe
 from kerasformer.export.api import export
-from kerasformer.export.quantization.recipes import RECIPES, Recipe, recipe
 from kerasformer.export.targets import TARGETS
-from kerasformer.export_options import FORMATS, ExportOptions
 
 __all__ = ["FORMATS", "RECIPES", "TARGETS", "Bundle", "ExportOptions", "Recipe", "export", "recipe"]

@@ -16,8 +16,14 @@ import keras
 import numpy as np
 
 from kerasformer import bundle
-from kerasformer.arguments import STRING, check, optional
+from kerasformer.basics.arguments import STRING, check, optional
+from kerasformer.basics.options import checked, documented
+from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle import Bundle, Fidelity, Manifest, Role
+from kerasformer.bundle.export_options import ALIASES, IN_GRAPH, INT8_CACHES, ExportOptions
+from kerasformer.bundle.recipes import Recipe, recipe_line
+from kerasformer.bundle.recipes import recipe as find_recipe
+from kerasformer.engines.fidelity.references import CHATS, DEFAULT_TEXTS
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.attention_support import check_attention
 from kerasformer.export.builder import BundleBuilder
@@ -37,16 +43,12 @@ from kerasformer.export.quantization.auto import choose
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import calibrated_kernels
-from kerasformer.export.quantization.recipes import Recipe, recipe_line
-from kerasformer.export.quantization.recipes import recipe as find_recipe
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
 from kerasformer.export.quantization.sample_inputs import described_texts, read_texts
 from kerasformer.export.quantization.search import LIMITS, Auto
 from kerasformer.export.references import Attentions, keras_quality, record, record_attention
 from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export.verify import verify_attention
-from kerasformer.export_options import ALIASES, IN_GRAPH, INT8_CACHES, ExportOptions
-from kerasformer.fidelity.references import CHATS, DEFAULT_TEXTS
 from kerasformer.files.readers import converter_of
 from kerasformer.files.reading import JsonObject
 from kerasformer.layers.core import merged_lora
@@ -54,10 +56,8 @@ from kerasformer.models.contracts import CausalLM
 from kerasformer.models.loading import load
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import release_weights
-from kerasformer.options import checked, documented
 from kerasformer.pipelines.labelled_texts import Example, examples, read_examples
 from kerasformer.process import hidden_native_logs
-from kerasformer.progress import StageProgress
 
 logger = logging.getLogger("kerasformer")
 

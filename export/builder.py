@@ -12,8 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from kerasformer import __version__, bundle
+from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle import Fidelity, GpuFinding, Manifest, Rounding, Signature
+from kerasformer.bundle.export_options import GPU
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines import open_engine
+from kerasformer.engines.fidelity.comparison import record_rounding
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.registry import find_format
@@ -24,13 +28,9 @@ from kerasformer.export.latency import latency
 from kerasformer.export.progress_report import WRITE_WEIGHTS
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.model_matrices import matrices
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sensitivity import Simulation
 from kerasformer.export.targets import Target
 from kerasformer.export.verify import first_look, verify
-from kerasformer.export_options import GPU
-from kerasformer.fidelity.comparison import record_rounding
-from kerasformer.progress import StageProgress
 
 
 class BundleBuilder:

@@ -13,20 +13,20 @@ from pathlib import Path
 from typing import Any
 
 from kerasformer import errors
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
+from kerasformer.basics.progress import StageProgress
+from kerasformer.bundle.export_options import ExportOptions
+from kerasformer.bundle.recipes import RECIPES, TRAINED, Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.progress_report import read_line, write_line
 from kerasformer.export.quantization.auto import NAME as AUTO
-from kerasformer.export.quantization.recipes import RECIPES, TRAINED, Recipe
 from kerasformer.export.quantization.search import Auto
-from kerasformer.export_options import ExportOptions
 from kerasformer.extras import require
 from kerasformer.files.reading import local_path, read_json
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.pipelines.labelled_texts import Example, read_examples
 from kerasformer.process import free_tensors
-from kerasformer.progress import StageProgress
 
 _REQUEST = "request.json"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kerasformer.bundle import Fidelity
+from kerasformer.bundle.recipes import FALLBACK, Recipe, fallbacks
 from kerasformer.errors import ExportError, ExportMismatchError
 from kerasformer.export.builder import BundleBuilder
-from kerasformer.export.quantization.recipes import FALLBACK, Recipe, fallbacks
 from kerasformer.files.reading import JsonObject
 
 

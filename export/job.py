@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kerasformer.basics.tasks import task_of_model, without_languages
 from kerasformer.bundle import PROMPT_MASK, ModelInfo
+from kerasformer.bundle.export_options import IN_GRAPH, ExportOptions
 from kerasformer.bundle.interface import MAX_CAPACITY
-from kerasformer.decoding.protocols import default_capacity
+from kerasformer.engines.protocols import default_capacity
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite.signatures import (
     PREFILL_LENGTHS,
     DecoderSignatures,
     lengths_up_to,
 )
-from kerasformer.export_options import IN_GRAPH, ExportOptions
 from kerasformer.layers import CacheScales
 from kerasformer.models.loading import load
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.tasks import task_of_model, without_languages
 
 if TYPE_CHECKING:
     from kerasformer.export.formats.base import Format

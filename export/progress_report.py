@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
+from kerasformer.basics.progress import StageProgress
 from kerasformer.files.reading import parse_json
-from kerasformer.progress import StageProgress
 
 WRITE_WEIGHTS = "write weights"
 """The stage whose progress is counted in bytes."""

@@ -9,13 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from kerasformer.basics.tasks import task_of_model
 from kerasformer.bundle import Manifest, ModelInfo, Role
 from kerasformer.bundle.interface import DECODER_INPUT_IDS, INPUT_IDS
-from kerasformer.errors import ChatTemplateError, InputError
-from kerasformer.export.graph.functions import Function
-from kerasformer.export.reference_texts import CONVERSATIONS, PROMPTS, QUESTIONS, READING
-from kerasformer.fidelity.quality import check_labels, pipeline_of, record_quality
-from kerasformer.fidelity.references import (
+from kerasformer.engines.fidelity.references import (
     CHATS,
     DEFAULT_TEXTS,
     Distribution,
@@ -24,10 +21,13 @@ from kerasformer.fidelity.references import (
     record_step,
     stacked,
 )
+from kerasformer.errors import ChatTemplateError, InputError
+from kerasformer.export.graph.functions import Function
+from kerasformer.export.reference_texts import CONVERSATIONS, PROMPTS, QUESTIONS, READING
 from kerasformer.models.keras_engine import KerasForward, KerasStep
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.pipelines.labelled_texts import Example, examples
-from kerasformer.tasks import task_of_model
+from kerasformer.pipelines.quality import check_labels, pipeline_of, record_quality
 from kerasformer.tokenization import Encoding, Tokenizer
 
 GENERATED = 64

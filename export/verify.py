@@ -10,15 +10,14 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.bundle import Fidelity, Limits, Manifest, Rounding
-from kerasformer.decoding import Forward, Step
-from kerasformer.engines import open_engine
+from kerasformer.bundle.recipes import Recipe
+from kerasformer.engines import Forward, Step, open_engine
+from kerasformer.engines.fidelity import verification
 from kerasformer.engines.whole_texts import WholeTexts
 from kerasformer.errors import ExportMismatchError
 from kerasformer.export.quantization.auto import NAME as AUTO
-from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.references import Attentions
-from kerasformer.fidelity import verification
-from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of
+from kerasformer.pipelines.quality import QUALITY, compare_quality, pipeline_of
 from kerasformer.tokenization import Tokenizer
 
 EXACT = "none"

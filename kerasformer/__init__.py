@@ -18,26 +18,30 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-_ROOMS = ("errors", "export", "layers", "training", "zoo")
+# One file for each earlier name of a module: it says where the module is now.
+__path__.append(f"{__path__[0]}/moved")
+
+_ROOMS = {"errors": "errors", "export": "export", "layers": "layers", "training": "tools.training", "zoo": "zoo"}
+_ROOMS = {"errors": "errors", "export": "export", "layers": "layers", "training": "tools.training", "zoo": "zoo"}
 _MODULES = {
     "EmbeddingIndex": "pipelines.embedding_index",
     "Tokenizer": "tokenization",
-    "anatomy": "interpretability.anatomy",
-    "attention": "interpretability.attention",
-    "attribute": "interpretability.attribution",
-    "choose": "pipelines.choosing",
-    "contextual": "interpretability.contextual",
-    "evaluate": "evaluation",
+    "anatomy": "tools.interpretability.anatomy",
+    "attention": "tools.interpretability.attention",
+    "attribute": "tools.interpretability.attribution",
+    "choose": "tools.evaluation.choosing",
+    "contextual": "tools.interpretability.contextual",
+    "evaluate": "tools.evaluation",
     "load": "zoo",
-    "logit_lens": "interpretability.lens",
-    "next_token_distribution": "pipelines.likelihood",
+    "logit_lens": "tools.interpretability.lens",
+    "next_token_distribution": "tools.evaluation.likelihood",
     "pipeline": "pipelines",
-    "projection": "interpretability.projection",
-    "prompt": "evaluation",
-    "sequence_logprob": "pipelines.likelihood",
-    "sweep": "evaluation.decoding_sweep",
+    "projection": "tools.interpretability.projection",
+    "prompt": "tools.evaluation",
+    "sequence_logprob": "tools.evaluation.likelihood",
+    "sweep": "tools.evaluation.decoding_sweep",
 }
-"""Modules of the public names, by name: this module imports none, not even for types, which `__init__.pyi` has."""
+"""Modules of the public names, as strings: this module imports none, not even for types, which `__init__.pyi` has."""
 
 __all__ = sorted(["__version__", *_ROOMS, *_MODULES])
 
@@ -45,7 +49,7 @@ __all__ = sorted(["__version__", *_ROOMS, *_MODULES])
 def __getattr__(name: str) -> Any:
     """Loads a public name on first use (PEP 562)."""
     if name in _ROOMS:
-        return importlib.import_module(f"kerasformer.{name}")
+        return importlib.import_module(f"kerasformer.{_ROOMS[name]}")
     if name in _MODULES:
         value = getattr(importlib.import_module(f"kerasformer.{_MODULES[name]}"), name)
         globals()[name] = value

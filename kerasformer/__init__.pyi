@@ -1,17 +1,18 @@
-from kerasformer import errors, export, layers, training, zoo
-from kerasformer.evaluation import evaluate, prompt
-from kerasformer.evaluation.decoding_sweep import sweep
-from kerasformer.interpretability.anatomy import anatomy
-from kerasformer.interpretability.attention import attention
-from kerasformer.interpretability.attribution import attribute
-from kerasformer.interpretability.contextual import contextual
-from kerasformer.interpretability.lens import logit_lens
-from kerasformer.interpretability.projection import projection
+from kerasformer import errors, export, layers, zoo
 from kerasformer.pipelines import pipeline
-from kerasformer.pipelines.choosing import choose
 from kerasformer.pipelines.embedding_index import EmbeddingIndex
-from kerasformer.pipelines.likelihood import next_token_distribution, sequence_logprob
 from kerasformer.tokenization import Tokenizer
+from kerasformer.tools import training
+from kerasformer.tools.evaluation import evaluate, prompt
+from kerasformer.tools.evaluation.choosing import choose
+from kerasformer.tools.evaluation.decoding_sweep import sweep
+from kerasformer.tools.evaluation.likelihood import next_token_distribution, sequence_logprob
+from kerasformer.tools.interpretability.anatomy import anatomy
+from kerasformer.tools.interpretability.attention import attention
+from kerasformer.tools.interpretability.attribution import attribute
+from kerasformer.tools.interpretability.contextual import contextual
+from kerasformer.tools.interpretability.lens import logit_lens
+from kerasformer.tools.interpretability.projection import projection
 from kerasformer.zoo import load
 
 __version__: str

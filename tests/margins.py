@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle
-from kerasformer.decoding.history import History
-from kerasformer.decoding.rules import apply_rules, rules_of
+from kerasformer.generation.history import History
+from kerasformer.generation.rules import apply_rules, rules_of
 from kerasformer.models.keras_engine import KerasStep
 
 

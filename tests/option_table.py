@@ -6,17 +6,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerasformer.command_options import SiteOptions
-from kerasformer.export_options import FORMATS, ExportOptions
-from kerasformer.options import declared
-from kerasformer.server import ServerOptions
+from kerasformer.basics.command_options import SiteOptions
+from kerasformer.basics.options import declared
+from kerasformer.bundle.export_options import FORMATS, ExportOptions
+from kerasformer.tools.server import ServerOptions
 
 COMMAND = "python -m tests.option_table --write"
 _DOCS, _END = Path(__file__).parents[1] / "docs", "<!-- end -->"
 PAGES = {
-    _DOCS / "bundles.md": ("kerasformer/export_options.py", ExportOptions),
-    _DOCS / "server.md": ("kerasformer/server/options.py", ServerOptions),
-    _DOCS / "web.md": ("kerasformer/command_options.py", SiteOptions),
+    _DOCS / "bundles.md": ("kerasformer/bundle/export_options.py", ExportOptions),
+    _DOCS / "server.md": ("kerasformer/tools/server/options.py", ServerOptions),
+    _DOCS / "web.md": ("kerasformer/basics/command_options.py", SiteOptions),
 }
 """Pages with a table, each with the file and the class that declare the options."""
 

@@ -34,7 +34,7 @@ __all__ = [
     "warm_start",
 ]
 
-_TOOLS = {"to_keras_hub": "interop.keras_hub.conversion"}
+_TOOLS = {"to_keras_hub": "tools.interop.keras_hub.conversion"}
 """Modules above this one with public names, which are imported on first use."""
 
 for _name in zoo_modules():

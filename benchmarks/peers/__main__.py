@@ -17,11 +17,11 @@ from benchmarks.peers import environments
 from benchmarks.peers.catalogue import LIBRARIES, OURS, peers_for
 from benchmarks.peers.running import run
 from benchmarks.shapes import SHAPES
-from kerasformer.bench import BenchReport
-from kerasformer.bench.picture import draw, panels_of
-from kerasformer.bench.report import markdown, note, tables
-from kerasformer.bench.worker import CLOCKS, clock_of
 from kerasformer.errors import KerasformerError, MissingExtraError
+from kerasformer.tools.bench import BenchReport
+from kerasformer.tools.bench.picture import draw, panels_of
+from kerasformer.tools.bench.report import markdown, note, tables
+from kerasformer.tools.bench.worker import CLOCKS, clock_of
 
 
 def text(report: BenchReport) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.shapes import Shape
-from kerasformer.bench.question import Facts
+from kerasformer.tools.bench.question import Facts
 
 
 @dataclass(frozen=True)

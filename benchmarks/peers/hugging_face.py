@@ -9,8 +9,8 @@ from typing import Any
 
 from benchmarks.peers.catalogue import Variant
 from benchmarks.shapes import VOCABULARY
-from kerasformer.bench.own_models import size_mb
-from kerasformer.bench.question import Facts, Question, Tokens
+from kerasformer.tools.bench.own_models import size_mb
+from kerasformer.tools.bench.question import Facts, Question, Tokens
 
 
 class Model(Variant):

@@ -13,8 +13,8 @@ import numpy as np
 
 from benchmarks.peers.catalogue import Job, Variant
 from benchmarks.shapes import VOCABULARY, Shape
-from kerasformer.bench.own_models import limit_tensorflow, size_mb
-from kerasformer.bench.question import Facts, Question, Tokens
+from kerasformer.tools.bench.own_models import limit_tensorflow, size_mb
+from kerasformer.tools.bench.question import Facts, Question, Tokens
 
 
 class FixedLength:

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.peers.catalogue import Job, Variant
 from benchmarks.shapes import VOCABULARY
-from kerasformer.bench.question import Facts, Question, Tokens
+from kerasformer.tools.bench.question import Facts, Question, Tokens
 
 _CAPACITY = 1024
 """Slots of the cache of each text, as in a kerasformer bundle by default."""

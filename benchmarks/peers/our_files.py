@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.peers.catalogue import Job
 from benchmarks.shapes import VOCABULARY
-from kerasformer.bench.other_engines import Genai, LitertLm
-from kerasformer.bench.question import Question, Subject, Tokens
+from kerasformer.tools.bench.other_engines import Genai, LitertLm
+from kerasformer.tools.bench.question import Question, Subject, Tokens
 
 _END = 0
 """Token that ends a text, and is never generated."""
@@ -32,8 +32,8 @@ def write_litert_lm(bundle: Path) -> None:
     LiteRT-LM reads text: in the tokenizer of the file, each id is a word.
     """
     from kerasformer.bundle import read
-    from kerasformer.decoding import GenerationConfig
     from kerasformer.export.targets.litert_lm import litertlm_file
+    from kerasformer.generation import GenerationConfig
 
     manifest = read(bundle, check=False)
     sizes: dict[str, Any] = {"capacity": manifest.capacity or 0, "vocab_size": manifest.info.vocab_size}

@@ -18,12 +18,12 @@ from benchmarks.peers import environments
 from benchmarks.peers.catalogue import LIBRARIES, OURS, library_of, title_of
 from benchmarks.peers.our_files import WRITE
 from benchmarks.shapes import SHAPES, export_bundles, write_checkpoint
-from kerasformer.bench import BenchReport
-from kerasformer.bench.machine import machine, versions
-from kerasformer.bench.rounds import compared
-from kerasformer.bench.speed_figures import with_ratios
-from kerasformer.bench.worker import Worker
 from kerasformer.errors import KerasformerError
+from kerasformer.tools.bench import BenchReport
+from kerasformer.tools.bench.machine import machine, versions
+from kerasformer.tools.bench.rounds import compared
+from kerasformer.tools.bench.speed_figures import with_ratios
+from kerasformer.tools.bench.worker import Worker
 
 ROOT = Path(__file__).parents[2]
 PREPARE_S = 600
@@ -66,7 +66,7 @@ def opened(options: argparse.Namespace, shape: str, name: str) -> Worker:
     settings = [str(options.threads), options.clock]
     if name in OURS:
         source = checkpoint if name == "keras" else _exported(options, shape, name)
-        own = [sys.executable, "-m", "kerasformer.bench.worker", str(source)]
+        own = [sys.executable, "-m", "kerasformer.tools.bench.worker", str(source)]
         return Worker(name, [*own, *settings], _environment(name))
     library = library_of(name)
     python = environments.find(library, LIBRARIES[library], options.envs)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.peers.catalogue import LIBRARIES, Job, library_of
 from benchmarks.shapes import SHAPES
-from kerasformer.bench.worker import clock_of, reserve_stdout, serve
+from kerasformer.tools.bench.worker import clock_of, reserve_stdout, serve
 
 
 def main() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 from docs.site.staging import ROOT, code_block
 from docs.site.tables import contents, listed, table
-from kerasformer.architectures import BRANCHES, Architecture, architectures
+from kerasformer.bundle.architectures import BRANCHES, Architecture, architectures
+from kerasformer.bundle.tested import checkpoints, formats, runtimes
 from kerasformer.models.loading import architecture
-from kerasformer.tested import checkpoints, formats, runtimes
 
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 _SIZES = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "kerasformer" / "web" / "page"
+PAGE = Path(__file__).parents[2] / "kerasformer/tools/web/page"
 
 
 def colours() -> dict[str, dict[str, str]]:

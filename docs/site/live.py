@@ -9,7 +9,7 @@ from pathlib import Path
 
 import kerasformer as kf
 from docs.site.colours import PAGE
-from kerasformer.web.vendor import vendor
+from kerasformer.tools.web.vendor import vendor
 
 PRESETS = ("sentiment-bert", "embedder-bert", "summarizer-t5", "story-gpt2")
 FOLDER = "live"

@@ -18,7 +18,7 @@ SECTIONS: dict[str, list[str]] = {
     "Chapters": [NOTEBOOKS],
     "Generate": ["docs/decoding", "docs/chat"],
     "Export": ["docs/quantization", "docs/bundles", "docs/gguf", "docs/tf_text", "targets/index"],
-    "Run": ["docs/pipelines", "docs/phones", "mobile/README", "docs/web", "kerasformer/web/page/library/README",
+    "Run": ["docs/pipelines", "docs/phones", "mobile/README", "docs/web", "kerasformer/tools/web/page/library/README",
             "docs/runtimes", "docs/tools"],
     "Serve": ["docs/server", "examples/deploy/README", "docs/clusters"],
     "Models": ["docs/zoo", "models/index", "docs/performance", "benchmarks/RESULTS"],
@@ -31,7 +31,7 @@ TITLES = {
     "benchmarks/RESULTS": "Measurements",
     "examples/deploy/README": "Containers",
     "examples/presets/README": "How the presets are trained",
-    "kerasformer/web/page/library/README": "JavaScript library",
+    "kerasformer/tools/web/page/library/README": "JavaScript library",
     "mobile/README": "Libraries for apps",
 }
 """Titles in the navigation of pages whose headings are meant for a folder."""

@@ -14,21 +14,10 @@ from typing import Any
 import kerasformer as kf
 from docs.site.docstrings import first_line, markdown
 from docs.site.tables import contents, table
-from kerasformer import (
-    decoding,
-    errors,
-    export,
-    interpretability,
-    layers,
-    pipelines,
-    server,
-    tokenization,
-    training,
-    viz,
-    zoo,
-)
-from kerasformer.export_options import ExportOptions
-from kerasformer.options import declared
+from kerasformer import engines, errors, export, generation, layers, pipelines, tokenization, zoo
+from kerasformer.basics.options import declared
+from kerasformer.bundle.export_options import ExportOptions
+from kerasformer.tools import interpretability, server, training, viz
 
 _MODEL_METHODS = ("generate", "stream", "export", "save_pretrained", "load_adapter", "enable_lora", "merge_adapter")
 
@@ -46,8 +35,17 @@ def pages() -> dict[str, str]:
         ),
         "zoo": ("kerasformer.zoo", first_line(zoo.__doc__), _members(zoo, zoo.__all__, from_base=True)),
         "layers": ("kerasformer.layers", _SHAPES, _members(layers, layers.__all__)),
-        "training": ("kerasformer.training", first_line(training.__doc__), _members(training, training.__all__)),
-        "decoding": ("kerasformer.decoding", first_line(decoding.__doc__), _members(decoding, decoding.__all__)),
+        "training": ("kerasformer.tools.training", first_line(training.__doc__), _members(training, training.__all__)),
+        "generation": (
+            "kerasformer.generation",
+            first_line(generation.__doc__),
+            _members(generation, generation.__all__),
+        ),
+        "engines": (
+            "kerasformer.engines",
+            first_line(engines.__doc__),
+            _members(engines, ["Forward", "ResumableStep", "SavedState", "Step", "open_engine"]),
+        ),
         "tokenization": (
             "kerasformer.tokenization",
             first_line(tokenization.__doc__),
@@ -60,15 +58,15 @@ def pages() -> dict[str, str]:
         ),
         "server": (
             "Server options",
-            "Options of `kerasformer serve` and fields of `kerasformer.server.ServerOptions`.",
+            "Options of `kerasformer serve` and fields of `kerasformer.tools.server.ServerOptions`.",
             _options(server.ServerOptions),
         ),
         "interpretability": (
-            "kerasformer.interpretability",
+            "kerasformer.tools.interpretability",
             first_line(interpretability.__doc__),
             _room(interpretability),
         ),
-        "viz": ("kerasformer.viz", first_line(viz.__doc__), _members(viz, viz.__all__)),
+        "viz": ("kerasformer.tools.viz", first_line(viz.__doc__), _members(viz, viz.__all__)),
         "errors": ("kerasformer.errors", _ERRORS, _members(errors, _errors())),
     }
     for name, module in modules.items():

@@ -8,8 +8,8 @@ from pathlib import Path
 from docs.site.docstrings import markdown
 from docs.site.staging import ROOT, code_block
 from docs.site.tables import contents, listed, table
+from kerasformer.bundle.tested import Tested, runtimes
 from kerasformer.export import TARGETS
-from kerasformer.tested import Tested, runtimes
 
 
 def pages() -> dict[str, str]:

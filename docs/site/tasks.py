@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from docs.site.tables import contents, listed, table
+from kerasformer.basics.tasks import ALIASES, NEEDS, task_of_model
+from kerasformer.bundle.sample_texts import examples
+from kerasformer.bundle.tested import runtimes
 from kerasformer.export.card import in_apps
 from kerasformer.export.card.quoting import python
 from kerasformer.files import sources
-from kerasformer.sample_texts import examples
-from kerasformer.tasks import ALIASES, NEEDS, task_of_model
-from kerasformer.tested import runtimes
 
 MODELS = {
     "text-classification": "sentiment-bert",

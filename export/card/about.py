@@ -8,11 +8,11 @@ from pathlib import Path
 
 from kerasformer.bundle import REFERENCES, Manifest, Role, Signature, TensorInfo, figure_rows
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, Kind, without_row, without_sizes
+from kerasformer.bundle.recipes import WHEN, fallback_text
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.facts import kind, limit, text_prefix
 from kerasformer.export.card.quoting import code, markdown
 from kerasformer.export.quantization.auto import COLUMNS, search_rows
-from kerasformer.export.quantization.recipes import WHEN, fallback_text
 from kerasformer.files.reading import JsonObject
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}

@@ -9,10 +9,10 @@ from textwrap import fill, indent
 
 from kerasformer.bundle import MANIFEST, Manifest, Role, browser_warning
 from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES, SENTENCE_EMBEDDING, Kind
+from kerasformer.bundle.sample_texts import examples
 from kerasformer.export.card.facts import kind, lacks_language, prefixed, tokenizer_settings
 from kerasformer.export.card.quoting import Quote, code, cpp, javascript, kotlin, swift
 from kerasformer.files.reading import JsonObject
-from kerasformer.sample_texts import examples
 from kerasformer.tokenization.hard_texts import FILE as HARD_TEXTS
 from kerasformer.tokenization.tokenizer import TARGET_FILE
 
@@ -357,8 +357,9 @@ def _npm(format: str, task: str) -> str:
     names += ["@huggingface/jinja"] if task == CONVERSATION else []
     listed = " ".join(f"{name}@{NPM[name]}" for name in names)
     package = f"""\
-`kerasformer/web/page/library` is an npm package, for {"browsers" if format == "tflite" else "Node.js and browsers"}:
-`npm install {REPOSITORY}/kerasformer/web/page/library {listed}`"""
+`kerasformer/tools/web/page/library` is an npm package, for
+{"browsers" if format == "tflite" else "Node.js and browsers"}:
+`npm install {REPOSITORY}/kerasformer/tools/web/page/library {listed}`"""
     return package if format == "tflite" else f"{package}.\n{_BUNDLERS}"
 
 

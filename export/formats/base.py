@@ -6,20 +6,20 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kerasformer.arguments import shown
+from kerasformer.basics.arguments import shown
+from kerasformer.basics.options import declared
+from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import GpuFinding, Manifest, Signature
+from kerasformer.bundle.export_options import ExportOptions
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
-from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.export_options import ExportOptions
 from kerasformer.extras import require
 from kerasformer.files.reading import JsonObject
-from kerasformer.options import declared
-from kerasformer.progress import CountProgress
 
 Converted = dict[Any, Any]
 """Intermediate results that a format keeps between exports of the same functions; keys and values are its own."""

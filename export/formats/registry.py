@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from kerasformer.bundle.export_options import ALIASES, FORMATS
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.onnx.onnx_format import OnnxFormat
 from kerasformer.export.formats.saved_model.saved_model_format import SavedModelFormat
 from kerasformer.export.formats.tflite.tflite_format import TfliteFormat
-from kerasformer.export_options import ALIASES, FORMATS
 
 _ALL: tuple[Format, ...] = (TfliteFormat(), OnnxFormat(), SavedModelFormat())
 _BY_NAME = {format.name: format for format in _ALL}

@@ -13,18 +13,18 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
+from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle import Fidelity
+from kerasformer.bundle.recipes import BITS, RECIPES, Recipe, Storage
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout, num_bytes
 from kerasformer.export.quantization.model_matrices import Group, groups, matrices, mixed
-from kerasformer.export.quantization.recipes import BITS, RECIPES, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import shortest, single_pass_references
 from kerasformer.export.quantization.search import Auto, FileBuilder, Search, Tried
 from kerasformer.export.quantization.sensitivity import Sensitivity, Simulation, sensitivities
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.progress import StageProgress
 
 NAME = "auto"
 

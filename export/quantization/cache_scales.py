@@ -8,14 +8,14 @@ from typing import cast
 import numpy as np
 from keras import ops
 
+from kerasformer.basics.progress import CountProgress
+from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.sample_inputs import passages
-from kerasformer.fidelity.references import single_texts
 from kerasformer.layers import CacheScales, GrowingCache, Visibility
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.contracts import CausalLM
 from kerasformer.models.keras_engine import compiled
-from kerasformer.progress import CountProgress
 
 _LARGEST = 127
 _MARGIN = 1.25

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from keras import ops
 
+from kerasformer.basics.progress import CountProgress
+from kerasformer.bundle.recipes import Recipe
+from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.compensation import Grid, RoundedKernel, round_kernels
-from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, passages
-from kerasformer.fidelity.references import single_texts
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.progress import CountProgress
 
 if TYPE_CHECKING:
     import keras

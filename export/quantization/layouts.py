@@ -12,10 +12,10 @@ from typing import Protocol
 
 import numpy as np
 
+from kerasformer.bundle.recipes import MIN_QUANTIZED, Recipe
 from kerasformer.export.quantization.calibration import CalibratedKernel
 from kerasformer.export.quantization.compensation import Grid
 from kerasformer.export.quantization.model_matrices import ModelMatrix, matrices
-from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe
 from kerasformer.models.pretrained import PretrainedModel
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from kerasformer.bundle.recipes import MIN_QUANTIZED, Recipe, Storage
 from kerasformer.export.graph.variable_names import below_model
 from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, Ranges, input_scale
 from kerasformer.export.quantization.compensation import RoundedKernel
-from kerasformer.export.quantization.recipes import MIN_QUANTIZED, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import few_tokens
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor

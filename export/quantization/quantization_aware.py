@@ -22,13 +22,13 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.arguments import check, instance, integer
+from kerasformer.basics.arguments import check, instance, integer
+from kerasformer.bundle.export_options import ALIASES
+from kerasformer.bundle.recipes import TRAINED
 from kerasformer.errors import InputError
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.quantization.layouts import Levels
 from kerasformer.export.quantization.model_matrices import ModelMatrix, matrices
-from kerasformer.export.quantization.recipes import TRAINED
-from kerasformer.export_options import ALIASES
 from kerasformer.layers.core import layers_with_lora
 from kerasformer.layers.layer_types import LayerConfig, Outputs
 from kerasformer.layers.primitives import Primitives, lowering

@@ -23,8 +23,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.bundle.recipes import ROTATED_SCALE, Recipe
 from kerasformer.export.graph.variable_values import value_of
-from kerasformer.export.quantization.recipes import ROTATED_SCALE, Recipe
 from kerasformer.layers import Decoder, DecoderLayer, FeedForward, MultiHeadAttention, RMSNormalization, primitives
 from kerasformer.layers.core import Dense
 from kerasformer.layers.tensor import Shape, Tensor

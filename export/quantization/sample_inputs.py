@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer import decoding
-from kerasformer.arguments import Arguments
-from kerasformer.decoding import GenerationConfig
+from kerasformer import generation
+from kerasformer.basics.arguments import Arguments
+from kerasformer.engines.fidelity.references import stacked
 from kerasformer.errors import InputError
 from kerasformer.export.reference_texts import PROMPTS, READING
-from kerasformer.fidelity.references import stacked
 from kerasformer.files.reading import JsonObject, local_path
+from kerasformer.generation import GenerationConfig
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -166,7 +166,7 @@ def _continuations(model: PretrainedModel, rows: Sequence[Sequence[int]], added:
     continuations: list[list[int]] = []
     for first in range(0, len(rows), _ROWS):
         batch = slice(first, first + _ROWS)
-        for sequence in decoding.generate(step, ids[batch], mask[batch], config).sequences:
+        for sequence in generation.generate(step, ids[batch], mask[batch], config).sequences:
             tokens = sequence.tolist()
             ends = [position for position, token in enumerate(tokens) if token in info.eos_token_id]
             tokens = tokens[: ends[0] if ends else -1]  # the last token is generated but not read

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
+from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle import Fidelity
+from kerasformer.bundle.recipes import Activations, Recipe
 from kerasformer.errors import ExportError, ExportMismatchError
-from kerasformer.export.quantization.recipes import Activations, Recipe
 from kerasformer.export.quantization.sensitivity import cost
-from kerasformer.progress import StageProgress
 
 MIN_AGREEMENT = 0.98
 

@@ -13,17 +13,17 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import Fidelity
+from kerasformer.bundle.recipes import Activations, Recipe, Storage
+from kerasformer.engines.fidelity.comparison import compare
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.model_matrices import Group, ModelMatrix
-from kerasformer.export.quantization.recipes import Activations, Recipe, Storage
 from kerasformer.export.quantization.sample_inputs import as_inputs, compared
-from kerasformer.fidelity.comparison import compare
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.keras_engine import compiled
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.progress import CountProgress
 
 _INTEGERS = ("int8", "int4")
 

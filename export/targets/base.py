@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.export_options import FORMATS, INT8_CACHES, ExportOptions
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
-from kerasformer.export_options import FORMATS, INT8_CACHES, ExportOptions
 from kerasformer.tokenization.tokenizer import TARGET_FILE
 
 TOKENIZED = ("input_ids", "attention_mask", "token_type_ids")

@@ -14,10 +14,9 @@ import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
 from kerasformer.bundle import Manifest, ModelInfo, Signature
 from kerasformer.bundle.interface import CACHES, LOGITS, MODEL, Kind, growing_caches
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.hugging_face_files import end_tokens
@@ -25,6 +24,7 @@ from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import TELEMETRY, Target
 from kerasformer.export.targets.generation_settings import refuse
 from kerasformer.files.reading import JsonObject
+from kerasformer.generation import GenerationConfig
 
 FILE = "genai_config.json"
 

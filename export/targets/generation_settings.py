@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError
+from kerasformer.generation import GenerationConfig
 
 
 def refuse(target: str, reason: str, generation: GenerationConfig, names: Sequence[str]) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kerasformer.basics.tasks import SENTENCE_SIMILARITY
 from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import ENCODER_MODEL, MODEL
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.card.facts import text_prefix
@@ -22,7 +22,7 @@ from kerasformer.export.targets.base import TELEMETRY, TOKENIZED, Target
 from kerasformer.export.targets.generation_settings import refuse
 from kerasformer.export.targets.model_outputs import embeddings, example, scores
 from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
-from kerasformer.tasks import SENTENCE_SIMILARITY
+from kerasformer.generation import GenerationConfig
 
 _CLASSES = {
     "text-classification": "ORTModelForSequenceClassification",

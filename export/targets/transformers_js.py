@@ -37,8 +37,9 @@ from dataclasses import replace
 from pathlib import Path
 from textwrap import indent
 
-from kerasformer.architectures import DECODER, find
+from kerasformer.basics.tasks import PRETRAINING, SENTENCE_SIMILARITY, task_of_model
 from kerasformer.bundle import Manifest, ModelInfo
+from kerasformer.bundle.architectures import DECODER, find
 from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.card.facts import kind, limit, text_prefix
@@ -51,7 +52,6 @@ from kerasformer.export.targets.base import TELEMETRY, TOKENIZED, Target
 from kerasformer.export.targets.model_outputs import embeddings, example, scores
 from kerasformer.export.targets.pairs_of_texts import RANKING, ZERO_SHOT, nli_classes
 from kerasformer.files.reading import JsonObject
-from kerasformer.tasks import PRETRAINING, SENTENCE_SIMILARITY, task_of_model
 
 VERSION = "4.3.1"
 

@@ -20,7 +20,7 @@ from typing import Literal, NoReturn, TypeVar
 
 import numpy as np
 
-from kerasformer import tasks
+from kerasformer.basics import tasks
 from kerasformer.bundle.figures import Limits
 from kerasformer.bundle.info import ModelInfo
 from kerasformer.bundle.interface import (

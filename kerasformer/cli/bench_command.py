@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from kerasformer.basics.command_options import BenchOptions
 from kerasformer.cli.console import Stages, say, table
 from kerasformer.cli.declared_options import passed, with_options
-from kerasformer.command_options import BenchOptions
 
 
 @with_options([BenchOptions])
@@ -33,11 +33,11 @@ def bench(
 
     Each source runs in a separate process.
     """
-    from kerasformer.bench import bench as measure
-    from kerasformer.bench.card import write_speed
-    from kerasformer.bench.picture import check_picture, draw, panels_of
-    from kerasformer.bench.report import note, tables
     from kerasformer.files.sources import resolve
+    from kerasformer.tools.bench import bench as measure
+    from kerasformer.tools.bench.card import write_speed
+    from kerasformer.tools.bench.picture import check_picture, draw, panels_of
+    from kerasformer.tools.bench.report import note, tables
 
     if picture is not None:
         check_picture(picture)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kerasformer.basics.options import declared
 from kerasformer.cli.console import (
     Source,
     Threads,
@@ -24,10 +25,9 @@ from kerasformer.cli.console import (
     say,
 )
 from kerasformer.cli.declared_options import passed, with_options
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError
 from kerasformer.files.reading import decode, local_path, parse_json, read_text, setting_of
-from kerasformer.options import declared
+from kerasformer.generation import GenerationConfig
 
 if TYPE_CHECKING:
     from kerasformer.pipelines.session import Session
@@ -211,7 +211,7 @@ class ChatSession:
         self._continue(read_text(path), str(path))
 
     def _continue(self, text: str, name: str) -> None:
-        from kerasformer.chat_templates.rendering import checked_messages
+        from kerasformer.tokenization.chat_templates.rendering import checked_messages
 
         messages = checked_messages(parse_json(text, name))
         first = messages[0]
@@ -222,7 +222,7 @@ class ChatSession:
 
     def set(self, text: str) -> None:
         """Changes or removes a setting; without a name, lists all."""
-        from kerasformer.decoding import GenerationConfig
+        from kerasformer.generation import GenerationConfig
 
         name, _, value = text.replace("=", " ", 1).partition(" ")
         if not name:

@@ -14,7 +14,7 @@ from kerasformer.errors import KerasformerError
 _LISTED = re.compile(r"<list\[(.+?)\]>")
 _REMOVED = {
     "anatomy": "kerasformer info SOURCE --anatomy",
-    "batch": "python -m kerasformer.integrations.batch",
+    "batch": "python -m kerasformer.tools.integrations.batch",
     "compare": "kerasformer info SOURCE SOURCE for sizes, kerasformer bench for speed, kerasformer eval for quality",
     "prune": "kerasformer shrink --vocab 1, or kerasformer.zoo.prune_vocabulary in Python",
     "sweep": "kerasformer.sweep in Python",

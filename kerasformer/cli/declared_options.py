@@ -1,4 +1,4 @@
-"""Options of commands that are made from their declarations (`kerasformer.options`), and `--set` for all others."""
+"""Options of commands, made from their declarations (`kerasformer.basics.options`), and `--set` for all others."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 import typer
 
+from kerasformer.basics.options import Option, declared
 from kerasformer.files.reading import setting_of
-from kerasformer.options import Option, declared
 
 Function = TypeVar("Function", bound=Callable[..., None])
 
@@ -21,7 +21,7 @@ def with_options(
     """Gives a command that ends with `**options` a command-line option for each of these names, and `--set`.
 
     Args:
-        declarations: What declares the options, see `kerasformer.options.declared`.
+        declarations: What declares the options, see `kerasformer.basics.options.declared`.
         names: Options that have one of their own on the command line; all by default. `--set name=value` sets others.
         shows_defaults: Whether the help names the defaults; not if those of the model replace them.
     """

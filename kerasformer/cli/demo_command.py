@@ -10,9 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
+from kerasformer.bundle.sample_texts import examples
 from kerasformer.cli.console import Json, Stages, print_json, say, table
 from kerasformer.extras import require
-from kerasformer.sample_texts import examples
 
 KERAS = "Keras f32"
 FORMATS = {"LiteRT int8": "tflite", "ONNX int8": "onnx"}

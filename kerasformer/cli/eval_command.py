@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from kerasformer import __version__
+from kerasformer.basics.command_options import BaselineOptions, EvaluationOptions
+from kerasformer.basics.options import checked, declared
+from kerasformer.basics.tasks import without_languages
 from kerasformer.cli.console import Json, Stages, open_pipeline, preset_names, print_json, print_warning, say, table
 from kerasformer.cli.declared_options import passed, with_options
-from kerasformer.command_options import BaselineOptions, EvaluationOptions
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
-from kerasformer.options import checked, declared
-from kerasformer.tasks import without_languages
+from kerasformer.generation import GenerationConfig
 
 if TYPE_CHECKING:
-    from kerasformer.evaluation import ClassScores, ConfusionMatrix, Evaluation, Example, System
+    from kerasformer.tools.evaluation import ClassScores, ConfusionMatrix, Evaluation, Example, System
 
 _VECTORS = ("sentence-similarity", "feature-extraction")
 _MOST_CLASSES = 20
@@ -80,7 +80,7 @@ def eval(
     frequent class, that of summarization the first three sentences of each text (lead-3), that of translation the
     source.
     """
-    from kerasformer.evaluation import Examples, read_data
+    from kerasformer.tools.evaluation import Examples, read_data
 
     chosen, train, settings = _split(options)
     task = chosen.get("task")
@@ -90,7 +90,7 @@ def eval(
     if outputs is not None and (outputs.is_dir() or not outputs.absolute().parent.is_dir()):
         raise InputError(f"--outputs must be the path of a file in an existing folder. Received: {outputs}")
     if picture is not None:
-        from kerasformer.viz import check_picture
+        from kerasformer.tools.viz import check_picture
 
         check_picture(picture)
     if data is None:
@@ -143,7 +143,7 @@ def _evaluated(
 
     Models of baselines follow if `with_baselines`; of the tasks from text to text, only summarization has them.
     """
-    from kerasformer.evaluation import TEXT_TASKS, TaskEvaluation, TextEvaluation, is_classified, refuse_ignored
+    from kerasformer.tools.evaluation import TEXT_TASKS, TaskEvaluation, TextEvaluation, is_classified, refuse_ignored
 
     threads, task = options.get("num_threads"), options.get("task")
     first = open_pipeline(sources[0], task, num_threads=threads) if sources else None
@@ -176,7 +176,7 @@ def _add_baselines(
     stages: Stages,
 ) -> None:
     """Adds the baselines without a model, and those of the models in `sources`."""
-    from kerasformer.evaluation import TaskEvaluation, TextEvaluation
+    from kerasformer.tools.evaluation import TaskEvaluation, TextEvaluation
 
     threads = options.get("num_threads")
     if isinstance(evaluation, TextEvaluation):
@@ -208,7 +208,7 @@ def _draw(evaluation: Evaluation, picture: Path) -> None:
     Raises:
         InputError: there is none.
     """
-    from kerasformer.viz import draw_confusion
+    from kerasformer.tools.viz import draw_confusion
 
     found = [(each.name, each.confusion) for each in _models(evaluation)]
     matrices = [(name, matrix.labels, matrix.counts) for name, matrix in found if matrix is not None]

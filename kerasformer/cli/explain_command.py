@@ -9,7 +9,7 @@ import typer
 
 from kerasformer.cli.console import Source, Stages, needs_keras, one_of, say
 from kerasformer.errors import InputError
-from kerasformer.viz.attention_names import KINDS, VIEWS, view_options
+from kerasformer.tools.viz.attention_names import KINDS, VIEWS, view_options
 
 
 def explain(
@@ -70,8 +70,8 @@ def explain(
     _refuse("a view of attention", text=texts, bundle=bundles)
     if text is None:
         raise InputError("A text was expected, or --site for a page with sample texts. Received: none")
-    from kerasformer.interpretability.attention import attention
-    from kerasformer.viz.attention import check_view_path
+    from kerasformer.tools.interpretability.attention import attention
+    from kerasformer.tools.viz.attention import check_view_path
 
     out = out or Path("view.html")
     check_view_path(out)
@@ -94,8 +94,8 @@ def _refuse(mode: str, **options: object) -> None:
 def _write_site(
     source: str, site: Path, text: str | None, second: str | None, others: list[str], bundles: list[Path] | None
 ) -> None:
-    from kerasformer.interpretability.explainer import write_site
-    from kerasformer.interpretability.explainer.precision import named
+    from kerasformer.tools.interpretability.explainer import write_site
+    from kerasformer.tools.interpretability.explainer.precision import named
 
     needs_keras(source)
     first = [] if text is None else [text if second is None else (text, second)]

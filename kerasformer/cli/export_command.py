@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kerasformer import tested
+from kerasformer.bundle import tested
+from kerasformer.bundle.export_options import ExportOptions
 from kerasformer.cli.console import Checkpoint, one_of, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
-from kerasformer.export_options import ExportOptions
 from kerasformer.extras import require
 from kerasformer.process import free_tensors
 
@@ -95,8 +95,8 @@ def export(
 
     free_tensors()
     require("keras", "export")
+    from kerasformer.bundle.recipes import fallback_text, recipe_line
     from kerasformer.export import export as export_model
-    from kerasformer.export.quantization.recipes import fallback_text, recipe_line
 
     settings = {"progress": not as_json, **passed(options)}
     model = source if adapter is None else _merged(source, settings.get("task"), adapter)

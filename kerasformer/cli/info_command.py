@@ -88,7 +88,7 @@ def _print_content(source: str, as_json: bool) -> None:
 
 
 def _print_anatomy(source: str, task: str | None, out: Path | None, as_json: bool) -> None:
-    from kerasformer.interpretability.anatomy import anatomy, check_file
+    from kerasformer.tools.interpretability.anatomy import anatomy, check_file
 
     if out is not None:
         check_file(out)
@@ -105,7 +105,7 @@ def _print_anatomy(source: str, task: str | None, out: Path | None, as_json: boo
 
 
 def _print_costs(sources: Sequence[str], task: str | None, as_json: bool) -> None:
-    from kerasformer.bench.report import short_names
+    from kerasformer.tools.bench.report import short_names
 
     if len(set(sources)) < len(sources):
         raise InputError(f"Each source may be given only once. Received: {', '.join(sources)}")
@@ -127,8 +127,8 @@ def _print_costs(sources: Sequence[str], task: str | None, as_json: bool) -> Non
 def _costs_of(source: str, task: str | None) -> dict[str, Any]:
     """Returns the figures of a model; `None` for those of a bundle that need Keras, if it is not installed."""
     from kerasformer import bundle
-    from kerasformer.bench.own_models import size_mb
     from kerasformer.files.sources import kind, resolve
+    from kerasformer.tools.bench.own_models import size_mb
 
     row: dict[str, Any] = dict.fromkeys(_COSTS)
     path = Path(source)

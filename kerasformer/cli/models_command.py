@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from kerasformer import architectures, tasks, tested
-from kerasformer.architectures import Architecture
+from kerasformer.basics import tasks
+from kerasformer.bundle import architectures, tested
+from kerasformer.bundle.architectures import Architecture
 from kerasformer.cli.console import Json, one_of, print_json, say, table
 from kerasformer.errors import InputError
 from kerasformer.files import sources
@@ -45,7 +46,7 @@ def models(
     if picture is not None:
         if name is not None:
             raise InputError(f"--picture draws all architectures. Expected: no name. Received: {name}")
-        from kerasformer.viz import draw_family_tree
+        from kerasformer.tools.viz import draw_family_tree
 
         draw_family_tree(architectures.lineages(known.values()), picture)
         say(str(picture))

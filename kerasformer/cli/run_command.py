@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from kerasformer.basics.options import declared
 from kerasformer.cli.console import (
     Source,
     Task,
@@ -31,10 +32,9 @@ from kerasformer.cli.console import (
     print_rows,
 )
 from kerasformer.cli.declared_options import passed, with_options
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError, KerasformerError, SourceError
 from kerasformer.files.reading import decode, local_path, parse_json, read_text
-from kerasformer.options import declared
+from kerasformer.generation import GenerationConfig
 
 
 @with_options([GenerationConfig], "max_new_tokens", "num_beams", "temperature", "top_p", "seed", shows_defaults=False)

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from kerasformer.basics.options import checked
 from kerasformer.cli.console import say
 from kerasformer.cli.declared_options import passed, with_options
-from kerasformer.options import checked
-from kerasformer.server import ServerOptions
+from kerasformer.tools.server import ServerOptions
 
 
 @with_options(
@@ -40,7 +40,7 @@ def serve(
     **options: Any,
 ) -> None:
     """Serve models over HTTP with the API of OpenAI."""
-    from kerasformer.server import serve as run
+    from kerasformer.tools.server import serve as run
 
     chosen = ServerOptions(**checked(ServerOptions, passed(options), "a server"))
 

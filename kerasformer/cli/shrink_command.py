@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from kerasformer.basics.command_options import ShrinkOptions
 from kerasformer.cli.console import Checkpoint, Json, Stages, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
-from kerasformer.command_options import ShrinkOptions
 from kerasformer.extras import require
 from kerasformer.process import keep_memory
 
@@ -43,7 +43,7 @@ def shrink(
     keeps what it has done.
     """
     require("keras", "tensorflow")
-    from kerasformer.training import shrink
+    from kerasformer.tools.training import shrink
 
     with keep_memory(), Stages(quiet=as_json) as stages:
         steps = shrink(source, destination, data, **passed(options), progress=stages)

@@ -31,7 +31,7 @@ def train(
     same command continues where it was.
     """
     require("keras", "train")
-    from kerasformer.training.recipe import Recipe, train
+    from kerasformer.tools.training.recipe import Recipe, train
 
     changes = dict(map(setting_of, set_ or ()))
     with keep_memory():

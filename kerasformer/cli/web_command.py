@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kerasformer.basics.command_options import SiteOptions
 from kerasformer.cli.console import Stages, print_warning, say, table
 from kerasformer.cli.declared_options import passed, with_options
-from kerasformer.command_options import SiteOptions
 from kerasformer.errors import InputError
 from kerasformer.extras import require
 
@@ -55,7 +55,7 @@ def web(
 
 def _write(sources: Sequence[str], out: Path, options: Mapping[str, Any]) -> None:
     from kerasformer.files.publishing import SITE, check_destination
-    from kerasformer.web.site import build, check_site
+    from kerasformer.tools.web.site import build, check_site
 
     check_destination(out, options.get("overwrite", False), SITE)
     with tempfile.TemporaryDirectory(prefix="kerasformer-web-") as temporary:
@@ -76,7 +76,7 @@ def _write(sources: Sequence[str], out: Path, options: Mapping[str, Any]) -> Non
 def _slow(argument: str) -> str:
     """Returns what to do about a bundle that is large and slow in browsers; an empty text if it is not."""
     from kerasformer import bundle
-    from kerasformer.web.site import name_of
+    from kerasformer.tools.web.site import name_of
 
     folder = Path(name_of(argument)[1])
     manifest = bundle.read(folder, check=False)
@@ -88,7 +88,7 @@ def _slow(argument: str) -> str:
 def _bundle(argument: str, parent: Path) -> str:
     """Returns `NAME=FOLDER` for a bundle; a checkpoint is exported to a folder in `parent` first."""
     from kerasformer.files.sources import kind, resolve
-    from kerasformer.web.site import name_of
+    from kerasformer.tools.web.site import name_of
 
     name, source = name_of(argument)
     folder = resolve(source)
@@ -106,8 +106,8 @@ def _bundle(argument: str, parent: Path) -> str:
 def _exported(source: str, folder: Path) -> Bundle:
     """Exports a model in int8 or, if too many answers change, with a more faithful recipe."""
     require("keras", "export")
+    from kerasformer.bundle.recipes import fallback_text
     from kerasformer.export import export
-    from kerasformer.export.quantization.recipes import fallback_text
 
     with Stages() as stages:
         bundle = export(source, folder, quantize="int8", target="litert-web", fallback=True, progress=stages)
@@ -117,7 +117,7 @@ def _exported(source: str, folder: Path) -> Bundle:
 
 
 def _serve(folder: Path, host: str, port: int) -> None:
-    from kerasformer.web.serve import address, server
+    from kerasformer.tools.web.serve import address, server
 
     with server(folder, host, port) as running:
         say(f"Serving {folder} at {address(running)} (press Ctrl+C to stop)")

@@ -1,4 +1,4 @@
-"""Engines that run bundles, one for each runtime, with the protocols of `kerasformer.decoding`."""
+"""Engines that run bundles, one for each runtime, and the protocols that every engine implements."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasformer import bundle
-from kerasformer.arguments import STRING, Arguments, check, instance, integer, optional, sequence
+from kerasformer.basics.arguments import STRING, Arguments, check, instance, integer, optional, sequence
 from kerasformer.bundle import Manifest, Role
-from kerasformer.decoding import Forward, Step
+from kerasformer.engines.protocols import Forward, ResumableStep, State, Step
+from kerasformer.engines.saved_state import SavedState
 from kerasformer.errors import InputError
 
-__all__ = ["ENGINES", "open_engine"]
+__all__ = ["ENGINES", "Forward", "ResumableStep", "SavedState", "State", "Step", "open_engine"]
 
 ENGINES = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
 """Engine of each format."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from kerasformer.bundle.interface import ADAPTERS, Signature
-from kerasformer.decoding.arrays import text_arrays
+from kerasformer.engines.arrays import text_arrays
 
 
 def text_inputs(

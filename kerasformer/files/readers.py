@@ -15,7 +15,7 @@ from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.sources import READERS, is_foreign
 from kerasformer.files.tensors import TensorFile, open_tensors
 
-CONVERTERS = dict.fromkeys(("keras_hub", "keras_nlp"), "kerasformer.interop.keras_hub.conversion")
+CONVERTERS = dict.fromkeys(("keras_hub", "keras_nlp"), "kerasformer.tools.interop.keras_hub.conversion")
 """Modules that convert models of other libraries by `from_model` and `from_folder`, by the package of their classes."""
 
 

@@ -20,7 +20,7 @@ _CHECKPOINT_FILES = ["*.json", "*.txt", "*.model", "*.spm", "*.safetensors"]
 _IN_SUBFOLDERS = [f"*/{name}" for name in _CHECKPOINT_FILES]
 """Files that are not downloaded: many repositories have copies for other frameworks in subfolders."""
 _TEMPLATE_FILES = ["chat_template.jinja", "additional_chat_templates/*.jinja"]
-READERS = {".gguf": ("kerasformer.gguf", "GgufCheckpoint")}
+READERS = {".gguf": ("kerasformer.tools.gguf", "GgufCheckpoint")}
 """Module and class of the `readers.ForeignCheckpoint` for files with a suffix, which are imported when one is read."""
 _FOR_KERAS_FILES = (
     "Open a .keras file with keras.models.load_model, after import kerasformer.zoo, which registers its classes"

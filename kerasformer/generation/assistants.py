@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kerasformer.decoding import Step
+from kerasformer.engines import Step
 from kerasformer.errors import TokenizerError
 from kerasformer.tokenization import Tokenizer
 

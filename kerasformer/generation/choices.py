@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kerasformer.arguments import TEXT, Kind, check, sequence
+from kerasformer.basics.arguments import TEXT, Kind, check, sequence
 from kerasformer.errors import GenerationError
 from kerasformer.generation.constraint_state import EndedState
 from kerasformer.tokenization import Tokenizer

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.history import History
-from kerasformer.decoding.setting_names import GenerationSettings
 from kerasformer.errors import GenerationError, TokenizerError
 from kerasformer.generation import choices
 from kerasformer.generation.constraint_state import ConstraintState, EndedState
+from kerasformer.generation.generation_config import GenerationConfig
 from kerasformer.generation.grammars import GRAMMARS, wrapped
+from kerasformer.generation.history import History
 from kerasformer.generation.parsing import vocabulary_of
+from kerasformer.generation.setting_names import GenerationSettings
 from kerasformer.tokenization import Tokenizer
 
 CONSTRAINTS = frozenset({"choices", *GRAMMARS})
@@ -130,7 +130,7 @@ class Constraint:
             )
 
     def __call__(self, history: History, logits: np.ndarray) -> np.ndarray:
-        """Forbids tokens that violate the constraint; see `kerasformer.decoding.rules`."""
+        """Forbids tokens that violate the constraint; see `kerasformer.generation.rules`."""
         forced = int(self._config.forced_bos_token_id is not None and history.prefix_length == 1)
         if history.num_new < forced:
             return logits  # a forced language token precedes the text

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from kerasformer.decoding import GenerationOutput
+from kerasformer.generation.output import GenerationOutput
 from kerasformer.tokenization import Tokenizer
 
-_EXPLAINER = "kerasformer.interpretability.explanation"
+_EXPLAINER = "kerasformer.tools.interpretability.explanation"
 """Module with `explanations(output, tokenizer, prompts)`, which is imported when an explanation is requested."""
 
 

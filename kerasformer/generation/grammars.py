@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
-from kerasformer.arguments import TEXT, check, shown
+from kerasformer.basics.arguments import TEXT, check, shown
 from kerasformer.errors import GenerationError
 from kerasformer.extras import require
 

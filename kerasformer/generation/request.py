@@ -1,4 +1,4 @@
-"""Conversion of keyword arguments, as in `model.generate`, to a run of `kerasformer.decoding`."""
+"""Conversion of keyword arguments, as in `model.generate`, to a run of `kerasformer.generation`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer import decoding
-from kerasformer.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
-from kerasformer.decoding import Controls, GenerationConfig, GenerationOutput, Step, Steps, Stop, TextCache, prepare
-from kerasformer.decoding.rules import Rule
-from kerasformer.decoding.setting_names import GenerationSettings, unknown_name_message
+from kerasformer.basics.arguments import BOOLEAN, FUNCTION, Kind, check, optional, sequence
+from kerasformer.engines import Step
 from kerasformer.errors import GenerationError, InputError, TokenizerError
+from kerasformer.generation import loop
 from kerasformer.generation.assistants import AssistantLoader, load_assistant
 from kerasformer.generation.constraints import CONSTRAINTS, Constraint, constraint_of
+from kerasformer.generation.controls import Controls
 from kerasformer.generation.generated_text import GeneratedText
+from kerasformer.generation.generation_config import GenerationConfig
+from kerasformer.generation.loop import Steps
+from kerasformer.generation.output import GenerationOutput
+from kerasformer.generation.prefix_cache import TextCache
+from kerasformer.generation.preparation import prepare
+from kerasformer.generation.rules import Rule
+from kerasformer.generation.setting_names import GenerationSettings, unknown_name_message
+from kerasformer.generation.stopping import Stop
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.tokenization import Tokenizer
 
@@ -68,13 +75,13 @@ class Request:
     def generate(
         self, step: Step, ids: np.ndarray, mask: np.ndarray | None, cache: TextCache | None = None
     ) -> GenerationOutput:
-        """Generates whole texts; see `decoding.generate` and `Controls.cache`.
+        """Generates whole texts; see `loop.generate` and `Controls.cache`.
 
         Raises:
             InputError: the tokenizer refuses a prompt, see `Tokenizer.check_prompt`.
         """
         self._check_prompts(step, ids, mask)
-        return decoding.generate(step, ids, mask, self.config, dataclasses.replace(self.controls, cache=cache))
+        return loop.generate(step, ids, mask, self.config, dataclasses.replace(self.controls, cache=cache))
 
     def write(self, step: Step, ids: np.ndarray, mask: np.ndarray, cache: TextCache | None = None) -> GeneratedText:
         """Generates texts; arguments as for `generate`.

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from kerasformer.decoding import Steps
+from kerasformer.generation.loop import Steps
 from kerasformer.tokenization import Tokenizer
 
 Callback = Callable[[str], object]

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.models.config_types import MOST_LABELS, TokenId, described, fits, is_layers, is_token_id

@@ -15,8 +15,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.decoding import GenerationConfig, GenerationOutput
+from kerasformer.basics.options import documented
 from kerasformer.errors import InputError, UnsupportedConfigError
+from kerasformer.generation import GenerationConfig, GenerationOutput
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import CacheSpec, LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
@@ -24,7 +25,6 @@ from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Dimension, Tensor
 from kerasformer.models.pretrained import Inputs, PretrainedModel
 from kerasformer.models.weight_table import Row, output_matrix, output_rows
-from kerasformer.options import documented
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
 """Results that a model returns in addition to its output, on request."""

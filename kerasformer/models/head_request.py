@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from kerasformer.arguments import TEXT, Arguments, check, integer, one_of, optional, sequence
+from kerasformer.basics.arguments import TEXT, Arguments, check, integer, one_of, optional, sequence
 from kerasformer.errors import InputError
 from kerasformer.models.config import Config, ProblemType, numbered_labels
 from kerasformer.models.config_types import MOST_LABELS

@@ -15,16 +15,16 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer import decoding
-from kerasformer.arguments import check, integer, optional
+from kerasformer import engines
+from kerasformer.basics.arguments import check, integer, optional
 from kerasformer.bundle.interface import MAX_CAPACITY
-from kerasformer.decoding.arrays import prompt_arrays, row_indices, step_tokens
-from kerasformer.decoding.protocols import MIN_REWIND, default_capacity
-from kerasformer.decoding.saved_state import SavedState, identity_of
-from kerasformer.decoding.setting_names import GenerationSettings
+from kerasformer.engines.arrays import prompt_arrays, row_indices, step_tokens
+from kerasformer.engines.protocols import MIN_REWIND, default_capacity
+from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import CapacityError, InputError, TokenizerError
 from kerasformer.files.adapters import Adapter
 from kerasformer.generation import Request, Stream, request
+from kerasformer.generation.setting_names import GenerationSettings
 from kerasformer.generation.streams import Callback
 from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slots
 from kerasformer.layers.core import lora_change
@@ -659,16 +659,16 @@ def _prepared(model: CausalLM | Seq2SeqLM, settings: GenerationSettings) -> tupl
     return generation, KerasStep(model, model.max_answer_length or MAX_CAPACITY, jit_compile)
 
 
-def _open_assistant(jit_compile: bool, source: Any) -> tuple[decoding.Step, Tokenizer | None]:
+def _open_assistant(jit_compile: bool, source: Any) -> tuple[engines.Step, Tokenizer | None]:
     """Returns the engine and tokenizer of an assistant: an engine, a pipeline, a model, or a checkpoint to load."""
-    if isinstance(source, decoding.Step):
+    if isinstance(source, engines.Step):
         return source, None
     if isinstance(source, str | os.PathLike):
         from kerasformer.models.loading import load
 
         source = load(source)
     engine = getattr(source, "model", None)
-    if isinstance(engine, decoding.Step):
+    if isinstance(engine, engines.Step):
         return engine, source.tokenizer
     if not getattr(source, "generates", False):
         raise InputError(f"A model that generates was expected. Received: {source!r}")

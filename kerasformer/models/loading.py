@@ -14,9 +14,17 @@ from typing import Any
 
 import keras
 
-from kerasformer.architectures import DECODER, ENCODER, ENCODER_DECODER, Architecture, add, find, installed
-from kerasformer.arguments import Arguments
-from kerasformer.decoding import GenerationConfig
+from kerasformer.basics.arguments import Arguments
+from kerasformer.basics.tasks import (
+    NEEDS,
+    PRETRAINING,
+    SENTENCE_SIMILARITY,
+    TEXT_RANKING,
+    task_of_model,
+    tasks_of_class,
+    without_languages,
+)
+from kerasformer.bundle.architectures import DECODER, ENCODER, ENCODER_DECODER, Architecture, add, find, installed
 from kerasformer.errors import (
     CheckpointError,
     InputError,
@@ -29,6 +37,7 @@ from kerasformer.files import live, readers, sources
 from kerasformer.files.adapters import Adapter, read_adapter, with_bases
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, ReplacedTensors, TensorFile, open_tensors, without_wrappers
+from kerasformer.generation import GenerationConfig
 from kerasformer.models.answer_scores import AnswerScore, is_answer_score
 from kerasformer.models.config import Config
 from kerasformer.models.decoder import CausalDecoder
@@ -43,15 +52,6 @@ from kerasformer.models.variables import forget_sources, sampled_values
 from kerasformer.models.weight_table import head_tensors
 from kerasformer.models.weights import build_within_memory, load_weights
 from kerasformer.process import quiet_runtimes
-from kerasformer.tasks import (
-    NEEDS,
-    PRETRAINING,
-    SENTENCE_SIMILARITY,
-    TEXT_RANKING,
-    task_of_model,
-    tasks_of_class,
-    without_languages,
-)
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.fitting import vocabulary_warning
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from kerasformer.arguments import STRING, check, sequence
+from kerasformer.basics.arguments import STRING, check, sequence
 from kerasformer.errors import InputError
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.pruning import with_vocabulary

@@ -15,16 +15,18 @@ from keras import ops
 from keras.src.tree.tree_api import register_tree_node_class
 
 import kerasformer
-from kerasformer.arguments import BOOLEAN, Arguments, check, shown
+from kerasformer.basics.arguments import BOOLEAN, Arguments, check, shown
+from kerasformer.basics.options import documented
+from kerasformer.basics.tasks import FEATURE_EXTRACTION
 from kerasformer.bundle import Bundle, LanguageInfo, ModelInfo
-from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.arrays import as_array, token_array
-from kerasformer.decoding.generation_config import FILE_NAME
+from kerasformer.bundle.export_options import ExportOptions
+from kerasformer.engines.arrays import as_array, token_array
 from kerasformer.errors import CapacityError, CheckpointError, InputError, KerasformerError, UnsupportedConfigError
-from kerasformer.export_options import ExportOptions
 from kerasformer.files.publishing import MANIFEST, move_files, staging, write_json
 from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.files.tensors import TensorFile, save_tensors
+from kerasformer.generation import GenerationConfig
+from kerasformer.generation.generation_config import FILE_NAME
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.core import PACKAGE, Composite, Embedding, merged_lora
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
@@ -36,13 +38,11 @@ from kerasformer.models.origin import README, Origin
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import HEAD, Names, Row, head_tensors, nested
 from kerasformer.models.weights import hf_tensors
-from kerasformer.options import documented
-from kerasformer.tasks import FEATURE_EXTRACTION
 from kerasformer.tokenization import Encoding, Tokenizer, has_tokenizer
 from kerasformer.tokenization.languages import MultilingualTokenizer
 
 if TYPE_CHECKING:
-    from kerasformer.export import Recipe
+    from kerasformer.bundle.recipes import Recipe
     from kerasformer.models.sentence_settings import SentenceSettings
 
 logger = logging.getLogger("kerasformer")

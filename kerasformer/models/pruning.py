@@ -15,18 +15,18 @@ from typing import Unpack
 import keras
 import numpy as np
 
-from kerasformer.command_options import PruningOptions
-from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.generation_config import ID_SETTINGS
-from kerasformer.decoding.setting_names import GenerationSettings
+from kerasformer.basics.command_options import PruningOptions
+from kerasformer.basics.options import documented
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject
+from kerasformer.generation import GenerationConfig
+from kerasformer.generation.generation_config import ID_SETTINGS
+from kerasformer.generation.setting_names import GenerationSettings
 from kerasformer.layers.core import merged_lora
 from kerasformer.layers.tensor import Shape
 from kerasformer.models.config import Config
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
-from kerasformer.options import documented
 from kerasformer.tokenization.pruning import PruningReport, prune_tokenizer
 
 

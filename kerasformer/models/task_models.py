@@ -14,7 +14,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
+from kerasformer.basics.tasks import SENTENCE_SIMILARITY, task_of_model, tasks_of_class
 from kerasformer.bundle import PROMPT_MASK, SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject
@@ -34,7 +35,6 @@ from kerasformer.models.contracts import (
 from kerasformer.models.pretrained import Backbone, Inputs, PretrainedModel, check_config
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weight_table import Row, dense, norm, output_matrix, output_rows
-from kerasformer.tasks import SENTENCE_SIMILARITY, task_of_model, tasks_of_class
 from kerasformer.tokenization import Tokenizer
 
 

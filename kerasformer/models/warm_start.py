@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
+from kerasformer.generation import GenerationConfig
 from kerasformer.models.costs import read_config
 from kerasformer.models.loading import architecture, load, model_type_of
 from kerasformer.models.pretrained import PretrainedModel, create

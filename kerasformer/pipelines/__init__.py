@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, Unpack, overload
 
-from kerasformer.arguments import STRING, instance, integer, sequence, shown
+from kerasformer.basics.arguments import STRING, instance, integer, sequence, shown
+from kerasformer.basics.options import Option, checked, documented
+from kerasformer.basics.tasks import ALIASES, canonical, without_languages
 from kerasformer.errors import InputError
 from kerasformer.files import live
-from kerasformer.options import Option, checked, documented
 from kerasformer.pipelines.answers import Label
 from kerasformer.pipelines.base import Pipeline
 from kerasformer.pipelines.columns import Columns
@@ -29,7 +30,6 @@ from kerasformer.pipelines.token_classification import TokenClassificationPipeli
 from kerasformer.pipelines.translation import TranslationPipeline
 from kerasformer.pipelines.vectors import similarity
 from kerasformer.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
-from kerasformer.tasks import ALIASES, canonical, without_languages
 from kerasformer.tokenization import Tokenizer
 
 __all__ = [
@@ -162,8 +162,8 @@ def pipeline(
 
     Args:
         source: Model of the zoo, checkpoint folder, preset, hub id or bundle.
-        task: Hugging Face task name (a key of `PIPELINES`) or an alias (`kerasformer.tasks.ALIASES`); that of the
-            source by default.
+        task: Hugging Face task name (a key of `PIPELINES`) or an alias (`kerasformer.basics.tasks.ALIASES`); that of
+            the source by default.
         model: The source, as `transformers` calls it: `pipeline("summarization", model=source)`.
         options: See `PipelineOptions`.
 

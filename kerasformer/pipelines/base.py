@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
-from kerasformer.decoding import Forward, Step
-from kerasformer.decoding.arrays import similar_rows
-from kerasformer.decoding.protocols import AdaptableEngine
+from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer, optional
+from kerasformer.engines import Forward, Step
+from kerasformer.engines.arrays import similar_rows
+from kerasformer.engines.protocols import AdaptableEngine
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.files import sources
 from kerasformer.files.adapters import Adapter, read_adapter

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from kerasformer.arguments import one_of
+from kerasformer.basics.arguments import one_of
 from kerasformer.tokenization import Encoding
 
 Combine = Literal["mean", "max"]

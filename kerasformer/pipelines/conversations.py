@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
-from kerasformer.arguments import BOOLEAN, STRING, check, instance, optional
-from kerasformer.chat_templates import Message
-from kerasformer.chat_templates.rendering import Document, Tool
-from kerasformer.decoding import GenerationConfig
+from kerasformer.basics.arguments import BOOLEAN, STRING, check, instance, optional
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.files.reading import JsonObject
+from kerasformer.generation import GenerationConfig
 from kerasformer.pipelines.inputs import Inputs, read_text
 from kerasformer.tokenization import Encoding, Tokenizer, TruncationWarning
+from kerasformer.tokenization.chat_templates import Message
+from kerasformer.tokenization.chat_templates.rendering import Document, Tool
 
 Conversation = list[JsonObject]
 """Messages with `role` and `content`."""

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, check, instance, integer, one_of
+from kerasformer.basics.arguments import BOOLEAN, check, instance, integer, one_of
 from kerasformer.errors import InputError, SourceError
 from kerasformer.files.reading import local_path, parse_json
 from kerasformer.pipelines.answers import Hit

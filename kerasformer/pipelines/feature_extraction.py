@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, check, one_of
+from kerasformer.basics.arguments import BOOLEAN, check, one_of
 from kerasformer.bundle import SENTENCE_EMBEDDING
 from kerasformer.errors import InputError
 from kerasformer.pipelines.base import LengthOptions, Pipeline

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import Arguments, check, integer, one_of, sequence
-from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.generation_config import SAMPLING_SETTINGS
-from kerasformer.decoding.samplers import sampler_of
+from kerasformer.basics.arguments import Arguments, check, integer, one_of, sequence
 from kerasformer.errors import GenerationError, InputError, TokenizerError
+from kerasformer.generation import GenerationConfig
+from kerasformer.generation.generation_config import SAMPLING_SETTINGS
+from kerasformer.generation.samplers import sampler_of
 from kerasformer.pipelines.answers import FilledText, Filling
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, Arguments, check, integer
-from kerasformer.decoding import GenerationConfig, Step, Steps, TextCache
-from kerasformer.generation import Request, Stream, request
+from kerasformer.basics.arguments import BOOLEAN, Arguments, check, integer
+from kerasformer.engines import Step
+from kerasformer.generation import GenerationConfig, Request, Steps, Stream, TextCache, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions, Pipeline
 from kerasformer.pipelines.inputs import Inputs, progress_bar

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, check, integer, shown
+from kerasformer.basics.arguments import BOOLEAN, check, integer, shown
 from kerasformer.errors import InputError
 
 _Item = TypeVar("_Item")

@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from kerasformer.decoding.distribution import log_softmax
-from kerasformer.decoding.samplers import Sampler
+from kerasformer.engines.distribution import log_softmax
+from kerasformer.generation.samplers import Sampler
 
 FillMethod = Literal["mask_predict", "gibbs"]
 Scores = Callable[[np.ndarray], np.ndarray]

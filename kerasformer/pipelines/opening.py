@@ -10,13 +10,13 @@ from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
 from kerasformer import bundle
-from kerasformer.arguments import Arguments, check, instance
+from kerasformer.basics.arguments import Arguments, check, instance
+from kerasformer.basics.tasks import NEEDS, task_of_model
 from kerasformer.bundle import Manifest, ModelInfo
-from kerasformer.decoding import Forward, Step
+from kerasformer.engines import Forward, Step
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.extras import require
 from kerasformer.files import live, sources
-from kerasformer.tasks import NEEDS, task_of_model
 from kerasformer.tokenization import Tokenizer
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerasformer.arguments import STRING, check, integer
+from kerasformer.basics.arguments import STRING, check, integer
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.pipelines.base import LengthOptions, Pipeline
 from kerasformer.pipelines.chunks import Combine, combined_rows

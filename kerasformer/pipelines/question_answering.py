@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, check, integer, optional, shown
+from kerasformer.basics.arguments import BOOLEAN, check, integer, optional, shown
 from kerasformer.errors import InputError
 from kerasformer.pipelines.answers import Answer
 from kerasformer.pipelines.base import Pipeline, softmax

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, Arguments, check, integer, one_of, optional
+from kerasformer.basics.arguments import BOOLEAN, STRING, Arguments, check, integer, one_of, optional
 from kerasformer.bundle import PROMPT_MASK, SENTENCE_EMBEDDING, EmbeddingInfo
 from kerasformer.errors import InputError
 from kerasformer.files.reading import JsonObject

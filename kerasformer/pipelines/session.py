@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from kerasformer.decoding import ResumableStep, SavedState, Step
-from kerasformer.decoding.prefix_cache import Reusing
-from kerasformer.decoding.protocols import continues_prompts
+from kerasformer.engines import ResumableStep, SavedState, Step
+from kerasformer.engines.protocols import continues_prompts
 from kerasformer.errors import InputError
+from kerasformer.generation.prefix_cache import Reusing
 
 
 class Session:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import InputError
+from kerasformer.generation import GenerationConfig
 from kerasformer.pipelines.text_parts import Parts
 from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
 from kerasformer.tokenization import Encoding

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, check, integer, optional
+from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer, optional
 from kerasformer.bundle import PROBABILITIES
 from kerasformer.errors import InputError
 from kerasformer.files.reading import JsonObject

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, check, instance, integer, optional, sequence
-from kerasformer.chat_templates import Message
-from kerasformer.chat_templates.rendering import Document, Tool
-from kerasformer.decoding import PrefixCache, ResumableStep, SavedState, TextCache
+from kerasformer.basics.arguments import BOOLEAN, STRING, check, instance, integer, optional, sequence
+from kerasformer.engines import ResumableStep, SavedState
 from kerasformer.errors import InputError
-from kerasformer.generation import Request, Stream, request
+from kerasformer.generation import PrefixCache, Request, Stream, TextCache, request
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.conversations import (
@@ -33,6 +31,8 @@ from kerasformer.pipelines.inputs import Inputs, read_inputs
 from kerasformer.pipelines.opening import Opened, open_step
 from kerasformer.pipelines.session import Session
 from kerasformer.tokenization import Encoding
+from kerasformer.tokenization.chat_templates import Message
+from kerasformer.tokenization.chat_templates.rendering import Document, Tool
 from kerasformer.tokenization.fitting import check_known
 
 _CHAT_OPTIONS = {field.name for field in fields(ChatOptions)}

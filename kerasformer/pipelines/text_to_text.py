@@ -11,19 +11,18 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, check, integer, one_of, optional
-from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.setting_names import GenerationSettings
+from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer, one_of, optional
+from kerasformer.basics.tasks import without_languages
 from kerasformer.errors import InputError
 from kerasformer.files.reading import JsonObject
-from kerasformer.generation import GeneratedText, Request, Stream
+from kerasformer.generation import GeneratedText, GenerationConfig, Request, Stream
+from kerasformer.generation.setting_names import GenerationSettings
 from kerasformer.generation.streams import Callback
 from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.generation_base import WHOLE, GenerationPipeline, Prompt
 from kerasformer.pipelines.inputs import Inputs, progress_bar, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.text_parts import Parts, chunks, fitting, sentences
-from kerasformer.tasks import without_languages
 from kerasformer.tokenization import Encoding
 
 

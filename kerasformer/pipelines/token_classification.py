@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kerasformer.arguments import STRING, check, one_of, sequence
+from kerasformer.basics.arguments import STRING, check, one_of, sequence
 from kerasformer.errors import InputError
 from kerasformer.pipelines.answers import Entity
 from kerasformer.pipelines.base import LengthOptions, Pipeline, softmax

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import ClassVar, Self
 
-from kerasformer.arguments import STRING, check, optional
-from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.setting_names import GenerationSettings
+from kerasformer.basics.arguments import STRING, check, optional
+from kerasformer.basics.tasks import languages
 from kerasformer.errors import InputError
-from kerasformer.generation import GeneratedText
+from kerasformer.generation import GeneratedText, GenerationConfig
+from kerasformer.generation.setting_names import GenerationSettings
 from kerasformer.pipelines.base import LengthOptions
 from kerasformer.pipelines.opening import Opened
 from kerasformer.pipelines.text_to_text import Text2TextGenerationPipeline
-from kerasformer.tasks import languages
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.languages import marks
 from kerasformer.tokenization.truncation import TruncationWarning

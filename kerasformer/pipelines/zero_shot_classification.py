@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.arguments import BOOLEAN, STRING, check, sequence
+from kerasformer.basics.arguments import BOOLEAN, STRING, check, sequence
+from kerasformer.basics.tasks import entailment_class
 from kerasformer.errors import InputError
 from kerasformer.pipelines.answers import Ranking
 from kerasformer.pipelines.base import LengthOptions, Pipeline, sigmoid, softmax
 from kerasformer.pipelines.chunks import COMBINE, Combine, combined
 from kerasformer.pipelines.inputs import map_inputs, read_inputs, read_text
 from kerasformer.pipelines.opening import Opened
-from kerasformer.tasks import entailment_class
 
 
 class ZeroShotClassificationPipeline(Pipeline):

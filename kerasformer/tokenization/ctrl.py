@@ -14,7 +14,7 @@ from pathlib import Path
 import tokenizers
 from tokenizers import models
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends

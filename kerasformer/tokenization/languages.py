@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 import tokenizers
 from tokenizers import models, processors
 
-from kerasformer.arguments import STRING, Arguments, check
+from kerasformer.basics.arguments import STRING, Arguments, check
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files.reading import JsonMapping, JsonObject, parse_json
 from kerasformer.tokenization.families import CLASSES, Family, LanguageScheme

@@ -11,14 +11,14 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, decoders
 
-from kerasformer.arguments import Arguments
-from kerasformer.chat_templates import read_templates
+from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files import live, sources
 from kerasformer.files.adapters import with_bases
 from kerasformer.files.readers import read_foreign, tokenizer_files
 from kerasformer.tokenization import backends, bertweet, ctrl, languages, m2m_100, marian, moses
 from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
+from kerasformer.tokenization.chat_templates import read_templates
 from kerasformer.tokenization.families import (
     BERT,
     BERTWEET,

@@ -18,7 +18,7 @@ from typing import Any, cast
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import TokenizerError, tokenizer_errors
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization import backends, language_codes, languages, spiece

@@ -20,7 +20,7 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import TokenizerError, tokenizer_errors
 from kerasformer.extras import require
 from kerasformer.files.reading import JsonObject

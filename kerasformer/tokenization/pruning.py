@@ -20,11 +20,11 @@ import numpy as np
 import tokenizers
 from tokenizers import pre_tokenizers
 
-from kerasformer.arguments import STRING, TEXT, check, optional, sequence
-from kerasformer.command_options import PruningOptions
+from kerasformer.basics.arguments import STRING, TEXT, check, optional, sequence
+from kerasformer.basics.command_options import PruningOptions
+from kerasformer.basics.options import checked
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files.reading import JsonMapping, JsonObject, read_json
-from kerasformer.options import checked
 from kerasformer.tokenization import m2m_100, spiece
 from kerasformer.tokenization.languages import MultilingualTokenizer
 from kerasformer.tokenization.tokenizer import Tokenizer

@@ -16,12 +16,12 @@ import numpy as np
 import tokenizers
 from tokenizers import AddedToken
 
-from kerasformer.arguments import BOOLEAN, STRING, Kind, check, integer, one_of, optional, sequence, shown
-from kerasformer.chat_templates import DEFAULT, ChatTemplates, Message, Rendered, pair_template, render
-from kerasformer.chat_templates.rendering import Document, Tool
+from kerasformer.basics.arguments import BOOLEAN, STRING, Kind, check, integer, one_of, optional, sequence, shown
 from kerasformer.errors import ChatTemplateError, InputError, TokenizerError
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization.byte_level import to_bytes
+from kerasformer.tokenization.chat_templates import DEFAULT, ChatTemplates, Message, Rendered, pair_template, render
+from kerasformer.tokenization.chat_templates.rendering import Document, Tool
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
 from kerasformer.tokenization.families import PLAIN_INPUTS
 from kerasformer.tokenization.streaming import TextStream

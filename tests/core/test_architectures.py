@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kerasformer import architectures, zoo
+from kerasformer import zoo
+from kerasformer.bundle import architectures
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.sources import zoo_folder
 from tests.core.zoo import table

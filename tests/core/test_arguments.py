@@ -6,7 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.arguments import BOOLEAN, FUNCTION, STRING, Kind, check, integer, number, one_of, optional, sequence
+from kerasformer.basics.arguments import (
+    BOOLEAN,
+    FUNCTION,
+    STRING,
+    Kind,
+    check,
+    integer,
+    number,
+    one_of,
+    optional,
+    sequence,
+)
 from kerasformer.errors import GenerationError, InputError
 
 HUGE = 10**5000

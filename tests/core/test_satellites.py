@@ -11,13 +11,13 @@ import torch
 from starlette.testclient import TestClient
 
 import kerasformer as kf
-from kerasformer.bench import bench
 from kerasformer.errors import MissingExtraError
-from kerasformer.server.application import application
-from kerasformer.server.limits import Limits
-from kerasformer.server.measurements import Measurements
-from kerasformer.server.served_models import open_models
-from kerasformer.web.site import build
+from kerasformer.tools.bench import bench
+from kerasformer.tools.server.application import application
+from kerasformer.tools.server.limits import Limits
+from kerasformer.tools.server.measurements import Measurements
+from kerasformer.tools.server.served_models import open_models
+from kerasformer.tools.web.site import build
 from tests.core.export.text_models import ROWS, shared_bundle, shared_model
 from tests.tools.gguf.writing import ROWS as FILES
 from tests.tools.gguf.writing import write_model

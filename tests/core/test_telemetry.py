@@ -22,10 +22,10 @@ RUN = "import sys, kerasformer as kf; kf.pipeline(sys.argv[1])('The museum is cl
 SERVE = """
 import sys
 from starlette.testclient import TestClient
-from kerasformer.server.application import application
-from kerasformer.server.limits import Limits
-from kerasformer.server.measurements import Measurements
-from kerasformer.server.served_models import open_models
+from kerasformer.tools.server.application import application
+from kerasformer.tools.server.limits import Limits
+from kerasformer.tools.server.measurements import Measurements
+from kerasformer.tools.server.served_models import open_models
 
 models = open_models([f"one={sys.argv[1]}"], Limits(), Measurements())
 with TestClient(application(models, Limits(), Measurements())) as client:
@@ -41,7 +41,7 @@ kf.export.export(model, sys.argv[1], "onnx", progress=False)
 """
 HARNESS = """
 import sys
-from kerasformer.integrations.lm_eval import KerasformerLM
+from kerasformer.tools.integrations.lm_eval import KerasformerLM
 from lm_eval.api.instance import Instance
 
 KerasformerLM(sys.argv[1]).loglikelihood([Instance("loglikelihood", {}, ("The sea", " is"), 0)], disable_tqdm=True)

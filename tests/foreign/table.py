@@ -1,4 +1,4 @@
-"""Generates the tables of docs/runtimes.md and `kerasformer/tested.json` from the tests.
+"""Generates the tables of docs/runtimes.md and `kerasformer/bundle/tested.json` from the tests.
 
 python -m tests.foreign.table [--write]        without --write, only reports whether they are up to date
 """
@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 
-from kerasformer import tested
+from kerasformer.bundle import tested
+from kerasformer.bundle.tested import Tested
 from kerasformer.export.targets import TARGETS
-from kerasformer.tested import Tested
 from tests.core.export import test_export
 from tests.core.export import ticks as exports
 from tests.core.export.text_models import Row
@@ -22,7 +22,7 @@ from tests.foreign.environments import HERE
 from tests.foreign.ticks import OWN, collect, in_order
 
 ROOT = HERE.parents[1]
-JSON = ROOT / "kerasformer" / "tested.json"
+JSON = ROOT / "kerasformer/bundle/tested.json"
 PAGE = ROOT / "docs" / "runtimes.md"
 _BEGIN, _END = "<!-- from the tests: python -m tests.foreign.table --write -->", "<!-- end -->"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kerasformer.integrations.columns import ColumnModel
+from kerasformer.tools.integrations.columns import ColumnModel
 from tests.foreign.environments import run
 from tests.tools.integrations import models
 

@@ -13,12 +13,12 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.bench import bench
 from kerasformer.errors import BundleError, ExportError
 from kerasformer.export.reference_texts import PROMPTS
 from kerasformer.tokenization import Tokenizer, hard_texts
+from kerasformer.tools.bench import bench
 from tests import tiny_text
-from tests.core.chat_templates.conversations import SYSTEM, TURNS, USER
+from tests.core.tokenization.chat_templates.conversations import SYSTEM, TURNS, USER
 from tests.foreign.cards import block
 from tests.foreign.cases import DECODERS, Case, cases, tiny
 from tests.foreign.environments import need, packages, run

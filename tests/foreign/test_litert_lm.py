@@ -16,12 +16,12 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.bench import bench
 from kerasformer.errors import ExportError
 from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.export.targets.litert_lm.chat_template import chat_template
 from kerasformer.tokenization import Tokenizer, hard_texts
+from kerasformer.tools.bench import bench
 from tests import tiny_text
 from tests.core.export.text_models import ROWS, Row
 from tests.foreign.cards import run_litert_lm
@@ -311,7 +311,7 @@ def test_the_same_sections_give_the_same_file(exported, tmp_path):
     folder, _ = exported
     copies = []
     for name, capacity in (("one", 96), ("two", 96), ("other", 88)):
-        settings = kf.decoding.GenerationConfig()
+        settings = kf.generation.GenerationConfig()
         message = litertlm_file.metadata(settings, capacity=capacity, vocab_size=320, start=None, ends=(0,))
         litertlm_file.write(tmp_path / name, message, folder / "tokenizer.json", folder / "model.tflite")
         copies.append((tmp_path / name).read_bytes())
@@ -358,6 +358,6 @@ def test_settings_that_a_call_must_pass_are_on_the_card(tmp_path):
 
 
 def test_sampling_is_in_the_file():
-    settings = kf.decoding.GenerationConfig(do_sample=True, temperature=0.75, top_p=0.5)
+    settings = kf.generation.GenerationConfig(do_sample=True, temperature=0.75, top_p=0.5)
     sampler = litertlm_file.metadata(settings, capacity=8, vocab_size=99, start=None, ends=(0,)).sampler_params
     assert (sampler.k, sampler.p, sampler.temperature) == (99, np.float32(0.5), 0.75)

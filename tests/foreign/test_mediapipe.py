@@ -20,11 +20,11 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 
 import kerasformer as kf
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
+from kerasformer.bundle.recipes import recipe
 from kerasformer.errors import BundleError
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.metadata import Tensor, attach, input_order, metadata
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.quantization.recipes import recipe
 from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets import TARGETS
 from kerasformer.export.targets.mediapipe.tokenizer_conversion import vocabulary

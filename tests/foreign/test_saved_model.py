@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle
+from kerasformer.basics.tasks import PRETRAINING
 from kerasformer.export.reference_texts import PROMPTS, READING
-from kerasformer.tasks import PRETRAINING
 from tests.code_blocks import blocks
 from tests.core.export.text_models import OTHERS, ROWS
 from tests.extras import need

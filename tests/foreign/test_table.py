@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from typer.testing import CliRunner
 
-from kerasformer import tested
+from kerasformer.bundle import tested
 from kerasformer.cli import app
 from kerasformer.export.targets import TARGETS
 from tests.core.export import test_export

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import kerasformer as kf
-from kerasformer import tested
-from kerasformer.architectures import DECODER, find
+from kerasformer.basics.tasks import PRETRAINING
+from kerasformer.bundle import tested
+from kerasformer.bundle.architectures import DECODER, find
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.registry import FORMATS
 from kerasformer.export.targets import TARGETS
-from kerasformer.tasks import PRETRAINING
 from tests import tiny_text
 from tests.core.export.test_export import REPEATED_HEADS
 from tests.core.export.ticks import ALL

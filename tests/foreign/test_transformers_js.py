@@ -18,7 +18,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import zoo
-from kerasformer.architectures import DECODER, find
+from kerasformer.bundle.architectures import DECODER, find
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx import file_writer as onnx_files
 from kerasformer.export.reference_texts import PROMPTS, READING

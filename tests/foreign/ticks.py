@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from kerasformer.bundle.tested import Bundles, Tested
 from kerasformer.export.targets import TARGETS
-from kerasformer.tested import Bundles, Tested
 from tests.foreign.cases import Case
 from tests.foreign.environments import HERE
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.decoding import Controls, GenerationConfig, generate
-from kerasformer.decoding.history import History
-from kerasformer.decoding.rules import apply_rules, rules_of
-from kerasformer.decoding.samplers import sampler_of
 from kerasformer.engines.litert.signatures import prefill_plan
 from kerasformer.errors import CapacityError, GenerationError, InputError
+from kerasformer.generation import Controls, GenerationConfig, generate
+from kerasformer.generation.history import History
+from kerasformer.generation.rules import apply_rules, rules_of
+from kerasformer.generation.samplers import sampler_of
 from kerasformer.tokenization import Tokenizer
 from tests.mobile import vocabularies
 from tests.mobile.json_text import dump, floats

@@ -59,7 +59,7 @@ class Mock:
 
 
 class MockStep:
-    """The mock model behind the interface of an engine; see `kerasformer.decoding.Step`."""
+    """The mock model behind the interface of an engine; see `kerasformer.generation.Step`."""
 
     step_lengths = (1,)
 

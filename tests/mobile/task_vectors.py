@@ -21,8 +21,7 @@ import numpy as np
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.bundle import Manifest
-from kerasformer.decoding import Forward, Step
-from kerasformer.engines import open_engine
+from kerasformer.engines import Forward, Step, open_engine
 from kerasformer.errors import GenerationError, KerasformerError
 from kerasformer.layers.sentence import NORMALIZE, Projection
 from kerasformer.models.sentence_settings import SentenceSettings
@@ -365,7 +364,7 @@ GENERATORS: dict[str, Bundle] = {
 
 
 class RecordedForward:
-    """An encoder that has read some texts before, alone and without padding; see `kerasformer.decoding.Forward`.
+    """An encoder that has read some texts before, alone and without padding; see `kerasformer.generation.Forward`.
 
     Args:
         manifest: Manifest of the bundle.

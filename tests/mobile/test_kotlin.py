@@ -17,8 +17,8 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import telemetry
-from kerasformer.chat_templates.rendering import render
 from kerasformer.export.card import in_apps
+from kerasformer.tokenization.chat_templates.rendering import render
 from tests.code_blocks import blocks
 from tests.core.export.text_models import LENGTHS, ROWS, shared_bundle, size_options
 from tests.foreign.environments import HOME, need

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kerasformer import bundle
-from kerasformer.web.site import PAGE
+from kerasformer.tools.web.site import PAGE
 from tests.foreign.environments import need
 from tests.margins import check_same
 from tests.mobile import cards, decoding_vectors, lines, texts, tokenizer_vectors

@@ -21,6 +21,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 from kerasformer import __version__
+from kerasformer.basics.progress import CountProgress
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Converted
 from kerasformer.export.formats.onnx import graph_cleanup as onnx_graph
@@ -34,11 +36,9 @@ from kerasformer.export.formats.onnx.weights import WeightStore
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.quantization.calibration import Calibration
-from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.extras import require
 from kerasformer.layers.primitives import lowering
 from kerasformer.layers.tensor import Tensor
-from kerasformer.progress import CountProgress
 
 if TYPE_CHECKING:
     import tensorflow as tf

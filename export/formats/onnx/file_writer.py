@@ -16,8 +16,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
+from kerasformer.basics.progress import CountProgress
 from kerasformer.export.formats.onnx.weights import StoredWeight
-from kerasformer.progress import CountProgress
 
 INLINE_LIMIT = 100_000_000
 """Total size of weights in bytes above which they are stored in a data file.

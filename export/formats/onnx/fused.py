@@ -15,7 +15,7 @@ import onnx
 from keras import ops
 from onnx import TensorProto, helper
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
 from kerasformer.export.formats.onnx.markers import MARKER_DOMAIN, Marker, OnnxLowering, one_row
 from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrixNodes
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from kerasformer.bundle.recipes import BITS, Recipe
 from kerasformer.export.formats.onnx.convert import OPSET, WRITERS
 from kerasformer.export.formats.onnx.matrix_nodes import MatrixNodes, StoragePlan
 from kerasformer.export.formats.onnx.node_list import NodeList
@@ -13,7 +14,6 @@ from kerasformer.export.formats.onnx.weights import PAIRS, SCALED, StoredWeight,
 from kerasformer.export.quantization.compensation import LEVELS, Grid
 from kerasformer.export.quantization.layouts import Levels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
-from kerasformer.export.quantization.recipes import BITS, Recipe
 
 
 class OnnxLayout:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import ExportError
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.primitives import LowRankProduct, Primitives, needs_weights

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
+from kerasformer.bundle.recipes import BITS, Recipe, Storage
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN, NodeList
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.onnx.weights import Quantized, WeightStore
 from kerasformer.export.quantization.calibration import Calibration, input_scale, wide_inputs
 from kerasformer.export.quantization.compensation import Grid, RoundedKernel, joined, nearest
-from kerasformer.export.quantization.recipes import BITS, Recipe, Storage
 
 _INT4_OPSET = 21  # the first opset with four-bit types, and with a scale for each block
 _SMALLEST = 1e-30  # lower bound of the range of a row, which avoids a division by zero

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
 
 CONTRIB_DOMAIN = "com.microsoft"
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from kerasformer.arguments import Arguments
+from kerasformer.basics.arguments import Arguments
+from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.export_options import ATTENTIONS
 from kerasformer.bundle.interface import ATTENTION_MODEL
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.attentions import attention_function
@@ -15,10 +18,7 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
-from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.export_options import ATTENTIONS
 from kerasformer.files.reading import JsonObject
-from kerasformer.progress import CountProgress
 
 # File names end with the recipe, by which runtimes choose among the files of a folder.
 SUFFIXES = {

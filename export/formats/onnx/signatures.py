@@ -29,7 +29,7 @@ from kerasformer.bundle.interface import (
     POSITION_IDS,
     growing_caches,
 )
-from kerasformer.decoding.protocols import MIN_REWIND
+from kerasformer.engines.protocols import MIN_REWIND
 from kerasformer.export.graph.functions import Function, Infos, forward
 from kerasformer.layers import CacheScales, CacheSpec, GrowingCache, ShiftingCache, Visibility
 from kerasformer.layers.tensor import Tensor

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from kerasformer.basics.progress import CountProgress
+from kerasformer.bundle.export_options import ExportOptions
 from kerasformer.bundle.interface import SERVING_DEFAULT
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.saved_model.convert import check_texts, write_saved_model
@@ -13,9 +16,6 @@ from kerasformer.export.formats.saved_model.signatures import saved_model_functi
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
-from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.export_options import ExportOptions
-from kerasformer.progress import CountProgress
 
 
 class SavedModelFormat(Format):

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
+from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import TensorInfo
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Converted
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES, write
@@ -31,11 +33,9 @@ from kerasformer.export.graph.functions import Function, spanning
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, input_scale, wide_inputs
-from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.layers.primitives import lowering
 from kerasformer.layers.tensor import Tensor, TensorFunction
 from kerasformer.process import return_memory
-from kerasformer.progress import CountProgress
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
+from kerasformer.basics.progress import CountProgress
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton, schema
 from kerasformer.extras import require
-from kerasformer.progress import CountProgress
 
 if TYPE_CHECKING:
     import flatbuffers

@@ -6,11 +6,11 @@ from functools import cache
 
 import numpy as np
 
+from kerasformer.bundle.recipes import BITS, Recipe
 from kerasformer.export.formats.tflite.storage import LEVELS, Form, as_stored, best_scales, form_of, scales
 from kerasformer.export.quantization.compensation import Grid
 from kerasformer.export.quantization.layouts import Levels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
-from kerasformer.export.quantization.recipes import BITS, Recipe
 
 
 @cache

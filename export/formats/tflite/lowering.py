@@ -8,10 +8,10 @@ from types import ModuleType
 import keras
 import numpy as np
 
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.storage import form_of
 from kerasformer.export.graph.equal_layers import EqualLayers
-from kerasformer.export.quantization.recipes import Recipe
 from kerasformer.extras import require
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.layer_types import LayerArguments, Outputs

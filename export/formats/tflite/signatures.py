@@ -30,7 +30,7 @@ from kerasformer.bundle.interface import (
     static_caches,
     step_name,
 )
-from kerasformer.decoding.protocols import MIN_REWIND
+from kerasformer.engines.protocols import MIN_REWIND
 from kerasformer.errors import InputError
 from kerasformer.export.graph.functions import Function, FunctionCall, Infos, forward, reads_any_length
 from kerasformer.layers import CacheScales, FixedCache, LayerCache, RowCaches, Visibility, cache_of_slots
@@ -57,8 +57,8 @@ class DecoderSignatures:
 
     More signatures make generation faster in more situations. Each costs load time and memory; all share one set of
     weights. The signature `decode`, which reads one token of one text with the whole cache, always exists. The
-    attributes are options of an export (`kerasformer.export_options`), ascending; `None` stands for the default, of
-    which lengths beyond the cache are omitted. An empty sequence omits the signatures.
+    attributes are options of an export (`kerasformer.bundle.export_options`), ascending; `None` stands for the default,
+    of which lengths beyond the cache are omitted. An empty sequence omits the signatures.
 
     Attributes:
         prefill_lengths: Numbers of tokens of a prompt that one call reads, for a decoder-only model. The last call of a

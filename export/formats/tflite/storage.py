@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerasformer.export.quantization.recipes import BITS, Recipe, Storage
+from kerasformer.bundle.recipes import BITS, Recipe, Storage
 
 LEVELS: dict[Storage, tuple[int, int]] = {"int8": (-127, 127), "int4": (-8, 7)}
 # Scales to try: what the largest entry of a row becomes, as a multiple of the highest level. With eight bits, clipping

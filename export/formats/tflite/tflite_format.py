@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import GpuFinding, Signature
+from kerasformer.bundle.export_options import ATTENTIONS
 from kerasformer.bundle.interface import attention_name
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.saved_model import tf_text
@@ -17,9 +20,6 @@ from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
-from kerasformer.export.quantization.recipes import Recipe
-from kerasformer.export_options import ATTENTIONS
-from kerasformer.progress import CountProgress
 
 
 class TfliteFormat(Format):

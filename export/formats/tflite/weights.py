@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kerasformer.bundle.recipes import BITS, Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite import storage as tflite_storage
 from kerasformer.export.formats.tflite.fusion import drop_dead
@@ -27,7 +28,6 @@ from kerasformer.export.formats.tflite.graph_skeleton import FileWeight, Skeleto
 from kerasformer.export.formats.tflite.storage import Form
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.compensation import RoundedKernel
-from kerasformer.export.quantization.recipes import BITS, Recipe
 
 if TYPE_CHECKING:
     from ai_edge_litert import schema_py_generated as tflite

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from kerasformer.chat_templates import DEFAULT
 from kerasformer.errors import ChatTemplateError, ExportError
 from kerasformer.tokenization import Tokenizer
+from kerasformer.tokenization.chat_templates import DEFAULT
 
 _TEXTS = """\
 {%- set texts = namespace(messages=[]) -%}

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from kerasformer.decoding import GenerationConfig
 from kerasformer.extras import require
+from kerasformer.generation import GenerationConfig
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import DECODE, Role
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import ExportError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
@@ -20,6 +19,7 @@ from kerasformer.export.targets.base import TOKENIZED, Target, refuse_signatures
 from kerasformer.export.targets.litert_lm import card as litertlm_card
 from kerasformer.export.targets.litert_lm import embedding_card, embedding_model, litertlm_file
 from kerasformer.export.targets.litert_lm.chat_template import chat_template
+from kerasformer.generation import GenerationConfig
 from kerasformer.tokenization import Tokenizer
 
 _GRAPHS = "model.tflite"

@@ -21,6 +21,7 @@ from keras import ops
 
 from kerasformer.bundle import TensorInfo
 from kerasformer.bundle.interface import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS
+from kerasformer.bundle.recipes import recipe
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.formats.tflite.prepended_root import (
@@ -33,7 +34,6 @@ from kerasformer.export.formats.tflite.prepended_root import (
     prepend_root,
 )
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.quantization.recipes import recipe
 from kerasformer.layers.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from threading import RLock
 import numpy as np
 
 from kerasformer.bundle import Manifest, Role
-from kerasformer.decoding.arrays import row_lengths
+from kerasformer.engines.arrays import row_lengths
 from kerasformer.engines.litert.held_adapter import HeldAdapter
 from kerasformer.engines.litert.signatures import (
     by_length,
@@ -25,7 +25,7 @@ from kerasformer.files.adapters import Adapter
 
 
 class LiteRTForward:
-    """Runs the bundle of an encoder; implements `kerasformer.decoding.protocols.Forward`.
+    """Runs the bundle of an encoder; implements `kerasformer.engines.protocols.Forward`.
 
     Args:
         folder: Folder of the bundle.

@@ -19,8 +19,7 @@ import numpy as np
 
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind, without_row
-from kerasformer.decoding.arrays import prompt_arrays, row_indices, row_lengths, step_tokens
-from kerasformer.decoding.saved_state import SavedState, identity_of
+from kerasformer.engines.arrays import prompt_arrays, row_indices, row_lengths, step_tokens
 from kerasformer.engines.litert.engine import Held
 from kerasformer.engines.litert.held_adapter import HeldAdapter
 from kerasformer.engines.litert.signatures import (
@@ -33,6 +32,7 @@ from kerasformer.engines.litert.signatures import (
     smallest,
     verify_steps,
 )
+from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.files.adapters import Adapter
 
@@ -77,7 +77,7 @@ class LiteRTState:
 
 
 class LiteRTStep:
-    """Runs the bundle of a model that generates; implements `kerasformer.decoding.protocols.Step`.
+    """Runs the bundle of a model that generates; implements `kerasformer.engines.protocols.Step`.
 
     Args:
         folder: Folder of the bundle.

@@ -18,8 +18,8 @@ from kerasformer.bundle.interface import (
     INPUT_IDS,
     MODEL,
 )
-from kerasformer.decoding.arrays import row_lengths, similar_rows
 from kerasformer.engines.adapter_inputs import AdapterInputs
+from kerasformer.engines.arrays import row_lengths, similar_rows
 from kerasformer.engines.onnx.session import OnnxSession
 from kerasformer.engines.text_inputs import text_inputs
 from kerasformer.errors import CapacityError
@@ -30,7 +30,7 @@ _SLOTS_PER_THREAD = 64
 
 
 class OnnxForward:
-    """Runs the bundle of an encoder; implements `kerasformer.decoding.protocols.Forward`. It is thread-safe.
+    """Runs the bundle of an encoder; implements `kerasformer.engines.protocols.Forward`. It is thread-safe.
 
     Args:
         folder: Folder of the bundle.

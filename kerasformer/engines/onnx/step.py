@@ -30,11 +30,11 @@ from kerasformer.bundle.interface import (
     MODEL,
     POSITION_IDS,
 )
-from kerasformer.decoding.arrays import prompt_arrays, row_indices, step_tokens
-from kerasformer.decoding.saved_state import SavedState, identity_of
 from kerasformer.engines.adapter_inputs import AdapterInputs
+from kerasformer.engines.arrays import prompt_arrays, row_indices, step_tokens
 from kerasformer.engines.onnx.caches import Caches, GrowingCaches, SharedCaches, ShiftingStates
 from kerasformer.engines.onnx.session import OnnxSession, tensor
+from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.files.adapters import Adapter
 
@@ -116,7 +116,7 @@ class _State:
 
 
 class OnnxStep:
-    """Runs the bundle of a model that generates; implements `kerasformer.decoding.protocols.Step`. It is thread-safe.
+    """Runs the bundle of a model that generates; implements `kerasformer.engines.protocols.Step`. It is thread-safe.
 
     Several tokens of one row are processed in one run, and those of several rows too unless the file has fused
     attention. In float32 the logits equal those of single steps up to rounding. In int8 they may differ by some

@@ -16,7 +16,7 @@ from kerasformer.errors import BundleError
 
 
 class SavedModelForward:
-    """Runs the bundle of an encoder; implements `kerasformer.decoding.protocols.Forward`. It is thread-safe.
+    """Runs the bundle of an encoder; implements `kerasformer.engines.protocols.Forward`. It is thread-safe.
 
     Args:
         folder: Folder of the bundle.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kerasformer.arguments import check, integer
+from kerasformer.basics.arguments import check, integer
 from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import (
     ATTENTION_MASK,
@@ -26,9 +26,9 @@ from kerasformer.bundle.interface import (
     PREFILL,
     TOKENS,
 )
-from kerasformer.decoding.arrays import prompt_arrays, row_indices, step_tokens
-from kerasformer.decoding.saved_state import SavedState, identity_of
+from kerasformer.engines.arrays import prompt_arrays, row_indices, step_tokens
 from kerasformer.engines.saved_model.loaded_model import LoadedModel, check_length
+from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.extras import require
 
@@ -54,7 +54,7 @@ class _State:
 
 
 class SavedModelStep:
-    """Runs the bundle of a model that generates; implements `kerasformer.decoding.protocols.Step`. It is thread-safe.
+    """Runs the bundle of a model that generates; implements `kerasformer.engines.protocols.Step`. It is thread-safe.
 
     Args:
         folder: Folder of the bundle.

@@ -106,7 +106,7 @@ def test_names_of_tensors_are_defined_once() -> None:
 
 def test_the_page_names_no_tensor() -> None:
     """The page's library finds tensors by their kinds; `logits` and the like are outputs of a task or kinds."""
-    library = Path(find_spec("kerasformer.web").submodule_search_locations[0]) / "page" / "library"
+    library = Path(find_spec("kerasformer.tools.web").submodule_search_locations[0]) / "page" / "library"
     names = re.compile(rf"{WIRE_NAMES.pattern}|input_ids|attention_mask|position_ids|token_type_ids", re.MULTILINE)
     occurrences = []
     for path in [*library.rglob("engines/*.js"), *library.rglob("tasks/*.js")]:

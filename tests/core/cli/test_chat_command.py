@@ -18,12 +18,12 @@ import pytest
 import kerasformer as kf
 from kerasformer.cli import chat_command
 from kerasformer.cli.chat_command import ChatSession
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import CapacityError, SourceError
+from kerasformer.generation import GenerationConfig
 from tests import tiny_text
-from tests.core.chat_templates.chat_model import save_model
-from tests.core.chat_templates.conversations import TEMPLATES
 from tests.core.cli.test_cli import main, standard_input
+from tests.core.tokenization.chat_templates.chat_model import save_model
+from tests.core.tokenization.chat_templates.conversations import TEMPLATES
 from tests.keras_pipelines import keras_pipeline
 
 pytestmark = pytest.mark.grid

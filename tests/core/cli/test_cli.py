@@ -22,8 +22,8 @@ import kerasformer as kf
 from kerasformer import cli
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
-from tests.core.chat_templates.chat_model import shared_chat
 from tests.core.export.text_models import shared_bundle
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *"a good bad film plot is the and not very".split()]
 

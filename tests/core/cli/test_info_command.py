@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from kerasformer.bench import own_models
 from kerasformer.cli import app
 from kerasformer.models.costs import costs
+from kerasformer.tools.bench import own_models
 from tests.core.export.text_models import shared_bundle
 
 pytestmark = pytest.mark.grid

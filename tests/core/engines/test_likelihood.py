@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.decoding import Step
-from kerasformer.decoding.likelihood import log_probabilities
+from kerasformer.engines import Step
+from kerasformer.engines.likelihood import log_probabilities
 from tests.core.engines.test_steps import KINDS, ROWS, VOCAB, grid_of
 
 LENGTHS = (23, 9, 16)

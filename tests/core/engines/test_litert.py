@@ -15,12 +15,12 @@ import pytest
 from ai_edge_litert import schema_py_generated as schema
 
 from kerasformer.bundle import Manifest, Signature, TensorInfo
-from kerasformer.decoding.protocols import Forward, Step
 from kerasformer.engines import weight_cache
 from kerasformer.engines.litert import LiteRTForward, LiteRTStep
 from kerasformer.engines.litert import engine as litert_engine
 from kerasformer.engines.litert.engine import CompiledEngine, InterpreterEngine, open_engine
 from kerasformer.engines.litert.signatures import per_token, prefill_plan
+from kerasformer.engines.protocols import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
 from tests.core.export import tflite_bundles
 from tests.core.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq

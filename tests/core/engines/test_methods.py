@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tokenizers
 
-from kerasformer.decoding import GenerationConfig, GenerationOutput, Step, generate
-from kerasformer.generation import request
+from kerasformer.engines import Step
+from kerasformer.generation import GenerationConfig, GenerationOutput, generate, request
 from kerasformer.tokenization import Tokenizer
 from tests.core.engines.test_steps import KINDS, ROWS, VOCAB, grid_of
 

@@ -9,8 +9,7 @@ import onnx
 import pytest
 
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.decoding import Forward, Step
-from kerasformer.engines import open_engine
+from kerasformer.engines import Forward, Step, open_engine
 from kerasformer.engines.onnx import OnnxForward, OnnxStep
 from kerasformer.engines.onnx import caches as onnx_caches
 from kerasformer.engines.onnx import session as onnx_session

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle
-from kerasformer.decoding import SavedState
+from kerasformer.engines import SavedState
 from kerasformer.engines.onnx import OnnxStep
 from kerasformer.errors import CapacityError, InputError, SourceError
 from kerasformer.models.keras_engine import KerasStep

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle, zoo
-from kerasformer.bundle import Manifest
-from kerasformer.decoding import Step
-from kerasformer.decoding.protocols import JointStep
+from kerasformer.bundle import Manifest, recipes
+from kerasformer.engines import Step
 from kerasformer.engines.litert import LiteRTStep
 from kerasformer.engines.onnx import OnnxStep
+from kerasformer.engines.protocols import JointStep
 from kerasformer.engines.saved_model import SavedModelStep
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.export.formats.tflite import signatures as tflite_signatures
-from kerasformer.export.quantization import recipes
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.layers import CacheScales
 from kerasformer.models.keras_engine import KerasStep

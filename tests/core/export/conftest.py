@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kerasformer.export.quantization import model_matrices, recipes
+from kerasformer.bundle import recipes
+from kerasformer.export.quantization import model_matrices
 
 
 @pytest.fixture(scope="module")

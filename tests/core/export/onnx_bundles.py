@@ -13,9 +13,9 @@ import onnxruntime
 
 from kerasformer import zoo
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.recipes import Recipe, recipe
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
-from kerasformer.export.quantization.recipes import Recipe, recipe
 from kerasformer.layers import CacheScales
 
 TINY = {

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle, zoo
+from kerasformer.bundle import recipes
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines import open_engine
 from kerasformer.export import export, verify
 from kerasformer.export.formats.tflite import signatures
-from kerasformer.export.quantization import recipes
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.models.keras_engine import KerasStep
 
 CACHE_LENGTH, CAPACITY, READ, ROWS = 8, 24, 16, (3, 6)

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from kerasformer.bundle import Manifest, Signature, TensorInfo
-from kerasformer.evaluation import examples
+from kerasformer.engines.fidelity.comparison import compare
+from kerasformer.engines.fidelity.references import record_forward, record_step
 from kerasformer.export import reference_texts as texts
 from kerasformer.export.quantization.sample_inputs import single_pass_references
 from kerasformer.export.references import record
-from kerasformer.fidelity.comparison import compare
-from kerasformer.fidelity.references import record_forward, record_step
 from kerasformer.models.keras_engine import KerasForward
-from tests.core.decoding.engines import Toy
+from kerasformer.tools.evaluation import examples
 from tests.core.export.text_models import ROWS
+from tests.core.generation.engines import Toy
 
 pytestmark = pytest.mark.grid
 

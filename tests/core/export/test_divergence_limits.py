@@ -15,14 +15,14 @@ import pytest
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.bundle import Fidelity, Limits, Manifest, Rounding
+from kerasformer.bundle.recipes import RECIPES, fallbacks
+from kerasformer.engines.fidelity import verification
 from kerasformer.errors import ExportMismatchError
-from kerasformer.export.quantization.recipes import RECIPES, fallbacks
 from kerasformer.export.references import record
-from kerasformer.fidelity import verification
 from kerasformer.pipelines import examples
-from tests.core.chat_templates.conversations import TEMPLATES
 from tests.core.cli.test_cli import main
 from tests.core.export.text_models import ROWS
+from tests.core.tokenization.chat_templates.conversations import TEMPLATES
 
 pytestmark = pytest.mark.grid
 

@@ -17,9 +17,12 @@ from ai_edge_litert import interpreter
 
 import kerasformer as kf
 from kerasformer import bundle, errors
-from kerasformer.architectures import find
+from kerasformer.basics.tasks import PRETRAINING
+from kerasformer.bundle.architectures import find
 from kerasformer.bundle.manifest import _digest
 from kerasformer.engines import ENGINES
+from kerasformer.engines.fidelity.comparison import compare
+from kerasformer.engines.fidelity.verification import verify
 from kerasformer.errors import (
     BundleError,
     CapacityError,
@@ -35,9 +38,6 @@ from kerasformer.export import reference_texts as texts
 from kerasformer.export.formats.onnx import rounding as onnx_rounding
 from kerasformer.export.formats.tflite import storage as tflite_storage
 from kerasformer.export.job import cache_capacity
-from kerasformer.fidelity.comparison import compare
-from kerasformer.fidelity.verification import verify
-from kerasformer.tasks import PRETRAINING
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests.code_blocks import card_texts
 from tests.core.export.other_backend import exported_on_jax

@@ -11,13 +11,13 @@ import pytest
 
 from kerasformer import layers
 from kerasformer.bundle.interface import growing_caches
-from kerasformer.decoding import Step
+from kerasformer.engines import Step
 from kerasformer.engines.onnx import OnnxStep
 from kerasformer.errors import BundleError, InputError
 from kerasformer.export import export
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.layers import CacheScales, GrowingCache
-from kerasformer.web import site
+from kerasformer.tools.web import site
 from tests.core.engines.test_steps import ROWS, VOCAB, model, scales, written
 
 ENGINES = ["litert", "onnx", "onnx-portable"]

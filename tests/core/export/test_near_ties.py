@@ -18,11 +18,11 @@ from onnx import numpy_helper
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.bundle import Rounding
+from kerasformer.bundle.recipes import RECIPES
 from kerasformer.engines import open_engine
+from kerasformer.engines.fidelity import verification
 from kerasformer.errors import ExportMismatchError
-from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.export.verify import verify
-from kerasformer.fidelity import verification
 from tests.core.cli.test_cli import main
 
 pytestmark = pytest.mark.grid

@@ -13,6 +13,8 @@ import typer
 
 import kerasformer as kf
 from kerasformer import zoo
+from kerasformer.basics.options import checked, declared
+from kerasformer.bundle.export_options import ALIASES, FORMATS, ExportOptions
 from kerasformer.cli import app
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export import api, child_process
@@ -20,8 +22,6 @@ from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.tflite.signatures import DecoderSignatures, tflite_functions
 from kerasformer.export.job import resolve_options
 from kerasformer.export.targets import TARGETS, find_target
-from kerasformer.export_options import ALIASES, FORMATS, ExportOptions
-from kerasformer.options import checked, declared
 
 PREFILL = {"prefill_lengths": (32, 16, 16), "batch_sizes": ()}
 SIZES = {

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
+from kerasformer.bundle import recipes
 from kerasformer.errors import InputError
 from kerasformer.export import child_process as child
 from kerasformer.export import export
 from kerasformer.export import progress_report as progress
-from kerasformer.export.quantization import recipes
 
 pytestmark = pytest.mark.grid
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.decoding import Controls, GenerationConfig, Step, generate
+from kerasformer.engines import Step
 from kerasformer.errors import InputError
 from kerasformer.export.formats.tflite.signatures import DecoderSignatures, tflite_functions
+from kerasformer.generation import Controls, GenerationConfig, generate
 from kerasformer.models.keras_engine import KerasStep
 from tests.core.export import tflite_bundles
 from tests.core.export.described import GROUPS, LLAMA, DescribedDecoder

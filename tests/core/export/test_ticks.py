@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from kerasformer import tested
+from kerasformer.bundle import tested
 from tests.core.export import ticks
 from tests.grids import grid
 

@@ -14,15 +14,15 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import bundle
+from kerasformer.bundle.recipes import RECIPES
 from kerasformer.cli import app
 from kerasformer.engines import open_engine
+from kerasformer.engines.fidelity import verification
 from kerasformer.errors import BundleError, ExportError, ExportMismatchError, InputError
-from kerasformer.evaluation import examples
 from kerasformer.export import reference_texts as texts
 from kerasformer.export import references as reference_answers
 from kerasformer.export import verify
-from kerasformer.export.quantization.recipes import RECIPES
-from kerasformer.fidelity import verification
+from kerasformer.tools.evaluation import examples
 from tests.core.export.text_models import CAPACITY, LENGTHS, shared_bundle, shared_model
 from tests.keras_pipelines import keras_pipeline
 

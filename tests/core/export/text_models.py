@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from kerasformer import zoo
-from kerasformer.export.quantization.recipes import Recipe, recipe
+from kerasformer.bundle.recipes import Recipe, recipe
 from kerasformer.layers.sentence import LAYER_NORM, NORMALIZE, POOLINGS, Projection, VectorDropout
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.tokenization import Tokenizer

@@ -11,10 +11,10 @@ import keras
 import numpy as np
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature, checksums
+from kerasformer.bundle.recipes import recipe
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.graph_skeleton import names, schema
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.quantization.recipes import recipe
 
 
 def write(

@@ -9,7 +9,7 @@ from typing import Any
 
 from _pytest.mark.structures import ParameterSet
 
-from kerasformer.tested import Bundles
+from kerasformer.bundle.tested import Bundles
 from tests.core.export.text_models import OTHERS, ROWS, Row
 
 ALL = {**ROWS, **OTHERS}

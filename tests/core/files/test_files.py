@@ -10,9 +10,9 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import InputError, KerasformerError, SourceError
-from kerasformer.evaluation import read_examples
 from kerasformer.files.reading import local_path, parse_json, read_json
 from kerasformer.files.sources import inside, resolve
+from kerasformer.tools.evaluation import read_examples
 
 ROOT = Path(__file__).parents[3]
 
@@ -72,9 +72,9 @@ def test_loops_of_links(tmp_path):
 
 # Modules that parse text they have created, that run without the package installed, or bodies of requests.
 OWN = {
-    "kerasformer/bench/worker.py", "kerasformer/files/reading.py", "kerasformer/tested.py",
-    "kerasformer/web/token_check.py", "kerasformer/web/vendor.py", "kerasformer/generation/grammars.py",
-    "kerasformer/server/bodies.py", "kerasformer/errors.py",
+    "kerasformer/tools/bench/worker.py", "kerasformer/files/reading.py", "kerasformer/bundle/tested.py",
+    "kerasformer/tools/web/token_check.py", "kerasformer/tools/web/vendor.py", "kerasformer/generation/grammars.py",
+    "kerasformer/tools/server/bodies.py", "kerasformer/extras.py",
 }  # fmt: skip
 OWN_TEXT = ("to_str", "__getstate__", "dumps")
 

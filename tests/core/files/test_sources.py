@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kerasformer.chat_templates import read_templates
 from kerasformer.errors import CheckpointError, SourceError
 from kerasformer.files import sources
 from kerasformer.files.sources import inside, kind, presets, read_json, resolve
 from kerasformer.files.tensors import open_tensors
+from kerasformer.tokenization.chat_templates import read_templates
 from tests import hub_server
 
 RESOLVE = """

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kerasformer.tokenization import Tokenizer
-from tests.core.decoding.engines import Toy
+from tests.core.generation.engines import Toy
 
 
 def named(value: object) -> str:

@@ -18,15 +18,14 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
-from kerasformer.arguments import shown
-from kerasformer.decoding import GenerationConfig, GenerationOutput
-from kerasformer.decoding.history import History
+from kerasformer.basics.arguments import shown
 from kerasformer.errors import GenerationError, MissingExtraError, TokenizerError
-from kerasformer.generation import parsing, request
+from kerasformer.generation import GenerationConfig, GenerationOutput, parsing, request
 from kerasformer.generation.constraints import constraint_of
+from kerasformer.generation.history import History
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
-from tests.core.decoding.engines import Toy
+from tests.core.generation.engines import Toy
 from tests.core.generation.scripted import Scripted
 
 PERSON = {
@@ -362,7 +361,7 @@ def test_errors_of_the_parser_raise(method: str, monkeypatch: pytest.MonkeyPatch
 DEEP = """
 import sys
 import threading
-from kerasformer.decoding import GenerationConfig
+from kerasformer.generation import GenerationConfig
 from kerasformer.generation.constraints import constraint_of
 from kerasformer.tokenization import Tokenizer
 

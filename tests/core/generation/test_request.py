@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.decoding import GenerationConfig, Step
+from kerasformer.engines import Step
 from kerasformer.errors import GenerationError, InputError, KerasformerError, TokenizerError
-from kerasformer.generation import Request, request
+from kerasformer.generation import GenerationConfig, Request, request
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.core.generation.scripted import Scripted, named
@@ -107,7 +107,7 @@ def test_the_whole_output() -> None:
 
 
 def test_an_explanation_of_each_text() -> None:
-    pytest.importorskip("kerasformer.interpretability")
+    pytest.importorskip("kerasformer.tools.interpretability")
     assert len(generate(explain=True).result("explanation").lines) == len(engine().script)
     several = generate(explain=True, num_return_sequences=2, num_beams=2).result("explanation")
     assert [type(each).__name__ for each in several] == ["Explanation"] * 2

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import GenerationError
-from kerasformer.generation import Stream, request
+from kerasformer.generation import GenerationConfig, Stream, request
 from tests import tiny_text
-from tests.core.decoding.test_stopping import byte_fallback
 from tests.core.generation.scripted import Scripted, named
+from tests.core.generation.test_stopping import byte_fallback
 
 PROMPT = "The old man, 25 €"
 TEXT = " größer. The 日本 🙂🙃 and the ship… And so on"

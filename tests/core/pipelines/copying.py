@@ -12,7 +12,7 @@ from kerasformer.pipelines import PIPELINES
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
-from tests.core.decoding.engines import Recomputing, Rows
+from tests.core.generation.engines import Recomputing, Rows
 
 
 class Copying(Recomputing):

@@ -11,7 +11,7 @@ import transformers
 import kerasformer as kf
 from kerasformer.errors import CapacityError, ChatTemplateError, InputError, SourceError
 from kerasformer.tokenization import TruncationWarning
-from tests.core.chat_templates.chat_model import shared_chat
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.keras_pipelines import keras_pipeline
 
 ENGINES = ["keras", "onnx", *(pytest.param(engine, marks=pytest.mark.grid) for engine in ("tflite", "saved-model"))]
@@ -45,7 +45,7 @@ def pipes(opened, folder):
 
     yield get
     for pipe in opened.values():
-        pipe.conversation_cache = kf.decoding.PrefixCache()
+        pipe.conversation_cache = kf.generation.PrefixCache()
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +75,7 @@ def test_a_shorter_and_a_changed_conversation(pipes, engine):
     expected = {}
     for name, messages in (("short", MESSAGES), ("long", long), ("changed", changed)):
         pipe("Nothing to do with it.", **SETTINGS)
-        pipe.conversation_cache = kf.decoding.PrefixCache()
+        pipe.conversation_cache = kf.generation.PrefixCache()
         expected[name] = pipe(messages, **SETTINGS)
         assert pipe.conversation_cache.reused == 0
     for name, messages in (("long", long), ("short", MESSAGES), ("changed", changed), ("changed", changed)):
@@ -131,7 +131,7 @@ def test_a_message_is_continued(pipes, theirs):
 @pytest.mark.parametrize("engine", SOME)
 def test_streams(pipes, engine):
     pipe = pipes(engine)
-    pipe.conversation_cache = kf.decoding.PrefixCache(max_bytes=0)
+    pipe.conversation_cache = kf.generation.PrefixCache(max_bytes=0)
     expected = pipe(MESSAGES, return_full_text=False, **SETTINGS)[0]["generated_text"]
     read = pipe.conversation_cache.read + pipe.conversation_cache.reused
     with pipe.stream(MESSAGES, **SETTINGS) as stream:
@@ -278,7 +278,7 @@ def test_sessions_that_cannot_be_used(pipes, folder, tmp_path):
     variable.assign(variable + np.linspace(-1, 1, variable.shape[-1]))
     answer = changed(MESSAGES, session=session, **SETTINGS)
     assert session.reused == 0
-    changed.conversation_cache = kf.decoding.PrefixCache()
+    changed.conversation_cache = kf.generation.PrefixCache()
     assert answer == changed(MESSAGES, **SETTINGS)
     with changed.stream(MESSAGES, session=session, **SETTINGS) as stream:
         next(stream)

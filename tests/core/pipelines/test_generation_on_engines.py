@@ -107,7 +107,7 @@ def test_outputs_and_explanations_of_each_text(pipe) -> None:
     guided = {"max_new_tokens": NEW, "guidance_scale": 1.8, "negative_prompt": ["The ship", LONG]}
     together = it(TEXTS["story"], **guided)
     assert it(TEXTS["story"], batch_size=1, **guided) == together
-    pytest.importorskip("kerasformer.interpretability")
+    pytest.importorskip("kerasformer.tools.interpretability")
     assert len(it("It", max_new_tokens=3, explain=True).lines) == 3
     assert [len(each) for each in it(["It", "A"], max_new_tokens=3, num_return_sequences=2, num_beams=2, explain=True)]
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
+from kerasformer.basics.tasks import ALIASES
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.pipelines import PIPELINES, pipeline
-from kerasformer.tasks import ALIASES
 from tests.core.export.text_models import shared_bundle, shared_model
 from tests.core.pipelines.agreement import assert_same
 from tests.tiny_text import CORPUS

@@ -8,12 +8,12 @@ import torch
 import transformers
 
 import kerasformer as kf
-from kerasformer import decoding
-from kerasformer.decoding import Controls, GenerationConfig
+from kerasformer import generation
 from kerasformer.errors import CapacityError, GenerationError, InputError, TokenizerError
 from kerasformer.export.reference_texts import READING
-from kerasformer.pipelines.likelihood import next_token_distribution
-from tests.core.decoding.engines import Toy
+from kerasformer.generation import Controls, GenerationConfig
+from kerasformer.tools.evaluation.likelihood import next_token_distribution
+from tests.core.generation.engines import Toy
 from tests.core.pipelines.agreement import TOLERANCE
 from tests.tiny_text import PROMPTS
 
@@ -87,7 +87,7 @@ def test_a_model_that_does_not_generate_raises(checkpoint):
 def test_log_probability_equals_the_scores_of_generation(story, settings):
     ids = np.array([story.tokenizer.encode(PROMPTS[0])], np.int32)
     config = GenerationConfig(max_new_tokens=6, **settings)
-    output = decoding.generate(story.model, ids, config=config, controls=Controls(record=True))
+    output = generation.generate(story.model, ids, config=config, controls=Controls(record=True))
     whole = [*ids[0].tolist(), *output.sequences[0].tolist()]
     log_probability = kf.sequence_logprob(story, whole, input_len=ids.shape[1])
     assert output.log_probabilities is not None

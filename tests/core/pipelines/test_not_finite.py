@@ -11,8 +11,8 @@ from keras import ops
 
 import kerasformer as kf
 from kerasformer.errors import GenerationError, InputError
-from kerasformer.pipelines.likelihood import next_token_distribution
 from kerasformer.pipelines.vectors import similarity, unit
+from kerasformer.tools.evaluation.likelihood import next_token_distribution
 from tests.core.export.text_models import ROWS
 from tests.grids import grid
 from tests.keras_pipelines import keras_pipeline

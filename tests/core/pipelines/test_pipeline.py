@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
+from kerasformer.basics.tasks import PRETRAINING
 from kerasformer.errors import CheckpointError, InputError, SourceError, TokenizerError
 from kerasformer.pipelines import PIPELINES, pipeline
-from kerasformer.tasks import PRETRAINING
-from kerasformer.testing.comparison import assert_close
+from kerasformer.tools.testing.comparison import assert_close
 
 
 def test_the_default_task_is_that_of_the_source(checkpoint):

@@ -17,7 +17,7 @@ from kerasformer import zoo
 from kerasformer.errors import BundleError, CapacityError, CheckpointError, InputError, UnsupportedConfigError
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tokenization.truncation import TruncationWarning
-from kerasformer.web import site
+from kerasformer.tools.web import site
 from tests import tiny_text
 from tests.core.pipelines.sentence_folders import QWEN, change
 

@@ -8,10 +8,10 @@ import transformers
 
 from kerasformer.bundle import ModelInfo
 from kerasformer.errors import InputError
-from kerasformer.evaluation import metrics
-from kerasformer.fidelity.quality import pipeline_of
 from kerasformer.pipelines import pipeline
+from kerasformer.pipelines.quality import pipeline_of
 from kerasformer.tokenization import TruncationWarning
+from kerasformer.tools.evaluation import metrics
 from tests import tiny_text
 from tests.core.pipelines.agreement import assert_same
 from tests.tiny_text import CORPUS

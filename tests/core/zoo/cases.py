@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from kerasformer.testing import Case
+from kerasformer.tools.testing import Case
 
 torch.set_num_threads(1)  # these models are too small for several threads
 

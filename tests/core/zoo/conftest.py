@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kerasformer.testing import Case
-from kerasformer.testing.comparison import Loaded
+from kerasformer.tools.testing import Case
+from kerasformer.tools.testing.comparison import Loaded
 from tests.core.zoo.cases import BERT_CASE, GPT2_CASE
 
 logging.getLogger("transformers").setLevel(logging.ERROR)

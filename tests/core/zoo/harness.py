@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kerasformer.testing import Case
+from kerasformer.tools.testing import Case
 from tests.core.zoo.cases import CASES, DISTINCT, FIRST, RELATIVES
 
 HEADS = ("bert", "gpt2", "bart", "t5")

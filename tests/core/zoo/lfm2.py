@@ -1,7 +1,7 @@
 """LFM2: LLaMA with short convolutions in place of the attention of most layers, and normalized queries and keys.
 
-An architecture outside of the package, for the tests of `kerasformer.testing`: most of its layers keep inputs of a
-convolution of earlier tokens instead of keys and values.
+An architecture outside of the package, for the tests of `kerasformer.tools.testing`: most of its layers keep inputs of
+a convolution of earlier tokens instead of keys and values.
 
 Derived from: `llama`.
 Paper: Liquid AI 2025, "LFM2 Technical Report", arXiv:2511.23404. Reference: `transformers.models.lfm2`.

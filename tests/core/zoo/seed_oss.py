@@ -1,6 +1,6 @@
 """Seed-OSS: LLaMA with biases of queries, keys and values.
 
-An architecture outside of the package, for the tests of `kerasformer.zoo.register` and `kerasformer.testing`.
+An architecture outside of the package, for the tests of `kerasformer.zoo.register` and `kerasformer.tools.testing`.
 
 Derived from: `llama`.
 Paper: ByteDance Seed 2025, "Seed-OSS Open-Source Models", https://github.com/ByteDance-Seed/seed-oss.

@@ -14,14 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from kerasformer import tasks, tested, zoo
-from kerasformer.architectures import FILE, Architecture, lineages
+from kerasformer import zoo
+from kerasformer.basics import tasks
+from kerasformer.bundle import tested
+from kerasformer.bundle.architectures import FILE, Architecture, lineages
 from kerasformer.models.loading import describe, zoo_modules
-from kerasformer.viz import draw_family_tree
+from kerasformer.tools.viz import draw_family_tree
 
 COMMAND = "python -m tests.core.zoo.table --write"
 ROOT = Path(__file__).parents[3]
-TABLE = ROOT / "kerasformer" / FILE
+TABLE = ROOT / "kerasformer/bundle" / FILE
 PAGE = ROOT / "docs" / "zoo.md"
 PICTURE = ROOT / "docs" / "pictures" / "models.svg"
 _BEGIN, _END = f"<!-- from the zoo: {COMMAND} -->", "<!-- end -->"
@@ -36,7 +38,7 @@ def architectures() -> dict[str, Architecture]:
 
 
 def table(members: Iterable[Architecture]) -> str:
-    """Returns the content of `kerasformer/architectures.json`, one line for each architecture."""
+    """Returns the content of `kerasformer/bundle/architectures.json`, one line for each architecture."""
     lines = (json.dumps(asdict(architecture), ensure_ascii=False) for architecture in members)
     return "[\n" + ",\n".join(lines) + "\n]\n"
 

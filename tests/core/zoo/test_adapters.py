@@ -21,7 +21,7 @@ from kerasformer.errors import CheckpointError, InputError, SourceError, Unsuppo
 from kerasformer.files import adapters
 from kerasformer.files.adapters import AdapterConfig
 from kerasformer.models.adaptation import modules_of
-from kerasformer.testing.comparison import assert_close, make_inputs, run, run_reference
+from kerasformer.tools.testing.comparison import assert_close, make_inputs, run, run_reference
 from tests.core.zoo.cases import CASES, DISTINCT
 
 USUAL = ("gpt2", "llama", "gpt_neox", "bert", "t5")

@@ -11,7 +11,7 @@ from kerasformer import zoo
 from kerasformer.layers import Dropout, SparseBlocks
 from kerasformer.models.variables import variables_by_path
 from kerasformer.pipelines import pipeline
-from kerasformer.testing.comparison import HIDDEN, assert_close, ragged, run, run_reference
+from kerasformer.tools.testing.comparison import HIDDEN, assert_close, ragged, run, run_reference
 from tests import tiny_text
 from tests.core.zoo.cases import CASES
 

@@ -1,4 +1,4 @@
-"""`kerasformer.testing.check_architecture`, on an architecture outside of the package and on faulty ones."""
+"""`kerasformer.tools.testing.check_architecture`, on an architecture outside of the package and on faulty ones."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ import types
 
 import pytest
 
-from kerasformer import architectures, zoo
+from kerasformer import zoo
+from kerasformer.bundle import architectures
 from kerasformer.errors import InputError
 from kerasformer.models import loading, task_models
-from kerasformer.testing import Case, check_architecture, exports
-from kerasformer.testing.architecture import check_heads
+from kerasformer.tools.testing import Case, check_architecture, exports
+from kerasformer.tools.testing.architecture import check_heads
 from tests.core.export.text_models import ROWS
 from tests.core.zoo import seed_oss
 from tests.core.zoo.cases import FIRST, LLAMA
@@ -155,7 +156,7 @@ def test_what_is_missing_is_named(module, without, message):
 
 
 def test_a_missing_extra_is_named():
-    code = 'import sys; sys.modules["torch"] = None; import kerasformer.testing'
+    code = 'import sys; sys.modules["torch"] = None; import kerasformer.tools.testing'
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert "MissingExtraError: torch is required here" in result.stderr and "[test]" in result.stderr
 

@@ -15,8 +15,8 @@ import pytest
 import transformers
 
 from kerasformer import zoo
-from kerasformer.testing import Case
-from kerasformer.testing.comparison import Loaded, assert_same_outputs, make_inputs, run, run_reference
+from kerasformer.tools.testing import Case
+from kerasformer.tools.testing.comparison import Loaded, assert_same_outputs, make_inputs, run, run_reference
 from tests.grids import repeats
 
 ROWS = json.loads(Path(__file__).with_name("checkpoints.json").read_text(encoding="utf-8"))

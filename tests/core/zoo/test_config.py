@@ -12,10 +12,10 @@ import pytest
 import transformers
 
 from kerasformer import zoo
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import UnsupportedConfigError
+from kerasformer.generation import GenerationConfig
 from kerasformer.models.config import ConfigWarning
-from kerasformer.testing import Case
+from kerasformer.tools.testing import Case
 from tests.core.zoo.cases import CASES, FIRST
 from tests.core.zoo.harness import with_entry
 

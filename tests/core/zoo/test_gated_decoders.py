@@ -10,8 +10,8 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.testing import Case
-from kerasformer.testing.comparison import Loaded, assert_same_outputs, run, run_reference
+from kerasformer.tools.testing import Case
+from kerasformer.tools.testing.comparison import Loaded, assert_same_outputs, run, run_reference
 from tests.core.zoo.cases import LLAMA
 from tests.grids import grid
 

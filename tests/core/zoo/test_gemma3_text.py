@@ -14,7 +14,7 @@ import transformers
 from kerasformer import zoo
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.models.keras_engine import KerasStep
-from kerasformer.testing.comparison import assert_close, assert_same_outputs, make_inputs, ragged, run_reference
+from kerasformer.tools.testing.comparison import assert_close, assert_same_outputs, make_inputs, ragged, run_reference
 from kerasformer.zoo.gemma3_text import Gemma3TextConfig
 from tests.core.zoo.cases import CASES
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import kerasformer
-from kerasformer import decoding, zoo
-from kerasformer.decoding import loop
+from kerasformer import zoo
 from kerasformer.errors import CapacityError, GenerationError, InputError
+from kerasformer.generation import Controls, GenerationConfig, generate, loop
 from kerasformer.models import keras_engine
 from kerasformer.models.keras_engine import KerasStep
-from kerasformer.testing import generation
-from kerasformer.testing.comparison import PAD
+from kerasformer.tools.testing import generation
+from kerasformer.tools.testing.comparison import PAD
 from tests import tiny_text
 from tests.core.zoo.cases import OPERATORS
 from tests.core.zoo.harness import HEADS, distinct, less_on_jax, marked, rows
@@ -107,7 +107,7 @@ def test_many_tokens_of_one_call_are_those_of_steps(loaded, monkeypatch, name):
     it = loaded(next(row.values[0] for row in ROWS if row.values[0][0].name == name))
     ids, mask = generation.prompts(it)
     step = KerasStep(it.model, jit_compile=False)
-    settings = decoding.GenerationConfig(max_new_tokens=50, decoder_start_token_id=PAD)
+    settings = GenerationConfig(max_new_tokens=50, decoder_start_token_id=PAD)
     sizes = []
     write, continue_greedily = step.step, step.continue_greedily
     monkeypatch.setattr(step, "step", lambda *arguments: sizes.append(1) or write(*arguments))
@@ -116,7 +116,7 @@ def test_many_tokens_of_one_call_are_those_of_steps(loaded, monkeypatch, name):
     )
 
     def texts(**controls: Any) -> tuple[list[list[int]], list[str]]:
-        output = decoding.generate(step, ids, mask, settings, decoding.Controls(**controls))
+        output = generate(step, ids, mask, settings, Controls(**controls))
         return [row.tolist() for row in output.sequences], output.finish_reasons
 
     expected = texts(cancelled=lambda: False)  # needs each token before the next one
@@ -170,7 +170,7 @@ def test_settings_of_the_checkpoint_are_used(loaded, tmp_path):
     model = zoo.load(it.folder)
     assert model.generation_config.pad_token_id == PAD
     assert 2 in np.atleast_1d(model.generation_config.eos_token_id)
-    model.generation_config = decoding.GenerationConfig(max_new_tokens=4, pad_token_id=PAD)
+    model.generation_config = GenerationConfig(max_new_tokens=4, pad_token_id=PAD)
     model.save_pretrained(tmp_path)
     ids, mask = generation.prompts(it)
     assert [len(row) for row in zoo.load(tmp_path).generate(ids, attention_mask=mask, jit_compile=False)] == [4, 4, 4]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kerasformer import zoo
-from kerasformer.testing.comparison import assert_close
+from kerasformer.tools.testing.comparison import assert_close
 from kerasformer.zoo.gpt_neo import GPTNeoConfig
 
 PAGE = (Path(__file__).parents[3] / "docs" / "zoo.md").read_text(encoding="utf-8")

@@ -7,12 +7,12 @@ import pytest
 import torch
 import transformers
 
-from kerasformer import architectures
+from kerasformer.bundle import architectures
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.models import loading
-from kerasformer.testing import check_architecture
-from kerasformer.testing.comparison import assert_close
+from kerasformer.tools.testing import check_architecture
+from kerasformer.tools.testing.comparison import assert_close
 from tests.core.zoo import lfm2
 
 SETTINGS = {

@@ -32,8 +32,8 @@ from kerasformer.errors import (
 )
 from kerasformer.models import weights
 from kerasformer.models.variables import release_weights
-from kerasformer.testing.comparison import Loaded, assert_close, make_inputs, run, run_reference
 from kerasformer.tokenization import Tokenizer
+from kerasformer.tools.testing.comparison import Loaded, assert_close, make_inputs, run, run_reference
 from tests.core.zoo.cases import BERT_CASE, CASES, GPT2_CASE
 from tests.grids import grid
 

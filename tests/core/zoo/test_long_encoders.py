@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.testing.comparison import assert_close, assert_same_outputs, ragged, run, run_reference
+from kerasformer.tools.testing.comparison import assert_close, assert_same_outputs, ragged, run, run_reference
 from tests.core.zoo.cases import CASES
 from tests.core.zoo.harness import marked, rows
 

@@ -10,7 +10,7 @@ from kerasformer import zoo
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.models.config import Config
 from kerasformer.pipelines import pipeline
-from kerasformer.testing.comparison import assert_same_outputs, make_inputs, ragged, run, run_reference
+from kerasformer.tools.testing.comparison import assert_same_outputs, make_inputs, ragged, run, run_reference
 from tests import tiny_text
 from tests.core.zoo.cases import CASES
 from tests.core.zoo.harness import rows

@@ -12,13 +12,13 @@ import pytest
 import safetensors.numpy
 
 import kerasformer as kf
-from kerasformer import decoding, zoo
+from kerasformer import generation, zoo
 from kerasformer.engines import open_engine
 from kerasformer.errors import CheckpointError, ExportError, InputError, UnsupportedConfigError
 from kerasformer.layers import sinusoids
-from kerasformer.testing.comparison import Loaded, assert_same_outputs, make_inputs, run
-from kerasformer.testing.generation import prompts, theirs
 from kerasformer.tokenization import Tokenizer
+from kerasformer.tools.testing.comparison import Loaded, assert_same_outputs, make_inputs, run
+from kerasformer.tools.testing.generation import prompts, theirs
 from tests.core.export.text_models import size_options
 from tests.core.tokenization.test_marian import checkpoint
 from tests.core.zoo.cases import CASES
@@ -117,12 +117,12 @@ def test_two_vocabularies_in_bundles(tmp_path, format):
     assert step.input_vocab_size < step.vocab_size
     ids = np.random.default_rng(5).integers(3, step.input_vocab_size, (3, 9)).astype("int32")
     config = model.generation_config.replace(max_new_tokens=10)
-    received = [row.tolist() for row in decoding.generate(step, ids, None, config).sequences]
+    received = [row.tolist() for row in generation.generate(step, ids, None, config).sequences]
     expected = [row.tolist() for row in model.generate(ids, max_new_tokens=10, jit_compile=False)]
     assert received == expected and max(map(max, expected)) >= step.input_vocab_size
     ids[1, 2] = step.input_vocab_size
     with pytest.raises(InputError, match=f"from 0 to {step.input_vocab_size - 1}. Received: "):
-        decoding.generate(step, ids, None, config)
+        generation.generate(step, ids, None, config)
     texts = ["Alice was tired", "Oh dear!"]
     written = model.generate(texts, max_new_tokens=10, jit_compile=False)
     answers = kf.pipeline(tmp_path / "bundle")(texts, max_new_tokens=10)

@@ -7,8 +7,15 @@ import pytest
 import torch
 
 from kerasformer import zoo
-from kerasformer.testing import Case
-from kerasformer.testing.comparison import Loaded, assert_close, assert_same_outputs, make_inputs, run, run_reference
+from kerasformer.tools.testing import Case
+from kerasformer.tools.testing.comparison import (
+    Loaded,
+    assert_close,
+    assert_same_outputs,
+    make_inputs,
+    run,
+    run_reference,
+)
 from tests.core.zoo.cases import MOBILEBERT
 
 

@@ -13,7 +13,7 @@ from transformers.models.mbart.modeling_mbart import shift_tokens_right
 
 from kerasformer import zoo
 from kerasformer.models.keras_engine import KerasStep
-from kerasformer.testing.comparison import assert_close, ragged
+from kerasformer.tools.testing.comparison import assert_close, ragged
 from tests.core.zoo.cases import M2M_100, MBART
 
 pytestmark = pytest.mark.grid

@@ -13,7 +13,7 @@ import pytest
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, InputError, UnsupportedConfigError
-from kerasformer.testing.comparison import Loaded, make_inputs
+from kerasformer.tools.testing.comparison import Loaded, make_inputs
 from tests.core.zoo.cases import CASES, DISTINCT, FIRST
 from tests.core.zoo.harness import HEADS
 from tests.core.zoo.test_loading import BERT, GPT2, assert_same, change, change_config

@@ -8,8 +8,8 @@ import torch
 import transformers
 
 import kerasformer as kf
-from kerasformer.decoding import GenerationConfig, generate
 from kerasformer.engines import open_engine
+from kerasformer.generation import GenerationConfig, generate
 
 SIZES = {
     "vocab_size": 97, "hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "ffn_dim": 64,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerasformer.testing import parity
+from kerasformer.tools.testing import parity
 from tests.core.zoo.harness import (
     before_a_release,
     distinct,

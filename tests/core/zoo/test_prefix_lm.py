@@ -11,14 +11,14 @@ import pytest
 import torch
 import transformers
 
-from kerasformer import decoding, zoo
-from kerasformer.decoding import GenerationConfig
+from kerasformer import generation, zoo
 from kerasformer.errors import ExportError, InputError, UnsupportedConfigError
+from kerasformer.generation import GenerationConfig
 from kerasformer.models.keras_engine import KerasStep
-from kerasformer.pipelines.likelihood import sequence_logprob
 from kerasformer.pipelines.session import Session
-from kerasformer.testing.comparison import ragged
-from tests.core.decoding.engines import Rows, TorchDecoder
+from kerasformer.tools.evaluation.likelihood import sequence_logprob
+from kerasformer.tools.testing.comparison import ragged
+from tests.core.generation.engines import Rows, TorchDecoder
 from tests.core.zoo.cases import GPT2, LLAMA
 
 NEW = 6
@@ -73,7 +73,7 @@ def test_generated_tokens_are_those_of_the_whole_text(pair, settings):
     model, reference = pair
     ids, mask = prompts()
     config = GenerationConfig(max_new_tokens=NEW, **settings)
-    expected = decoding.generate(reference, ids, mask, config).sequences
+    expected = generation.generate(reference, ids, mask, config).sequences
     received = model.generate(
         ids, attention_mask=mask, max_new_tokens=NEW, eos_token_id=[], jit_compile=False, **settings
     )
@@ -124,13 +124,13 @@ def test_the_likelihood_of_an_answer(pair):
 def test_earlier_texts_are_not_continued():
     """A longer prompt changes the states of its first tokens; a cache of prompts reads it as a whole."""
     model, _ = models("gpt2")
-    step, kept = KerasStep(model, 64, jit_compile=False), decoding.PrefixCache()
+    step, kept = KerasStep(model, 64, jit_compile=False), generation.PrefixCache()
     ids = prompts()[0][2:]
     for count in (20, 40):
         config = GenerationConfig(max_new_tokens=NEW)
-        expected = decoding.generate(step, ids[:, :count], None, config).sequences
-        controls = decoding.Controls(cache=kept)
-        received = decoding.generate(step, ids[:, :count], None, config, controls).sequences
+        expected = generation.generate(step, ids[:, :count], None, config).sequences
+        controls = generation.Controls(cache=kept)
+        received = generation.generate(step, ids[:, :count], None, config, controls).sequences
         np.testing.assert_array_equal(received, expected)
         assert kept.reused == 0
     mask = np.ones_like(ids)

@@ -12,10 +12,10 @@ import transformers
 
 import kerasformer as kf
 from kerasformer import zoo
-from kerasformer.decoding import GenerationConfig
 from kerasformer.errors import GenerationError, InputError, UnsupportedConfigError
+from kerasformer.generation import GenerationConfig
 from kerasformer.models.variables import release_weights, variables_by_path
-from kerasformer.testing.comparison import run_reference
+from kerasformer.tools.testing.comparison import run_reference
 from tests import tiny_text
 from tests.core.export.text_models import OTHERS, ROWS
 from tests.grids import grid

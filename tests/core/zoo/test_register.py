@@ -8,7 +8,8 @@ import types
 import pytest
 from typer.testing import CliRunner
 
-from kerasformer import architectures, zoo
+from kerasformer import zoo
+from kerasformer.bundle import architectures
 from kerasformer.cli import app
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.models import loading

@@ -7,7 +7,7 @@ import pytest
 
 from kerasformer import zoo
 from kerasformer.errors import CapacityError, UnsupportedConfigError
-from kerasformer.testing.comparison import assert_same_outputs, make_inputs, run, run_reference
+from kerasformer.tools.testing.comparison import assert_same_outputs, make_inputs, run, run_reference
 from tests.core.zoo.cases import CASES
 
 BY_NAME = {case.name: case for case in CASES}

@@ -12,10 +12,10 @@ import safetensors.numpy
 import transformers
 
 from kerasformer import zoo
+from kerasformer.basics.tasks import PRETRAINING
 from kerasformer.errors import CheckpointError
-from kerasformer.tasks import PRETRAINING
-from kerasformer.testing import round_trip
-from kerasformer.testing.comparison import assert_same_outputs, make_inputs, run_reference
+from kerasformer.tools.testing import round_trip
+from kerasformer.tools.testing.comparison import assert_same_outputs, make_inputs, run_reference
 from tests.core.zoo.cases import DISTINCT, FIRST
 from tests.core.zoo.harness import (
     HEADS,

@@ -6,11 +6,12 @@ import keras
 import numpy as np
 import pytest
 
-from kerasformer import architectures, zoo
+from kerasformer import zoo
+from kerasformer.bundle import architectures
 from kerasformer.errors import CheckpointError
 from kerasformer.layers import Projection, SentenceHead, SentencePooling
 from kerasformer.layers.sentence import POOLINGS
-from kerasformer.testing.comparison import assert_close, make_inputs, ragged, run_reference
+from kerasformer.tools.testing.comparison import assert_close, make_inputs, ragged, run_reference
 from tests.core.zoo.cases import DISTINCT, FIRST
 from tests.core.zoo.harness import of_heads, rows
 

@@ -21,7 +21,7 @@ from kerasformer.layers import (
     RelativePositionBias,
     Visibility,
 )
-from kerasformer.testing.comparison import TOLERANCE, ragged
+from kerasformer.tools.testing.comparison import TOLERANCE, ragged
 from kerasformer.zoo.t5 import T5Config
 from tests.core.zoo.cases import T5
 

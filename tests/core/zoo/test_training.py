@@ -14,7 +14,7 @@ import transformers
 from kerasformer import zoo
 from kerasformer.models.layouts import Offset, SideBySide
 from kerasformer.models.variables import variables_by_path
-from kerasformer.testing.comparison import assert_close, further_inputs, make_inputs, run_reference
+from kerasformer.tools.testing.comparison import assert_close, further_inputs, make_inputs, run_reference
 from tests.core.zoo.cases import DISTINCT, FIRST
 from tests.core.zoo.harness import of_heads, rows
 

@@ -15,7 +15,7 @@ import torch
 
 from kerasformer import layers, zoo
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.testing.comparison import assert_close, ragged
+from kerasformer.tools.testing.comparison import assert_close, ragged
 
 pytestmark = pytest.mark.grid
 

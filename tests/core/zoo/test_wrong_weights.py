@@ -17,8 +17,8 @@ import torch
 
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, KerasformerError, UnsupportedConfigError
-from kerasformer.testing import Case
-from kerasformer.testing.comparison import Loaded, make_inputs, run
+from kerasformer.tools.testing import Case
+from kerasformer.tools.testing.comparison import Loaded, make_inputs, run
 from tests.core.zoo.cases import FIRST
 from tests.core.zoo.harness import HEADS, with_entry
 from tests.core.zoo.test_loading import BERT, GPT2, TORCH, assert_same, change, change_config

@@ -11,7 +11,7 @@ import torch
 
 from kerasformer import zoo
 from kerasformer.errors import InputError
-from kerasformer.testing.comparison import assert_same_outputs, make_inputs, run, run_reference
+from kerasformer.tools.testing.comparison import assert_same_outputs, make_inputs, run, run_reference
 from tests.core.zoo.cases import CASES
 from tests.core.zoo.test_loading import change_config
 

@@ -8,7 +8,7 @@ def main(request):
     import apache_beam as beam
     from apache_beam.ml.inference.base import RunInference
 
-    from kerasformer.integrations.beam import BeamModel
+    from kerasformer.tools.integrations.beam import BeamModel
 
     def write(results):
         with open(request["output"], "w") as file:

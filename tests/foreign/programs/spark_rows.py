@@ -8,8 +8,8 @@ import sys
 def main(request):
     from pyspark.sql import SparkSession
 
-    from kerasformer.integrations.columns import ColumnModel
-    from kerasformer.integrations.spark import in_pandas
+    from kerasformer.tools.integrations.columns import ColumnModel
+    from kerasformer.tools.integrations.spark import in_pandas
 
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
     frame = spark.createDataFrame(request["rows"], "id long, text string").repartition(2)

@@ -17,16 +17,16 @@ import pytest
 
 import kerasformer as kf
 from kerasformer import bundle
-from kerasformer.bench import BenchReport, bench
-from kerasformer.bench.card import write_speed
-from kerasformer.bench.machine import machine, peak_mb
-from kerasformer.bench.picture import Bar, Panel, check_picture, draw
-from kerasformer.bench.question import Facts, Question, Tokens, Workload
-from kerasformer.bench.report import short_names, tables
-from kerasformer.bench.rounds import compared, in_turns
-from kerasformer.bench.speed_figures import Answers, WorkFigures, percentiles, ratio, work_figures
-from kerasformer.bench.worker import CLOCKS, Sample, Worker, clock_of, serve, timed
 from kerasformer.errors import CapacityError, InputError, KerasformerError, MissingExtraError, SourceError
+from kerasformer.tools.bench import BenchReport, bench
+from kerasformer.tools.bench.card import write_speed
+from kerasformer.tools.bench.machine import machine, peak_mb
+from kerasformer.tools.bench.picture import Bar, Panel, check_picture, draw
+from kerasformer.tools.bench.question import Facts, Question, Tokens, Workload
+from kerasformer.tools.bench.report import short_names, tables
+from kerasformer.tools.bench.rounds import compared, in_turns
+from kerasformer.tools.bench.speed_figures import Answers, WorkFigures, percentiles, ratio, work_figures
+from kerasformer.tools.bench.worker import CLOCKS, Sample, Worker, clock_of, serve, timed
 from tests.core.cli.test_cli import main, word_tokenizer
 
 
@@ -385,7 +385,7 @@ def test_the_log_of_a_crashed_worker_is_shown():
 
 def test_an_answer_with_a_wrong_length_raises():
     code = (
-        "from dataclasses import asdict; import json, sys; from kerasformer.bench.question import Facts\n"
+        "from dataclasses import asdict; import json, sys; from kerasformer.tools.bench.question import Facts\n"
         "say = lambda content: print(json.dumps(content), flush=True)\n"
         "say({'import_s': 0, 'load_s': 0, 'runtime_mb': 1, 'facts': asdict(Facts('fake', '', True))})\n"
         "input()\n"
@@ -442,4 +442,4 @@ def test_the_command_prints_json(bundles, capsys):
 def test_a_worker_needs_only_numpy():
     """It also runs in the environments of other libraries."""
     code = "import sys; sys.modules.update(dict.fromkeys(('tokenizers', 'keras', 'typer', 'rich'))); "
-    subprocess.run([sys.executable, "-c", code + "import kerasformer.bench.worker"], check=True)
+    subprocess.run([sys.executable, "-c", code + "import kerasformer.tools.bench.worker"], check=True)

@@ -14,9 +14,9 @@ from benchmarks.peers import our_files, running
 from benchmarks.peers.__main__ import text
 from benchmarks.peers.catalogue import peers_for, title_of
 from benchmarks.shapes import SHAPES
-from kerasformer.bench.question import Facts, Question, Tokens
-from kerasformer.bench.worker import Sample
 from kerasformer.errors import KerasformerError
+from kerasformer.tools.bench.question import Facts, Question, Tokens
+from kerasformer.tools.bench.worker import Sample
 
 SHAPE = "tiny-gpt2"
 

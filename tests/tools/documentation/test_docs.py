@@ -16,7 +16,9 @@ from tests.code_blocks import blocks
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-OTHERS = [ROOT / name for name in ("CHANGELOG.md", "benchmarks/RESULTS.md", "kerasformer/web/page/library/README.md")]
+OTHERS = [
+    ROOT / name for name in ("CHANGELOG.md", "benchmarks/RESULTS.md", "kerasformer/tools/web/page/library/README.md")
+]
 FIRST = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("install", "command_line", "training"))]
 LINK = re.compile(r"\]\(([^)\s]+)\)|src=\"([^\"]+)\"")
 

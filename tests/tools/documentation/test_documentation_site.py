@@ -69,7 +69,7 @@ def test_the_picture_of_the_path_has_the_colours_of_the_page():
 def test_every_task_has_a_page_whose_code_is_python():
     from docs.site import tasks
 
-    samples = json.loads((ROOT / "kerasformer" / "sample_texts.json").read_text(encoding="utf-8"))
+    samples = json.loads((ROOT / "kerasformer/bundle/sample_texts.json").read_text(encoding="utf-8"))
     assert set(tasks.MODELS) == set(samples)
     for task, model in tasks.MODELS.items():
         code = ast.unparse(ast.parse(tasks.code(task, model)))

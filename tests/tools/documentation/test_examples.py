@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import kerasformer as kf
-from kerasformer.sample_texts import examples
-from kerasformer.web.site import PAGE
+from kerasformer.bundle.sample_texts import examples
+from kerasformer.tools.web.site import PAGE
 
 
 def test_the_classifier_is_right_about_everyday_sentences():

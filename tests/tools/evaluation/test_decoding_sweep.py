@@ -10,8 +10,8 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import GenerationError, InputError
-from kerasformer.evaluation.decoding_sweep import SWEEP
-from kerasformer.evaluation.metrics import distinct, repetition
+from kerasformer.tools.evaluation.decoding_sweep import SWEEP
+from kerasformer.tools.evaluation.metrics import distinct, repetition
 from tests.core.export.text_models import shared_bundle
 
 PROMPT = "The sea"

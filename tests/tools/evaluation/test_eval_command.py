@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 import kerasformer as kf
 from kerasformer.cli import app
 from kerasformer.errors import InputError
-from kerasformer.evaluation import TaskEvaluation, examples, outcome, read_examples
 from kerasformer.export import reference_texts
+from kerasformer.tools.evaluation import TaskEvaluation, examples, outcome, read_examples
 from tests.core.export.text_models import shared_bundle
 
 TEXTS = reference_texts.READING[:12]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.evaluation import Example, examples, read_examples, read_parallel
+from kerasformer.tools.evaluation import Example, examples, read_examples, read_parallel
 
 TWO = [Example("a good film", "1"), Example("no, not this", "0")]
 

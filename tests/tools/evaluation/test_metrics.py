@@ -12,8 +12,8 @@ from scipy import stats
 from sklearn import metrics as sklearn_metrics
 
 from kerasformer.errors import InputError
-from kerasformer.evaluation import ConfusionMatrix, metrics
-from kerasformer.evaluation.classes import entity_scores
+from kerasformer.tools.evaluation import ConfusionMatrix, metrics
+from kerasformer.tools.evaluation.classes import entity_scores
 
 
 @pytest.mark.parametrize("count", [2, 3, 7])

@@ -13,8 +13,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import kerasformer as kf
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.evaluation import examples, outcome
-from kerasformer.evaluation.perplexity import windows
+from kerasformer.tools.evaluation import examples, outcome
+from kerasformer.tools.evaluation.perplexity import windows
 from tests import tiny_text
 from tests.code_blocks import blocks
 from tests.core.export.text_models import shared_bundle, shared_model

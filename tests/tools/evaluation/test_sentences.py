@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kerasformer.evaluation import lead
-from kerasformer.evaluation.sentences import sentences
+from kerasformer.tools.evaluation import lead
+from kerasformer.tools.evaluation.sentences import sentences
 
 # A bar separates sentences.
 TEXTS = [

@@ -10,9 +10,9 @@ import pytest
 from sklearn.metrics import f1_score
 
 from kerasformer.errors import InputError
-from kerasformer.evaluation import Example, TaskEvaluation, examples, read_data, task_evaluation, text_to_text
-from kerasformer.evaluation.glue import glue_task
-from kerasformer.evaluation.superglue import is_phrase
+from kerasformer.tools.evaluation import Example, TaskEvaluation, examples, read_data, task_evaluation, text_to_text
+from kerasformer.tools.evaluation.glue import glue_task
+from kerasformer.tools.evaluation.superglue import is_phrase
 from tests.tools.evaluation.test_tasks import Writer
 
 COPA = {"premise": "It rained.", "choice1": "The street is wet.", "choice2": "He won.", "question": "effect"}

@@ -12,11 +12,11 @@ import pytest
 import kerasformer as kf
 from kerasformer.bundle import SENTENCE_EMBEDDING, EmbeddingInfo, ModelInfo
 from kerasformer.errors import BundleError, InputError, MissingExtraError
-from kerasformer.evaluation import TaskEvaluation, evaluate, examples, outcome, task_evaluation
-from kerasformer.fidelity.quality import QUALITY, compare_quality, pipeline_of, record_quality
+from kerasformer.pipelines.quality import QUALITY, compare_quality, pipeline_of, record_quality
+from kerasformer.tools.evaluation import TaskEvaluation, evaluate, examples, outcome, task_evaluation
 from tests import tiny_text
-from tests.core.decoding.engines import Toy
 from tests.core.export.text_models import shared_model
+from tests.core.generation.engines import Toy
 from tests.core.pipelines.copying import copying_pipeline
 from tests.keras_pipelines import keras_pipeline
 

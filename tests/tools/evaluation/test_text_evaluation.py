@@ -15,9 +15,9 @@ import sacrebleu
 import kerasformer as kf
 from kerasformer.cli import app
 from kerasformer.errors import CapacityError, InputError, MissingExtraError
-from kerasformer.evaluation import Example, TextEvaluation, examples, lead, metrics, tldr
-from kerasformer.evaluation.text_evaluation import score
 from kerasformer.export import reference_texts
+from kerasformer.tools.evaluation import Example, TextEvaluation, examples, lead, metrics, tldr
+from kerasformer.tools.evaluation.text_evaluation import score
 from tests.core.export.text_models import CAPACITY, shared_bundle, shared_model
 from tests.keras_pipelines import keras_pipeline
 

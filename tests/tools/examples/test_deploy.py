@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 import kerasformer
 from kerasformer.cli import app
-from kerasformer.server import ServerOptions
-from kerasformer.server.application import application
-from kerasformer.server.limits import Limits
-from kerasformer.server.measurements import Measurements
-from kerasformer.server.running import _SHUTDOWN_SECONDS
-from kerasformer.server.served_models import ServedModels
+from kerasformer.tools.server import ServerOptions
+from kerasformer.tools.server.application import application
+from kerasformer.tools.server.limits import Limits
+from kerasformer.tools.server.measurements import Measurements
+from kerasformer.tools.server.running import _SHUTDOWN_SECONDS
+from kerasformer.tools.server.served_models import ServedModels
 from tests.extras import need
 
 httpx = need("httpx")
@@ -76,7 +76,9 @@ def test_the_command_line_is_accepted(
     arguments: list[str], folder: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     calls: list[tuple[list[str], ServerOptions]] = []
-    monkeypatch.setattr("kerasformer.server.serve", lambda sources, options, ready: calls.append((sources, options)))
+    monkeypatch.setattr(
+        "kerasformer.tools.server.serve", lambda sources, options, ready: calls.append((sources, options))
+    )
     program, *words = [*instruction("ENTRYPOINT"), *arguments]
     result = CliRunner().invoke(app, words)
     assert program == "kerasformer" and result.exit_code == 0, result.output

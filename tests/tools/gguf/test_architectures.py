@@ -10,9 +10,9 @@ import torch
 import transformers
 
 from kerasformer import zoo
-from kerasformer.architectures import architectures
-from kerasformer.gguf.tables import ARCHITECTURES
-from kerasformer.testing.comparison import Loaded, assert_close, make_inputs, run, run_reference
+from kerasformer.bundle.architectures import architectures
+from kerasformer.tools.gguf.tables import ARCHITECTURES
+from kerasformer.tools.testing.comparison import Loaded, assert_close, make_inputs, run, run_reference
 from tests.tools.gguf.writing import ROWS, Row, write_model
 
 TASKS = ("text-generation", "text2text-generation", "feature-extraction")

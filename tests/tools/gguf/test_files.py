@@ -16,9 +16,9 @@ import pytest
 from kerasformer import extras, zoo
 from kerasformer.errors import CheckpointError, KerasformerError, MissingExtraError, SourceError, UnsupportedConfigError
 from kerasformer.files import sources
-from kerasformer.gguf import GgufCheckpoint
-from kerasformer.gguf.blocks import read_entry
-from kerasformer.gguf.container import read
+from kerasformer.tools.gguf import GgufCheckpoint
+from kerasformer.tools.gguf.blocks import read_entry
+from kerasformer.tools.gguf.container import read
 from tests.tools.gguf.writing import vocabulary, write
 
 VALUES = {

@@ -18,12 +18,12 @@ from tokenizers import Regex, decoders, models, pre_tokenizers, trainers
 
 import kerasformer as kf
 from kerasformer.errors import CheckpointError, TokenizerError
-from kerasformer.gguf import GgufCheckpoint
-from kerasformer.gguf.architecture import Metadata
-from kerasformer.gguf.container import Container
-from kerasformer.gguf.splitting import SPLITTINGS
-from kerasformer.gguf.vocabulary import files
 from kerasformer.tokenization import Tokenizer, spiece
+from kerasformer.tools.gguf import GgufCheckpoint
+from kerasformer.tools.gguf.architecture import Metadata
+from kerasformer.tools.gguf.container import Container
+from kerasformer.tools.gguf.splitting import SPLITTINGS
+from kerasformer.tools.gguf.vocabulary import files
 from tests import tiny_text
 from tests.core.tokenization.samples import CORPUS, TEXTS
 from tests.tools.gguf.test_files import llama

@@ -13,7 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 
-from kerasformer.testing import Case
+from kerasformer.tools.testing import Case
 from tests.core.zoo.cases import CASES
 
 Change = Callable[[str, np.ndarray, Any], np.ndarray]

@@ -6,7 +6,7 @@ import os
 import signal
 from typing import Any
 
-from kerasformer.integrations.columns import ColumnModel
+from kerasformer.tools.integrations.columns import ColumnModel
 
 
 class Deadly(ColumnModel):

@@ -11,8 +11,8 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import InputError
-from kerasformer.integrations.batch import batch, main
-from kerasformer.integrations.columns import ColumnModel
+from kerasformer.tools.integrations.batch import batch, main
+from kerasformer.tools.integrations.columns import ColumnModel
 from tests.tools.integrations import models
 from tests.tools.integrations.models import read_lines, rows, write_lines
 
@@ -213,7 +213,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path):
 
 def test_the_program_prints_the_figures(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")
-    monkeypatch.setattr("kerasformer.integrations.ray.on_ray", lambda workers, address: inline)
+    monkeypatch.setattr("kerasformer.tools.integrations.ray.on_ray", lambda workers, address: inline)
     inputs, output = write_lines(tmp_path / "in.jsonl", [{"a": text} for text in models.texts(5)]), tmp_path / "out"
     arguments = [str(models.classifier()), str(inputs), str(output), "--column", "a", "--set", "top_k=2"]
     main([*arguments, "--json", "--block-rows", "3"])

@@ -9,7 +9,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import InputError
-from kerasformer.integrations.columns import ColumnModel
+from kerasformer.tools.integrations.columns import ColumnModel
 from tests.tools.integrations import models
 
 TEXTS = ["a warm film", "the loud plot never ends", "chaotic"]

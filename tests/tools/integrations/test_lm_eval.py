@@ -26,7 +26,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.registry import get_model
 from lm_eval.models.huggingface import HFLM
 
-from kerasformer.integrations.lm_eval import KerasformerLM
+from kerasformer.tools.integrations.lm_eval import KerasformerLM
 
 PRESET = Path(kf.zoo.__file__).parent / "presets" / "story-gpt2"
 LONG = "The museum is closed on Mondays, but the garden, with its old trees, stays open until nine. "
@@ -242,11 +242,13 @@ def test_invalid_options_raise(options: dict[str, Any], message: str) -> None:
 @pytest.mark.grid
 def test_the_command(tasks: list[dict[str, Any]], tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(json.dumps(tasks[0]))  # JSON is YAML
-    command = [sys.executable, "-m", "kerasformer.integrations.lm_eval", "run", "--model", "kerasformer"]
+    command = [sys.executable, "-m", "kerasformer.tools.integrations.lm_eval", "run", "--model", "kerasformer"]
     command += ["--model_args", f"source={bundle('gpt2', 'tflite')}", "--tasks", "tiny_blimp", "--batch_size", "2"]
     command += ["--include_path", str(tmp_path), "--output_path", str(tmp_path / "out.json")]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "|tiny_blimp|" in done.stdout
-    loaded = "import sys, kerasformer.integrations.lm_eval; print({'torch', 'keras', 'tensorflow'} & {*sys.modules})"
+    loaded = (
+        "import sys, kerasformer.tools.integrations.lm_eval; print({'torch', 'keras', 'tensorflow'} & {*sys.modules})"
+    )
     assert subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True).stdout == "set()\n"

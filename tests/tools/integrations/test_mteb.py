@@ -30,7 +30,7 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.models import CrossEncoderProtocol, EncoderProtocol
 from mteb.types import PromptType
 
-from kerasformer.integrations.mteb import KerasformerCrossEncoder, KerasformerEncoder
+from kerasformer.tools.integrations.mteb import KerasformerCrossEncoder, KerasformerEncoder
 
 PRESET = Path(kf.zoo.__file__).parent / "presets" / "embedder-bert"
 DOCUMENTS = {
@@ -158,7 +158,7 @@ def test_prompts_are_chosen_as_by_the_benchmark(tmp_path: Path) -> None:
 
 ALONE = """
 import sys
-from kerasformer.integrations.mteb import KerasformerEncoder
+from kerasformer.tools.integrations.mteb import KerasformerEncoder
 class Metadata:
     name, type = "STSBenchmark", "STS"
 vectors = KerasformerEncoder(sys.argv[1]).encode([{"text": ["A cat sleeps."]}], task_metadata=Metadata)

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.integrations.batch import batch
-from kerasformer.integrations.columns import ColumnModel
-from kerasformer.integrations.ray import Worker, cluster, deployment, join_workers, on_ray
+from kerasformer.tools.integrations.batch import batch
+from kerasformer.tools.integrations.columns import ColumnModel
+from kerasformer.tools.integrations.ray import Worker, cluster, deployment, join_workers, on_ray
 from tests.extras import need
 from tests.tools.integrations import models
 from tests.tools.integrations.deadly import Deadly
@@ -58,7 +58,7 @@ def descendants(parent: int) -> Iterator[tuple[int, str]]:
 
 
 def test_nothing_starts_ray_by_itself():
-    code = "import sys, kerasformer.integrations.ray, kerasformer.cli; assert 'ray' not in sys.modules"
+    code = "import sys, kerasformer.tools.integrations.ray, kerasformer.cli; assert 'ray' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -115,7 +115,7 @@ def test_a_cluster_that_is_not_there_is_named(monkeypatch):
 
 
 def command(*arguments: object) -> subprocess.Popen[str]:
-    program = [sys.executable, "-m", "kerasformer.integrations.batch", *map(str, arguments)]
+    program = [sys.executable, "-m", "kerasformer.tools.integrations.batch", *map(str, arguments)]
     return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

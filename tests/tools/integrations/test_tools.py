@@ -14,9 +14,9 @@ from sentence_transformers.sentence_transformer.evaluation import InformationRet
 
 import kerasformer as kf
 from kerasformer.errors import InputError
-from kerasformer.integrations.sentence_transformers import KerasformerSentenceTransformer
+from kerasformer.tools.integrations.sentence_transformers import KerasformerSentenceTransformer
 from tests import shared
-from tests.core.chat_templates.chat_model import shared_chat
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 
 need("mteb")
@@ -26,9 +26,9 @@ need("llama_index.core")
 from haystack import Document, Pipeline
 from langchain_core.messages import HumanMessage, SystemMessage
 
-from kerasformer.integrations.haystack import KerasformerDocumentEmbedder, KerasformerTextEmbedder
-from kerasformer.integrations.langchain import ChatKerasformer, KerasformerEmbeddings, KerasformerLLM
-from kerasformer.integrations.llama_index import KerasformerEmbedding
+from kerasformer.tools.integrations.haystack import KerasformerDocumentEmbedder, KerasformerTextEmbedder
+from kerasformer.tools.integrations.langchain import ChatKerasformer, KerasformerEmbeddings, KerasformerLLM
+from kerasformer.tools.integrations.llama_index import KerasformerEmbedding
 from tests.tools.integrations.test_mteb import DOCUMENTS, PRESET, QUERIES, RELEVANT
 
 TEXTS = [*DOCUMENTS.values()][:3]
@@ -80,7 +80,7 @@ def test_components_in_a_pipeline_and_its_file(embedder: Any) -> None:
     pipeline = Pipeline()
     pipeline.add_component("query", KerasformerTextEmbedder(folder))
     pipeline.add_component("documents", KerasformerDocumentEmbedder(folder, batch_size=2, options={"num_threads": 1}))
-    pipeline = Pipeline.loads(pipeline.dumps(), allowed_modules=["kerasformer.integrations.haystack"])
+    pipeline = Pipeline.loads(pipeline.dumps(), allowed_modules=["kerasformer.tools.integrations.haystack"])
     inputs = {"query": {"text": TEXTS[0]}, "documents": {"documents": [Document(content=text) for text in TEXTS]}}
     found = pipeline.run(inputs)
     np.testing.assert_allclose(found["query"]["embedding"], embedder.encode_query(TEXTS[0]), atol=1e-6)
@@ -125,7 +125,7 @@ import importlib, sys
 for plug, module in (each.split("=") for each in sys.argv[1:]):
     sys.modules[module] = None
     try:
-        importlib.import_module(f"kerasformer.integrations.{plug}")
+        importlib.import_module(f"kerasformer.tools.integrations.{plug}")
     except ImportError as error:
         print(type(error).__name__, error)
 """

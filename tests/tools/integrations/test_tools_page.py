@@ -12,26 +12,26 @@ import pytest
 import kerasformer as kf
 from tests import shared
 from tests.code_blocks import blocks
-from tests.core.chat_templates.chat_model import shared_chat
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 
 PAGE = Path(__file__).parents[3] / "docs" / "tools.md"
 CAT = "A cat sleeps on the sofa."
 CHECKS: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "kerasformer.integrations.lm_eval": lambda names: (
+    "kerasformer.tools.integrations.lm_eval": lambda names: (
         -100 < names["loglikelihood"] < 0 and names["results"]["model"] is names["lm"]
     ),
-    "kerasformer.integrations.mteb": lambda names: (
+    "kerasformer.tools.integrations.mteb": lambda names: (
         names["results"][0] is names["encoder"] and len(names["results"][1]) == 2
     ),
-    "kerasformer.integrations.sentence_transformers": lambda names: (
+    "kerasformer.tools.integrations.sentence_transformers": lambda names: (
         names["figures"]["spearman_cosine"] == pytest.approx(1) and names["hits"][0][0]["corpus_id"] == 1
     ),
-    "kerasformer.integrations.langchain": lambda names: (
+    "kerasformer.tools.integrations.langchain": lambda names: (
         names["found"].page_content == CAT and names["story"] and "." not in names["story"] and names["answer"].content
     ),
-    "kerasformer.integrations.llama_index": lambda names: names["node"].text == CAT,
-    "kerasformer.integrations.haystack": lambda names: names["best"].content == CAT,
+    "kerasformer.tools.integrations.llama_index": lambda names: names["node"].text == CAT,
+    "kerasformer.tools.integrations.haystack": lambda names: names["best"].content == CAT,
     "keybert": lambda names: len(names["keywords"]) == 2,
     "txtai": lambda names: names["best"]["text"] == CAT,
 }
@@ -59,7 +59,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.mark.grid
 @pytest.mark.parametrize("tool", CHECKS)
 def test_the_program_of_a_tool(folder: Path, tool: str) -> None:
-    name = tool.removeprefix("kerasformer.integrations.")
+    name = tool.removeprefix("kerasformer.tools.integrations.")
     need("langchain_core" if name == "langchain" else name)
     [program] = [block for block in blocks(PAGE, "python") if re.search(rf"^from {tool} import", block, re.MULTILINE)]
     names: dict[str, Any] = {}

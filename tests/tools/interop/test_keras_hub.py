@@ -19,11 +19,11 @@ import sentencepiece
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfigError
-from kerasformer.interop.keras_hub import tokenizer_conversion as _keras_hub_text
-from kerasformer.interop.keras_hub.tables import TABLES, activation_function
-from kerasformer.interop.keras_hub.weights import hub_variable
-from kerasformer.testing.comparison import TOLERANCE, ragged
 from kerasformer.tokenization import spiece
+from kerasformer.tools.interop.keras_hub import tokenizer_conversion as _keras_hub_text
+from kerasformer.tools.interop.keras_hub.tables import TABLES, activation_function
+from kerasformer.tools.interop.keras_hub.weights import hub_variable
+from kerasformer.tools.testing.comparison import TOLERANCE, ragged
 from tests import tiny_text
 from tests.core.tokenization.samples import CORPUS, TEXTS
 from tests.extras import need

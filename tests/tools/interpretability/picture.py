@@ -12,7 +12,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from kerasformer.interpretability.explainer import write_site
+from kerasformer.tools.interpretability.explainer import write_site
 from tests.tools.web.picture import beside
 from tests.tools.web.sites import Browser, browser
 

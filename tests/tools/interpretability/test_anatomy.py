@@ -12,12 +12,13 @@ import pytest
 from typer.testing import CliRunner
 
 import kerasformer as kf
-from kerasformer import architectures, zoo
+from kerasformer import zoo
+from kerasformer.bundle import architectures
 from kerasformer.cli import app
 from kerasformer.errors import InputError
-from kerasformer.interpretability.anatomy import INPUT, Anatomy, Block, positions, short
 from kerasformer.models import loading
 from kerasformer.models.costs import costs
+from kerasformer.tools.interpretability.anatomy import INPUT, Anatomy, Block, positions, short
 from tests.core.zoo import lfm2
 from tests.core.zoo.cases import CASES, FIRST
 from tests.core.zoo.test_lfm2 import SETTINGS as LFM2

@@ -13,7 +13,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import BundleError, CapacityError, ExportMismatchError, InputError, TokenizerError
-from kerasformer.interpretability.attention import MAX_DRAWN, Attention, StackAttention
+from kerasformer.tools.interpretability.attention import MAX_DRAWN, Attention, StackAttention
 from tests.core.export.text_models import shared_bundle, shared_model
 from tests.grids import grid
 from tests.tools.interpretability.bundles import attention_bundle
@@ -147,7 +147,7 @@ def test_the_decoder_reads_what_it_writes_one_token_later() -> None:
 
 
 def test_the_prefix_of_a_task_precedes_every_text() -> None:
-    from kerasformer.interpretability.attention_sources import KerasSource, Reader
+    from kerasformer.tools.interpretability.attention_sources import KerasSource, Reader
 
     model: Any = kf.load("summarizer-t5")
     source = KerasSource(model, "summarizer", model.tokenizer)
@@ -158,7 +158,7 @@ def test_the_prefix_of_a_task_precedes_every_text() -> None:
 
 def test_the_name_of_a_source_is_not_its_path() -> None:
     from kerasformer.files import sources
-    from kerasformer.interpretability.attention_sources import open_attention
+    from kerasformer.tools.interpretability.attention_sources import open_attention
 
     folder = sources.resolve("sentiment-bert")
     names = {open_attention(source).source.name for source in (folder, str(folder), "sentiment-bert")}

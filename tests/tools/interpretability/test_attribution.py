@@ -14,9 +14,9 @@ import torch
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.interpretability.reading import opened
-from kerasformer.interpretability.scoring import Scorer
-from kerasformer.viz import attribution_html
+from kerasformer.tools.interpretability.reading import opened
+from kerasformer.tools.interpretability.scoring import Scorer
+from kerasformer.tools.viz import attribution_html
 from tests import tiny_text
 from tests.core.export.text_models import shared_bundle, shared_model
 from tests.tools.interpretability import references
@@ -286,7 +286,7 @@ def test_what_has_no_gradient_is_named():
 
 
 def test_a_text_that_is_too_long_for_a_picture_is_named(tmp_path):
-    from kerasformer.viz import draw_attribution
+    from kerasformer.tools.viz import draw_attribution
 
     with pytest.raises(InputError, match="1 to 800 tokens.*HTML"):
         draw_attribution([("a", 0.1)] * 801, tmp_path / "long.png")

@@ -17,21 +17,21 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.architectures import find
-from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.distribution import softmax
-from kerasformer.decoding.samplers import sampling_of
+from kerasformer.bundle.architectures import find
+from kerasformer.engines.distribution import softmax
 from kerasformer.errors import CapacityError, ExportError, InputError, TokenizerError
 from kerasformer.files.reading import JsonObject
-from kerasformer.interpretability.explainer import page as pages
-from kerasformer.interpretability.explainer import record, recording, write_site
-from kerasformer.interpretability.explainer.answers import Answers, Continued
-from kerasformer.interpretability.explainer.packing import packed_ids, script_json
-from kerasformer.interpretability.explainer.precision import Precision, divergence, opened_bundle
-from kerasformer.interpretability.explainer.readings import Reading, readings
+from kerasformer.generation import GenerationConfig
+from kerasformer.generation.samplers import sampling_of
 from kerasformer.models import loading
 from kerasformer.models.pretrained import create
 from kerasformer.pipelines.opening import Opened, open_source
+from kerasformer.tools.interpretability.explainer import page as pages
+from kerasformer.tools.interpretability.explainer import record, recording, write_site
+from kerasformer.tools.interpretability.explainer.answers import Answers, Continued
+from kerasformer.tools.interpretability.explainer.packing import packed_ids, script_json
+from kerasformer.tools.interpretability.explainer.precision import Precision, divergence, opened_bundle
+from kerasformer.tools.interpretability.explainer.readings import Reading, readings
 from tests import tiny_text
 from tests.core.cli.test_cli import main as run_command
 from tests.core.export.text_models import shared_bundle, shared_model

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from kerasformer.decoding import Controls, GenerationConfig, generate
-from kerasformer.decoding.distribution import softmax
+from kerasformer.engines.distribution import softmax
 from kerasformer.errors import GenerationError
+from kerasformer.generation import Controls, GenerationConfig, generate
 from kerasformer.generation.readable_tokens import readable_token, visible
-from kerasformer.interpretability.explanation import Explanation, Option, explanations
+from kerasformer.tools.interpretability.explanation import Explanation, Option, explanations
 from tests import tiny_text
-from tests.core.decoding.engines import Toy
+from tests.core.generation.engines import Toy
 
 TOKENIZER = tiny_text.byte_pairs()
 PROMPTS = [TOKENIZER.encode("The sea"), TOKENIZER.encode("It was")]

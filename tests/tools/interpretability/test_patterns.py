@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.interpretability.patterns import position_values, visible_keys
-from kerasformer.viz import draw_masks, draw_positions
+from kerasformer.tools.interpretability.patterns import position_values, visible_keys
+from kerasformer.tools.viz import draw_masks, draw_positions
 
 T, W, P = 24, 3, 6
 

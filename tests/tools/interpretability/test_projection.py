@@ -11,7 +11,7 @@ from sklearn import decomposition
 
 import kerasformer as kf
 from kerasformer.errors import InputError, MissingExtraError
-from kerasformer.interpretability.projection import pca
+from kerasformer.tools.interpretability.projection import pca
 from tests.tools.interpretability import references
 
 TEXTS = ["The sea was calm.", "A ship came in.", "The old man and the grey sea went home.", "Sea."]

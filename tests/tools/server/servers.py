@@ -12,12 +12,12 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from kerasformer.server.application import application
-from kerasformer.server.limits import Limits
-from kerasformer.server.measurements import Measurements
-from kerasformer.server.running import LOOPBACK, listen, settings
-from kerasformer.server.served_model import ServedModel
-from kerasformer.server.served_models import ServedModels, open_models
+from kerasformer.tools.server.application import application
+from kerasformer.tools.server.limits import Limits
+from kerasformer.tools.server.measurements import Measurements
+from kerasformer.tools.server.running import LOOPBACK, listen, settings
+from kerasformer.tools.server.served_model import ServedModel
+from kerasformer.tools.server.served_models import ServedModels, open_models
 from tests.extras import need
 
 

@@ -15,11 +15,11 @@ import threading
 import pytest
 
 from kerasformer.engines.litert.step import _Row
-from kerasformer.server.jobs import Jobs
-from kerasformer.server.limits import Limits
-from kerasformer.server.measurements import Measurements
-from kerasformer.server.replies import ApiError
-from tests.core.chat_templates.chat_model import shared_chat
+from kerasformer.tools.server.jobs import Jobs
+from kerasformer.tools.server.limits import Limits
+from kerasformer.tools.server.measurements import Measurements
+from kerasformer.tools.server.replies import ApiError
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 from tests.tools.server.servers import running, serving, wait_until
 

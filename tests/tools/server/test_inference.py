@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.server.predictions import zero_shot
-from tests.core.chat_templates.chat_model import shared_chat
+from kerasformer.tools.server.predictions import zero_shot
 from tests.core.pipelines.test_zero_shot_classification import NAMES, named
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 from tests.tiny_text import CORPUS
 from tests.tools.server.servers import running

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests import shared
-from tests.core.chat_templates.chat_model import shared_chat
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 from tests.foreign.environments import run
 from tests.tools.server.servers import running

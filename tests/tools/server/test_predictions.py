@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.server.predictions import zero_shot
+from kerasformer.tools.server.predictions import zero_shot
 from tests import shared
-from tests.core.chat_templates.chat_model import shared_chat
 from tests.core.pipelines.test_zero_shot_classification import NAMES, named
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 from tests.tiny_text import CORPUS
 from tests.tools.server.servers import running

@@ -10,12 +10,12 @@ import threading
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.server import ServerOptions, serve
-from kerasformer.server.limits import Limits
-from kerasformer.server.served_model import name_of
-from kerasformer.server.served_models import open_models
-from tests.core.chat_templates.chat_model import shared_chat
-from tests.core.chat_templates.conversations import TOOL
+from kerasformer.tools.server import ServerOptions, serve
+from kerasformer.tools.server.limits import Limits
+from kerasformer.tools.server.served_model import name_of
+from kerasformer.tools.server.served_models import open_models
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
+from tests.core.tokenization.chat_templates.conversations import TOOL
 from tests.extras import need
 from tests.tools.server.servers import running, wait_until
 

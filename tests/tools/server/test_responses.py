@@ -7,8 +7,8 @@ import json
 import pydantic
 import pytest
 
-from kerasformer.server.responses import _messages
-from tests.core.chat_templates.chat_model import shared_chat
+from kerasformer.tools.server.responses import _messages
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 from tests.tools.server.servers import running
 

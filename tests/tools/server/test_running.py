@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from kerasformer.server import ServerOptions, running
-from kerasformer.server.running import listen
+from kerasformer.tools.server import ServerOptions, running
+from kerasformer.tools.server.running import listen
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "0.0.0.0"])

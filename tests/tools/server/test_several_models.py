@@ -12,15 +12,15 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import InputError, SourceError
-from kerasformer.server.jobs import Jobs
-from kerasformer.server.keys import read_keys
-from kerasformer.server.limits import Limits
-from kerasformer.server.measurements import Measurements
-from kerasformer.server.replies import ApiError
-from kerasformer.server.served_model import size_of
-from kerasformer.server.served_models import open_models
-from tests.core.chat_templates.chat_model import shared_chat
+from kerasformer.tools.server.jobs import Jobs
+from kerasformer.tools.server.keys import read_keys
+from kerasformer.tools.server.limits import Limits
+from kerasformer.tools.server.measurements import Measurements
+from kerasformer.tools.server.replies import ApiError
+from kerasformer.tools.server.served_model import size_of
+from kerasformer.tools.server.served_models import open_models
 from tests.core.engines.test_adapters import randomize
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 from tests.tools.server.servers import running
 

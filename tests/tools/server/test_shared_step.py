@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.decoding import GenerationConfig, generate
-from kerasformer.decoding.protocols import JointStep, ResumableStep
+from kerasformer.engines.protocols import JointStep, ResumableStep
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.server import shared_step as module
-from kerasformer.server.shared_step import shared_step
-from tests.core.chat_templates.chat_model import shared_chat
-from tests.core.decoding.engines import Toy
+from kerasformer.generation import GenerationConfig, generate
+from kerasformer.tools.server import shared_step as module
+from kerasformer.tools.server.shared_step import shared_step
+from tests.core.generation.engines import Toy
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.tools.server.servers import wait_until
 
 

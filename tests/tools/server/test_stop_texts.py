@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kerasformer.server.stop_texts import StopTexts
+from kerasformer.tools.server.stop_texts import StopTexts
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pydantic
 import pytest
 
 import kerasformer as kf
-from kerasformer.server.chat import _message
-from tests.core.chat_templates.chat_model import shared_chat
+from kerasformer.tools.server.chat import _message
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 from tests.tools.server.servers import running
 

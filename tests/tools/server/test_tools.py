@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from kerasformer.server.tools import CallForm, Tools, _form
 from kerasformer.tokenization import Tokenizer
-from tests.core.chat_templates.chat_model import shared_chat
-from tests.core.chat_templates.conversations import TEMPLATES, TOOL
+from kerasformer.tools.server.tools import CallForm, Tools, _form
+from tests.core.tokenization.chat_templates.chat_model import shared_chat
+from tests.core.tokenization.chat_templates.conversations import TEMPLATES, TOOL
 
 HEAD = """{% if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}{{ '<|im_start|>' ~ message.role }}
 {{ message.content }}"""

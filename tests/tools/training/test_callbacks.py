@@ -14,7 +14,7 @@ from matplotlib import image
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError, InputError, TrainingError
-from kerasformer.training.callbacks import Curve, Evaluate, SavePretrained, StopOnNaN, with_epoch
+from kerasformer.tools.training.callbacks import Curve, Evaluate, SavePretrained, StopOnNaN, with_epoch
 from tests import tiny_text
 
 TEXTS = ["The museum is closed.", "What a waste!", "It made me laugh.", "Slow, loud."]

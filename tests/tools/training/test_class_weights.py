@@ -9,7 +9,7 @@ import torch
 from sklearn.utils.class_weight import compute_class_weight
 
 from kerasformer.errors import InputError
-from kerasformer.training.class_weights import WeightedBinaryCrossentropy, WeightedCrossentropy, class_weights
+from kerasformer.tools.training.class_weights import WeightedBinaryCrossentropy, WeightedCrossentropy, class_weights
 
 RANDOM = np.random.default_rng(0)
 

@@ -8,10 +8,10 @@ import transformers
 import kerasformer as kf
 from kerasformer.bundle import ModelInfo
 from kerasformer.errors import InputError
-from kerasformer.evaluation import examples
-from kerasformer.fidelity.quality import pipeline_of
-from kerasformer.training import MultipleChoice, dataset
-from kerasformer.training.shapes import with_different_first
+from kerasformer.pipelines.quality import pipeline_of
+from kerasformer.tools.evaluation import examples
+from kerasformer.tools.training import MultipleChoice, dataset
+from kerasformer.tools.training.shapes import with_different_first
 
 TOLERANCE = 1e-5
 """Of losses: a cross-entropy is a difference of logits, each of which rounds by 6e-8 of its size."""

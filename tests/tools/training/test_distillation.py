@@ -13,7 +13,7 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.errors import InputError
-from kerasformer.training import (
+from kerasformer.tools.training import (
     AttentionRelations,
     Distiller,
     EmbeddingDistance,

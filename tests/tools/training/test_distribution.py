@@ -15,9 +15,9 @@ import pytest
 
 from kerasformer import zoo
 from kerasformer.errors import InputError
-from kerasformer.integrations.ray import Worker
-from kerasformer.training.distribution import distribute
-from kerasformer.training.optimizers import optimizer
+from kerasformer.tools.integrations.ray import Worker
+from kerasformer.tools.training.distribution import distribute
+from kerasformer.tools.training.optimizers import optimizer
 from tests.extras import need
 
 _PROGRAM = """

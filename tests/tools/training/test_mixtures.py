@@ -11,11 +11,11 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import InputError
-from kerasformer.evaluation import examples, text_to_text
-from kerasformer.training import Mixture, mixing_rates, mixture
-from kerasformer.training import recipe as module
-from kerasformer.training.datasets import Format, Row
-from kerasformer.training.recipe import Recipe, train
+from kerasformer.tools.evaluation import examples, text_to_text
+from kerasformer.tools.training import Mixture, mixing_rates, mixture
+from kerasformer.tools.training import recipe as module
+from kerasformer.tools.training.datasets import Format, Row
+from kerasformer.tools.training.recipe import Recipe, train
 
 SIZES = [250, 400, 138_854]  # CB, COPA, ReCoRD
 

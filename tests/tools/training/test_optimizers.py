@@ -12,7 +12,7 @@ from transformers.trainer_pt_utils import get_parameter_names
 from kerasformer import zoo
 from kerasformer.errors import InputError
 from kerasformer.models.weights import hf_tensors
-from kerasformer.training.optimizers import WarmupSchedule, freeze, layer_depths, optimizer
+from kerasformer.tools.training.optimizers import WarmupSchedule, freeze, layer_depths, optimizer
 from tests.grids import on_jax
 
 SIZES = {"vocab_size": 31, "hidden_dim": 8, "num_layers": 3, "num_heads": 2, "intermediate_dim": 12}

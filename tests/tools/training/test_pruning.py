@@ -14,7 +14,7 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.errors import InputError, UnsupportedConfigError
-from kerasformer.training import chosen_layers, prune, unit_importance
+from kerasformer.tools.training import chosen_layers, prune, unit_importance
 from tests.core.layers.parity import assert_close
 
 SIZES = {"hidden_dim": 16, "num_layers": 4, "num_heads": 4, "vocab_size": 50}

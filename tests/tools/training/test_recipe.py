@@ -7,9 +7,9 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.errors import CheckpointError, InputError
-from kerasformer.training import recipe as module
-from kerasformer.training.pretraining import OBJECTIVES
-from kerasformer.training.recipe import Recipe, train
+from kerasformer.tools.training import recipe as module
+from kerasformer.tools.training.pretraining import OBJECTIVES
+from kerasformer.tools.training.recipe import Recipe, train
 
 STORIES = {
     "model": {

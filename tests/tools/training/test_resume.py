@@ -18,9 +18,9 @@ import pytest
 from kerasformer import zoo
 from kerasformer.errors import CheckpointError
 from kerasformer.files import tensors
-from kerasformer.training.callbacks import SavePretrained
-from kerasformer.training.optimizers import optimizer
-from kerasformer.training.resume import FILE, Resume
+from kerasformer.tools.training.callbacks import SavePretrained
+from kerasformer.tools.training.optimizers import optimizer
+from kerasformer.tools.training.resume import FILE, Resume
 
 ROOT = Path(__file__).parents[3]
 EPOCHS = 3
@@ -153,7 +153,7 @@ def test_a_full_disk_leaves_the_last_state(state, monkeypatch):
     resume._identity = {}
     resume.model.history = keras.callbacks.History()
     resume.model.history.epoch = []
-    monkeypatch.setattr("kerasformer.training.resume.save_tensors", full)
+    monkeypatch.setattr("kerasformer.tools.training.resume.save_tensors", full)
     with pytest.raises(CheckpointError, match=r"No space left.*Nothing was changed there"):
         resume.on_epoch_end(3, {"loss": 1.0})
     assert (state / FILE).read_bytes() == before

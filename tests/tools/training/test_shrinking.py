@@ -16,7 +16,7 @@ from kerasformer import zoo
 from kerasformer.cli.app import app
 from kerasformer.errors import CheckpointError, InputError
 from kerasformer.models.variables import variables_by_path
-from kerasformer.training import shrink
+from kerasformer.tools.training import shrink
 from tests import tiny_text
 from tests.grids import grid
 

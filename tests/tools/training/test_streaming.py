@@ -14,8 +14,8 @@ import pytest
 from pyarrow import parquet
 
 from kerasformer.errors import InputError, MissingExtraError
-from kerasformer.training.resume import Resume
-from kerasformer.training.streaming import StreamedDataset
+from kerasformer.tools.training.resume import Resume
+from kerasformer.tools.training.streaming import StreamedDataset
 
 SIZES = [7, 12, 0, 5, 9]
 

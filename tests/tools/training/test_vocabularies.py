@@ -1,7 +1,7 @@
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.training.vocabularies import train_tokenizer
+from kerasformer.tools.training.vocabularies import train_tokenizer
 
 TEXTS = [f"The old fox number {index} looks at the sea, and waits." for index in range(50)]
 PAIRS = {

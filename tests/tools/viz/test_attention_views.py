@@ -11,9 +11,15 @@ import numpy as np
 import pytest
 
 from kerasformer.errors import InputError
-from kerasformer.interpretability.attention import Attention, LayerAttention, QueryKeys, StackAttention, TokenRow
-from kerasformer.viz.attention import page_data
-from kerasformer.viz.canvas import DARK, LIGHT
+from kerasformer.tools.interpretability.attention import (
+    Attention,
+    LayerAttention,
+    QueryKeys,
+    StackAttention,
+    TokenRow,
+)
+from kerasformer.tools.viz.attention import page_data
+from kerasformer.tools.viz.canvas import DARK, LIGHT
 from tests.foreign.environments import need
 from tests.tools.viz.test_pictures import share
 from tests.tools.web.sites import Browser, browser
@@ -187,7 +193,7 @@ def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
 def test_a_page_of_a_large_model_has_the_queries_and_keys_of_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     attention = encoder()
     with_states = [["queries" in each for each in attention_data(attention)["kinds"][0]["layers"]]]
-    monkeypatch.setattr("kerasformer.viz.attention._MAX_STATES", 0)
+    monkeypatch.setattr("kerasformer.tools.viz.attention._MAX_STATES", 0)
     with_states.append(["queries" in each for each in attention_data(attention)["kinds"][0]["layers"]])
     assert with_states == [[True, True], [False, True]]
 

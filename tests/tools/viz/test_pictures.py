@@ -12,12 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
-from kerasformer.decoding import Controls, GenerationConfig, Record, generate
 from kerasformer.errors import GenerationError, InputError
-from kerasformer.viz import draw_beam_tree, draw_distribution, draw_explanation
-from kerasformer.viz.canvas import DARK, LIGHT, canvas
-from kerasformer.viz.explanation import Cell
-from tests.core.decoding.engines import Toy
+from kerasformer.generation import Controls, GenerationConfig, Record, generate
+from kerasformer.tools.viz import draw_beam_tree, draw_distribution, draw_explanation
+from kerasformer.tools.viz.canvas import DARK, LIGHT, canvas
+from kerasformer.tools.viz.explanation import Cell
+from tests.core.generation.engines import Toy
 
 PROBABILITIES = np.random.default_rng(0).dirichlet(np.full(300, 0.2))
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kerasformer.web.site import PAGE
-from kerasformer.web.vendor import vendor
+from kerasformer.tools.web.site import PAGE
+from kerasformer.tools.web.vendor import vendor
 from tests.foreign.environments import need
 from tests.tools.web import pages
 from tests.tools.web.pages import Page

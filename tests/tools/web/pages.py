@@ -11,8 +11,8 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from kerasformer.web import serve
-from kerasformer.web.serve import Handler
+from kerasformer.tools.web import serve
+from kerasformer.tools.web.serve import Handler
 from tests.foreign.environments import started
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 
 import kerasformer as kf
-from kerasformer.web.site import build
+from kerasformer.tools.web.site import build
 from tests.foreign.environments import need
 from tests.tools.web.sites import Browser, browser, served
 

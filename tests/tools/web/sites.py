@@ -18,10 +18,10 @@ from tokenizers.models import WordLevel
 
 from kerasformer import bundle
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
-from kerasformer.fidelity.references import DEFAULT_TEXTS, largest_entries
-from kerasformer.web.serve import address, server
-from kerasformer.web.site import build
-from kerasformer.web.vendor import FILES, PINS
+from kerasformer.engines.fidelity.references import DEFAULT_TEXTS, largest_entries
+from kerasformer.tools.web.serve import address, server
+from kerasformer.tools.web.site import build
+from kerasformer.tools.web.vendor import FILES, PINS
 from tests.foreign.environments import started
 
 HERE = Path(__file__).parent

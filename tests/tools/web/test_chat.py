@@ -11,10 +11,10 @@ import pytest
 import kerasformer as kf
 from kerasformer.errors import KerasformerError
 from kerasformer.tokenization import Tokenizer
-from kerasformer.web.site import build
-from tests.core.chat_templates.chat_model import save_model, save_tokenizer
-from tests.core.chat_templates.conversations import CASES, TEMPLATES
-from tests.core.chat_templates.test_limits import DOUBLED
+from kerasformer.tools.web.site import build
+from tests.core.tokenization.chat_templates.chat_model import save_model, save_tokenizer
+from tests.core.tokenization.chat_templates.conversations import CASES, TEMPLATES
+from tests.core.tokenization.chat_templates.test_limits import DOUBLED
 from tests.foreign.environments import need
 from tests.tools.web.pages import Page
 from tests.tools.web.sites import browser
@@ -132,7 +132,7 @@ def test_turns(engine: str, page: Page, site: Path, tmp_path: Path) -> None:
         (second, greedy),
         (MESSAGES, {**greedy, "tools": [{"name": "look"}]}),
     ]
-    pipe.conversation_cache = kf.decoding.PrefixCache(max_bytes=0)  # the page keeps the last text only
+    pipe.conversation_cache = kf.generation.PrefixCache(max_bytes=0)  # the page keeps the last text only
     received = page.call(RUN, f"/models/{engine}/", calls)
     for (messages, settings), each in zip(calls, received, strict=True):
         answer = pipe(messages, **settings)[0]["generated_text"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kerasformer.web.site import build, check_site
+from kerasformer.tools.web.site import build, check_site
 from tests.foreign.cases import embedder, tiny
 from tests.foreign.environments import need
 from tests.tools.web.sites import Browser, served, write_bundle, write_runtimes, write_site

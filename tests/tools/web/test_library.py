@@ -16,13 +16,13 @@ import pytest
 from tokenizers import Regex
 
 import kerasformer as kf
-import kerasformer.web
+import kerasformer.tools.web
 from kerasformer import bundle
-from kerasformer.decoding import GenerationConfig
-from kerasformer.decoding.history import History
-from kerasformer.decoding.rules import apply_rules, rules_of
-from kerasformer.decoding.samplers import sampler_of
 from kerasformer.errors import InputError
+from kerasformer.generation import GenerationConfig
+from kerasformer.generation.history import History
+from kerasformer.generation.rules import apply_rules, rules_of
+from kerasformer.generation.samplers import sampler_of
 from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.tokenization.pruning import prune_tokenizer
 from tests import tiny_text

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-import kerasformer.web
+import kerasformer.tools.web
 from tests.foreign.environments import need
 
-LIBRARY = Path(kerasformer.web.__file__).parent / "page" / "library"
+LIBRARY = Path(kerasformer.tools.web.__file__).parent / "page" / "library"
 SETTINGS = "--noEmit --allowJs --checkJs --strict --target es2024 --module esnext --moduleResolution bundler"
 
 

@@ -12,8 +12,8 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.export.card import in_apps
-from kerasformer.web.site import PAGE
-from kerasformer.web.vendor import PINS
+from kerasformer.tools.web.site import PAGE
+from kerasformer.tools.web.vendor import PINS
 from tests.code_blocks import blocks
 from tests.core.export.text_models import shared_bundle
 from tests.foreign.environments import need

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kerasformer as kf
-from kerasformer.web.site import build, check_site
+from kerasformer.tools.web.site import build, check_site
 from tests.foreign.cases import CROSS_ENCODER, NLI, Case, cases, embedder, tiny
 from tests.foreign.environments import need
 from tests.tools.web.sites import served

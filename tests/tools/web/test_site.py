@@ -27,15 +27,15 @@ import kerasformer as kf
 from kerasformer import bundle
 from kerasformer import export as export_package
 from kerasformer.bundle import EmbeddingInfo, Kind, TensorInfo
+from kerasformer.bundle.sample_texts import examples
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
 from kerasformer.export.builder import BundleBuilder
-from kerasformer.sample_texts import examples
 from kerasformer.tokenization import Tokenizer, hard_texts
-from kerasformer.web import vendor as runtimes
-from kerasformer.web.serve import Handler, server
-from kerasformer.web.site import PAGE, build, check_site
-from kerasformer.web.token_check import check_tokens
-from kerasformer.web.vendor import vendor
+from kerasformer.tools.web import vendor as runtimes
+from kerasformer.tools.web.serve import Handler, server
+from kerasformer.tools.web.site import PAGE, build, check_site
+from kerasformer.tools.web.token_check import check_tokens
+from kerasformer.tools.web.vendor import vendor
 from tests import tiny_text
 from tests.core.cli.test_cli import main
 from tests.core.export.text_models import shared_bundle
@@ -311,7 +311,7 @@ def test_bundles_that_browsers_cannot_run_are_refused_with_the_reason(tmp_path, 
     bundle.write(adapted, replace(manifest, signatures={name: signature}))
     with pytest.raises(BundleError, match="passes no adapters.*adapted, exported with lora_rank"):
         build([adapted], tmp_path / "site", runtime_files=packages)
-    monkeypatch.setattr("kerasformer.web.site._MAX_BYTES", 1000)
+    monkeypatch.setattr("kerasformer.tools.web.site._MAX_BYTES", 1000)
     with pytest.raises(BundleError, match="file of 2 GiB or more.*model.tflite.*int4"):
         build([write_bundle(tmp_path / "large")], tmp_path / "site", runtime_files=packages)
     with pytest.raises(InputError, match="at least one bundle"):

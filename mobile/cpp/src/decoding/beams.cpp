@@ -1,4 +1,4 @@
-// Beam search for one text, as in `kerasformer.decoding.beams`: extends the `n` best hypotheses in parallel.
+// Beam search for one text, as in `kerasformer.generation.beams`: extends the `n` best hypotheses in parallel.
 //
 // At each step, the `n` running hypotheses have `n * V` continuations. The best `2n` of them are examined (more with several
 // end tokens): those among the first `n` that end become finished hypotheses, and the best `n` that do not end continue. Of

@@ -1,4 +1,4 @@
-// Chooses the tokens of a text: rules, greedy search, sampling and beam search, with the results of `kerasformer.decoding`.
+// Chooses the tokens of a text: rules, greedy search, sampling and beam search, with the results of `kerasformer.generation`.
 #pragma once
 
 #include <chrono>

@@ -65,7 +65,7 @@ void ForbidBadWords(Logits& logits, const std::vector<int>& ids, const Generatio
 
 }  // namespace
 
-// The order of the rules is that of `kerasformer.decoding.rules`; references are there.
+// The order of the rules is that of `kerasformer.generation.rules`; references are there.
 Logits ApplyRules(const History& history, Logits logits, const GenerationConfig& config) {
   if (config.encoder_repetition_penalty != 1) Penalize(logits, history.prompt, 1 / config.encoder_repetition_penalty);
   if (config.repetition_penalty != 1) Penalize(logits, history.ids, config.repetition_penalty);

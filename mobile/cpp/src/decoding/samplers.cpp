@@ -1,4 +1,4 @@
-// The order of operations and the float32 arithmetic are those of `kerasformer.decoding.samplers`; references are there.
+// The order of operations and the float32 arithmetic are those of `kerasformer.generation.samplers`; references are there.
 #include <algorithm>
 #include <cmath>
 #include <numeric>

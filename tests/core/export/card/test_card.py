@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kerasformer.bundle import Fidelity, Kind, LanguageInfo, Manifest, ModelInfo, Role, Signature, TensorInfo
+from kerasformer.bundle.recipes import RECIPES, WHEN
 from kerasformer.export.card.model_card import write_card
-from kerasformer.export.quantization.recipes import RECIPES, WHEN
 from kerasformer.export.targets import Target
 from tests.code_blocks import blocks_of, card_texts
 

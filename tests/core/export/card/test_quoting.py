@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature
+from kerasformer.bundle.recipes import RECIPES
 from kerasformer.export.card import quoting
-from kerasformer.export.quantization.recipes import RECIPES
 from kerasformer.export.targets import TARGETS
 from kerasformer.export.targets.litert_lm import litertlm_file
 from tests.code_blocks import programs

@@ -11,12 +11,12 @@ import onnxruntime
 import pytest
 from ai_edge_litert.interpreter import Interpreter
 
+from kerasformer.bundle import recipes
+from kerasformer.bundle.recipes import recipe
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.signatures import tflite_functions
-from kerasformer.export.quantization import recipes
-from kerasformer.export.quantization.recipes import recipe
 from tests.core.export.described import ATTENTIONS, GROUPS, LLAMA, DescribedDecoder
 from tests.core.export.onnx_bundles import padded
 from tests.core.export.tflite_bundles import operators

@@ -9,9 +9,9 @@ from keras import ops
 
 from kerasformer import layers
 from kerasformer.bundle import TensorInfo
+from kerasformer.bundle.recipes import recipe
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.quantization.recipes import recipe
 from kerasformer.layers import Rotary, Visibility, primitives
 from tests.core.export.onnx_bundles import expected as keras_answers
 from tests.core.export.onnx_bundles import feeds_of, padded, run, tiny, write

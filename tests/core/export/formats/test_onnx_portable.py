@@ -6,10 +6,10 @@ import numpy as np
 import onnx
 import pytest
 
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines.onnx import OnnxStep
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.calibration import Ranges
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from tests.core.export.onnx_bundles import expected, feeds_of, load, padded, run, tiny, write
 from tests.core.export.onnx_inventory import per_layer
 from tests.grids import grid

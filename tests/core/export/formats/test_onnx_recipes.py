@@ -14,13 +14,13 @@ from keras import ops
 from onnx import TensorProto, numpy_helper
 
 from kerasformer.bundle import TensorInfo
+from kerasformer.bundle.recipes import RECIPES, Recipe, recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import below_model
 from kerasformer.export.quantization.calibration import Calibration, Ranges
-from kerasformer.export.quantization.recipes import RECIPES, Recipe, recipe
 from kerasformer.layers import primitives
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.core.export.onnx_bundles import expected, feeds_of, load, run, session, tiny, write

@@ -17,10 +17,10 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.engines import open_engine
+from kerasformer.engines.fidelity import verification
 from kerasformer.engines.saved_model import SavedModelStep
 from kerasformer.errors import BundleError, ExportError, ExportMismatchError, InputError, MissingExtraError
 from kerasformer.export.formats.saved_model import loops, tf_text
-from kerasformer.fidelity import verification
 from tests.code_blocks import blocks
 from tests.core.export import onnx_bundles, saved_model_bundles
 from tests.core.export.text_models import ROWS

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from kerasformer.bundle.recipes import recipe
 from kerasformer.export.formats.tflite import convert
 from kerasformer.export.formats.tflite.signatures import tflite_functions
-from kerasformer.export.quantization.recipes import recipe
 from tests.core.export.text_models import shared_model
 from tests.core.export.tflite_bundles import operators
 

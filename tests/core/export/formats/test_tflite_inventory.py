@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kerasformer import zoo
+from kerasformer.bundle.recipes import RECIPES
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.signatures import tflite_functions
-from kerasformer.export.quantization.recipes import RECIPES
 from tests.core.export.tflite_bundles import operators
 from tests.grids import grid
 

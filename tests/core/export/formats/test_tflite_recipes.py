@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from kerasformer.bundle import TensorInfo
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines.litert.engine import open_engine
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite import convert as to_tflite
@@ -19,7 +20,6 @@ from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
 from kerasformer.export.quantization.calibration import Calibration, Ranges
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.layers import primitives
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor

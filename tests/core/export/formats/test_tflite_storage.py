@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.export.formats.tflite.storage import Form, as_stored, content, form_of, scales
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
 
 FORMS = [Form("float32"), Form("float16"), Form("int8"), Form("int4"), Form("int4", 32)]
 MATRIX = np.random.default_rng(0).standard_t(4, (70, 96)).astype("float32")

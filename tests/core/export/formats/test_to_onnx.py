@@ -13,13 +13,13 @@ from keras import ops
 from onnx import numpy_helper
 
 from kerasformer.bundle import TensorInfo
+from kerasformer.bundle.recipes import recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx import file_writer as onnx_files
 from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
-from kerasformer.export.quantization.recipes import recipe
 from tests.core.export import onnx_bundles
 from tests.core.export.onnx_bundles import expected, feeds_of, load, run, session, tiny
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from kerasformer.bundle import Manifest, TensorInfo
+from kerasformer.bundle.recipes import RECIPES
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite import convert as to_tflite
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
-from kerasformer.export.quantization.recipes import RECIPES
 from tests.core.export import tflite_bundles
 from tests.core.export.small_models import TinyDecoder, TinyEncoder
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from kerasformer.bundle import Fidelity
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
 from kerasformer.export import export
 from kerasformer.export.quantization.auto import COLUMNS, ChosenMix, _hull, search_rows
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.search import Auto, Search, Tried
 from tests.core.export.text_models import ROWS, size_options
 from tests.grids import grid

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from keras import ops
 
+from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export import export
 from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, as_inputs, passages, read_texts
-from kerasformer.fidelity.references import single_texts
 from kerasformer.layers.primitives import Primitives, lowering
 from tests.core.export.text_models import ROWS
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from kerasformer import zoo
+from kerasformer.bundle.recipes import RECIPES, Recipe
+from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx.layout import OnnxLayout
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
@@ -19,9 +21,7 @@ from kerasformer.export.quantization.calibration import CalibratedKernel, _Obser
 from kerasformer.export.quantization.compensation import Grid, joined, nearest, round_kernel
 from kerasformer.export.quantization.layouts import calibrated_kernels
 from kerasformer.export.quantization.model_matrices import ModelMatrix
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sample_inputs import as_inputs, passages
-from kerasformer.fidelity.references import single_texts
 from kerasformer.layers.primitives import lowering
 from tests.core.export.text_models import ROWS
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from kerasformer import bundle
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines.litert.engine import open_engine
 from kerasformer.export import api, export
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.graph.variable_names import below_model
 from kerasformer.export.quantization.calibration import Ranges, calibrate, input_scale
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from tests import shared
 from tests.core.export.text_models import ROWS
 from tests.extras import need

@@ -15,7 +15,7 @@ from kerasformer.errors import InputError
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.graph.variable_names import below_model
 from kerasformer.export.quantization.quantization_aware import QuantizationAware
-from kerasformer.training import Distiller, SoftTargets, quantization_aware
+from kerasformer.tools.training import Distiller, SoftTargets, quantization_aware
 from tests import tiny_text
 from tests.core.export import onnx_bundles, tflite_bundles
 from tests.core.export.formats.test_onnx_recipes import values

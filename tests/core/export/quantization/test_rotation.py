@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from kerasformer.bundle.recipes import recipe
 from kerasformer.export import export
 from kerasformer.export.api import _rotates as rotates_in
 from kerasformer.export.graph.variable_values import value_of
-from kerasformer.export.quantization.recipes import recipe
 from kerasformer.export.quantization.rotation import Rotation, rotated, rotates
 from kerasformer.models.variables import release_weights
 from kerasformer.zoo import load

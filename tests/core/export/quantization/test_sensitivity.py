@@ -12,12 +12,12 @@ import pytest
 
 from kerasformer import bundle
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.export import export
 from kerasformer.export.formats.onnx.layout import OnnxLayout
 from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.quantization.layouts import num_bytes
 from kerasformer.export.quantization.model_matrices import groups, matrices, mixed
-from kerasformer.export.quantization.recipes import RECIPES, Recipe
 from kerasformer.export.quantization.sample_inputs import shortest, single_pass_references
 from kerasformer.export.quantization.sensitivity import Simulation, cost, sensitivities
 from kerasformer.export.references import record

@@ -17,16 +17,16 @@ from tokenizers import Tokenizer as Backend
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer.bundle import Limits, TensorInfo
+from kerasformer.bundle.recipes import recipe
 from kerasformer.engines import open_engine
+from kerasformer.engines.fidelity.comparison import compare
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.formats.tflite.metadata import Tensor, attach, input_order, metadata
 from kerasformer.export.graph.functions import Function
-from kerasformer.export.quantization.recipes import recipe
 from kerasformer.export.targets.mediapipe.target import MediapipeTokenizerWarning
 from kerasformer.export.targets.mediapipe.tokenizer_conversion import check, vocabulary
-from kerasformer.fidelity.comparison import compare
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.core.export.text_models import OTHERS, ROWS

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.training import Vocabulary
+from kerasformer.tools.training import Vocabulary
 
 SPECIAL = ("[PAD]", "[CLS]", "[SEP]", "[MASK]", "<X>", "<Y>", "<Z>")
 

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasformer import training, zoo
+from kerasformer import zoo
 from kerasformer.errors import InputError
-from kerasformer.training import Masking, ObjectiveDataset, Vocabulary
+from kerasformer.tools import training
+from kerasformer.tools.training import Masking, ObjectiveDataset, Vocabulary
 from tests.tools.training.objectives.spelled import texts_of
 
 VOCABULARY = Vocabulary(97, mask_id=4, special_ids=tuple(range(5)), single=((1,), (2,)))

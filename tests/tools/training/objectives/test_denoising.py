@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from rouge_score.rouge_scorer import RougeScorer
 
-from kerasformer import training
 from kerasformer.errors import InputError
-from kerasformer.training import Vocabulary
-from kerasformer.training.objectives import denoising
+from kerasformer.tools import training
+from kerasformer.tools.training import Vocabulary
+from kerasformer.tools.training.objectives import denoising
 from tests.tools.training.objectives.spelled import Spelled, fixed, texts_of
 
 PARTY = "Thank you for inviting me to your party last week ."

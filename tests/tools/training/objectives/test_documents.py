@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer import training
-from kerasformer.evaluation import read_documents
-from kerasformer.training.vocabularies import train_tokenizer
+from kerasformer.tools import training
+from kerasformer.tools.evaluation import read_documents
+from kerasformer.tools.training.vocabularies import train_tokenizer
 
 TEXT = "The old fox waits.  It looks at\nthe sea. Why? Nobody knows."
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer import training, zoo
+from kerasformer import zoo
 from kerasformer.errors import InputError
 from kerasformer.layers import SmoothedCrossentropy
-from kerasformer.training import Vocabulary
+from kerasformer.tools import training
+from kerasformer.tools.training import Vocabulary
 from tests import tiny_text
 from tests.tools.training.objectives.spelled import texts_of
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer import training
 from kerasformer.errors import InputError
-from kerasformer.training import Masking, Vocabulary
-from kerasformer.training.objectives import masked_tokens
+from kerasformer.tools import training
+from kerasformer.tools.training import Masking, Vocabulary
+from kerasformer.tools.training.objectives import masked_tokens
 from tests import tiny_text
 from tests.tools.training.objectives.spelled import Spelled, texts_of
 

@@ -8,12 +8,13 @@ import keras
 import numpy as np
 import pytest
 
-from kerasformer import training, zoo
+from kerasformer import zoo
 from kerasformer.errors import InputError
 from kerasformer.layers import SmoothedCrossentropy
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.models.pretrained import create
-from kerasformer.training import Masking, PackedModel, Vocabulary
+from kerasformer.tools import training
+from kerasformer.tools.training import Masking, PackedModel, Vocabulary
 from tests.core.zoo.cases import FIRST
 from tests.tools.training.objectives.spelled import texts_of
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 import transformers
 
-from kerasformer import training, zoo
-from kerasformer.testing.comparison import run_reference
-from kerasformer.training import Masking, Vocabulary
+from kerasformer import zoo
+from kerasformer.tools import training
+from kerasformer.tools.testing.comparison import run_reference
+from kerasformer.tools.training import Masking, Vocabulary
 from tests.tools.training.objectives.spelled import texts_of
 
 SIZES = {"vocab_size": 97, "hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer import training
 from kerasformer.errors import InputError
-from kerasformer.training import Masking, Vocabulary
+from kerasformer.tools import training
+from kerasformer.tools.training import Masking, Vocabulary
 
 VOCABULARY = Vocabulary(20_000, mask_id=4, special_ids=tuple(range(5)), pair=((1,), (2,), (2,)), segments=True)
 # Sentence s of document d has the tokens 1000 d + 10 s + 5, 6, 7, …

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from kerasformer import training, zoo
+from kerasformer import zoo
 from kerasformer.errors import InputError
-from kerasformer.training import InverseSigmoidDecay, Masking, ScheduledSampling, SpanBoundary, Vocabulary
+from kerasformer.tools import training
+from kerasformer.tools.training import InverseSigmoidDecay, Masking, ScheduledSampling, SpanBoundary, Vocabulary
 from tests.grids import on_jax
 from tests.tools.training.objectives.spelled import texts_of
 

@@ -1,4 +1,4 @@
-/// Settings of a generation, with the meanings of `kerasformer.decoding.GenerationConfig`. A setting that is `nil` is that of the
+/// Settings of a generation, with the meanings of `kerasformer.generation.GenerationConfig`. A setting that is `nil` is that of the
 /// bundle, or else the default. A sampling setting or a seed without `doSample` enables sampling.
 ///
 /// ```swift

@@ -26,7 +26,7 @@ struct History {
     }
 }
 
-/// The logits after all rules that the settings activate, in the order of `kerasformer.decoding.rules`; references are there.
+/// The logits after all rules that the settings activate, in the order of `kerasformer.generation.rules`; references are there.
 func applyRules(_ history: History, _ logits: [Float], _ config: GenerationConfig) -> [Float] {
     var changed = logits
     if config.encoderRepetitionPenalty != 1 { penalize(&changed, history.prompt, 1 / config.encoderRepetitionPenalty) }

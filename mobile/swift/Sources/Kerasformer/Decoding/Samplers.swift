@@ -1,7 +1,7 @@
 import Foundation
 
 /// Chooses a token from logits: the best one, or a sample from the candidates that temperature and cutoffs leave. Order and
-/// float32 arithmetic are those of `kerasformer.decoding.samplers`; references are there.
+/// float32 arithmetic are those of `kerasformer.generation.samplers`; references are there.
 ///
 /// - Parameter uniform: Returns a random number in [0, 1).
 /// - Throws: `GenerationError` if the rules allow no token, or a logit is not a number.

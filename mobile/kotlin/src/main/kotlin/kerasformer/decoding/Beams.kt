@@ -7,7 +7,7 @@ import kerasformer.GenerationError
 import kerasformer.repr
 
 /**
- * Beam search for one text, as in `kerasformer.decoding.beams`: extends the `n` best hypotheses in parallel, and returns the new
+ * Beam search for one text, as in `kerasformer.generation.beams`: extends the `n` best hypotheses in parallel, and returns the new
  * tokens of the best one and why it ended.
  *
  * At each step, the `n` running hypotheses have `n * V` continuations. The best `2n` of them are examined (more with several end

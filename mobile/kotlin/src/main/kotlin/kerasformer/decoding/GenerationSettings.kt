@@ -6,7 +6,7 @@ import kerasformer.closest
 import kerasformer.repr
 
 /**
- * Settings of a generation, with the meanings of `kerasformer.decoding.GenerationConfig`. A setting that is `null` is that of the
+ * Settings of a generation, with the meanings of `kerasformer.generation.GenerationConfig`. A setting that is `null` is that of the
  * bundle, or else the default. A sampling setting or a seed without [doSample] enables sampling.
  *
  * @property maxNewTokens Largest number of new tokens; 20 by default.

@@ -26,7 +26,7 @@ internal class History(prefix: IntArray, val width: Int, val prompt: IntArray) {
 }
 
 /**
- * The logits after all rules that the settings activate, in the order of `kerasformer.decoding.rules`; references are there.
+ * The logits after all rules that the settings activate, in the order of `kerasformer.generation.rules`; references are there.
  * The given array is not changed.
  */
 internal fun applyRules(history: History, logits: FloatArray, config: Config): FloatArray {

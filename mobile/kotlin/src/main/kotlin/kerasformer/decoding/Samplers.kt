@@ -7,7 +7,7 @@ import kerasformer.repr
 
 /**
  * Chooses a token from logits: the best one, or a sample from the candidates that temperature and cutoffs leave. Order and
- * float32 arithmetic are those of `kerasformer.decoding.samplers`; references are there.
+ * float32 arithmetic are those of `kerasformer.generation.samplers`; references are there.
  *
  * @param uniform A random number in [0, 1).
  * @throws GenerationError The rules allow no token, or a logit is not a number.

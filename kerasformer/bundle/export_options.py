@@ -1,0 +1,122 @@
+"""Options of an export, each declared once, for `model.export`, `kerasformer.export.export` and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, TypedDict
+
+from kerasformer.basics.arguments import BOOLEAN, STRING, Kind, integer, number, one_of, sequence
+from kerasformer.basics.options import Option
+from kerasformer.basics.progress import StageProgress
+from kerasformer.bundle.interface import MAX_CAPACITY
+
+TFLITE, ONNX, SAVED_MODEL = FORMATS = ("tflite", "onnx", "saved-model")
+"""Names of the formats, the default first."""
+ALIASES = {"litert": TFLITE, "saved_model": SAVED_MODEL}
+"""Names that Keras has for formats."""
+IN_GRAPH = "in-graph"
+INT8_CACHES = "int8"
+CACHE_DTYPES = ("float32", INT8_CACHES)
+"""Data types of the caches of a decoder."""
+GPU = "gpu"
+ACCELERATORS = ("cpu", GPU)
+"""Processors that a TFLite file is written for."""
+ATTENTIONS = "attentions"
+OUTPUTS = (ATTENTIONS,)
+"""Further outputs that a bundle may have."""
+
+_LARGEST = 100_000  # MB: more than any model file, so that a larger limit was meant in bytes
+_MEGABYTES = number(above=0).where(
+    lambda size: size <= _LARGEST,
+    f"a number of MB (1e6 bytes) above 0, up to {_LARGEST:,}; for 30,000,000 bytes, pass 30",
+)
+_LENGTH = integer(1, MAX_CAPACITY)
+_TEXTS = Kind("a list or a file of texts", lambda value: value)
+_LABELS = sequence(Kind("anything", lambda label: label))
+_FUNCTION = Kind("a function, True or False", lambda value: value if callable(value) else BOOLEAN.convert(value))
+_MODULES = Kind(
+    "a regular expression, 'all-linear' or a list of names",
+    lambda value: value if isinstance(value, str) else sequence(STRING, least=1).convert(value),
+)
+
+
+class ExportOptions(TypedDict, total=False):
+    """Options of an export; those that are left out or `None` have their defaults.
+
+    Attributes:
+        target: Third-party runtime with requirements beyond the plain bundle, such as `mediapipe`, which determines the
+            format. What it does not support raises an error.
+        task: Task that the bundle is meant for, such as `summarization`; the model's own by default.
+        overwrite: Replace an existing bundle, which is kept until the new one is complete.
+        capacity: Number of slots of a decoder's cache, in tokens, for the prompt and the answer; by default the smaller
+            of the model's limit and 1024.
+        encoder_capacity: Longest text that an encoder-decoder reads, in tokens; by default the smaller of the model's
+            limit and 512. In the format tflite, it is the largest of `lengths`.
+        lengths: Lengths, in tokens, for which an encoder (or the encoder of an encoder-decoder) is compiled. A text is
+            run at the smallest length that it fits into. By default 16, 32, 64, … up to 512 or the model's limit.
+        prefill_lengths: Numbers of tokens of a prompt that one call of a decoder reads; 8 and 64 by default. A layer
+            with a sliding window needs a longer cache for a longer prefill.
+        cache_lengths: Numbers of cache slots that a step attends to while the text is no longer than that, which is
+            faster than the whole cache. By default 128 and 256, and for a step with one token of one text also 512,
+            1024 and so on, below the capacity.
+        batch_sizes: Numbers of texts, at least 2, that one step continues; 8 by default.
+        verify_lengths: Numbers of tokens, at least 2, that one step reads to check guessed tokens; 4 and 8 by default.
+        profile: `ort`, the default, uses the fused operators of ONNX Runtime (domain `com.microsoft`); `portable` uses
+            only standard operators, as far as the recipe allows.
+        opset: Version of the standard operators; 17 by default.
+        tokenizer: `in-graph` also writes an encoder's tokenizer as TF Text operators, so that the bundle takes texts.
+        lora_rank: Largest rank of the low-rank adapters that the bundle runs, see `pipeline.load_adapter`; none by
+            default. The matrices of an adapter are then inputs of the model.
+        lora_targets: Modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all linear
+            layers below the head.
+        cache_dtype: `int8` stores the keys and values of a decoder's cache in a quarter of the bytes of `float32`, the
+            default, with scales that are measured on the calibration texts.
+        accelerator: `gpu` writes a file without anything that LiteRT's GPU delegate is known to compute wrongly or to
+            leave to the CPU; `cpu` by default.
+        outputs: Further outputs of the bundle: `attentions` adds a signature that reads a text, or a pair, and returns
+            the attention weights of all layers, for `kerasformer.attention` and `kerasformer explain`. None by default.
+        calibration: Texts on which inputs of products, or keys and values, are measured, for recipes that round or
+            scale them: a file with one text per line, a list, or a dataset. The first 128 are used; by default,
+            sentences that ship with this package.
+        texts: Texts on which the bundle is compared with the Keras model, like those that it is used for: a list of
+            strings, of lists of words, or of `{'question': …, 'context': …}`; or a file, plain lines, TSV, CSV or
+            JSONL, optionally with labels. By default, texts that ship with this package.
+        labels: Expected result for each of `texts`: a class, a list of classes, an answer, or a text to be generated.
+            The fidelity then includes the metrics of the task, and the bundle contains the texts.
+        fallback: Replace a recipe whose files differ too much from Keras by the smallest more faithful one that does
+            not. By default, the export fails and the error names that recipe.
+        max_size: For the recipe `auto`: largest total size of the model files, in MB.
+        max_latency: For the recipe `auto`: largest latency on this machine, in milliseconds per token, or per text for
+            a model that does not generate.
+        min_agreement: For the recipe `auto`: smallest share of answers that are those of the Keras model; 0.98 by
+            default.
+        progress: A function that is called with each stage, or `False` for no report. By default, a progress bar is
+            shown on standard error if it is a terminal.
+    """
+
+    target: Annotated[str | None, Option(STRING)]
+    task: Annotated[str | None, Option(STRING)]
+    overwrite: Annotated[bool | None, Option(BOOLEAN)]
+    capacity: Annotated[int | None, Option(_LENGTH)]
+    encoder_capacity: Annotated[int | None, Option(_LENGTH, formats=(ONNX, SAVED_MODEL))]
+    lengths: Annotated[Sequence[int] | None, Option(sequence(_LENGTH, least=1))]
+    prefill_lengths: Annotated[Sequence[int] | None, Option(sequence(integer(1), least=1), formats=(TFLITE,))]
+    cache_lengths: Annotated[Sequence[int] | None, Option(sequence(integer(1)), formats=(TFLITE,))]
+    batch_sizes: Annotated[Sequence[int] | None, Option(sequence(integer(2)), formats=(TFLITE,))]
+    verify_lengths: Annotated[Sequence[int] | None, Option(sequence(integer(2)), formats=(TFLITE,))]
+    profile: Annotated[str | None, Option(STRING, formats=(ONNX,))]
+    opset: Annotated[int | None, Option(integer(1), formats=(ONNX,))]
+    tokenizer: Annotated[str | None, Option(STRING, formats=(TFLITE, SAVED_MODEL))]
+    lora_rank: Annotated[int | None, Option(integer(1), formats=(TFLITE, ONNX))]
+    lora_targets: Annotated[str | Sequence[str] | None, Option(_MODULES, formats=(TFLITE, ONNX))]
+    cache_dtype: Annotated[str | None, Option(one_of(*CACHE_DTYPES), formats=(TFLITE, ONNX))]
+    accelerator: Annotated[str | None, Option(one_of(*ACCELERATORS), formats=(TFLITE,))]
+    outputs: Annotated[Sequence[str] | None, Option(sequence(one_of(*OUTPUTS), least=1), formats=(TFLITE, ONNX))]
+    calibration: Annotated[Any, Option(_TEXTS)]
+    texts: Annotated[Any, Option(_TEXTS)]
+    labels: Annotated[Sequence[Any] | None, Option(_LABELS)]
+    fallback: Annotated[bool | None, Option(BOOLEAN)]
+    max_size: Annotated[float | None, Option(_MEGABYTES)]
+    max_latency: Annotated[float | None, Option(number(above=0))]
+    min_agreement: Annotated[float | None, Option(number(0, 1))]
+    progress: Annotated[StageProgress | bool | None, Option(_FUNCTION, in_shell=False)]

@@ -1,5 +1,0 @@
-"""Reading of GGUF files, the format of llama.cpp: each is what the folder of a checkpoint is."""
-
-from kerasformer.gguf.checkpoint import GgufCheckpoint
-
-__all__ = ["GgufCheckpoint"]

@@ -1,8 +1,0 @@
-"""One page that shows what happens inside of a model: a file that opens in a browser without a server."""
-
-from __future__ import annotations
-
-from kerasformer.interpretability.explainer.page import write_site
-from kerasformer.interpretability.explainer.recording import record
-
-__all__ = ["record", "write_site"]

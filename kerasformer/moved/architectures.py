@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.architectures has moved. Expected: kerasformer.bundle.architectures")

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.arguments has moved. Expected: kerasformer.basics.arguments")

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.bench has moved. Expected: kerasformer.tools.bench")

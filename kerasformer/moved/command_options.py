@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.command_options has moved. Expected: kerasformer.basics.command_options")

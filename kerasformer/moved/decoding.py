@@ -1,0 +1,3 @@
+raise ImportError(
+    "kerasformer.decoding has moved. Expected: kerasformer.generation (the protocols of engines: kerasformer.engines)"
+)

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.evaluation has moved. Expected: kerasformer.tools.evaluation")

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.fidelity has moved. Expected: kerasformer.engines.fidelity")

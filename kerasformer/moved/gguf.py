@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.gguf has moved. Expected: kerasformer.tools.gguf")

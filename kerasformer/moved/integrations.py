@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.integrations has moved. Expected: kerasformer.tools.integrations")

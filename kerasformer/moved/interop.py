@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.interop has moved. Expected: kerasformer.tools.interop")

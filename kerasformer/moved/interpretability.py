@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.interpretability has moved. Expected: kerasformer.tools.interpretability")

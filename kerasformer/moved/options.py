@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.options has moved. Expected: kerasformer.basics.options")

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.progress has moved. Expected: kerasformer.basics.progress")

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.sample_texts has moved. Expected: kerasformer.bundle.sample_texts")

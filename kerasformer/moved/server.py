@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.server has moved. Expected: kerasformer.tools.server")

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.tasks has moved. Expected: kerasformer.basics.tasks")

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.tested has moved. Expected: kerasformer.bundle.tested")

@@ -1,0 +1,3 @@
+"""The public names of `kerasformer.tools.testing`, whose path was shorter."""
+
+from kerasformer.tools.testing import *  # noqa: F403

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.viz has moved. Expected: kerasformer.tools.viz")

@@ -1,0 +1,1 @@
+raise ImportError("kerasformer.web has moved. Expected: kerasformer.tools.web")

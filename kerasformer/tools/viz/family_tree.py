@@ -1,0 +1,114 @@
+"""The family tree of the architectures: what each one is derived from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kerasformer.bundle.architectures import Architecture
+from kerasformer.tools.viz.canvas import Theme, add_box, add_curve, canvas
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_COLORS = {"encoder": "#1f6feb", "decoder": "#b4500a", "encoder-decoder": "#0f766e"}
+"""Colours of the branches, on which white text is legible, and which colour-blind readers can distinguish too."""
+_LINE, _GREY = "#8b949e", "#57606a"
+_THEME = Theme("none", "#ffffff", "#ffffff", _COLORS["encoder"], _COLORS["decoder"], _LINE)
+"""Without background, and with text only in boxes, so that the picture suits light and dark pages."""
+
+_COLUMN, _ROW, _WIDTH, _HEIGHT = 2.1, 0.42, 1.9, 0.31
+"""Distances of columns and rows, and the size of a box, in inches."""
+_ORIGIN = "Transformer  2017"
+
+Lineage = Sequence[tuple[Architecture, int]]
+"""Architectures, each before those derived from it, with its depth."""
+
+
+@dataclass
+class _Node:
+    """A box with the boxes that are derived from it.
+
+    Attributes:
+        text: Its text.
+        color: Its colour.
+        children: Boxes of the next column.
+        row: Row of its centre, which `_place` sets.
+    """
+
+    text: str
+    color: str
+    children: list[_Node] = field(default_factory=list)
+    row: float = 0.0
+
+
+def draw_family_tree(branches: Mapping[str, Lineage], path: str | Path) -> None:
+    """Draws the architectures of all branches as a tree that grows from the Transformer to the right.
+
+    Args:
+        branches: The architectures of each branch.
+        path: Output file, ending in `.png` or `.svg`.
+
+    Raises:
+        InputError: `path` has another suffix, or its folder does not exist.
+        MissingExtraError: matplotlib is not installed.
+    """
+    root = _Node(_ORIGIN, _GREY, [_tree(f"{name}s", _COLORS[name], members) for name, members in branches.items()])
+    columns = 3 + max(depth for members in branches.values() for _, depth in members)
+    rows = _place(root, 0)
+    with canvas(Path(path), columns * _COLUMN, rows * _ROW, _THEME) as figure:
+        axis = figure.subplots()
+        axis.set(xlim=(-_COLUMN / 2, (columns - 0.5) * _COLUMN), ylim=((rows - 0.5) * _ROW, -0.5 * _ROW))
+        axis.set_axis_off()
+        _Drawing(axis).draw(root, 0)
+
+
+def _tree(text: str, color: str, members: Lineage) -> _Node:
+    """Returns the box of a branch, with those of its architectures."""
+    path = [_Node(text, color)]
+    named = [(f"{member.name}  {member.year}", depth) for member, depth in members]
+    for name, depth in named:
+        if name == _ORIGIN:  # the root of the whole tree
+            continue
+        node = _Node(name, color)
+        path[depth].children.append(node)
+        path[depth + 1 :] = [node]
+    return path[0]
+
+
+def _place(node: _Node, row: int) -> int:
+    """Sets the rows of a box and of all boxes derived from it, the first of which is `row`; returns the next row."""
+    if not node.children:
+        node.row = row
+        return row + 1
+    for child in node.children:
+        row = _place(child, row)
+    node.row = (node.children[0].row + node.children[-1].row) / 2
+    return row
+
+
+class _Drawing:
+    """Draws boxes and lines into an axis whose units are inches."""
+
+    def __init__(self, axis: Axes) -> None:
+        self._axis = axis
+
+    def draw(self, node: _Node, column: int) -> None:
+        """Draws a box, all boxes derived from it and the lines to them."""
+        self._box(node, column)
+        for child in node.children:
+            self._line(node, child, column)
+            self.draw(child, column + 1)
+
+    def _box(self, node: _Node, column: int) -> None:
+        x, y = column * _COLUMN, node.row * _ROW
+        add_box(self._axis, x, y, _WIDTH, _HEIGHT, facecolor=node.color, edgecolor="none", zorder=2)
+        self._axis.text(x, y, node.text, ha="center", va="center_baseline", fontsize=9.5, zorder=3)
+
+    def _line(self, node: _Node, child: _Node, column: int) -> None:
+        start = column * _COLUMN + _WIDTH / 2, node.row * _ROW
+        end = (column + 1) * _COLUMN - _WIDTH / 2, child.row * _ROW
+        line = add_curve(self._axis, start, end, edgecolor=_LINE, linewidth=1.3, zorder=1)
+        line.set_gid("-".join([*node.text.split(), "to", *child.text.split()]))
