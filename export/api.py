@@ -97,7 +97,7 @@ def export(
             unknown, or would be ignored for this format, model or recipe.
         MissingExtraError: A required converter or runtime is not installed.
     """
-    options = cast(ExportOptions, checked(ExportOptions, options, "an export"))
+    options = checked(ExportOptions, options, "an export")
     format = check("format", format, optional(STRING))
     format = ALIASES.get(format or "", format)
     recipe = _chosen_recipe(quantize, options)

@@ -137,7 +137,7 @@ class CutOptions(TypedDict, total=False):
 
 
 class ShrinkOptions(CutOptions, total=False):
-    """Options of `kerasformer.tools.training.shrink`.
+    """Options of `kerasformer.tools.training.shrink`, beside those of `CutOptions`.
 
     Attributes:
         task: Task of the model, such as `summarization`; the model's own by default.
@@ -173,10 +173,6 @@ class ShrinkOptions(CutOptions, total=False):
     held_out: Annotated[float, Option(number(0, 0.9), 0.1)]
     seed: Annotated[int, Option(integer(0), 0)]
     progress: Annotated[StageProgress | None, Option(FUNCTION, in_shell=False)]
-
-
-# Before Python 3.12, a typed dictionary does not remember what it is derived from.
-ShrinkOptions.__orig_bases__ = (CutOptions,)  # type: ignore[attr-defined]
 
 
 class SiteOptions(TypedDict, total=False):

@@ -32,6 +32,7 @@ _WIDTH = 120
 ANYTHING = Kind("anything", lambda value: value)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Options = TypeVar("Options")
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,7 @@ def declared(options: type) -> dict[str, tuple[Any, Option]]:
         options: A typed dictionary or a dataclass, whose docstring describes its keys or fields.
     """
     texts: dict[str, str] = {}
-    # A typed dictionary that is derived from another one is not a subclass of it.
-    for base in reversed((*options.__mro__, *getattr(options, "__orig_bases__", ()))):
+    for base in reversed(options.__mro__):
         texts |= _entries(inspect.cleandoc(base.__doc__ or ""))
     defaults = {field.name: {"default": field.default} for field in fields(options)} if is_dataclass(options) else {}
     result = {}
@@ -75,18 +75,18 @@ def declared(options: type) -> dict[str, tuple[Any, Option]]:
     return result
 
 
-def checked(options: type, values: Mapping[str, object], purpose: str) -> dict[str, Any]:
+def checked(options: type[Options], values: Mapping[str, object], purpose: str) -> Options:
     """Checks options and returns those that have a value, in plain form, with the defaults of the others.
 
     Args:
-        options: Typed dictionary that declares them.
+        options: Typed dictionary or dataclass that declares them.
         values: What the caller passed.
         purpose: What they are options of, for errors, such as `"an export"`.
 
     Raises:
         InputError: An option is unknown, or a value is not accepted.
     """
-    known = declared(options)
+    known = declared(options)  # type: ignore[arg-type] # a class can be hashed
     for name in values:
         if name not in known:
             near = get_close_matches(name, known, n=1)
@@ -94,22 +94,24 @@ def checked(options: type, values: Mapping[str, object], purpose: str) -> dict[s
             raise InputError(f"Unknown option of {purpose}. Expected one of {', '.join(known)}. Received: {name}{hint}")
     plain = {name: option.default for name, (_, option) in known.items()}
     plain |= {name: check(name, value, known[name][1].kind) for name, value in values.items() if value is not None}
-    return {name: value for name, value in plain.items() if value is not None}
+    return options(**{name: value for name, value in plain.items() if value is not None})
 
 
-def documented(options: type) -> Callable[[Function], Function]:
+def documented(*options: type) -> Callable[[Function], Function]:
     """Gives a function that ends with `**options` the signature and the documentation of each option.
 
     Args:
-        options: Typed dictionary of the options, or a dataclass whose fields are some of them and replace those of an
-            object. In the docstring, the entry `options:` of the section `Args` is replaced by one entry for each.
+        options: Typed dictionary of the options, and those that it is derived from, which describe the keys that it
+            inherits; or a dataclass whose fields are some of them and replace those of an object. In the docstring, the
+            entry `options:` of the section `Args` is replaced by one entry for each.
     """
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
         *before, others = signature.parameters.values()
-        replaces = is_dataclass(options)
-        known = {name: (hint, option.default) for name, (hint, option) in declared(options).items()}
+        replaces = is_dataclass(options[0])
+        described = {name: each for declaration in options for name, each in declared(declaration).items()}
+        known = {name: (hint, option.default) for name, (hint, option) in described.items()}
         if replaces:
             known = {name: (hint | None, None) for name, (hint, _) in known.items()}
         named = [
@@ -118,7 +120,7 @@ def documented(options: type) -> Callable[[Function], Function]:
         ]
         parameters = [*before, *named, *([others] if replaces else [])]
         function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-        function.__doc__ = _with_entries(inspect.getdoc(function) or "", options)
+        function.__doc__ = _with_entries(inspect.getdoc(function) or "", described)
         return function
 
     return decorate
@@ -130,10 +132,10 @@ def _entries(text: str) -> dict[str, str]:
     return {name: " ".join(entry.split()) for name, entry in found}
 
 
-def _with_entries(text: str, options: type) -> str:
+def _with_entries(text: str, described: Mapping[str, tuple[Any, Option]]) -> str:
     """Replaces the entry `options:` of a docstring by one for each option."""
     entries = "\n".join(
         textwrap.fill(f"{name}: {option.help}", _WIDTH, initial_indent=" " * 4, subsequent_indent=" " * 8)
-        for name, (_, option) in declared(options).items()
+        for name, (_, option) in described.items()
     )
     return re.sub(r"^ {4}options:.*(?:\n {5,}.*)*$", lambda _: entries, text, count=1, flags=re.MULTILINE)

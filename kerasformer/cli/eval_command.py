@@ -96,7 +96,8 @@ def eval(
     if data is None:
         raise InputError("A file of texts with references was expected. Received: none. Pass --data …")
     examples = read_data(data, None, chosen)
-    all_rows = cast(EvaluationOptions, {name: value for name, value in chosen.items() if name != "limit"})
+    all_rows = chosen.copy()
+    all_rows.pop("limit", None)
     of_train = Examples() if train is None else read_data(train, None, all_rows)
     with Stages(quiet=as_json) as stages:
         evaluation = _evaluated(sources, examples, chosen, settings, bool(baseline), stages)
@@ -127,7 +128,7 @@ def _split(options: dict[str, Any]) -> tuple[EvaluationOptions, str | Path | Non
     values = passed(options)
     values |= {name: settings.pop(name) for name in declared(EvaluationOptions) if name in settings}
     of_baselines = {name: settings.pop(name) for name in declared(BaselineOptions) if name in settings}
-    chosen = cast(EvaluationOptions, checked(EvaluationOptions, values, "an evaluation"))
+    chosen = checked(EvaluationOptions, values, "an evaluation")
     return chosen, checked(BaselineOptions, of_baselines, "baselines").get("train"), settings
 
 

@@ -42,7 +42,7 @@ def serve(
     """Serve models over HTTP with the API of OpenAI."""
     from kerasformer.tools.server import serve as run
 
-    chosen = ServerOptions(**checked(ServerOptions, passed(options), "a server"))
+    chosen = checked(ServerOptions, passed(options), "a server")
 
     def ready(address: str, names: list[str]) -> None:
         say(f"Serving {', '.join(names)} at {address} (press Ctrl+C to stop)")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kerasformer.basics.command_options import ShrinkOptions
+from kerasformer.basics.command_options import CutOptions, ShrinkOptions
 from kerasformer.cli.console import Checkpoint, Json, Stages, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.extras import require
@@ -15,7 +15,7 @@ from kerasformer.process import keep_memory
 
 
 @with_options(
-    [ShrinkOptions],
+    [ShrinkOptions, CutOptions],
     "layers",
     "decoder_layers",
     "heads",

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Unpack, cast
+from typing import Unpack
 
 from kerasformer.basics.command_options import BenchOptions
 from kerasformer.basics.options import checked, documented
@@ -79,7 +79,7 @@ def bench(sources: Sequence[str | Path], **options: Unpack[BenchOptions]) -> Ben
         SourceError: a source was not found.
         MissingExtraError: the runtime of a source is not installed.
     """
-    chosen = cast(BenchOptions, checked(BenchOptions, options, "bench"))
+    chosen = checked(BenchOptions, options, "bench")
     texts, engines, progress = _texts(chosen.get("texts")), chosen["engines"], chosen.get("progress")
     _check(sources, texts)
     names = [str(source) for source in sources]

@@ -84,7 +84,7 @@ def outcome(
     **options: Unpack[EvaluationOptions],
 ) -> Outcome:
     """Returns the figures of `evaluate` with the answer to each text and how wrong it is; arguments as there."""
-    chosen = cast(EvaluationOptions, checked(EvaluationOptions, options, "an evaluation"))
+    chosen = checked(EvaluationOptions, options, "an evaluation")
     pipe = source
     if not isinstance(source, Pipeline):
         pipe = pipeline(source, chosen.get("task"), num_threads=chosen.get("num_threads"))
@@ -112,7 +112,8 @@ class TaskEvaluation(Evaluation):
     def add_model(self, name: str, pipe: Pipeline, **options: Unpack[EvaluationOptions]) -> System:
         """Runs a model on the texts; see `evaluate`."""
         self.check_task(pipe)
-        found = outcome(pipe, self.examples, **cast(EvaluationOptions, {**self._options, **options}))
+        merged: EvaluationOptions = {**self._options, **options}
+        found = outcome(pipe, self.examples, **merged)
         return self._add(System.of(name, found, engine=pipe.engine))
 
     def add_baselines(self, train: Sequence[Example] = ()) -> None:

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import keras
 import numpy as np
@@ -61,7 +61,7 @@ class Evaluate(keras.callbacks.Callback):
     ) -> None:
         super().__init__()
         self.prefix, self.options = prefix, options
-        chosen = cast(EvaluationOptions, checked(EvaluationOptions, options, "an evaluation"))
+        chosen = checked(EvaluationOptions, options, "an evaluation")
         self.examples = evaluation.read_data(data, labels, chosen)
 
     def on_train_begin(self, logs: Logs | None = None) -> None:

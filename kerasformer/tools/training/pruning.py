@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import keras
 import numpy as np
@@ -95,7 +95,7 @@ def prune(
             of the heads (BERT, GPT-2), so that the width must be `heads` times that size; layers that differ by their
             index (windows, scales) would take the place of others; or the heads differ by their index (ALiBi).
     """
-    options = cast(CutOptions, checked(CutOptions, options, "pruning"))
+    options = checked(CutOptions, options, "pruning")
     if not any(value is not None for value in options.values()):
         raise InputError("Something to remove was expected. Received: none of layers, heads, neurons and width")
     kept = _kept_layers(model, options)

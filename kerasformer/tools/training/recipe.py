@@ -294,7 +294,7 @@ _OF_FILES = ("train", "validation", "vectors", "text_column", "label_column", "p
 """Keys of `[data]` for files without tasks."""
 
 
-def _checked_tasks(name: str, tables: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _checked_tasks(name: str, tables: Mapping[str, Any]) -> list[TaskOptions]:
     """Returns the tables of tasks with their values in plain form.
 
     Raises:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 import keras
 import numpy as np
@@ -89,7 +89,7 @@ class Step:
         return asdict(self)
 
 
-@documented(ShrinkOptions)
+@documented(ShrinkOptions, CutOptions)
 def shrink(
     source: str | Path, destination: str | Path, data: str | Path, **options: Unpack[ShrinkOptions]
 ) -> list[Step]:
@@ -117,7 +117,7 @@ def shrink(
         CheckpointError: the destination is not empty.
         UnsupportedConfigError: the configuration cannot express the model; see `prune`.
     """
-    chosen = cast(ShrinkOptions, checked(ShrinkOptions, options, "shrinking"))
+    chosen = checked(ShrinkOptions, options, "shrinking")
     destination = local_path(destination, CheckpointError)
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise CheckpointError(f"An empty folder was expected, or none, in which to write. Received: {destination}")
@@ -181,7 +181,7 @@ class _Run:
 
     def _plan(self) -> dict[str, JsonObject]:
         """Returns the options of each step, by its name."""
-        options = cast(dict[str, Any], self.options)
+        options: dict[str, Any] = {**self.options}
         training = {
             name: options[name]
             for name in ("epochs", "learning_rate", "batch_size", "temperature", "hard_weight", "seed")
@@ -223,8 +223,7 @@ class _Run:
             texts = [part for example in self.texts for part in _parts(example)]
             self.model = prune_vocabulary(self.model, texts, coverage=options["coverage"]).model
         elif "cut" in options:
-            cut = cast(CutOptions, options["cut"])
-            self.model = prune(self.model, importance=self._importance(), **cut)
+            self.model = prune(self.model, importance=self._importance(), **options["cut"])
             self._train(name, self.model, backup)
         else:
             if self.model is self.teacher:  # nothing was cut, and the student must be another model

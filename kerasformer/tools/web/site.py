@@ -106,7 +106,12 @@ def build(
         entries = [_write_model(folder, name, members, chosen["given_texts"]) for name, members in models.items()]
         engines = sorted({engine["engine"] for entry in entries for engine in entry["engines"]})
         runtimes = {engine: _listed(folder, vendor(folder / "vendor", [engine], runtime_files)) for engine in engines}
-        content = {"title": title, "models": entries, "page": _listed(folder, page), "runtimes": runtimes}
+        content: dict[str, object] = {
+            "title": title,
+            "models": entries,
+            "page": _listed(folder, page),
+            "runtimes": runtimes,
+        }
         for member in (member for members in models.values() for member in members):
             check_tokens(member.folder, folder / "library", folder / "vendor" / "tokenizers" / "tokenizers.min.mjs")
         _write_list(folder, content)
