@@ -36,7 +36,8 @@ from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.saved_model.convert import check_in_graph
 from kerasformer.export.graph.adapters import zero_adapter
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
-from kerasformer.export.job import ExportJob, resolve_options
+from kerasformer.export.job import ExportJob
+from kerasformer.export.options import resolve_options
 from kerasformer.export.progress_report import progress_reporter
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.auto import choose

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.registry import find_format
-from kerasformer.export.job import resolve_options
+from kerasformer.export.options import resolve_options
 from kerasformer.export.targets import TARGETS
 from tests.core.export.text_models import shared_model
 from tests.core.export.ticks import ALL

@@ -18,7 +18,7 @@ from kerasformer.errors import ExportError, InputError, MissingExtraError
 from kerasformer.export import export
 from kerasformer.export.attention_support import check_attention
 from kerasformer.export.formats.registry import find_format
-from kerasformer.export.job import resolve_options
+from kerasformer.export.options import resolve_options
 from kerasformer.export.targets import TARGETS
 from kerasformer.models.config import Config
 from kerasformer.models.pretrained import PretrainedModel

@@ -9,7 +9,7 @@ from kerasformer.bundle import Manifest, Signature, checksums
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.saved_model.convert import write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
-from kerasformer.export.job import resolve_options
+from kerasformer.export.options import resolve_options
 from kerasformer.export.targets import find_target
 
 

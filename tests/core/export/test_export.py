@@ -37,7 +37,7 @@ from kerasformer.export import child_process as child
 from kerasformer.export import reference_texts as texts
 from kerasformer.export.formats.onnx import rounding as onnx_rounding
 from kerasformer.export.formats.tflite import storage as tflite_storage
-from kerasformer.export.job import cache_capacity
+from kerasformer.export.options import cache_capacity
 from kerasformer.tokenization.truncation import TruncationWarning
 from tests.code_blocks import card_texts
 from tests.core.export.other_backend import exported_on_jax

@@ -18,7 +18,7 @@ from kerasformer.export.formats.onnx.onnx_format import OnnxFormat
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
-from kerasformer.export.job import resolve_options
+from kerasformer.export.options import resolve_options
 from kerasformer.export.targets import find_target
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text

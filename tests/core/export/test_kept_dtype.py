@@ -13,7 +13,7 @@ from kerasformer.export import export
 from kerasformer.export.builder import BundleBuilder
 from kerasformer.export.formats.registry import FORMATS, find_format
 from kerasformer.export.formats.tflite.signatures import tflite_functions
-from kerasformer.export.job import resolve_options
+from kerasformer.export.options import resolve_options
 from kerasformer.export.targets import find_target
 from kerasformer.models import weights
 from kerasformer.models.variables import release_weights

@@ -20,7 +20,7 @@ from kerasformer.errors import ExportError, InputError
 from kerasformer.export import api, child_process
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.tflite.signatures import DecoderSignatures, tflite_functions
-from kerasformer.export.job import resolve_options
+from kerasformer.export.options import resolve_options
 from kerasformer.export.targets import TARGETS, find_target
 
 PREFILL = {"prefill_lengths": (32, 16, 16), "batch_sizes": ()}
