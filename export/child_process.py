@@ -19,14 +19,13 @@ from kerasformer.bundle.export_options import ExportOptions
 from kerasformer.bundle.recipes import RECIPES, TRAINED, Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.card.credits import Credits
-from kerasformer.export.progress_report import read_line, write_line
+from kerasformer.export.progress_report import read_line
 from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.quantization.search import Auto
 from kerasformer.extras import require
-from kerasformer.files.reading import local_path, read_json
+from kerasformer.files.reading import local_path
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.pipelines.labelled_texts import Example, read_examples
-from kerasformer.process import free_tensors
+from kerasformer.pipelines.labelled_texts import Example
 
 _REQUEST = "request.json"
 
@@ -82,7 +81,7 @@ def export_in_child(
                 f"The model is passed to a TensorFlow process through {folder.parent}, but writing there failed: "
                 f"{error}. Free some space there, or set the environment variable TMPDIR to another folder"
             ) from error
-        command = [sys.executable, "-m", "kerasformer.export.child_process", str(folder / _REQUEST)]
+        command = [sys.executable, "-m", "kerasformer.export.child_program", str(folder / _REQUEST)]
         status, log = _run(command, {**os.environ, "KERAS_BACKEND": "tensorflow"}, report)
     if status:
         raise _child_error(log)
@@ -129,19 +128,3 @@ def _child_error(log: str) -> Exception:
         return ExportError(f"The export in a TensorFlow process failed: {log.strip()[-2000:]}")
     name, message = matches[-1]
     return getattr(errors, name)(message)
-
-
-def _main(file: Path) -> None:
-    """Exports what a file asks for, and prints the stages to standard output."""
-    from kerasformer.export.api import export
-
-    request = read_json(file)
-    options = {**request["options"], "progress": write_line}
-    if options["texts"] is not None:
-        options["texts"] = read_examples(Path(options["texts"]))
-    free_tensors()
-    export(request["source"], request["destination"], request["format"], request["quantize"], **options)
-
-
-if __name__ == "__main__":
-    _main(Path(sys.argv[1]))
