@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from kerasformer.bundle.architectures import architectures
 from kerasformer.errors import InputError
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     import keras
 
     from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.tools.interpretability.block_titles import Role
     from kerasformer.tools.interpretability.structure import Part, Section, Structure, TracedStack
     from kerasformer.tools.viz.anatomy import Column, Frame
-
-Role = Literal["table", "position", "sum", "norm", "attention", "feed_forward", "mixer", "matrix", "head"]
 
 INPUT = -1
 """In `Block.inputs`: the input of the layer, or of the model."""

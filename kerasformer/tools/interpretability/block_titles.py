@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import keras
 
@@ -24,10 +24,10 @@ from kerasformer.layers.norms import ElementwiseAffine, HeadNormalization, Layer
 from kerasformer.layers.positions.relative import RelativePositionBias
 
 if TYPE_CHECKING:
-    from kerasformer.tools.interpretability.anatomy import Role
     from kerasformer.tools.interpretability.structure import Part
 
-    Description = tuple[str, tuple[str, ...], Role]
+Role = Literal["table", "position", "sum", "norm", "attention", "feed_forward", "mixer", "matrix", "head"]
+Description = tuple[str, tuple[str, ...], Role]
 
 _NORMS: dict[type, str] = {
     LayerNormalization: "Layer norm",
