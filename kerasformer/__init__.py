@@ -27,7 +27,7 @@ _MODULES = {
     "EmbeddingIndex": "pipelines.embedding_index",
     "Tokenizer": "tokenization",
     "anatomy": "tools.interpretability.anatomy",
-    "attention": "tools.interpretability.attention",
+    "attention": "tools.interpretability.attention_sources",
     "attribute": "tools.interpretability.attribution",
     "choose": "tools.evaluation.choosing",
     "contextual": "tools.interpretability.contextual",

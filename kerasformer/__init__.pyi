@@ -8,7 +8,7 @@ from kerasformer.tools.evaluation.choosing import choose
 from kerasformer.tools.evaluation.decoding_sweep import sweep
 from kerasformer.tools.evaluation.likelihood import next_token_distribution, sequence_logprob
 from kerasformer.tools.interpretability.anatomy import anatomy
-from kerasformer.tools.interpretability.attention import attention
+from kerasformer.tools.interpretability.attention_sources import attention
 from kerasformer.tools.interpretability.attribution import attribute
 from kerasformer.tools.interpretability.contextual import contextual
 from kerasformer.tools.interpretability.lens import logit_lens

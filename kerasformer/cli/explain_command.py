@@ -70,7 +70,7 @@ def explain(
     _refuse("a view of attention", text=texts, bundle=bundles)
     if text is None:
         raise InputError("A text was expected, or --site for a page with sample texts. Received: none")
-    from kerasformer.tools.interpretability.attention import attention
+    from kerasformer.tools.interpretability.attention_sources import attention
     from kerasformer.tools.viz.attention import check_view_path
 
     out = out or Path("view.html")

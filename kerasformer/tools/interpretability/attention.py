@@ -5,7 +5,6 @@ Shape letters: `L` layers, `H` heads, `T` queries, `S` keys, `D` size of a head.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,12 +12,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kerasformer.basics.arguments import STRING, check, integer, one_of, optional
+from kerasformer.basics.arguments import check, integer, one_of
 from kerasformer.errors import InputError
 from kerasformer.tools.viz.attention_names import KINDS, StackKind, view_options
 
 if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
     from kerasformer.tools.viz.attention import AttentionView
 
 SEGMENTS = ("A", "B")
@@ -268,7 +266,7 @@ class StackAttention:
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention of a model while it reads a text or a pair of texts; see `attention`.
+    """Attention of a model while it reads a text or a pair of texts; see `kf.attention`.
 
     Attributes:
         source: Name of the model.
@@ -501,46 +499,3 @@ def _span(indices: Sequence[int]) -> str:
     if len(indices) > 2 and indices == list(range(indices[0], indices[-1] + 1)):
         return f"{indices[0]} to {indices[-1]}"
     return " or ".join(map(str, indices))
-
-
-def attention(
-    source: str | os.PathLike[str] | PretrainedModel,
-    a: str,
-    b: str | None = None,
-    *,
-    max_new_tokens: int = 64,
-    src_lang: str | None = None,
-    tgt_lang: str | None = None,
-) -> Attention:
-    """Computes the attention weights of a model while it reads a text or a pair of texts.
-
-        kf.attention("sentiment-bert", "time flies like an arrow").heads()
-
-    Args:
-        source: Keras model, checkpoint folder, preset, hub id, or a bundle that was exported with
-            `outputs=("attentions",)`.
-        a: The text. If the task of an encoder-decoder has a prefix, it is read before the text, as in a pipeline.
-        b: For an encoder: the second text of a pair. For a decoder: a continuation of the text. For an encoder-decoder:
-            the text that the decoder writes; by default, the one that it generates greedily.
-        max_new_tokens: Largest number of tokens that an encoder-decoder generates.
-        src_lang: Language of `a`, for a multilingual encoder-decoder.
-        tgt_lang: Language of the text that it writes, likewise.
-
-    Returns:
-        The weights, with methods that draw them.
-
-    Raises:
-        BundleError: the bundle was exported without attention weights.
-        CapacityError: a text is longer than the model can read.
-        InputError: an empty text, or a model without attention weights.
-        SourceError: the source was not found.
-        TokenizerError: the source has no tokenizer.
-    """
-    from kerasformer.tools.interpretability.attention_sources import open_attention
-
-    a, b = check("a", a, STRING), check("b", b, optional(STRING))
-    check("max_new_tokens", max_new_tokens, integer(1))
-    for name, text in (("a", a), ("b", b)):
-        if text is not None and not text.strip():
-            raise InputError(f"A text must have words. Received: {name}={text!r}")
-    return open_attention(source, src_lang, tgt_lang).read(a, b, max_new_tokens)

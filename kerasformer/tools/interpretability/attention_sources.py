@@ -1,4 +1,4 @@
-"""What gives attention weights: Keras models, and bundles that were exported with them."""
+"""The function `attention`, and what gives attention weights: Keras models, and bundles exported with them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from kerasformer import bundle
+from kerasformer.basics.arguments import STRING, check, integer, optional
 from kerasformer.bundle import Kind, Manifest, ModelInfo
 from kerasformer.bundle.interface import ATTENTION_MASK, ATTENTIONS, DECODER_INPUT_IDS, INPUT_IDS
 from kerasformer.engines import Step
@@ -174,7 +175,7 @@ class Reader:
     tgt_lang: str | None = None
 
     def read(self, a: str, b: str | None, max_new_tokens: int) -> Attention:
-        """Returns the attention; arguments as for `interpretability.attention.attention`."""
+        """Returns the attention; arguments as for `attention`."""
         tokenizer = self.source.tokenizer.for_languages(self.src_lang, self.tgt_lang)
         if self.source.info.is_encoder_decoder and self.source.generates:
             inputs, queries, keys = self._source_and_target(tokenizer, a, b, max_new_tokens)
@@ -328,3 +329,44 @@ def open_attention(
     if isinstance(source, str | os.PathLike):
         name = Path(source).absolute().name if Path(source).exists() else str(source)  # no folders of the machine
     return Reader(KerasSource(model.model, name, opened.tokenizer), src_lang, tgt_lang)
+
+
+def attention(
+    source: str | os.PathLike[str] | PretrainedModel,
+    a: str,
+    b: str | None = None,
+    *,
+    max_new_tokens: int = 64,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+) -> Attention:
+    """Computes the attention weights of a model while it reads a text or a pair of texts.
+
+        kf.attention("sentiment-bert", "time flies like an arrow").heads()
+
+    Args:
+        source: Keras model, checkpoint folder, preset, hub id, or a bundle that was exported with
+            `outputs=("attentions",)`.
+        a: The text. If the task of an encoder-decoder has a prefix, it is read before the text, as in a pipeline.
+        b: For an encoder: the second text of a pair. For a decoder: a continuation of the text. For an encoder-decoder:
+            the text that the decoder writes; by default, the one that it generates greedily.
+        max_new_tokens: Largest number of tokens that an encoder-decoder generates.
+        src_lang: Language of `a`, for a multilingual encoder-decoder.
+        tgt_lang: Language of the text that it writes, likewise.
+
+    Returns:
+        The weights, with methods that draw them.
+
+    Raises:
+        BundleError: the bundle was exported without attention weights.
+        CapacityError: a text is longer than the model can read.
+        InputError: an empty text, or a model without attention weights.
+        SourceError: the source was not found.
+        TokenizerError: the source has no tokenizer.
+    """
+    a, b = check("a", a, STRING), check("b", b, optional(STRING))
+    check("max_new_tokens", max_new_tokens, integer(1))
+    for name, text in (("a", a), ("b", b)):
+        if text is not None and not text.strip():
+            raise InputError(f"A text must have words. Received: {name}={text!r}")
+    return open_attention(source, src_lang, tgt_lang).read(a, b, max_new_tokens)
