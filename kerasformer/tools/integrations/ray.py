@@ -17,7 +17,7 @@ from typing import Any
 from kerasformer.basics.arguments import check, integer
 from kerasformer.errors import InputError, KerasformerError
 from kerasformer.extras import require
-from kerasformer.tools.integrations.batch import BlockWriter, Figures, Job, Runner
+from kerasformer.tools.integrations.blocks import BlockWriter, Figures, Job, Runner
 from kerasformer.tools.integrations.columns import ColumnModel
 from kerasformer.tools.server.options import ServerOptions
 
