@@ -301,8 +301,7 @@ class MultiHeadAttention(Composite):
                 visibility,
                 dropout,
                 training,
-                first_tokens=key_value is not None,
-                return_attention=return_attention,
+                dense=return_attention or key_value is not None,
             )
         else:
             context, weights, cache = primitives.multi_head_attention(*states, self.spec, visibility, cache, dropout)

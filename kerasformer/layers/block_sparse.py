@@ -43,8 +43,7 @@ def multi_head_attention(
     visibility: Visibility,
     dropout: Callable[[Tensor], Tensor] | None = None,
     training: bool = False,
-    first_tokens: bool = False,
-    return_attention: bool = False,
+    dense: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
     """Computes block-sparse self attention.
 
@@ -61,8 +60,8 @@ def multi_head_attention(
         dropout: Function applied to the weights of full attention in training; block-sparse attention has no dropout,
             as in the reference.
         training: Whether to attend to random blocks, which requires a known length.
-        first_tokens: Whether the queries are those of the first `T` tokens alone; otherwise `T` is `S`.
-        return_attention: Whether to return the weights, for which the dense form is computed.
+        dense: Whether to compute the dense form, which returns the weights, and whose queries may be those of the first
+            `T` tokens alone; otherwise `T` is `S`.
 
     Returns:
         `(context (B, T, H * D), weights (B, H, T, S) or None)`. The context of padding is 0 in block-sparse attention.
@@ -89,7 +88,7 @@ def multi_head_attention(
         lambda: Layout(blocks, key, visibility.key_mask, training),
     )
     drawn = blocks.random_blocks(spec.num_heads, layout.count) if training else None
-    if first_tokens or return_attention or not is_plain(visibility):
+    if dense or not is_plain(visibility):
         bias = layout.dense_bias(ops.shape(query)[1], drawn, backend.standardize_dtype(query.dtype))
         visible = visibility.with_bias(bias)
         context, weights, _ = primitives.multi_head_attention(query, key, value, dense_spec, visible)
