@@ -170,9 +170,7 @@ class AttentionView:
         elif self.view == "model":
             draw_model({each.index: each.weights for each in stack.layers}, path, self.title, theme)
         elif self.view == "neurons":
-            draw_neurons(
-                layer.states, layer.weights, self.head or 0, self.token or 0, queries, keys, path, self.title, theme
-            )
+            draw_neurons(layer.states, self.head or 0, self.token or 0, queries, keys, path, self.title, theme)
         elif self.view == "alignment":
             weights = layer.weights.mean(axis=0) if self.head is None else layer.weights[self.head]
             which = "mean of all heads" if self.head is None else f"head {self.head}"
@@ -367,7 +365,6 @@ def draw_model(weights: Mapping[int, np.ndarray], path: Path, title: str = "", t
 
 def draw_neurons(
     states: Any,
-    weights: np.ndarray,
     head: int,
     token: int,
     queries: Sequence[str],
@@ -380,7 +377,6 @@ def draw_neurons(
 
     Args:
         states: Queries, keys and settings, an `interpretability.attention.QueryKeys`.
-        weights: `(H, T, S)`.
         head: Index of the head.
         token: Index of the query.
         queries: Tokens that attend, `T`.
@@ -392,7 +388,7 @@ def draw_neurons(
     Reference: Vig 2019, arXiv:1906.05714, section 3.3.
     """
     query, vectors = states.queries[head, token], states.keys[head]
-    scores, shares = states.scores()[head, token], weights[head, token]
+    scores, shares = states.scores()[head, token], states.weights()[head, token]
     hidden = scores < -1e4
     left, wide, gap = _text_width(keys), 2.4, 0.15
     with canvas(path, left + 2 * wide + gap + 2.2, _ROW * (len(keys) + 3.2) + 0.5, theme) as figure:
