@@ -13,6 +13,9 @@ from kerasformer.pipelines import pipeline
 torch = require("torch", "sentence-transformers")
 _similarities = require("sentence_transformers.util.similarity", "sentence-transformers").SimilarityFunction
 
+_SAME_OPTIONS = ("prompt_name", "prompt", "batch_size", "truncate_dim")
+"""Options of `SentenceTransformer.encode` that a pipeline has under the same name."""
+
 
 class KerasformerSentenceTransformer:
     """Embeddings of texts with the methods of `sentence_transformers.SentenceTransformer` that compute.
@@ -53,29 +56,13 @@ class KerasformerSentenceTransformer:
         return self._encoded(self.pipe.encode_document, sentences, **options)
 
     @staticmethod
-    def _encoded(
-        encode: Any,
-        sentences: Any,
-        prompt_name: str | None = None,
-        prompt: str | None = None,
-        batch_size: int = 32,
-        show_progress_bar: bool | None = None,
-        precision: str | None = "float32",
-        convert_to_numpy: bool = True,
-        convert_to_tensor: bool = False,
-        normalize_embeddings: bool = False,
-        truncate_dim: int | None = None,
-        **_: Any,
-    ) -> Any:
+    def _encoded(encode: Any, sentences: Any, **options: Any) -> Any:
         vectors = encode(
             sentences,
-            prompt_name=prompt_name,
-            prompt=prompt,
-            batch_size=batch_size,
-            progress=bool(show_progress_bar),
-            precision=precision or "float32",
-            normalize=True if normalize_embeddings else None,
-            truncate_dim=truncate_dim,
+            **{name: options[name] for name in _SAME_OPTIONS if name in options},
+            progress=bool(options.get("show_progress_bar")),
+            precision=options.get("precision") or "float32",
+            normalize=True if options.get("normalize_embeddings") else None,
             truncation=True,
         )
-        return torch.from_numpy(np.ascontiguousarray(vectors)) if convert_to_tensor else vectors
+        return torch.from_numpy(np.ascontiguousarray(vectors)) if options.get("convert_to_tensor") else vectors
