@@ -58,21 +58,21 @@ def resolve_options(
     if model.is_encoder_decoder or (format.static and not model.generates):
         info = replace(info, max_length=max(resolved_lengths))
     return ExportJob(
-        model,
-        info,
-        format.name,
-        capacity,
-        max(resolved_lengths) if model.is_encoder_decoder else None,
-        resolved_lengths,
-        options.get("profile", next(iter(format.profiles), None)),
-        options.get("opset"),
-        options.get("tokenizer") == IN_GRAPH,
-        signatures,
-        target.rolling_caches,
-        owned,
-        options.get("lora_rank"),
-        options.get("lora_targets") or "all-linear",  # type: ignore[arg-type]  # a tuple, once checked
-        options.get("cache_dtype") or "float32",
+        model=model,
+        info=info,
+        format=format.name,
+        capacity=capacity,
+        encoder_capacity=max(resolved_lengths) if model.is_encoder_decoder else None,
+        lengths=resolved_lengths,
+        profile=options.get("profile", next(iter(format.profiles), None)),
+        opset=options.get("opset"),
+        in_graph=options.get("tokenizer") == IN_GRAPH,
+        signatures=signatures,
+        rolling_caches=target.rolling_caches,
+        owned=owned,
+        lora_rank=options.get("lora_rank"),
+        lora_targets=options.get("lora_targets") or "all-linear",  # type: ignore[arg-type]  # a tuple, once checked
+        cache_dtype=options.get("cache_dtype") or "float32",
         accelerator=options.get("accelerator") or "cpu",
         outputs=tuple(options.get("outputs") or ()),
     )
