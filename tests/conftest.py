@@ -83,7 +83,7 @@ def release(module: ModuleType) -> None:
         for value in vars(sys.modules[name]).values():
             if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == name:
                 value.cache_clear()
-    for name, registry in {"models.loading": "_registered", "architectures": "_added"}.items():
+    for name, registry in {"models.registry": "_registered", "bundle.architectures": "_added"}.items():
         if known := sys.modules.get(f"kerasformer.{name}"):
             getattr(known, registry).clear()
     gc.collect()

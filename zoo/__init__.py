@@ -9,10 +9,11 @@ from kerasformer.extras import require
 require("keras", "tensorflow")
 
 from kerasformer.models.contracts import CausalLM, EncoderModel, Seq2SeqLM
-from kerasformer.models.loading import architecture, architectures, build, load, models, register, zoo_modules
+from kerasformer.models.loading import build, load
 from kerasformer.models.new_tokens import add_tokens
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.pruning import PrunedModel, prune_vocabulary
+from kerasformer.models.registry import architecture, architectures, models, register, zoo_modules
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.warm_start import warm_start
 

@@ -12,7 +12,7 @@ from docs.site.staging import ROOT, code_block
 from docs.site.tables import contents, listed, table
 from kerasformer.bundle.architectures import BRANCHES, Architecture, architectures
 from kerasformer.bundle.tested import checkpoints, formats, runtimes
-from kerasformer.models.loading import architecture
+from kerasformer.models.registry import architecture
 
 _ARXIV = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
 _SIZES = {

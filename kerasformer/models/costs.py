@@ -25,8 +25,9 @@ from kerasformer.layers.core import Embedding
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.primitives import Primitives
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.loading import architecture, configured_task, model_class, model_type_of
 from kerasformer.models.pretrained import PretrainedModel, create
+from kerasformer.models.registry import architecture, model_class
+from kerasformer.models.saved_task import configured_task, model_type_of
 from kerasformer.models.variables import abstract_variables, variables_by_path
 
 _LENGTH = 61

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
+
+import keras
 
 from kerasformer.basics.arguments import TEXT, Arguments, check, integer, one_of, optional, sequence
 from kerasformer.errors import InputError
 from kerasformer.models.config import Config, ProblemType, numbered_labels
 from kerasformer.models.config_types import MOST_LABELS
 from kerasformer.models.weights import NewHead
+
+logger = logging.getLogger("kerasformer")
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,21 @@ class HeadRequest:
         kind = check("problem_type", self.problem_type, optional(one_of(*get_args(ProblemType))))
         changes: Arguments = {"id2label": self._named(config.num_labels), "problem_type": kind}
         return replace(config, **{name: value for name, value in changes.items() if value is not None})
+
+    def note_untrained(self, model: keras.Model, fresh: Sequence[str]) -> None:
+        """Records and logs the variables of a model that are untrained.
+
+        Raises:
+            InputError: a new head was requested, but the model has no separate head.
+        """
+        if self.new_head and not fresh:
+            raise InputError(
+                f"{model.config.model_type} has no separate head for {model.task}. Expected: new_head=False. "
+                "Received: new_head=True"
+            )
+        model.new_variables = tuple(fresh)
+        if fresh:
+            logger.warning("These variables are new and untrained, as requested: %s", ", ".join(fresh))
 
     def _named(self, present: int) -> dict[int, str] | None:
         """Returns the requested names of the classes; `None` to use those of the source."""

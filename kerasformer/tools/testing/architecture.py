@@ -19,7 +19,7 @@ from kerasformer import zoo
 from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle.architectures import DECODER, ENCODER, find
 from kerasformer.errors import InputError
-from kerasformer.models import loading
+from kerasformer.models import registry
 from kerasformer.tools.testing import generation, parity, round_trip
 from kerasformer.tools.testing.case import Case
 from kerasformer.tools.testing.comparison import Loaded
@@ -94,9 +94,9 @@ def check_architecture(
     """
     model_type = _registered(architecture)
     case = Case(model_type, model_type, dict(settings), only=tuple(tasks), **options)
-    unknown = [task for task in case.tasks if task not in loading.architecture(model_type).MODELS]
+    unknown = [task for task in case.tasks if task not in registry.architecture(model_type).MODELS]
     if unknown:
-        known = ", ".join(loading.architecture(model_type).MODELS)
+        known = ", ".join(registry.architecture(model_type).MODELS)
         raise InputError(f"{model_type} has no such task. Expected: {known}. Received: {', '.join(unknown)}")
     report = ArchitectureReport(model_type, case.tasks)
     with _named(case, "heads", "all tasks"):
@@ -125,7 +125,7 @@ def check_heads(case: Case, without: Sequence[str] = ()) -> None:
     """
     from transformers.models.auto import modeling_auto
 
-    models = loading.architecture(case.model_type).MODELS
+    models = registry.architecture(case.model_type).MODELS
     theirs = {task: getattr(modeling_auto, table).get(case.model_type) for task, table in _AUTO_CLASSES.items()}
     branch = find(case.model_type).branch
     theirs = {task: name for task, name in theirs.items() if _BRANCHES.get(task, branch) == branch}

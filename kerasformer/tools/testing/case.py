@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from kerasformer.basics.tasks import SENTENCE_SIMILARITY
-from kerasformer.models import loading
+from kerasformer.models import registry
 from kerasformer.models.pretrained import PretrainedModel
 
 
@@ -57,21 +57,21 @@ class Case:
     @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks to test; embeddings have tests of their own, since their class is that of feature extraction."""
-        tasks = tuple(task for task in loading.architecture(self.model_type).MODELS if task != SENTENCE_SIMILARITY)
+        tasks = tuple(task for task in registry.architecture(self.model_type).MODELS if task != SENTENCE_SIMILARITY)
         return self.only or tasks
 
     @property
     def module(self) -> str:
         """File of the architecture."""
-        return str(loading.architecture(self.model_type).__file__)
+        return str(registry.architecture(self.model_type).__file__)
 
     def kind(self, task: str) -> type[PretrainedModel]:
         """Returns the class of this package for a task."""
-        return loading.architecture(self.model_type).MODELS[task]
+        return registry.architecture(self.model_type).MODELS[task]
 
     def opened_for(self, task: str) -> str | None:
         """Returns the task to open a checkpoint for: `None` if its class alone tells, as several tasks may have one."""
-        kinds = loading.architecture(self.model_type).MODELS
+        kinds = registry.architecture(self.model_type).MODELS
         first = next(kind for kind in kinds.values() if kind.architecture == kinds[task].architecture)
         return None if first is kinds[task] else task
 

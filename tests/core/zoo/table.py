@@ -18,7 +18,7 @@ from kerasformer import zoo
 from kerasformer.basics import tasks
 from kerasformer.bundle import tested
 from kerasformer.bundle.architectures import FILE, Architecture, lineages
-from kerasformer.models.loading import describe, zoo_modules
+from kerasformer.models.registry import describe, zoo_modules
 from kerasformer.tools.viz import draw_family_tree
 
 COMMAND = "python -m tests.core.zoo.table --write"

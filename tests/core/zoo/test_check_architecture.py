@@ -11,7 +11,7 @@ import pytest
 from kerasformer import zoo
 from kerasformer.bundle import architectures
 from kerasformer.errors import InputError
-from kerasformer.models import loading, task_models
+from kerasformer.models import registry, task_models
 from kerasformer.tools.testing import Case, check_architecture, exports
 from kerasformer.tools.testing.architecture import check_heads
 from tests.core.export.text_models import ROWS
@@ -23,7 +23,7 @@ SETTINGS = {**LLAMA, "head_dim": 8}
 
 @pytest.fixture(autouse=True)
 def _none_is_registered(monkeypatch):
-    monkeypatch.setattr(loading, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(architectures, "_added", {})
 
 

@@ -10,7 +10,7 @@ import transformers
 import kerasformer as kf
 from kerasformer.errors import InputError
 from kerasformer.files.sources import resolve
-from kerasformer.models.loading import architecture
+from kerasformer.models.registry import architecture
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import transformers
 from kerasformer.bundle import architectures
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
-from kerasformer.models import loading
+from kerasformer.models import registry
 from kerasformer.tools.testing import check_architecture
 from kerasformer.tools.testing.comparison import assert_close
 from tests.core.zoo import lfm2
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.grid
 
 @pytest.fixture(autouse=True)
 def _none_is_registered(monkeypatch):
-    monkeypatch.setattr(loading, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(architectures, "_added", {})
 
 

@@ -12,7 +12,7 @@ from kerasformer import zoo
 from kerasformer.bundle import architectures
 from kerasformer.cli import app
 from kerasformer.errors import InputError, UnsupportedConfigError
-from kerasformer.models import loading
+from kerasformer.models import registry
 from kerasformer.zoo import bert, llama
 from tests.core.zoo import seed_oss
 
@@ -22,7 +22,7 @@ SMALL |= {"intermediate_dim": 20, "head_dim": 4}
 
 @pytest.fixture(autouse=True)
 def _none_is_registered(monkeypatch):
-    monkeypatch.setattr(loading, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(architectures, "_added", {})
     architectures.installed.cache_clear()
     yield
@@ -59,7 +59,7 @@ def test_a_registered_architecture_is_like_those_of_the_zoo(tmp_path):
 def test_an_installed_package_adds_architectures(tmp_path, monkeypatch):
     install(tmp_path, monkeypatch, f"seed_oss = {seed_oss.__name__}")
     listed = CliRunner().invoke(app, ["models"]).output
-    assert "kf-others" in listed and loading._registered == {}, "imported only when it is used"
+    assert "kf-others" in listed and registry._registered == {}, "imported only when it is used"
     with pytest.raises(UnsupportedConfigError, match="seed_oss.*Did you mean 'seed_oss'"):
         zoo.build("seed_os")
     assert type(zoo.build("seed_oss", **SMALL)) is seed_oss.SeedOssCausalLM
@@ -105,9 +105,9 @@ def faulty(models):
 def test_a_faulty_module_is_refused(module, message):
     with pytest.raises(InputError, match=message):
         zoo.register(module)
-    assert loading._registered == {}
+    assert registry._registered == {}
 
 
 def test_the_zoo_itself_can_be_registered():
     assert zoo.register(llama) == "llama"
-    assert loading._registered == {}
+    assert registry._registered == {}

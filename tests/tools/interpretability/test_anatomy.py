@@ -16,7 +16,7 @@ from kerasformer import zoo
 from kerasformer.bundle import architectures
 from kerasformer.cli import app
 from kerasformer.errors import InputError
-from kerasformer.models import loading
+from kerasformer.models import registry
 from kerasformer.models.costs import costs
 from kerasformer.tools.interpretability.anatomy import INPUT, Anatomy, Block, positions, short
 from tests.core.zoo import lfm2
@@ -119,7 +119,7 @@ def test_layers_of_several_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
     albert = of_case(tmp_path, "albert").stacks[0].layers
     assert [(len(group.indices), group.num_weights) for group in albert] == [(10, 4)]
-    monkeypatch.setattr(loading, "_registered", {})
+    monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(architectures, "_added", {})
     zoo.register(lfm2)
     convolutions, attention = described(tmp_path, {"model_type": "lfm2", **LFM2}).stacks[0].layers

@@ -23,7 +23,7 @@ from kerasformer.errors import CapacityError, ExportError, InputError, Tokenizer
 from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GenerationConfig
 from kerasformer.generation.samplers import sampling_of
-from kerasformer.models import loading
+from kerasformer.models import registry
 from kerasformer.models.pretrained import create
 from kerasformer.pipelines.opening import Opened, open_source
 from kerasformer.tools.interpretability.explainer import page as pages
@@ -461,7 +461,7 @@ def test_the_architecture_without_a_checkpoint() -> None:
     oldest = kf.zoo.build("transformer", vocab_size=tiny_text.marian().vocab_size, **sizes)
     oldest.tokenizer = tiny_text.marian()
     check_page(oldest)
-    assert {case.model_type for case in FIRST} | {"transformer"} == set(loading.architectures())
+    assert {case.model_type for case in FIRST} | {"transformer"} == set(registry.architectures())
 
 
 def smaller(settings: Any, vocab_size: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from kerasformer.files import CONVERTERS, sources
 from kerasformer.generation import GenerationConfig
 from kerasformer.layers.core import merged_lora
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models import loading
+from kerasformer.models import registry
 from kerasformer.models.config import Config, numbered_labels
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.pretrained import PretrainedModel, create
@@ -64,7 +64,7 @@ def from_model(
     model_type, table, hub_task = _architecture(source, task)
     if task is None:
         task = table.default_task if hub_task is None else hub_task.task
-    model_class = loading.model_class(loading.architecture(model_type).MODELS, model_type, task)
+    model_class = registry.model_class(registry.architecture(model_type).MODELS, model_type, task)
     preprocessor = getattr(source, "preprocessor", None)
     tokenizer = getattr(preprocessor, "tokenizer", None) if tokenizer is None else tokenizer
     values = _config_values(source, table, model_class.backbone_type.config_type, tokenizer)
@@ -78,7 +78,7 @@ def from_model(
     model: PretrainedModel = create(model_class, config, dtype, build=False, name=source.name, **parts)
     rows = table.weight_table(model)
     fresh = load_weights(model, HubWeights(source, rows), HubNames(), (), request.new, rows)
-    loading.start_head(model, fresh, request)
+    request.note_untrained(model, fresh)
     model.generation_config = GenerationConfig.from_dict({}, config.generation_settings())
     if tokenizer is not None:
         segments = "token_type_ids" in model.input_names
