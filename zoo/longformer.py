@@ -18,8 +18,8 @@ from kerasformer.models.config import hf
 from kerasformer.models.config_types import Size, TokenId
 from kerasformer.models.encoder import TOKENS
 from kerasformer.models.global_tokens import FirstTokenGlobal, GlobalTokenModel, QuestionGlobal, layer_windows
+from kerasformer.models.named_arrays import Inputs
 from kerasformer.models.offset_positions import OffsetConfig, OffsetEncoder
-from kerasformer.models.pretrained import Inputs
 from kerasformer.models.text_inputs import GLOBAL_ATTENTION_MASK
 from kerasformer.models.weight_table import Names, Row, dense
 

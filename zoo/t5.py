@@ -16,8 +16,8 @@ from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Distance, Epsilon, Factor, FeedForwardKind, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
+from kerasformer.models.creation import fan_in, normal
 from kerasformer.models.encoder_decoder import COPIES, EncoderDecoder, Stack, token_rows
-from kerasformer.models.pretrained import fan_in, normal
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 
 

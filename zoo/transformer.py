@@ -18,8 +18,8 @@ from kerasformer.layers.layer_types import LayerConfig
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.contracts import Seq2SeqLM
+from kerasformer.models.creation import normal
 from kerasformer.models.encoder_decoder import EncoderDecoder, Stack, bart_rows
-from kerasformer.models.pretrained import normal
 from kerasformer.models.task_models import heads
 from kerasformer.models.weight_table import Names, Row
 

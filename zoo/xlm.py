@@ -19,7 +19,7 @@ from kerasformer.models import task_models
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.encoder import BidirectionalEncoder, layer_table
-from kerasformer.models.pretrained import Inputs
+from kerasformer.models.named_arrays import Inputs
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS, TextInput
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, output_matrix, repeat
 

@@ -15,7 +15,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -30,9 +30,6 @@ from kerasformer.layers.core import Embedding, LowRank
 from kerasformer.models.layouts import Convolution, Interleaved, SideBySide
 from kerasformer.models.variables import forget_sources, variables_by_path
 from kerasformer.models.weight_table import HEAD, Row
-
-if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
 
 logger = logging.getLogger("kerasformer")
 _WEIGHT, _BIAS = ".weight", ".bias"
@@ -120,7 +117,7 @@ class Module:
         return self.row.to_hf([part[None] for part in magnitudes]).reshape(-1)
 
 
-def modules_of(model: PretrainedModel) -> dict[str, Module]:
+def modules_of(model: keras.Model) -> dict[str, Module]:
     """Returns the modules of a model that can have low-rank products, by their paths in `transformers`.
 
     A table of token embeddings that is shared is not among them: its product would change both of its uses.
@@ -241,11 +238,10 @@ class Adaptable(keras.Model):
             InputError: no module has such a name (the message lists those that exist), or the model has an adapter.
             UnsupportedConfigError: an argument has the wrong type, or is not positive.
         """
-        model: PretrainedModel = self  # type: ignore[assignment]
         self._check_unadapted()
-        modules = modules_of(model)
+        modules = modules_of(self)
         if modules_to_save is None:
-            modules_to_save = _modules_with(model, model.new_variables)
+            modules_to_save = _modules_with(self, self.new_variables)
         config = AdapterConfig.from_json(
             {
                 "peft_type": "LORA",
@@ -272,7 +268,7 @@ class Adaptable(keras.Model):
         unknown = [
             name
             for name in config.saved
-            if not any(AdapterConfig(saved=(name,)).saves(row.tensor) for row in model.rows(saved=True))
+            if not any(AdapterConfig(saved=(name,)).saves(row.tensor) for row in self.rows(saved=True))
         ]
         if unknown:
             raise InputError(
@@ -280,9 +276,9 @@ class Adaptable(keras.Model):
             )
         # Lists of names are what PEFT saves, too: they do not depend on which layers a library calls linear.
         targets = config.targets if config.targets != ALL_LINEAR else tuple(module.name for module in chosen)
-        config = replace(config, targets=targets, task_type=_TASK_TYPES.get(model.task))
-        shared = _shared_row(model)
-        untied = shared is not None and config.saves(shared.tensor) and not model.is_encoder_decoder
+        config = replace(config, targets=targets, task_type=_TASK_TYPES.get(self.task))
+        shared = _shared_row(self)
+        untied = shared is not None and config.saves(shared.tensor) and not self.is_encoder_decoder
         if untied:
             self._untie()
         self._attach(config, chosen, trainable=True, untied=untied)
@@ -323,8 +319,7 @@ class Adaptable(keras.Model):
             CheckpointError: the adapter belongs to another model. The model is unchanged.
             InputError: `trainable`, and the adapter replaces rows of token embeddings. The model is unchanged.
         """
-        model: PretrainedModel = self  # type: ignore[assignment]
-        pairs, values, tables = _matched(model, adapter)
+        pairs, values, tables = _matched(self, adapter)
         if trainable and tables:
             raise InputError(
                 "Rows of token embeddings are not trained without the rest of the table. Expected: trainable=False, or "
@@ -332,9 +327,9 @@ class Adaptable(keras.Model):
             )
         self._check_layers()
         self.unload_adapter()
-        values |= _with_rows(model, tables, values, _follows(model, adapter))
+        values |= _with_rows(self, tables, values, _follows(self, adapter))
         untied = self._separate(adapter, values)
-        modules = modules_of(model)
+        modules = modules_of(self)
         self._attach(adapter.config, [modules[name] for name in pairs], trainable, pairs, values, untied, tables)
         variables = variables_by_path(self)
         for path, value in values.items():
@@ -359,7 +354,6 @@ class Adaptable(keras.Model):
             InputError: the model has no adapter.
             CheckpointError: the disk is full or the folder is not writable; existing files are unchanged.
         """
-        model: PretrainedModel = self  # type: ignore[assignment]
         attached = self._required()
         destination = local_path(folder, CheckpointError)
         if destination.exists() and not destination.is_dir():
@@ -379,14 +373,14 @@ class Adaptable(keras.Model):
             return row.to_hf([np.asarray(variables[path]) for path in row.variables])
 
         config = attached.config
-        saved = {row.tensor: tensor(row) for row in model.rows(saved=True) if config.saves(row.tensor)}
-        biases = {row.tensor: tensor(row) for row in _bias_rows(model, config, pairs) if row.tensor not in saved}
+        saved = {row.tensor: tensor(row) for row in self.rows(saved=True) if config.saves(row.tensor)}
+        biases = {row.tensor: tensor(row) for row in _bias_rows(self, config, pairs) if row.tensor not in saved}
         rows = {table.row.tensor.removesuffix(_WEIGHT): table.values for table in attached.tables}
-        shared = _shared_row(model)
-        if shared is not None and config.saves(shared.tensor) and not model.is_encoder_decoder:
+        shared = _shared_row(self)
+        if shared is not None and config.saves(shared.tensor) and not self.is_encoder_decoder:
             # PEFT would leave the output at the table of the base model.
-            outputs = [replace(shared, tensor=row.tensor) for row in model.head_table if row.tied]
-            outputs += _preferred(model)
+            outputs = [replace(shared, tensor=row.tensor) for row in self.head_table if row.tied]
+            outputs += _preferred(self)
             for row in outputs:
                 saved[row.tensor] = tensor(row)
             names = {row.tensor.rsplit(".", 1)[0] for row in outputs}
@@ -398,8 +392,8 @@ class Adaptable(keras.Model):
             config = replace(config, base_model=base_model)
             write_adapter(aside, Adapter(config, pairs, saved, biases, rows), transposed, dtype)
             if base_model is not None:
-                base = replace(model.config, tied=True) if attached.untied else model.config
-                write_json(aside / "config.json", {"architectures": [model.architecture], **base.to_hf()})
+                base = replace(self.config, tied=True) if attached.untied else self.config
+                write_json(aside / "config.json", {"architectures": [self.architecture], **base.to_hf()})
             move_files(aside, destination)
         return destination
 
@@ -420,17 +414,15 @@ class Adaptable(keras.Model):
         for path, value in self._attached.replaced.items():
             variables[path].assign(value)
         if self._attached.untied:
-            model: PretrainedModel = self  # type: ignore[assignment]
-            model.head.tie()
-            model.config = replace(model.config, tied=True)
+            self.head.tie()
+            self.config = replace(self.config, tied=True)
         self._detach(merge=False)
 
     def _untie(self) -> None:
         """Gives the output a matrix of its own, with the values of the token embeddings, which it was tied to."""
-        model: PretrainedModel = self  # type: ignore[assignment]
         with keras.name_scope(self.name, caller=self):
-            model.head.untie(model.shared_table)
-        model.config = replace(model.config, tied=False)
+            self.head.untie(self.shared_table)
+        self.config = replace(self.config, tied=False)
 
     def _separate(self, adapter: Adapter, values: dict[str, np.ndarray]) -> bool:
         """Gives the output a matrix of its own if an adapter replaces the token embeddings, or the output, alone.
@@ -438,15 +430,14 @@ class Adaptable(keras.Model):
         Returns:
             Whether it does, in which case `values` has the matrix.
         """
-        model: PretrainedModel = self  # type: ignore[assignment]
-        shared, output = _shared_row(model), _output_path(model)
+        shared, output = _shared_row(self), _output_path(self)
         if shared is None or output is None:
             return False
         (table,) = shared.variables
         before = ops.convert_to_numpy(variables_by_path(self)[table])
         after = values.get(table, before)
         rows = [f"{module}{_WEIGHT}" for module in adapter.rows]
-        follows = _follows(model, adapter) or shared.tensor in _canonical(model, rows)
+        follows = _follows(self, adapter) or shared.tensor in _canonical(self, rows)
         scores = values.pop(output).T if output in values else after if follows else before
         if np.array_equal(after, scores):
             return False
@@ -493,9 +484,8 @@ class Adaptable(keras.Model):
 
         These are those of `config.saved`, and others in `values`: an adapter may have another name for a module.
         """
-        model: PretrainedModel = self  # type: ignore[assignment]
         before = frozenset(id(variable) for variable in self.variables if variable.trainable)
-        output = _output_path(model)
+        output = _output_path(self)
         for variable in self.variables:
             variable.trainable = False
         for module in modules:
@@ -505,7 +495,7 @@ class Adaptable(keras.Model):
                     if variable is not None:
                         variable.trainable = trainable
         variables = variables_by_path(self)
-        paths = {path for row in _saved_rows(model, config) for path in row.variables} | set(values)
+        paths = {path for row in _saved_rows(self, config) for path in row.variables} | set(values)
         for path in paths:
             variables[path].trainable = trainable
         replaced = {path: ops.convert_to_numpy(variables[path]) for path in paths if not (untied and path == output)}
@@ -564,7 +554,7 @@ def _chosen(config: AdapterConfig, modules: Mapping[str, Module]) -> list[Module
     ]
 
 
-def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair], dict[str, np.ndarray], list[_Rows]]:
+def _matched(model: keras.Model, adapter: Adapter) -> tuple[dict[str, Pair], dict[str, np.ndarray], list[_Rows]]:
     """Returns the products of an adapter by the module's name, the values of replaced variables, and replaced rows.
 
     Adapters may come from a class of `transformers` for another task, which names the same modules differently.
@@ -662,7 +652,7 @@ def _matched(model: PretrainedModel, adapter: Adapter) -> tuple[dict[str, Pair],
 
 
 def _with_rows(
-    model: PretrainedModel, tables: Sequence[_Rows], values: Mapping[str, np.ndarray], follows: bool
+    model: keras.Model, tables: Sequence[_Rows], values: Mapping[str, np.ndarray], follows: bool
 ) -> dict[str, np.ndarray]:
     """Returns the values of the variables of tables with replaced rows.
 
@@ -687,13 +677,13 @@ def _with_rows(
     return results
 
 
-def _follows(model: PretrainedModel, adapter: Adapter) -> bool:
+def _follows(model: keras.Model, adapter: Adapter) -> bool:
     """Whether a tied output has the token embeddings that an adapter replaces as a whole."""
     shared = _shared_row(model)
     return adapter.follows or (shared is not None and shared.tensor in _canonical(model, adapter.base))
 
 
-def _bias_rows(model: PretrainedModel, config: AdapterConfig, adapted: Collection[str]) -> list[Row]:
+def _bias_rows(model: keras.Model, config: AdapterConfig, adapted: Collection[str]) -> list[Row]:
     """Returns the rows of the biases that an adapter of these modules replaces."""
     biases = [row for row in model.rows(saved=True) if row.tensor.endswith(_BIAS) and not row.copy]
     if config.bias == "lora_only":
@@ -701,11 +691,11 @@ def _bias_rows(model: PretrainedModel, config: AdapterConfig, adapted: Collectio
     return biases if config.bias == "all" else []
 
 
-def _saved_rows(model: PretrainedModel, config: AdapterConfig) -> list[Row]:
+def _saved_rows(model: keras.Model, config: AdapterConfig) -> list[Row]:
     return [row for row in model.rows(saved=True) if not row.copy and config.saves(row.tensor)]
 
 
-def _shared_row(model: PretrainedModel) -> Row | None:
+def _shared_row(model: keras.Model) -> Row | None:
     """Returns the row of the token embeddings if they are also the matrix of the scores, or of the other stack."""
     if model.shared_table is None:
         return None
@@ -713,13 +703,13 @@ def _shared_row(model: PretrainedModel) -> Row | None:
     return next(row for row in model.rows(saved=True) if path in row.variables and not row.copy)
 
 
-def _output_path(model: PretrainedModel) -> str | None:
+def _output_path(model: keras.Model) -> str | None:
     """Returns the path of the matrix of the scores, which a tied head lacks; `None` if it cannot have one."""
     output = next((row for row in model.head_table if row.tied), None)
     return HEAD + output.variables[0] if output is not None and hasattr(model.head, "untie") else None
 
 
-def _copies(model: PretrainedModel) -> dict[str, Row]:
+def _copies(model: keras.Model) -> dict[str, Row]:
     """Returns the rows of tensors that a tied model has no variables of, by their names."""
     shared, output = _shared_row(model), _output_path(model)
     biases = {row.tensor: row for row in _preferred(model)}
@@ -732,19 +722,19 @@ def _copies(model: PretrainedModel) -> dict[str, Row]:
     return {**own, **biases}
 
 
-def _preferred(model: PretrainedModel) -> list[Row]:
+def _preferred(model: keras.Model) -> list[Row]:
     """Returns rows with the names of tensors that `transformers` uses instead of those of the weight table."""
     rows = model.rows(saved=True)
     return [replace(row, tensor=row.preferred) for row in rows if row.preferred is not None and not row.copy]
 
 
-def _shape_of(model: PretrainedModel, variables: Mapping[str, keras.Variable], path: str) -> Sequence[int]:
+def _shape_of(model: keras.Model, variables: Mapping[str, keras.Variable], path: str) -> Sequence[int]:
     if path in variables or model.shared_table is None:
         return tuple(variables[path].shape)
     return tuple(reversed(model.shared_table.embeddings.shape))
 
 
-def _canonical(model: PretrainedModel, tensors: Iterable[str]) -> set[str]:
+def _canonical(model: keras.Model, tensors: Iterable[str]) -> set[str]:
     """Returns the names of tensors in the saved weight table of a model."""
     names, saved = model.backbone.checkpoint_names(), model.rows(saved=True)
     own = {ours.tensor: theirs.tensor for ours, theirs in zip(model.rows(), saved, strict=True)}
@@ -752,7 +742,7 @@ def _canonical(model: PretrainedModel, tensors: Iterable[str]) -> set[str]:
     return {own.get(names.canonical(name, heads), name) for name in tensors}
 
 
-def _modules_with(model: PretrainedModel, paths: Iterable[str]) -> list[str]:
+def _modules_with(model: keras.Model, paths: Iterable[str]) -> list[str]:
     wanted = set(paths)
     tensors = [row.tensor for row in model.rows(saved=True) if wanted & set(row.variables) and not row.copy]
     return sorted({name.rsplit(".", 1)[0] for name in tensors})

@@ -23,7 +23,8 @@ from kerasformer.layers import CacheSpec, LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Dimension, Tensor
-from kerasformer.models.pretrained import Inputs, PretrainedModel
+from kerasformer.models.named_arrays import Inputs
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.weight_table import Row, output_matrix, output_rows
 
 STATES = ("hidden_states", "attentions", "cross_attentions")

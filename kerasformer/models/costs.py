@@ -25,7 +25,8 @@ from kerasformer.layers.core import Embedding
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.primitives import Primitives
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.pretrained import PretrainedModel, create
+from kerasformer.models.creation import create
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.registry import architecture, model_class
 from kerasformer.models.saved_task import configured_task, model_type_of
 from kerasformer.models.variables import abstract_variables, variables_by_path

@@ -28,7 +28,8 @@ from kerasformer.layers import (
 from kerasformer.layers.core import as_ids
 from kerasformer.layers.layer_types import LayerArguments, LayerOptions, Outputs
 from kerasformer.layers.tensor import Shape, Tensor
-from kerasformer.models.pretrained import Backbone, normal
+from kerasformer.models.backbone import Backbone
+from kerasformer.models.creation import normal
 from kerasformer.models.text_inputs import PREFIX_MASK, TextInput
 
 

@@ -25,9 +25,10 @@ from kerasformer.layers import (
 from kerasformer.layers.core import unpacked
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Shape, Tensor, zero_padding
+from kerasformer.models.backbone import Backbone
 from kerasformer.models.config import Config, hf
 from kerasformer.models.config_types import Deviation, Epsilon, Layers, Rate, Size, TokenId
-from kerasformer.models.pretrained import Backbone, normal
+from kerasformer.models.creation import normal
 from kerasformer.models.text_inputs import POSITION_IDS, TEXT, TextInput
 from kerasformer.models.weight_table import Row, dense, embedding, nested, norm
 

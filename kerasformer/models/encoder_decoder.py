@@ -31,7 +31,8 @@ from kerasformer.layers import (
 from kerasformer.layers.core import as_ids
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Shape, Tensor
-from kerasformer.models.pretrained import Backbone, normal
+from kerasformer.models.backbone import Backbone
+from kerasformer.models.creation import normal
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS
 from kerasformer.models.weight_table import Names, Row, dense, embedding, nested, norm, repeat
 

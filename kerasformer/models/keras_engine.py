@@ -30,7 +30,7 @@ from kerasformer.layers import FixedCache, LayerCache, Visibility, cache_of_slot
 from kerasformer.layers.core import lora_change
 from kerasformer.layers.layer_types import Outputs
 from kerasformer.layers.tensor import Tensor, TensorFunction
-from kerasformer.models.pretrained import check_shapes
+from kerasformer.models.named_arrays import check_shapes
 from kerasformer.models.weights_digest import WeightsDigest, host_array
 from kerasformer.tokenization import Encoding, Tokenizer
 from kerasformer.tokenization.fitting import check_known

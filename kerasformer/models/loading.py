@@ -20,8 +20,9 @@ from kerasformer.generation import GenerationConfig
 from kerasformer.models.answer_scores import AnswerScore, is_answer_score
 from kerasformer.models.checkpoint import all_head_tensors, check_layer_counts, resolved, with_adapter
 from kerasformer.models.config import Config
+from kerasformer.models.creation import create
 from kerasformer.models.head_request import HeadRequest
-from kerasformer.models.pretrained import PretrainedModel, create
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.registry import architecture, default_task, model_class
 from kerasformer.models.saved_task import model_type_of, saved_task
 from kerasformer.models.sentence_settings import SentenceSettings, cross_encoder_entries, is_sentence_model

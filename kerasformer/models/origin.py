@@ -10,16 +10,15 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
+
+import keras
 
 from kerasformer.files.readers import read_foreign
 from kerasformer.files.reading import JsonObject
 from kerasformer.files.sources import is_foreign
 from kerasformer.layers.core import layers_with_lora
 from kerasformer.models.variables import sampled_values
-
-if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
 
 CARD = "MODEL_CARD.md"
 """Name of the file with the checkpoint's own card in a bundle."""
@@ -72,7 +71,7 @@ class Origin:
         return cls(origin.name, "", legal, origin._front_matter()) if _UNFINISHED in card else origin
 
     @classmethod
-    def of_model(cls, model: PretrainedModel) -> Self:
+    def of_model(cls, model: keras.Model) -> Self:
         """Returns the credits of the checkpoint of a model, or those of a model that is based on it."""
         origin = cls.of(model.source)
         if not origin.name or not is_changed(model):
@@ -108,13 +107,13 @@ class Origin:
         if self.card:
             (folder / CARD).write_text(self.card, encoding="utf-8")
 
-    def write_checkpoint(self, folder: Path, model: PretrainedModel) -> None:
+    def write_checkpoint(self, folder: Path, model: keras.Model) -> None:
         """Writes the card, the licence and the notices of a checkpoint: those of its source, or a new card."""
         for name, content in self.legal.items():
             (folder / name).write_bytes(content)
         (folder / README).write_text(self.card or self._new_card(model), encoding="utf-8")
 
-    def _new_card(self, model: PretrainedModel) -> str:
+    def _new_card(self, model: keras.Model) -> str:
         """Returns a card that states the origin of the weights alone."""
         entries = {"library_name": "transformers", "pipeline_tag": model.task, **self.header}
         front = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in entries.items()]
@@ -136,7 +135,7 @@ class Origin:
         return content if isinstance(content, dict) else {}
 
 
-def is_changed(model: PretrainedModel) -> bool:
+def is_changed(model: keras.Model) -> bool:
     """Whether the weights of a model are not those of the checkpoint that it was loaded from."""
     if model.new_variables or model.loaded_values is None or layers_with_lora(model):
         return True

@@ -13,10 +13,11 @@ from kerasformer.basics.tasks import task_of_model, tasks_of_class
 from kerasformer.bundle.architectures import DECODER, ENCODER, ENCODER_DECODER, Architecture, add, find, installed
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.files import sources
+from kerasformer.models.backbone import Backbone
 from kerasformer.models.decoder import CausalDecoder
 from kerasformer.models.encoder import BidirectionalEncoder
 from kerasformer.models.encoder_decoder import EncoderDecoder
-from kerasformer.models.pretrained import Backbone, PretrainedModel
+from kerasformer.models.pretrained import PretrainedModel
 
 ModelClasses = Mapping[str, type[PretrainedModel]]
 """The classes of an architecture by task."""

@@ -8,7 +8,8 @@ from kerasformer.files.reading import JsonMapping
 from kerasformer.files.tensors import TensorFile
 from kerasformer.models.checkpoint import check_layer_counts, resolved
 from kerasformer.models.config import Config
-from kerasformer.models.pretrained import PretrainedModel, create
+from kerasformer.models.creation import create
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.registry import ModelClasses, architecture, architectures, backbone_of, default_task, models
 
 

@@ -24,6 +24,7 @@ from kerasformer.layers.core import Composite, Embedding, unpacked
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.sentence import first_slots
 from kerasformer.layers.tensor import Shape, Tensor, at_slots
+from kerasformer.models.backbone import Backbone
 from kerasformer.models.config import Config
 from kerasformer.models.contracts import (
     CausalModel,
@@ -32,7 +33,9 @@ from kerasformer.models.contracts import (
     TextModel,
     with_states,
 )
-from kerasformer.models.pretrained import Backbone, Inputs, PretrainedModel, check_config
+from kerasformer.models.creation import check_config
+from kerasformer.models.named_arrays import Inputs
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weight_table import Row, dense, norm, output_matrix, output_rows
 from kerasformer.tokenization import Tokenizer

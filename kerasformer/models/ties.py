@@ -8,11 +8,18 @@ Reference: `PreTrainedModel.tie_weights` of `transformers` 5.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
 
+import keras
 import numpy as np
 
 from kerasformer.files.tensors import RenamedTensors, TensorFile
+from kerasformer.models.weight_table import head_tensors
+
+logger = logging.getLogger("kerasformer")
 
 
 def completed(file: TensorFile, located: Mapping[str, str], ties: Mapping[str, str]) -> TensorFile:
@@ -40,6 +47,31 @@ def different(file: TensorFile, located: Mapping[str, str], ties: Mapping[str, s
         present = [name for name in group if name in located and file.problem(located[name]) is None]
         pairs += [(present[0], name) for name in present[1:] if not _equal(file, located[present[0]], located[name])]
     return pairs
+
+
+def observed(model_class: type[keras.Model], config: Any, tensors: TensorFile) -> Any:
+    """Returns the configuration of a model of this class, tied or not as the tensors of a checkpoint are.
+
+    See `PretrainedModel.config_for`.
+    """
+    all_ties, outputs = model_class.ties(config), {row.tensor for row in model_class.head_table if row.tied}
+    if not all_ties:
+        return config
+    located = model_class.backbone_type.names.located(tensors, head_tensors(model_class.head_table))
+    pairs = different(tensors, located, all_ties)
+    biases = {row.tensor: row.preferred for row in model_class.head_table if row.preferred is not None}
+    tied = getattr(config, "tied", True)
+    for used, unused in different(tensors, located, biases) if tied else ():
+        logger.warning("%s: %s is not used, since %s differs from it.", tensors, unused, used)
+    if not pairs:
+        is_copy = outputs & located.keys() if model_class.declares_ties else outputs
+        return replace(config, tied=True) if is_copy and not tied else config
+    of_tables = [pair for pair in pairs if pair[1] not in outputs]
+    declared = [pair for pair in pairs if tied and (model_class.declares_ties or pair in of_tables)]
+    names = ", ".join(f"{other} and {first}" for first, other in declared)
+    if declared:
+        logger.warning("%s: %s are tied by the configuration and differ. The model has both.", tensors, names)
+    return model_class.backbone_type.untied(config, bool(of_tables), f"{tensors}: {names} differ")
 
 
 def _groups(ties: Mapping[str, str]) -> Iterable[list[str]]:

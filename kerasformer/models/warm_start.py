@@ -9,8 +9,9 @@ from typing import Any
 from kerasformer.errors import InputError
 from kerasformer.generation import GenerationConfig
 from kerasformer.models.costs import read_config
+from kerasformer.models.creation import create
 from kerasformer.models.loading import load
-from kerasformer.models.pretrained import PretrainedModel, create
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.registry import architecture
 from kerasformer.models.saved_task import model_type_of
 from kerasformer.models.variables import variables_by_path

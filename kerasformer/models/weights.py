@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
@@ -20,9 +20,6 @@ from kerasformer.files.tensors import FLOATS, TensorFile
 from kerasformer.layers.tensor import Shape, Tensor
 from kerasformer.models.variables import deferred_variables, initialize_with, read_again_with, variables_by_path
 from kerasformer.models.weight_table import HEAD, Names, Row
-
-if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
 
 _LARGE_MATRIX = 2**16
 """Number of values from which matrices may keep 16 bits; smaller tables, such as those of position biases, do not."""
@@ -39,7 +36,7 @@ class NewHead(Enum):
 
 
 def load_weights(
-    model: PretrainedModel,
+    model: keras.Model,
     file: TensorFile,
     names: Names,
     heads: Collection[str] = (),
@@ -106,7 +103,7 @@ def load_weights(
     return fresh
 
 
-def build_within_memory(model: PretrainedModel) -> None:
+def build_within_memory(model: keras.Model) -> None:
     """Creates the variables of a model, if they fit into the memory of this machine.
 
     Raises:
@@ -234,7 +231,7 @@ def _in_dtype(value: np.ndarray, dtype: str) -> Tensor:
 
 
 def _mismatch_error(
-    model: PretrainedModel, file: TensorFile, problems: Sequence[str], rows: Sequence[Row], actual: Collection[str]
+    model: keras.Model, file: TensorFile, problems: Sequence[str], rows: Sequence[Row], actual: Collection[str]
 ) -> CheckpointError:
     """Returns the error for a checkpoint that does not match a model.
 

@@ -19,8 +19,9 @@ from kerasformer.layers.core import Dropout
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Tensor
+from kerasformer.models.backbone import Backbone
 from kerasformer.models.costs import Costs, Counting, count, kind_of
-from kerasformer.models.pretrained import Backbone, PretrainedModel
+from kerasformer.models.pretrained import PretrainedModel
 
 INPUT = -1
 """In `Part.inputs`: the input of the section."""

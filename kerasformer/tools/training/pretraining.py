@@ -288,7 +288,7 @@ def _loss() -> keras.losses.Loss:
 
 def _generator(model: PretrainedModel, size: float) -> PretrainedModel:
     """Returns ELECTRA's generator, a model with a share of the width, the heads and the neurons of another one."""
-    from kerasformer.models.pretrained import create
+    from kerasformer.models.creation import create
     from kerasformer.models.registry import architecture
 
     config = model.config

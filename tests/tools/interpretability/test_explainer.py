@@ -24,7 +24,7 @@ from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GenerationConfig
 from kerasformer.generation.samplers import sampling_of
 from kerasformer.models import registry
-from kerasformer.models.pretrained import create
+from kerasformer.models.creation import create
 from kerasformer.pipelines.opening import Opened, open_source
 from kerasformer.tools.interpretability.explainer import page as pages
 from kerasformer.tools.interpretability.explainer import record, recording, write_site

@@ -10,7 +10,7 @@ import torch
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import InputError
-from kerasformer.models.pretrained import create
+from kerasformer.models.creation import create
 from kerasformer.tools.interpretability.lens import layer_logits
 from kerasformer.tools.interpretability.reading import opened, read
 from tests.core.export.text_models import shared_bundle, shared_model

@@ -129,7 +129,7 @@ def test_a_full_disk_leaves_the_previous_model(tmp_path, monkeypatch):
     def full(*arguments, **named):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("kerasformer.models.pretrained.save_tensors", full)
+    monkeypatch.setattr("kerasformer.models.saving.save_tensors", full)
     with pytest.raises(CheckpointError, match=r"No space left.*Nothing was changed there"):
         callback = SavePretrained(tmp_path / "best", "loss")
         callback.set_model(model)

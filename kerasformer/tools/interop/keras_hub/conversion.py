@@ -18,8 +18,9 @@ from kerasformer.layers.core import merged_lora
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models import registry
 from kerasformer.models.config import Config, numbered_labels
+from kerasformer.models.creation import create
 from kerasformer.models.head_request import HeadRequest
-from kerasformer.models.pretrained import PretrainedModel, create
+from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
 from kerasformer.models.weights import load_weights
 from kerasformer.tools.interop.keras_hub import tokenizer_conversion as text

@@ -11,8 +11,8 @@ import pytest
 from kerasformer import zoo
 from kerasformer.errors import InputError
 from kerasformer.layers import SmoothedCrossentropy
+from kerasformer.models.creation import create
 from kerasformer.models.keras_engine import KerasStep
-from kerasformer.models.pretrained import create
 from kerasformer.tools import training
 from kerasformer.tools.training import Masking, PackedModel, Vocabulary
 from tests.core.zoo.cases import FIRST
