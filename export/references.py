@@ -24,7 +24,8 @@ from kerasformer.engines.fidelity.references import (
 from kerasformer.errors import ChatTemplateError, InputError
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.reference_texts import CONVERSATIONS, PROMPTS, QUESTIONS, READING
-from kerasformer.models.keras_engine import KerasForward, KerasStep
+from kerasformer.models.keras_engine import KerasStep
+from kerasformer.models.keras_forward import KerasForward
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.pipelines.labelled_texts import Example, examples
 from kerasformer.pipelines.quality import check_labels, pipeline_of, record_quality

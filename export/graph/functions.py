@@ -10,7 +10,7 @@ import numpy as np
 
 from kerasformer.bundle.interface import Signature, TensorInfo, described
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.keras_engine import KerasForward
+from kerasformer.models.keras_forward import KerasForward
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.text_inputs import TEXT
 

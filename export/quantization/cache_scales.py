@@ -14,8 +14,8 @@ from kerasformer.errors import ExportError
 from kerasformer.export.quantization.sample_inputs import passages
 from kerasformer.layers import CacheScales, GrowingCache, Visibility
 from kerasformer.layers.tensor import Tensor
+from kerasformer.models.compilation import compiled
 from kerasformer.models.contracts import CausalLM
-from kerasformer.models.keras_engine import compiled
 
 _LARGEST = 127
 _MARGIN = 1.25

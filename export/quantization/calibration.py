@@ -25,7 +25,7 @@ from kerasformer.export.quantization.compensation import Grid, RoundedKernel, ro
 from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, passages
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.keras_engine import compiled
+from kerasformer.models.compilation import compiled
 from kerasformer.models.pretrained import PretrainedModel
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from kerasformer.export.quantization.model_matrices import Group, ModelMatrix
 from kerasformer.export.quantization.sample_inputs import as_inputs, compared
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
-from kerasformer.models.keras_engine import compiled
+from kerasformer.models.compilation import compiled
 from kerasformer.models.pretrained import PretrainedModel
 
 _INTEGERS = ("int8", "int4")

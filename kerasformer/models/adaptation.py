@@ -520,6 +520,14 @@ class Adaptable(keras.Model):
         self.train_function = self.test_function = self.predict_function = None
 
 
+def set_adapter(model: keras.Model, adapter: Adapter | None) -> None:
+    """Gives a model an adapter instead of the one that it has, or none."""
+    if adapter is None:
+        model.unload_adapter()
+    else:
+        model.attach_adapter(adapter)
+
+
 def _add_matrices(module: Module, config: AdapterConfig, pair: Pair | None) -> None:
     """Adds low-rank matrices to the layers of a module, with the initial values of PEFT or those of a product."""
     rank = config.rank_of(module.name)

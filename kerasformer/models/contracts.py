@@ -12,29 +12,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import keras
-import numpy as np
 from keras import ops
 
 from kerasformer.basics.options import documented
 from kerasformer.errors import InputError, UnsupportedConfigError
-from kerasformer.generation import GenerationConfig, GenerationOutput
+from kerasformer.generation import GenerationConfig
 from kerasformer.generation.streams import Callback, Stream
 from kerasformer.layers import CacheSpec, LayerCache, LMHead, Visibility
 from kerasformer.layers.core import Embedding, unpacked
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Dimension, Tensor
+from kerasformer.models import keras_generation
 from kerasformer.models.named_arrays import Inputs
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.weight_table import Row, output_matrix, output_rows
 
 STATES = ("hidden_states", "attentions", "cross_attentions")
 """Results that a model returns in addition to its output, on request."""
-
-Prompts = str | Sequence[str] | Sequence[Sequence[int]] | np.ndarray | Mapping[str, np.ndarray]
-"""A text, several, ids `(B, P)`, or the tokenizer's result."""
-
-Generated = str | list[str] | list[np.ndarray] | GenerationOutput | Any
-"""What `generate` returns; see there."""
 
 
 def with_states(output: Tensor, states: Outputs, encoder: Outputs | None = None) -> Tensor | Outputs:
@@ -180,14 +174,12 @@ class _GenerativeModel(ProjectingModel):
             ids, a list of int32 arrays of the new tokens. With `return_dict_in_generate` or `output_scores`, a
             `GenerationOutput`.
         """
-        from kerasformer.models.keras_engine import generate
-
         if (inputs is None) == (input_ids is None):
             raise InputError(
                 "Texts or ids were expected, once: model.generate(text) or model.generate(input_ids=…). "
                 f"Received: {'neither' if inputs is None else 'both'}"
             )
-        return generate(self, input_ids if inputs is None else inputs, attention_mask, options)
+        return keras_generation.generate(self, input_ids if inputs is None else inputs, attention_mask, options)
 
     def stream(self, text: str, *, callback: Callback | None = None, **settings: Any) -> Stream:
         """Generates from a text and yields the new text in pieces, without the prompt.
@@ -197,9 +189,7 @@ class _GenerativeModel(ProjectingModel):
             callback: Function that is called with each piece, optional.
             settings: As for `generate`; beam search is unsupported.
         """
-        from kerasformer.models.keras_engine import stream
-
-        return stream(self, text, callback, settings)
+        return keras_generation.stream(self, text, callback, settings)
 
 
 class CausalModel(TextModel):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kerasformer.errors import InputError
-from kerasformer.models.keras_engine import KerasForward, KerasStep
+from kerasformer.models.keras_engine import KerasStep
+from kerasformer.models.keras_forward import KerasForward
 from kerasformer.models.loading import load
 from kerasformer.models.pretrained import PretrainedModel
 

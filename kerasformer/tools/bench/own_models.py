@@ -110,7 +110,8 @@ class Source:
     def _load_keras(self, threads: int | None) -> str:
         import keras
 
-        from kerasformer.models.keras_engine import KerasForward, KerasStep
+        from kerasformer.models.keras_engine import KerasStep
+        from kerasformer.models.keras_forward import KerasForward
         from kerasformer.zoo import load
 
         if threads is not None and keras.backend.backend() == "tensorflow":

@@ -16,7 +16,7 @@ from kerasformer.engines.onnx import session as onnx_session
 from kerasformer.engines.onnx import step as onnx_step
 from kerasformer.engines.onnx.caches import GrowingCaches, SharedCaches
 from kerasformer.errors import BundleError, CapacityError, InputError
-from kerasformer.models.keras_engine import KerasForward
+from kerasformer.models.keras_forward import KerasForward
 from tests.core.export.onnx_bundles import padded, tiny, write
 
 TOLERANCE = 1e-5  # of the largest logit

@@ -11,7 +11,7 @@ from kerasformer.engines.fidelity.references import record_forward, record_step
 from kerasformer.export import reference_texts as texts
 from kerasformer.export.quantization.sample_inputs import single_pass_references
 from kerasformer.export.references import record
-from kerasformer.models.keras_engine import KerasForward
+from kerasformer.models.keras_forward import KerasForward
 from kerasformer.tools.evaluation import examples
 from tests.core.export.text_models import ROWS
 from tests.core.generation.engines import Toy

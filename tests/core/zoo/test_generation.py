@@ -11,7 +11,7 @@ import kerasformer
 from kerasformer import zoo
 from kerasformer.errors import CapacityError, GenerationError, InputError
 from kerasformer.generation import Controls, GenerationConfig, generate, loop
-from kerasformer.models import keras_engine
+from kerasformer.models import keras_caches
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.tools.testing import generation
 from kerasformer.tools.testing.comparison import PAD
@@ -102,7 +102,7 @@ def test_without_xla_one_graph_serves_all_batch_sizes(loaded, monkeypatch):
 @pytest.mark.grid
 def test_many_tokens_of_one_call_are_those_of_steps(loaded, monkeypatch, name):
     """Several calls, caches that grow or wrap within them, and rows that end in different calls and are dropped."""
-    monkeypatch.setattr(keras_engine, "_FIRST_SLOTS", 64)
+    monkeypatch.setattr(keras_caches, "_FIRST_SLOTS", 64)
     monkeypatch.setattr(loop, "_TOKENS_AT_ONCE", 8)
     it = loaded(next(row.values[0] for row in ROWS if row.values[0][0].name == name))
     ids, mask = generation.prompts(it)
