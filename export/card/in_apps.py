@@ -14,7 +14,7 @@ from kerasformer.export.card.facts import kind, lacks_language, prefixed, tokeni
 from kerasformer.export.card.quoting import Quote, code, cpp, javascript, kotlin, swift
 from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization.hard_texts import FILE as HARD_TEXTS
-from kerasformer.tokenization.tokenizer import TARGET_FILE
+from kerasformer.tokenization.loading import TARGET_FILE
 
 CONVERSATION = "conversation"
 """Task of a decoder with a chat template."""

@@ -13,7 +13,7 @@ from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.tflite.signatures import ENCODER_LENGTHS
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
-from kerasformer.tokenization.tokenizer import TARGET_FILE
+from kerasformer.tokenization.loading import TARGET_FILE
 
 TOKENIZED = ("input_ids", "attention_mask", "token_type_ids")
 """Arrays that the tokenizers of Hugging Face return."""

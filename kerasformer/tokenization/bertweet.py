@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any
 import tokenizers
 from tokenizers import models
 
+from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import TokenizerError
 from kerasformer.extras import require
 from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends
+from kerasformer.tokenization.families import Family
 from kerasformer.tokenization.pieces import ContinuedPieceTokenizer, Span
-from kerasformer.tokenization.settings import NAMED_TOKENS
+from kerasformer.tokenization.settings import NAMED_TOKENS, Settings
 
 if TYPE_CHECKING:
     import regex
@@ -107,16 +109,16 @@ def lookup(folder: Path, settings: backends.BuildSettings) -> tokenizers.Tokeniz
     return backend
 
 
-def merges(folder: Path) -> list[tuple[str, ...]]:
-    """Reads `bpe.codes`, whose lines are the two parts of a merge and a number.
+def arguments(folder: Path, family: Family, settings: Settings) -> Arguments:
+    """Returns the arguments of `BertweetTokenizer` in addition to those of `Tokenizer`.
 
     Raises:
-        TokenizerError: the file is damaged.
+        TokenizerError: `bpe.codes` is damaged, whose lines are the two parts of a merge and a number.
     """
     rules = [tuple(line.split()[:-1]) for line in _read(folder / MERGES).split("\n")[:-1]]
     if any(len(parts) != 2 for parts in rules):
         raise TokenizerError(f"{folder / MERGES} must have two parts and a number in each line")
-    return rules
+    return {"merges": rules, "normalization": bool(settings.options.get("normalization", False))}
 
 
 class TracedText:

@@ -18,6 +18,7 @@ from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends
+from kerasformer.tokenization.families import Family
 from kerasformer.tokenization.pieces import ContinuedPieceTokenizer
 from kerasformer.tokenization.settings import Settings
 
@@ -78,7 +79,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     return backend
 
 
-def arguments(folder: Path, settings: Settings) -> Arguments:
+def arguments(folder: Path, family: Family, settings: Settings) -> Arguments:
     """Returns the arguments of `CtrlTokenizer` in addition to those of `Tokenizer`.
 
     Raises:

@@ -7,6 +7,7 @@ import difflib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self, cast
 
 import tokenizers
@@ -16,6 +17,7 @@ from kerasformer.basics.arguments import STRING, Arguments, check
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files.reading import JsonMapping, JsonObject, parse_json
 from kerasformer.tokenization.families import CLASSES, Family, LanguageScheme
+from kerasformer.tokenization.settings import Settings
 from kerasformer.tokenization.tokenizer import Tokenizer
 
 _SETTINGS = ("forced_bos_token_id", "decoder_start_token_id")
@@ -247,14 +249,9 @@ def language_ids(backend: tokenizers.Tokenizer, scheme: LanguageScheme) -> dict[
     return {match[1]: index for index, match in matches.items() if match}
 
 
-def arguments(family: Family, options: JsonMapping) -> Arguments:
-    """Returns the arguments of `MultilingualTokenizer` in addition to those of `Tokenizer`.
-
-    Args:
-        family: Defaults of the tokenizer class.
-        options: Content of `tokenizer_config.json`.
-    """
-    scheme = cast(LanguageScheme, family.languages)
+def arguments(folder: Path, family: Family, settings: Settings) -> Arguments:
+    """Returns the arguments of `MultilingualTokenizer` in addition to those of `Tokenizer`."""
+    scheme, options = cast(LanguageScheme, family.languages), settings.options
     after = bool(options.get("legacy_behaviour", False)) if scheme.may_follow else scheme.after
     codes = {name: options.get(name) for name in ("src_lang", "tgt_lang")}
     return {"family": family, "after": after, "kept_languages": options.get("kept_languages", ()), **codes}

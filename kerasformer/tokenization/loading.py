@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import tokenizers
 from tokenizers import AddedToken, decoders
@@ -16,8 +17,7 @@ from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files import live, sources
 from kerasformer.files.adapters import with_bases
 from kerasformer.files.readers import read_foreign, tokenizer_files
-from kerasformer.tokenization import backends, bertweet, ctrl, languages, m2m_100, marian, moses
-from kerasformer.tokenization.bertweet import BertweetTokenizer, merges
+from kerasformer.tokenization import backends
 from kerasformer.tokenization.chat_templates import read_templates
 from kerasformer.tokenization.families import (
     BERT,
@@ -36,18 +36,26 @@ from kerasformer.tokenization.families import (
 )
 from kerasformer.tokenization.limits import check_rules
 from kerasformer.tokenization.settings import Settings, is_unknown_class, read_settings
-from kerasformer.tokenization.tokenizer import TARGET_FILE, Tokenizer
 
-_WORD_PAIRS, _DICTIONARY = ("vocab.json", "merges.txt"), (m2m_100.VOCABULARY, m2m_100.PIECES)
-_OWN_CLASSES: tuple[tuple[Family, tuple[str, ...], ModuleType, type[Tokenizer]], ...] = (
-    (XLM, _WORD_PAIRS, moses, moses.MosesTokenizer),
-    (CTRL, _WORD_PAIRS, ctrl, ctrl.CtrlTokenizer),
-    (M2M_100, _DICTIONARY, m2m_100, m2m_100.M2m100Tokenizer),
-)
-"""Family, files, module and class of tokenizers with rules that `tokenizer.json` cannot contain."""
+_T = TypeVar("_T")
+TARGET_FILE = "target_tokenizer.json"
+"""Name of the file with the tokenizer of the texts that a model writes, if it is another one."""
+_CLASSES = {
+    "bertweet": "BertweetTokenizer",
+    "ctrl": "CtrlTokenizer",
+    "languages": "MultilingualTokenizer",
+    "m2m_100": "M2m100Tokenizer",
+    "marian": "MarianTokenizer",
+    "moses": "MosesTokenizer",
+}
+"""Classes of tokenizers with rules of their own, by their modules, which are imported when a folder needs them."""
+_WORD_PAIRS, _DICTIONARY = ("vocab.json", "merges.txt"), ("vocab.json", "sentencepiece.bpe.model")
+_SIDES = ("source.spm", "target.spm", "vocab.json")
+_OWN_MODULES = ((XLM, _WORD_PAIRS, "moses"), (CTRL, _WORD_PAIRS, "ctrl"), (M2M_100, _DICTIONARY, "m2m_100"))
+"""Family, files and module of tokenizers with rules that `tokenizer.json` cannot contain."""
 # In order of preference.
 _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
-    ("marian", (marian.SOURCE, marian.TARGET, marian.VOCABULARY)),
+    ("marian", _SIDES),
     ("sentencepiece", ("spiece.model",)),
     ("sentencepiece", ("spm.model",)),
     ("sentencepiece", ("sentencepiece.bpe.model",)),
@@ -55,36 +63,37 @@ _VOCABULARIES: tuple[tuple[Kind, tuple[str, ...]], ...] = (
     ("bpe", ("vocab.json", "merges.txt")),
     ("bpe", ("encoder.json", "vocab.bpe")),
     ("word-bpe", _WORD_PAIRS),
-    ("bertweet", (bertweet.VOCABULARY, bertweet.MERGES)),
+    ("bertweet", ("vocab.txt", "bpe.codes")),
     ("wordpiece", ("vocab.txt",)),
 )
 FILES = ("tokenizer.json", *(name for _, names in _VOCABULARIES for name in names))
 """Names of the files that contain the vocabulary of a tokenizer."""
 
 
-def load(source: Any, model_type: str | None) -> Tokenizer:
-    """Loads a tokenizer; see `Tokenizer.load`."""
+def load(source: Any, model_type: str | None, plain: Callable[..., _T]) -> _T:
+    """Loads a tokenizer; see `Tokenizer.load`.
+
+    Args:
+        source: As there.
+        model_type: As there.
+        plain: The class `Tokenizer`, for tokenizers without rules of their own.
+    """
     if live.is_tokenizer(source):
         with live.files_of(source) as folder:
-            return load(folder, model_type)
+            return load(folder, model_type, plain)
     folders = with_bases(sources.resolve(source))
     with tokenizer_files(next(filter(has_tokenizer, folders), folders[0])) as folder:
-        return _load(folder, model_type)
+        return _load(folder, model_type, plain)
 
 
-def _load(folder: Path, model_type: str | None) -> Tokenizer:
+def _load(folder: Path, model_type: str | None, plain: Callable[..., _T]) -> _T:
     settings = read_settings(folder, model_type)
     json_path = folder / "tokenizer.json"
-    family: Family | None
-    special_class = None if json_path.exists() else _own_class(folder, settings)
     target: tokenizers.Tokenizer | None = None
-    has_sides = _has_sides(folder, settings)
-    if special_class is not None:
-        family, module, _ = special_class
-        backend = module.lookup(folder, _build_settings(family, settings))
-    elif has_sides:
-        family = MARIAN
-        backend, target = marian.sides(folder, _build_settings(family, settings))
+    family, module = _own(folder, settings)
+    if family is not None and module is not None:
+        build = _build_settings(family, settings)
+        backend, target = module.sides(folder, build) if family is MARIAN else (module.lookup(folder, build), None)
     elif json_path.exists():
         backend = _from_json(json_path)
         target = _from_json(folder / TARGET_FILE) if (folder / TARGET_FILE).exists() else None
@@ -93,6 +102,7 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
             backends.apply_options(backend, _build_settings(family, settings))
     else:
         family, backend = _from_vocabulary(folder, settings)
+        module = _module("bertweet") if family is BERTWEET else None
     for each in filter(None, (backend, target)):
         _add_tokens(each, settings, folder)
     writing = family or settings.model_family
@@ -111,21 +121,15 @@ def _load(folder: Path, model_type: str | None) -> Tokenizer:
         "dropped_characters": options.get("dropped_characters", ""),
         "split_special_tokens": bool(options.get("split_special_tokens", False)),
     }
-    if family is BERTWEET and not json_path.exists():
-        normalization = bool(options.get("normalization", False))
-        return BertweetTokenizer(backend, merges=merges(folder), normalization=normalization, **arguments)
     if target is not None:
-        arguments["target"] = Tokenizer(target, **arguments)
-    tokenizer_class: type[Tokenizer] = Tokenizer
-    if special_class is not None:
-        _, module, tokenizer_class = special_class
-        arguments |= module.arguments(folder, settings)
-    elif family is not None and family.languages and languages.language_ids(backend, family.languages):
-        tokenizer_class = languages.MultilingualTokenizer
-        arguments |= languages.arguments(family, settings.options)
-    elif has_sides:
-        tokenizer_class = marian.MarianTokenizer
-        arguments["files"] = marian.read_files(folder, settings)
+        arguments["target"] = plain(target, **arguments)
+    if module is None and family is not None and family.languages:
+        languages = _module("languages")
+        module = languages if languages.language_ids(backend, family.languages) else None
+    tokenizer_class: Callable[..., _T] = plain
+    if module is not None:
+        tokenizer_class = getattr(module, _CLASSES[module.__name__.rpartition(".")[2]])
+        arguments |= module.arguments(folder, family, settings)
     try:
         return tokenizer_class(backend, **arguments)
     except InputError as error:  # a setting of the folder
@@ -144,18 +148,20 @@ def has_tokenizer(folder: Path) -> bool:
         return False
 
 
-def _own_class(folder: Path, settings: Settings) -> tuple[Family, ModuleType, type[Tokenizer]] | None:
-    """Returns the family, module and class of a tokenizer with a class of its own, if the folder has its files."""
-    for family, files, module, tokenizer_class in _OWN_CLASSES:
+def _own(folder: Path, settings: Settings) -> tuple[Family | None, ModuleType | None]:
+    """Returns the family and the module of a tokenizer with rules of its own, if the folder has its files."""
+    has_json = (folder / "tokenizer.json").exists()
+    for family, files, name in () if has_json else _OWN_MODULES:
         if settings.family is family and _present(folder, files):
-            return family, module, tokenizer_class
-    return None
+            return family, _module(name)
+    # Its class reads these files rather than `tokenizer.json`.
+    if MARIAN in (settings.family, None if has_json else settings.model_family) and _present(folder, _SIDES):
+        return MARIAN, _module("marian")
+    return None, None
 
 
-def _has_sides(folder: Path, settings: Settings) -> bool:
-    """Whether a folder has the files of Marian's tokenizer, and its class reads them rather than `tokenizer.json`."""
-    families = (settings.family, None if (folder / "tokenizer.json").exists() else settings.model_family)
-    return MARIAN in families and _present(folder, marian.FILES)
+def _module(name: str) -> ModuleType:
+    return import_module(f"kerasformer.tokenization.{name}")
 
 
 def _from_json(path: Path) -> tokenizers.Tokenizer:
@@ -200,7 +206,7 @@ def _build(
     if kind == "word-bpe":
         return family, backends.word_bpe(paths[0], paths[1], build_settings)
     if kind == "bertweet":
-        return family, bertweet.lookup(folder, build_settings)
+        return family, _module("bertweet").lookup(folder, build_settings)
     backend = backends.sentencepiece(paths[0], build_settings)
     with tokenizer_errors(f"{paths[0]} contains unsupported rules"):
         check_rules(backend)

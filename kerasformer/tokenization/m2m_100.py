@@ -138,7 +138,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     return backend
 
 
-def arguments(folder: Path, settings: Settings) -> Arguments:
+def arguments(folder: Path, family: Family, settings: Settings) -> Arguments:
     """Returns the arguments of `M2m100Tokenizer` in addition to those of `Tokenizer`.
 
     Raises:
@@ -151,7 +151,7 @@ def arguments(folder: Path, settings: Settings) -> Arguments:
     except OSError as error:
         raise TokenizerError(f"{file} cannot be read: {error}") from error
     return {
-        **languages.arguments(cast(Family, settings.family), settings.options),
+        **languages.arguments(folder, family, settings),
         "dictionary": dictionary,
         "pieces": pieces,
         "language_codes": name,

@@ -20,9 +20,11 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
+from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import TokenizerError, tokenizer_errors
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization import backends, spiece
+from kerasformer.tokenization.families import Family
 from kerasformer.tokenization.settings import Settings
 from kerasformer.tokenization.tokenizer import Tokenizer
 
@@ -79,11 +81,11 @@ class MarianTokenizer(Tokenizer):
         return {"tokenizer_class": "MarianTokenizer", **self._options}
 
 
-def read_files(folder: Path, settings: Settings) -> tuple[dict[str, bytes], JsonObject]:
-    """Returns the argument `files` of `MarianTokenizer`."""
+def arguments(folder: Path, family: Family, settings: Settings) -> Arguments:
+    """Returns the arguments of `MarianTokenizer` in addition to those of `Tokenizer`."""
     names = [*FILES, *([TARGET_VOCABULARY] if settings.options.get("separate_vocabs", False) else [])]
     options = {name: settings.options[name] for name in _OPTIONS if name in settings.options}
-    return {name: backends.inside(folder, name).read_bytes() for name in names}, options
+    return {"files": ({name: backends.inside(folder, name).read_bytes() for name in names}, options)}
 
 
 @dataclass(frozen=True)

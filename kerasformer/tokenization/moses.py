@@ -25,7 +25,7 @@ from kerasformer.errors import TokenizerError, tokenizer_errors
 from kerasformer.extras import require
 from kerasformer.files.reading import JsonObject
 from kerasformer.tokenization import backends
-from kerasformer.tokenization.families import PLAIN_INPUTS
+from kerasformer.tokenization.families import PLAIN_INPUTS, Family
 from kerasformer.tokenization.pieces import PieceTokenizer, Span
 from kerasformer.tokenization.settings import Settings
 
@@ -142,7 +142,7 @@ def lookup(folder: Path, build: backends.BuildSettings) -> tokenizers.Tokenizer:
     return backend
 
 
-def arguments(folder: Path, settings: Settings) -> Arguments:
+def arguments(folder: Path, family: Family, settings: Settings) -> Arguments:
     """Returns the arguments of `MosesTokenizer` in addition to those of `Tokenizer`.
 
     Raises:

@@ -24,6 +24,7 @@ from kerasformer.tokenization.chat_templates import DEFAULT, ChatTemplates, Mess
 from kerasformer.tokenization.chat_templates.rendering import Document, Tool
 from kerasformer.tokenization.encoding import TENSORS, EncodedRow, Encoding, truncate
 from kerasformer.tokenization.families import PLAIN_INPUTS
+from kerasformer.tokenization.loading import TARGET_FILE, load
 from kerasformer.tokenization.streaming import TextStream
 from kerasformer.tokenization.truncation import (
     Side,
@@ -35,8 +36,6 @@ from kerasformer.tokenization.truncation import (
 )
 from kerasformer.tokenization.words import SpacedEncoding, WordRule
 
-TARGET_FILE = "target_tokenizer.json"
-"""Name of the file with the tokenizer of the texts that a model writes, if it is another one."""
 _MAX_ID = 2**32 - 1
 _SHOWN = 10
 """Maximum number of characters in an error message."""
@@ -168,9 +167,7 @@ class Tokenizer:
             SourceError: the source does not exist.
             TokenizerError: the folder contains no tokenizer, or one that is damaged or unsupported.
         """
-        from kerasformer.tokenization.loading import load  # which imports the classes derived from this one
-
-        return load(source, model_type)
+        return load(source, model_type, Tokenizer)
 
     @classmethod
     def from_pretrained(cls, source: Any = ..., *args: Any, **kwargs: Any) -> NoReturn:
