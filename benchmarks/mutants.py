@@ -231,7 +231,7 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
         ),
         Mutant(
             "assistant-mask-one-token-early",
-            "kerasformer/tokenization/tokenizer.py",
+            "kerasformer/tokenization/chats.py",
             "(starts[row] < end) & (ends[row] > start) &",
             "(starts[row] < end) & (ends[row] >= start) &",
             "The token before an answer counts as one of the assistant's.",
@@ -239,7 +239,7 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
         ),
         Mutant(
             "row-as-long-as-a-static-length",
-            "kerasformer/tokenization/tokenizer.py",
+            "kerasformer/tokenization/padding.py",
             "min((width for width in widths if width >= longest), default=longest)",
             "min((width for width in widths if width > longest), default=longest)",
             "A row that has exactly one of the lengths of a static graph is padded to the next one.",

@@ -27,7 +27,7 @@ def pages() -> dict[str, str]:
     modules = {name: getattr(kf, name) for name in kf.__all__ if inspect.ismodule(getattr(kf, name))}
     plain = [name for name in kf.__all__ if name not in modules and callable(getattr(kf, name))]
     listed = {
-        "kerasformer": ("kerasformer", "What `import kerasformer as kf` has.", _members(kf, plain)),
+        "kerasformer": ("kerasformer", "What `import kerasformer as kf` has.", _members(kf, plain, from_base=True)),
         "pipelines": (
             "Pipelines",
             "The callables that `kf.pipeline` returns, one for each task.",

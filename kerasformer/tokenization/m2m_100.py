@@ -22,10 +22,10 @@ from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import TokenizerError, tokenizer_errors
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization import backends, language_codes, languages, spiece
+from kerasformer.tokenization.dropped import removed
 from kerasformer.tokenization.families import Family, LanguageScheme
 from kerasformer.tokenization.languages import MultilingualTokenizer, RelabeledEncoding
 from kerasformer.tokenization.settings import Settings
-from kerasformer.tokenization.tokenizer import removed
 
 VOCABULARY, PIECES = "vocab.json", "sentencepiece.bpe.model"
 CODES = {"m2m100": language_codes.M2M_100, "wmt21": language_codes.WMT_21}

@@ -68,14 +68,8 @@ class MarianTokenizer(Tokenizer):
             target=self.target,
         )
 
-    def save(self, folder: str | Path) -> None:
-        """Writes the files of the checkpoint, too, which `transformers` reads; see `Tokenizer.save`."""
-        super().save(folder)
-        try:
-            for name, content in self._files.items():
-                (Path(folder) / name).write_bytes(content)
-        except OSError as error:
-            raise TokenizerError(f"the tokenizer cannot be written to {folder}: {error}") from error
+    def _vocabulary_files(self) -> Mapping[str, str | bytes]:
+        return {**super()._vocabulary_files(), **self._files}  # those of the checkpoint are for transformers
 
     def _class_settings(self) -> JsonObject:
         return {"tokenizer_class": "MarianTokenizer", **self._options}

@@ -15,7 +15,8 @@ import numpy as np
 import tokenizers
 
 from kerasformer.tokenization.backends import END
-from kerasformer.tokenization.tokenizer import Tokenizer, flat_ids
+from kerasformer.tokenization.tokenizer import Tokenizer
+from kerasformer.tokenization.vocabulary import flat_ids
 
 CONTINUED = "@@"
 """Suffix of the pieces of a word in some vocabularies, except for the last."""

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from kerasformer.basics.arguments import check, integer, one_of
 from kerasformer.errors import InputError
 
 Strategy = Literal["only_first", "only_second", "longest_first"]
 Side = Literal["left", "right"]
+Truncation = bool | Strategy | Literal["do_not_truncate"]
 
 
 class TruncationWarning(UserWarning):
@@ -37,6 +39,51 @@ class TruncationSettings:
     strategy: Strategy
     stride: int = 0
     side: Side = "right"
+
+
+def truncation_settings(
+    truncation: Truncation, limit: int | None, stride: int, side: Side, overflowing: bool, has_pairs: bool
+) -> TruncationSettings | None:
+    """Returns the settings of a call of a tokenizer; `None` if it does not truncate.
+
+    Args:
+        truncation: See `Tokenizer.__call__`.
+        limit: Maximum number of tokens, including special tokens; `None` if it is unknown.
+        stride: Number of tokens that neighbouring chunks share.
+        side: Side at which tokens are removed.
+        overflowing: Whether texts are split into chunks.
+        has_pairs: Whether there are pairs of texts.
+
+    Raises:
+        InputError: an argument is invalid, or has no effect.
+    """
+    kinds = one_of(True, False, *get_args(Strategy), "do_not_truncate")
+    truncation = check("truncation", truncation, kinds)
+    check("stride", stride, integer(0))
+    if truncation in (False, "do_not_truncate"):
+        if overflowing or stride:
+            raise InputError(
+                "return_overflowing_tokens and stride require truncation. Received: truncation=False. Set truncation"
+            )
+        return None
+    strategy: Any = "longest_first" if truncation is True else truncation
+    if limit is None:
+        raise InputError("truncation requires max_length, because the tokenizer has no maximum length")
+    settings = TruncationSettings(limit, strategy, stride, checked_side("truncation_side", side))
+    if overflowing:
+        check_chunks(settings, has_pairs)
+    return settings
+
+
+def checked_side(name: str, value: str) -> Side:
+    """Returns the value of an argument that is a side.
+
+    Raises:
+        InputError: another value.
+    """
+    if value not in get_args(Side):
+        raise InputError(f"{name} must be 'left' or 'right'. Received: {value!r}")
+    return value  # type: ignore[return-value]
 
 
 def chunks(sequence_ids: np.ndarray, truncation: TruncationSettings) -> list[np.ndarray]:

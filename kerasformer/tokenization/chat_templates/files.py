@@ -49,6 +49,13 @@ def read_templates(folder: Path, settings: JsonMapping) -> ChatTemplates:
     return _checked(value, where)
 
 
+def listed(templates: ChatTemplates) -> str | list[dict[str, str]] | None:
+    """Returns the templates in the form that transformers, transformers.js and onnxruntime-genai read in a file."""
+    if isinstance(templates, dict):
+        return [{"name": name, "template": text} for name, text in templates.items()]
+    return templates
+
+
 def pair_template(templates: ChatTemplates) -> str | None:
     """Returns the default template if it names the roles `query` and `document` of a reranker; otherwise `None`."""
     template = templates.get(DEFAULT) if isinstance(templates, dict) else templates
