@@ -30,7 +30,7 @@ from kerasformer.files.reading import decode, local_path, parse_json, read_text,
 from kerasformer.generation import GenerationConfig
 
 if TYPE_CHECKING:
-    from kerasformer.pipelines.session import Session
+    from kerasformer.pipelines import Session
 
 _PROMPT, _MORE = "> ", "… "
 _CHAT_SETTINGS = ("chat_template_kwargs", "documents", "drop_oldest_turns", "tools")
@@ -211,7 +211,7 @@ class ChatSession:
         self._continue(read_text(path), str(path))
 
     def _continue(self, text: str, name: str) -> None:
-        from kerasformer.tokenization.chat_templates.rendering import checked_messages
+        from kerasformer.tokenization import checked_messages
 
         messages = checked_messages(parse_json(text, name))
         first = messages[0]

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kerasformer.bundle import tested
-from kerasformer.bundle.export_options import ExportOptions
+from kerasformer.bundle import ExportOptions, tested
 from kerasformer.cli.console import Checkpoint, one_of, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.extras import require
@@ -108,7 +107,7 @@ def export(
         )
         return
     if "auto" in manifest.recipe:
-        from kerasformer.export.quantization.auto import COLUMNS, search_rows
+        from kerasformer.export import COLUMNS, search_rows
 
         table("Candidates of the search", list(COLUMNS), search_rows(manifest.recipe["auto"]))
     table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])

@@ -39,7 +39,7 @@ def models(
     A format or runtime is listed if tests compare its bundles with Keras: f32 are unquantized weights.
     """
     if name in architectures.installed():
-        from kerasformer.models.registry import architecture
+        from kerasformer.models import architecture
 
         architecture(name)  # imports the package that adds it, which alone can describe it
     known = architectures.architectures()

@@ -30,8 +30,8 @@ def verify(
         )
     from kerasformer.bundle import figure_rows
     from kerasformer.engines import open_engine
-    from kerasformer.engines.fidelity.verification import verify as compare
-    from kerasformer.pipelines.quality import QUALITY, compare_quality, pipeline_of
+    from kerasformer.engines import verify as compare
+    from kerasformer.pipelines import QUALITY, compare_quality, pipeline_of
     from kerasformer.tokenization import Tokenizer
 
     def opened(folder: Path, manifest: Any) -> tuple[Any, ...]:

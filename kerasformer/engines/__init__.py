@@ -9,11 +9,65 @@ from pathlib import Path
 from kerasformer import bundle
 from kerasformer.basics.arguments import STRING, Arguments, check, instance, integer, optional, sequence
 from kerasformer.bundle import Manifest, Role
-from kerasformer.engines.protocols import Forward, ResumableStep, State, Step
+from kerasformer.engines import weight_cache
+from kerasformer.engines.arrays import left_padded, right_padded
+from kerasformer.engines.distribution import log_softmax, softmax
+from kerasformer.engines.fidelity.comparison import SAME_DIRECTION
+from kerasformer.engines.fidelity.references import (
+    DEFAULT_TEXTS,
+    ENDS_OF_SPANS,
+    is_hidden_state,
+    output_names,
+    recorded_entries,
+)
+from kerasformer.engines.fidelity.verification import verify
+from kerasformer.engines.likelihood import check_capacity, log_probabilities, next_distributions, next_log_probabilities
+from kerasformer.engines.protocols import (
+    AdaptableEngine,
+    Forward,
+    JointStep,
+    ResumableStep,
+    State,
+    Step,
+    continues_prompts,
+    input_vocab_size,
+)
 from kerasformer.engines.saved_state import SavedState
+from kerasformer.engines.weight_cache import user_folder
+from kerasformer.engines.whole_texts import WholeTexts
 from kerasformer.errors import InputError
 
-__all__ = ["ENGINES", "Forward", "ResumableStep", "SavedState", "State", "Step", "open_engine"]
+__all__ = [
+    "AdaptableEngine",
+    "DEFAULT_TEXTS",
+    "ENDS_OF_SPANS",
+    "ENGINES",
+    "Forward",
+    "JointStep",
+    "ResumableStep",
+    "SAME_DIRECTION",
+    "SavedState",
+    "State",
+    "Step",
+    "WholeTexts",
+    "check_capacity",
+    "continues_prompts",
+    "input_vocab_size",
+    "is_hidden_state",
+    "left_padded",
+    "log_probabilities",
+    "log_softmax",
+    "next_distributions",
+    "next_log_probabilities",
+    "open_engine",
+    "output_names",
+    "recorded_entries",
+    "right_padded",
+    "softmax",
+    "user_folder",
+    "verify",
+    "weight_cache",
+]
 
 ENGINES = {"tflite": "litert", "onnx": "onnx", "saved-model": "tensorflow"}
 """Engine of each format."""

@@ -5,6 +5,7 @@ from kerasformer.extras import require
 
 require("keras", "tensorflow")
 
+from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation
 from kerasformer.layers.attention import (
     AttentionHead,
@@ -30,11 +31,12 @@ from kerasformer.layers.cache import (
     cache_of_slots,
 )
 from kerasformer.layers.convolution import ShortConvolution
-from kerasformer.layers.core import Dense, Dropout, Embedding
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, merged_lora, unpacked
 from kerasformer.layers.disentangled import ConvolutionEncoderLayer, DisentangledAttention, RelativeEmbeddings
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.heads import ClassificationHead, FeedForwardHead, LMHead, MaskedLMHead
+from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.losses import SmoothedCrossentropy
 from kerasformer.layers.metrics import MaskedAccuracy
 from kerasformer.layers.norms import (
@@ -45,9 +47,11 @@ from kerasformer.layers.norms import (
     normalization,
 )
 from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositions, alibi_bias, sinusoids
+from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling, VectorDropout
 from kerasformer.layers.stacks import Decoder, Encoder
+from kerasformer.layers.tensor import Shape, Tensor, split_heads
 from kerasformer.layers.visibility import Visibility, causal_mask, padding_mask
 
 __all__ = [
@@ -58,6 +62,7 @@ __all__ = [
     "CacheScales",
     "CacheSpec",
     "ClassificationHead",
+    "Composite",
     "ConvolutionEncoderLayer",
     "Decoder",
     "DecoderLayer",
@@ -75,13 +80,19 @@ __all__ = [
     "GrowingCache",
     "HeadNormalization",
     "LMHead",
+    "LayerArguments",
     "LayerCache",
+    "LayerConfig",
     "LayerNormalization",
+    "LayerOptions",
     "MaskedAccuracy",
     "MaskedEncoderLayer",
     "MaskedLMHead",
     "MultiHeadAttention",
     "NormalizedDense",
+    "Outputs",
+    "PACKAGE",
+    "Primitives",
     "Projection",
     "RMSNormalization",
     "RelativeAttention",
@@ -91,14 +102,16 @@ __all__ = [
     "Rotary",
     "RotaryScaling",
     "RowCaches",
-    "ShiftingCache",
-    "ShortConvolution",
     "SentenceHead",
     "SentencePooling",
+    "Shape",
+    "ShiftingCache",
+    "ShortConvolution",
     "SinusoidalPositions",
     "SmoothedCrossentropy",
     "SparseBlocks",
     "StaticCache",
+    "Tensor",
     "TransformerEmbeddings",
     "VectorDropout",
     "Visibility",
@@ -106,8 +119,13 @@ __all__ = [
     "alibi_bias",
     "cache_of_slots",
     "causal_mask",
+    "lowering",
+    "merged_lora",
     "normalization",
     "padding_mask",
+    "primitives",
     "scaled_dot_product_attention",
     "sinusoids",
+    "split_heads",
+    "unpacked",
 ]

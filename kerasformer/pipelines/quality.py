@@ -13,7 +13,9 @@ from kerasformer.bundle import ModelInfo
 from kerasformer.engines import Forward, Step
 from kerasformer.errors import BundleError
 from kerasformer.files.reading import parse_json
-from kerasformer.pipelines import PIPELINES, Example, Pipeline, examples
+from kerasformer.pipelines.base import Pipeline
+from kerasformer.pipelines.creation import PIPELINES
+from kerasformer.pipelines.labelled_texts import Example, examples
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Tokenizer
 

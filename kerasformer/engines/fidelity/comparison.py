@@ -12,7 +12,6 @@ from dataclasses import replace
 import numpy as np
 
 from kerasformer.bundle import PROBABILITIES, SENTENCE_EMBEDDING, Fidelity, Rounding
-from kerasformer.engines import Forward, Step
 from kerasformer.engines.arrays import token_array
 from kerasformer.engines.fidelity.references import (
     ENDS_OF_SPANS,
@@ -27,6 +26,7 @@ from kerasformer.engines.fidelity.references import (
     single_texts,
 )
 from kerasformer.engines.likelihood import losses
+from kerasformer.engines.protocols import Forward, Step
 from kerasformer.errors import BundleError, InputError, KerasformerError
 
 ROWS = 8

@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from kerasformer.bundle import SENTENCE_EMBEDDING
-from kerasformer.engines import Forward, Step
+from kerasformer.engines.protocols import Forward, Step
 from kerasformer.errors import InputError
 
 TOP = 64

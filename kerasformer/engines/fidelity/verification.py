@@ -11,9 +11,9 @@ import numpy as np
 
 from kerasformer.bundle import Fidelity, Limits, Manifest, Role, Rounding, figure_line
 from kerasformer.bundle.interface import GENERATE
-from kerasformer.engines import Forward, Step
 from kerasformer.engines.fidelity.comparison import ROWS, compare
 from kerasformer.engines.fidelity.references import Arrays
+from kerasformer.engines.protocols import Forward, Step
 
 _CACHES = 512 * 1024**2
 """Maximum size in bytes of the caches of all texts that are generated together."""

@@ -110,8 +110,7 @@ class Source:
     def _load_keras(self, threads: int | None) -> str:
         import keras
 
-        from kerasformer.models.keras_engine import KerasStep
-        from kerasformer.models.keras_forward import KerasForward
+        from kerasformer.models import KerasForward, KerasStep
         from kerasformer.zoo import load
 
         if threads is not None and keras.backend.backend() == "tensorflow":
@@ -128,8 +127,7 @@ class Source:
 
     def _embeddings(self, texts: tuple[str, ...]) -> Tokens:
         """Computes embeddings as a program does, with the pipeline."""
-        from kerasformer.pipelines.opening import Opened
-        from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
+        from kerasformer.pipelines import Opened, SentenceSimilarityPipeline
 
         tokenizer = self._loaded_tokenizer()
         opened = Opened("", self._engine, tokenizer, self._info, self._info.task)

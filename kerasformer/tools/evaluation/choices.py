@@ -11,8 +11,7 @@ import numpy as np
 from kerasformer.basics.command_options import EvaluationOptions
 from kerasformer.basics.tasks import task_of_model
 from kerasformer.errors import InputError
-from kerasformer.pipelines import Example
-from kerasformer.pipelines.base import softmax
+from kerasformer.pipelines import Example, softmax
 from kerasformer.tools.evaluation.choosing import likelihoods, open_chooser
 from kerasformer.tools.evaluation.outcome import Outcome
 from kerasformer.tools.evaluation.perplexity import cut

@@ -12,16 +12,10 @@ import numpy as np
 from kerasformer.basics.arguments import STRING, check, integer, one_of, optional, sequence
 from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import ModelInfo
-from kerasformer.engines import Step
-from kerasformer.engines.arrays import left_padded, right_padded
-from kerasformer.engines.likelihood import next_distributions
+from kerasformer.engines import Step, left_padded, next_distributions, right_padded
 from kerasformer.errors import CapacityError, InputError, TokenizerError
-from kerasformer.generation import GenerationConfig
-from kerasformer.generation.preparation import decoder_start
-from kerasformer.pipelines.answers import Label
-from kerasformer.pipelines.base import softmax
-from kerasformer.pipelines.inputs import read_inputs, read_text
-from kerasformer.pipelines.opening import open_reader
+from kerasformer.generation import GenerationConfig, decoder_start
+from kerasformer.pipelines import Label, open_reader, read_inputs, read_text, softmax
 from kerasformer.tokenization import Tokenizer
 
 Normalization = Literal["bytes", "tokens"]

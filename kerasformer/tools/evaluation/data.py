@@ -11,8 +11,16 @@ from kerasformer.basics.command_options import EvaluationOptions
 from kerasformer.errors import InputError
 from kerasformer.files.live import is_of
 from kerasformer.files.reading import local_path
-from kerasformer.pipelines import Columns, Example, Examples, examples, read_examples, read_parallel
-from kerasformer.pipelines.labelled_texts import is_plain, read_lines
+from kerasformer.pipelines import (
+    Columns,
+    Example,
+    Examples,
+    examples,
+    is_plain,
+    read_examples,
+    read_lines,
+    read_parallel,
+)
 from kerasformer.tools.evaluation.glue import glue_task
 from kerasformer.tools.evaluation.sentences import sentences
 

@@ -14,8 +14,7 @@ import numpy as np
 from kerasformer.basics.arguments import STRING, check, integer
 from kerasformer.errors import InputError
 from kerasformer.files.reading import JsonObject
-from kerasformer.generation import GeneratedText, GenerationConfig
-from kerasformer.generation.generation_config import ID_SETTINGS
+from kerasformer.generation import ID_SETTINGS, GeneratedText, GenerationConfig
 from kerasformer.pipelines import GenerationPipeline, pipeline
 from kerasformer.tools.evaluation.likelihood import sequence_logprob
 from kerasformer.tools.evaluation.metrics import distinct, repetition

@@ -12,19 +12,18 @@ import numpy as np
 
 from kerasformer.basics.arguments import STRING, Kind, check, integer, sequence
 from kerasformer.bundle import ModelInfo
-from kerasformer.engines import Step
-from kerasformer.engines.arrays import right_padded
-from kerasformer.engines.distribution import softmax
-from kerasformer.engines.likelihood import check_capacity, log_probabilities, next_log_probabilities
-from kerasformer.engines.protocols import input_vocab_size
+from kerasformer.engines import (
+    Step,
+    check_capacity,
+    input_vocab_size,
+    log_probabilities,
+    next_log_probabilities,
+    right_padded,
+    softmax,
+)
 from kerasformer.errors import InputError, TokenizerError
-from kerasformer.generation import GenerationConfig
-from kerasformer.generation.checks import TEMPERATURE
-from kerasformer.generation.output import NewTokens
-from kerasformer.generation.preparation import decoder_start
-from kerasformer.generation.readable_tokens import readable_token
-from kerasformer.generation.samplers import sampling_of
-from kerasformer.pipelines.opening import open_reader
+from kerasformer.generation import TEMPERATURE, GenerationConfig, NewTokens, decoder_start, readable_token, sampling_of
+from kerasformer.pipelines import open_reader
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tools.evaluation.choosing import Row, continuations, split_tokens
 

@@ -14,7 +14,7 @@ import numpy as np
 from kerasformer.basics.arguments import check, one_of, optional
 from kerasformer.errors import InputError
 from kerasformer.extras import require
-from kerasformer.pipelines.tags import OUTSIDE, PLACES, places, tag_of
+from kerasformer.pipelines import OUTSIDE, PLACES, places, tag_of
 
 Entity = tuple[str, int, int]
 """Type, index of the first word, index of the last word."""

@@ -14,7 +14,7 @@ from kerasformer.basics.progress import CountProgress
 from kerasformer.basics.tasks import without_languages
 from kerasformer.errors import InputError
 from kerasformer.pipelines import Example, Label, Pipeline, pipeline, similarity
-from kerasformer.tokenization.words import first_tokens
+from kerasformer.tokenization import first_tokens
 from kerasformer.tools.evaluation import metrics
 from kerasformer.tools.evaluation.baselines import majority
 from kerasformer.tools.evaluation.choices import choices

@@ -12,7 +12,7 @@ import numpy as np
 
 from kerasformer import telemetry
 from kerasformer.basics.arguments import check, integer, optional
-from kerasformer.engines.arrays import left_padded
+from kerasformer.engines import left_padded
 from kerasformer.errors import InputError
 from kerasformer.extras import require
 from kerasformer.pipelines import pipeline

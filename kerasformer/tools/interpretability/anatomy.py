@@ -19,7 +19,7 @@ from kerasformer.files.reading import JsonObject
 if TYPE_CHECKING:
     import keras
 
-    from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.models import PretrainedModel
     from kerasformer.tools.interpretability.block_titles import Role
     from kerasformer.tools.interpretability.structure import Part, Section, Structure, TracedStack
     from kerasformer.tools.viz.anatomy import Column, Frame
@@ -252,7 +252,7 @@ def anatomy(source: str | Path | PretrainedModel, task: str | None = None) -> An
         MissingExtraError: Keras is not installed.
     """
     require("keras", "tensorflow")
-    from kerasformer.models.costs import abstract_model, counted_length
+    from kerasformer.models import abstract_model, counted_length
     from kerasformer.tools.interpretability.structure import structure
 
     with abstract_model(source, task) as (model, parameter_size):
@@ -476,9 +476,8 @@ def _size(layer: keras.layers.Layer) -> int:
 def _bytes(model: PretrainedModel, traced: Structure) -> dict[str, int]:
     """Returns the bytes of all weights by recipe: matrices as LiteRT's files store them, the rest in float32."""
     from kerasformer.bundle.recipes import MIN_QUANTIZED, recipe
-    from kerasformer.export.formats.tflite.layout import TfliteLayout
-    from kerasformer.export.quantization.model_matrices import ModelMatrix
-    from kerasformer.models.variables import variables_by_path
+    from kerasformer.export import ModelMatrix, TfliteLayout
+    from kerasformer.models import variables_by_path
 
     layout, sizes = TfliteLayout(), dict.fromkeys(RECIPES, 0)
     for variable in variables_by_path(model).values():

@@ -12,16 +12,13 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.basics.arguments import STRING, check, integer, optional
-from kerasformer.bundle import Kind, Manifest, ModelInfo
-from kerasformer.bundle.interface import ATTENTION_MASK, ATTENTIONS, DECODER_INPUT_IDS, INPUT_IDS
-from kerasformer.engines import Step
-from kerasformer.engines.whole_texts import WholeTexts
+from kerasformer.bundle import ATTENTION_MASK, ATTENTIONS, DECODER_INPUT_IDS, INPUT_IDS, Kind, Manifest, ModelInfo
+from kerasformer.engines import Step, WholeTexts
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.files import sources
 from kerasformer.generation import GenerationConfig, readable_token, request
-from kerasformer.pipelines.opening import open_source, open_step
-from kerasformer.tokenization import Tokenizer
-from kerasformer.tokenization.fitting import check_known
+from kerasformer.pipelines import open_source, open_step
+from kerasformer.tokenization import Tokenizer, check_known
 from kerasformer.tools.interpretability.attention import (
     Attention,
     LayerAttention,
@@ -32,7 +29,7 @@ from kerasformer.tools.interpretability.attention import (
 from kerasformer.tools.viz.attention_names import KINDS
 
 if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.models import PretrainedModel
 
 Arrays = dict[str, np.ndarray]
 
@@ -106,7 +103,7 @@ class KerasSource:
 
     def step(self) -> Step:
         """Returns the engine that generates."""
-        from kerasformer.models.keras_engine import KerasStep
+        from kerasformer.models import KerasStep
 
         model: Any = self.model
         return KerasStep(model, jit_compile=False)  # compilation by XLA would take longer than one text

@@ -15,7 +15,7 @@ import numpy as np
 from kerasformer.basics.arguments import check, integer, number, one_of, optional
 from kerasformer.errors import InputError
 from kerasformer.extras import require
-from kerasformer.pipelines.opening import Opened
+from kerasformer.pipelines import Opened
 from kerasformer.tools.interpretability.reading import ReadText, keras_model, opened, read, token_id
 from kerasformer.tools.interpretability.scoring import Scorer
 from kerasformer.tools.interpretability.targets import Outputs, Target, find_target
@@ -293,7 +293,7 @@ def _with_gradients(
     tolerance: float | None,
 ) -> Attribution:
     require("keras", "tensorflow")
-    from kerasformer.layers.core import merged_lora
+    from kerasformer.layers import merged_lora
     from kerasformer.tools.interpretability.gradients import ScoreGradient
 
     def score(outputs: Outputs) -> Any:

@@ -12,12 +12,8 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers import primitives
-from kerasformer.layers.core import Embedding
-from kerasformer.layers.primitives import Primitives
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.task_models import EncoderDecoderModel
+from kerasformer.layers import Embedding, Primitives, Tensor, primitives
+from kerasformer.models import EncoderDecoderModel, PretrainedModel
 
 Score = Callable[[Mapping[str, Tensor]], Tensor]
 """Function from the outputs by name to one score for each text, `(B,)`."""

@@ -11,15 +11,18 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers.attention_spec import AttentionSpec
-from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import unpacked
-from kerasformer.layers.layer_types import LayerArguments, Outputs
-from kerasformer.layers.primitives import Primitives, lowering
-from kerasformer.layers.tensor import Tensor
-from kerasformer.layers.visibility import Visibility
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.stacks import attention_outputs
+from kerasformer.layers import (
+    AttentionSpec,
+    LayerArguments,
+    LayerCache,
+    Outputs,
+    Primitives,
+    Tensor,
+    Visibility,
+    lowering,
+    unpacked,
+)
+from kerasformer.models import PretrainedModel, attention_outputs
 from kerasformer.tools.interpretability.attention import LayerAttention, QueryKeys
 
 TOLERANCE = 1e-4

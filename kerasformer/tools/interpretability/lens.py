@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kerasformer.basics.arguments import check, integer
-from kerasformer.engines.distribution import softmax
+from kerasformer.engines import softmax
 from kerasformer.errors import InputError
 from kerasformer.extras import require
 from kerasformer.generation import readable_token
@@ -21,7 +21,7 @@ from kerasformer.tokenization import Tokenizer
 from kerasformer.tools.interpretability.reading import ReadText, keras_model, opened, read
 
 if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.models import PretrainedModel
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def logit_lens(source: Any, text: str, top_k: int = 5, *, tokenizer: Tokenizer |
 
 
 def _opened_with(source: Any, tokenizer: Tokenizer) -> Any:
-    from kerasformer.pipelines.opening import open_source
+    from kerasformer.pipelines import open_source
 
     return open_source(None, source, tokenizer)
 

@@ -17,8 +17,7 @@ from kerasformer.errors import InputError
 from kerasformer.extras import require
 
 if TYPE_CHECKING:
-    from kerasformer.layers import Visibility
-    from kerasformer.layers.random_blocks import SparseBlocks
+    from kerasformer.layers import SparseBlocks, Visibility
     from kerasformer.tools.viz.patterns import PositionValues
 
 
@@ -45,8 +44,7 @@ def visible_keys(
         MissingExtraError: Keras is not installed.
     """
     require("keras", "tensorflow")
-    from kerasformer.layers import Visibility
-    from kerasformer.layers.random_blocks import SparseBlocks
+    from kerasformer.layers import SparseBlocks, Visibility
 
     length, window = check("length", length, integer(2)), check("window", window, integer(1))
     prefix, block = check("prefix", prefix, integer(0)), check("block", block, integer(1))
@@ -90,8 +88,7 @@ def position_values(
         MissingExtraError: Keras is not installed.
     """
     require("keras", "tensorflow")
-    from kerasformer.layers.attention_spec import Rotary
-    from kerasformer.layers.positions import alibi_bias, sinusoids
+    from kerasformer.layers import Rotary, alibi_bias, sinusoids
     from kerasformer.tools.viz.patterns import PositionValues
 
     length, num_heads = check("length", length, integer(1)), check("num_heads", num_heads, integer(1))

@@ -16,7 +16,7 @@ import numpy as np
 from kerasformer.basics.arguments import TEXT, check, integer, one_of, optional, sequence
 from kerasformer.errors import CapacityError, InputError, MissingExtraError
 from kerasformer.extras import require
-from kerasformer.pipelines.opening import Opened
+from kerasformer.pipelines import Opened
 from kerasformer.tools.interpretability.reading import keras_model
 from kerasformer.tools.interpretability.states import states_source
 

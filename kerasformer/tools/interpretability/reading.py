@@ -12,12 +12,11 @@ from kerasformer.basics.arguments import TEXT, check, optional
 from kerasformer.engines import Forward, Step
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.generation import readable_token
-from kerasformer.pipelines.opening import Opened, open_source
-from kerasformer.tokenization import Tokenizer
-from kerasformer.tokenization.fitting import check_known
+from kerasformer.pipelines import Opened, open_source
+from kerasformer.tokenization import Tokenizer, check_known
 
 if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.models import PretrainedModel
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,8 @@ import numpy as np
 from kerasformer.bundle import PROBABILITIES
 from kerasformer.engines import Forward
 from kerasformer.errors import InputError
-from kerasformer.generation import GenerationConfig
-from kerasformer.generation.preparation import decoder_start
-from kerasformer.pipelines.opening import Opened
+from kerasformer.generation import GenerationConfig, decoder_start
+from kerasformer.pipelines import Opened
 
 TOKENS_AT_ONCE = 1024
 """Number of tokens in one call of a model, unless the caller sets the number of texts."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from kerasformer.errors import InputError
 from kerasformer.extras import require
-from kerasformer.pipelines.opening import Opened
+from kerasformer.pipelines import Opened
 from kerasformer.tools.interpretability.reading import ReadText, keras_model, opened
 
 

@@ -14,14 +14,17 @@ from typing import Any
 
 import keras
 
-from kerasformer.layers import Decoder, Encoder, Visibility
-from kerasformer.layers.core import Dropout
-from kerasformer.layers.embeddings import TransformerEmbeddings
-from kerasformer.layers.layer_types import LayerArguments, Outputs
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models.backbone import Backbone
-from kerasformer.models.costs import Costs, Counting, count, kind_of
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.layers import (
+    Decoder,
+    Dropout,
+    Encoder,
+    LayerArguments,
+    Outputs,
+    Tensor,
+    TransformerEmbeddings,
+    Visibility,
+)
+from kerasformer.models import Backbone, Costs, Counting, PretrainedModel, count, kind_of
 
 INPUT = -1
 """In `Part.inputs`: the input of the section."""

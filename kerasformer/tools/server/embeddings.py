@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kerasformer.basics.arguments import TEXT, Kind, integer, one_of, sequence
-from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
+from kerasformer.pipelines import SentenceSimilarityPipeline
 from kerasformer.tools.server.fields import Fields
 from kerasformer.tools.server.jobs import Job
 from kerasformer.tools.server.limits import Limits

@@ -9,9 +9,7 @@ from starlette.requests import Request
 
 from kerasformer.basics.arguments import TEXT, Kind, sequence
 from kerasformer.errors import KerasformerError
-from kerasformer.pipelines.opening import Opened
-from kerasformer.pipelines.text_classification import TextClassificationPipeline
-from kerasformer.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
+from kerasformer.pipelines import Opened, TextClassificationPipeline, ZeroShotClassificationPipeline
 from kerasformer.tools.server.clients import client_of, while_connected
 from kerasformer.tools.server.jobs import Job
 from kerasformer.tools.server.limits import Limits

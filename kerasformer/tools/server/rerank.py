@@ -11,8 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from kerasformer.basics.arguments import BOOLEAN, TEXT, Kind, integer, sequence
-from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
-from kerasformer.pipelines.text_classification import TextClassificationPipeline
+from kerasformer.pipelines import SentenceSimilarityPipeline, TextClassificationPipeline
 from kerasformer.tools.server.fields import Fields
 from kerasformer.tools.server.jobs import Job
 from kerasformer.tools.server.limits import Limits

@@ -8,8 +8,7 @@ from typing import Any
 
 from kerasformer.basics.arguments import BOOLEAN, TEXT, Kind, instance, integer, number, sequence
 from kerasformer.basics.options import declared
-from kerasformer.generation import GenerationConfig
-from kerasformer.generation.record import TOP
+from kerasformer.generation import TOP, GenerationConfig
 from kerasformer.tools.server.fields import Fields
 from kerasformer.tools.server.limits import Limits
 from kerasformer.tools.server.replies import ApiError

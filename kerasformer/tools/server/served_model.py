@@ -9,17 +9,19 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from kerasformer.engines import Step
-from kerasformer.engines.protocols import AdaptableEngine
+from kerasformer.engines import AdaptableEngine, Step
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files import checkpoint_tensors, sources
 from kerasformer.files.adapters import Adapter
 from kerasformer.files.publishing import SITE
-from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
-from kerasformer.pipelines import Pipeline, pipeline
-from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
-from kerasformer.pipelines.generation_base import GenerationPipeline
-from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
+from kerasformer.generation import TokenBytes, token_bytes_of
+from kerasformer.pipelines import (
+    FeatureExtractionPipeline,
+    GenerationPipeline,
+    Pipeline,
+    SentenceSimilarityPipeline,
+    pipeline,
+)
 from kerasformer.tools.server.adapter_turns import AdapterTurns
 from kerasformer.tools.server.jobs import Compute, Job, Jobs
 from kerasformer.tools.server.limits import Limits

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.engines.protocols import JointStep, ResumableStep, State, Step, continues_prompts
-from kerasformer.engines.saved_state import SavedState
+from kerasformer.engines import JointStep, ResumableStep, SavedState, State, Step, continues_prompts
 from kerasformer.errors import InputError, KerasformerError
-from kerasformer.generation.wrapped_step import WrappedStep
+from kerasformer.generation import WrappedStep
 
 CHUNK = 128
 """Number of tokens of a prompt that are read between two steps of other texts."""

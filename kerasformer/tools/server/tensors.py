@@ -7,14 +7,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kerasformer.pipelines import Label
-from kerasformer.pipelines.feature_extraction import FeatureExtractionPipeline
-from kerasformer.pipelines.fill_mask import FillMaskPipeline
-from kerasformer.pipelines.question_answering import QuestionAnsweringPipeline
-from kerasformer.pipelines.sentence_similarity import SentenceSimilarityPipeline
-from kerasformer.pipelines.text_classification import TextClassificationPipeline
-from kerasformer.pipelines.token_classification import TokenClassificationPipeline
-from kerasformer.pipelines.zero_shot_classification import ZeroShotClassificationPipeline
+from kerasformer.pipelines import (
+    FeatureExtractionPipeline,
+    FillMaskPipeline,
+    Label,
+    QuestionAnsweringPipeline,
+    SentenceSimilarityPipeline,
+    TextClassificationPipeline,
+    TokenClassificationPipeline,
+    ZeroShotClassificationPipeline,
+)
 from kerasformer.tools.server.jobs import Job
 from kerasformer.tools.server.predictions import batches, zero_shot
 from kerasformer.tools.server.served_model import ServedModel

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.engines import Step
-from kerasformer.engines.likelihood import check_capacity, next_distributions
+from kerasformer.engines import Step, check_capacity, next_distributions
 from kerasformer.errors import KerasformerError
-from kerasformer.generation import ENDED, NewText, Node
-from kerasformer.generation.stopping import has_stop_string
-from kerasformer.pipelines.generation_base import Prompt
+from kerasformer.generation import ENDED, NewText, Node, has_stop_string
+from kerasformer.pipelines import Prompt
 from kerasformer.tools.server.jobs import Job
 from kerasformer.tools.server.measurements import Measurements
 from kerasformer.tools.server.replies import refused

@@ -10,8 +10,7 @@ import torch
 import transformers
 
 from kerasformer.basics.tasks import SENTENCE_SIMILARITY
-from kerasformer.models import registry
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.models import PretrainedModel, registry
 
 
 def expect(condition: object, message: object) -> None:

@@ -13,9 +13,8 @@ import numpy as np
 import torch
 
 from kerasformer import zoo
-from kerasformer.layers.layer_types import Outputs
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.layers import Outputs, Tensor
+from kerasformer.models import PretrainedModel
 from kerasformer.tools.testing.case import Case, expect
 
 if TYPE_CHECKING:

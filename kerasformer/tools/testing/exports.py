@@ -12,16 +12,11 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers, processors
 
 from kerasformer import bundle, zoo
-from kerasformer.bundle.export_options import GPU, ExportOptions
+from kerasformer.bundle import GPU, ExportOptions
 from kerasformer.bundle.recipes import MIN_QUANTIZED, recipe
 from kerasformer.errors import ExportError, InputError, MissingExtraError
-from kerasformer.export import export
-from kerasformer.export.attention_support import check_attention
-from kerasformer.export.formats.registry import find_format
-from kerasformer.export.options import resolve_options
-from kerasformer.export.targets import TARGETS
-from kerasformer.models.config import Config
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.export import TARGETS, check_attention, export, find_format, resolve_options
+from kerasformer.models import Config, PretrainedModel
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tools.testing.case import Case, expect
 

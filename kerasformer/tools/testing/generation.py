@@ -7,9 +7,9 @@ import torch
 import transformers
 
 from kerasformer.basics.arguments import Arguments
-from kerasformer.generation.setting_names import GenerationSettings
+from kerasformer.generation import GenerationSettings
 from kerasformer.layers import CacheSpec
-from kerasformer.models.keras_engine import KerasStep
+from kerasformer.models import KerasStep
 from kerasformer.tools.testing.case import expect
 from kerasformer.tools.testing.comparison import (
     PAD,

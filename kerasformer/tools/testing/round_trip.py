@@ -12,9 +12,7 @@ import numpy as np
 import safetensors.numpy
 
 from kerasformer import zoo
-from kerasformer.models.layouts import Offset
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.variables import variables_by_path
+from kerasformer.models import Offset, PretrainedModel, variables_by_path
 from kerasformer.tools.testing.case import expect
 from kerasformer.tools.testing.comparison import Loaded, assert_same_outputs, make_inputs, run, run_reference
 

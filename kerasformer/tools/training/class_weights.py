@@ -12,9 +12,7 @@ from keras.src.backend import set_keras_mask
 
 from kerasformer.basics.arguments import BOOLEAN, check
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE
-from kerasformer.layers.layer_types import LayerConfig
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers import PACKAGE, LayerConfig, Tensor
 
 IGNORED = -100
 """Label of positions that do not count."""

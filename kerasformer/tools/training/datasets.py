@@ -14,10 +14,9 @@ import numpy as np
 from kerasformer.basics.tasks import SENTENCE_SIMILARITY
 from kerasformer.errors import InputError
 from kerasformer.layers import MaskedAccuracy
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.models import PretrainedModel
 from kerasformer.pipelines import Example, examples
-from kerasformer.tokenization import Encoding, TruncationWarning
-from kerasformer.tokenization.words import first_tokens
+from kerasformer.tokenization import Encoding, TruncationWarning, first_tokens
 from kerasformer.tools.evaluation.classes import Classes
 from kerasformer.tools.training.class_weights import WeightedBinaryCrossentropy, WeightedCrossentropy
 from kerasformer.tools.training.class_weights import class_weights as weights_of

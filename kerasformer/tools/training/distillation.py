@@ -23,17 +23,24 @@ import keras
 from keras import ops
 
 from kerasformer.basics.arguments import check, number, one_of
-from kerasformer.bundle.interface import ENCODER_STATES
+from kerasformer.bundle import ENCODER_STATES
 from kerasformer.errors import InputError
-from kerasformer.export.quantization.quantization_aware import QuantizationAware, with_callback
-from kerasformer.layers.attention_spec import AttentionSpec
-from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, unpacked
-from kerasformer.layers.layer_types import LayerArguments, LayerConfig, Outputs
-from kerasformer.layers.primitives import Primitives, lowering
-from kerasformer.layers.tensor import Tensor, split_heads
-from kerasformer.layers.visibility import Visibility
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.export import QuantizationAware, with_callback
+from kerasformer.layers import (
+    PACKAGE,
+    AttentionSpec,
+    LayerArguments,
+    LayerCache,
+    LayerConfig,
+    Outputs,
+    Primitives,
+    Tensor,
+    Visibility,
+    lowering,
+    split_heads,
+    unpacked,
+)
+from kerasformer.models import PretrainedModel
 
 Relation = Literal["query-key", "query-query", "key-key", "value-value"]
 

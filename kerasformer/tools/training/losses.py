@@ -5,8 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from kerasformer.layers.core import PACKAGE
-from kerasformer.layers.tensor import Tensor
+from kerasformer.layers import PACKAGE, Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

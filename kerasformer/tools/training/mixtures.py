@@ -10,7 +10,7 @@ import numpy as np
 
 from kerasformer.basics.arguments import Kind, check, integer, number, optional, sequence
 from kerasformer.errors import InputError
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.models import PretrainedModel
 from kerasformer.tools.training.datasets import Dataset, Format, Row, dataset
 
 _ABOVE_0 = number(above=0)

@@ -8,9 +8,8 @@ import keras
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE
-from kerasformer.layers.tensor import Shape, Tensor
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.layers import PACKAGE, Shape, Tensor
+from kerasformer.models import PretrainedModel
 from kerasformer.tools.training.objectives.wrapped import WrappedModel
 
 

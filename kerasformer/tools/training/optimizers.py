@@ -12,10 +12,8 @@ from keras import ops
 
 from kerasformer.basics.arguments import BOOLEAN, Kind, check, integer, number, one_of
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE
-from kerasformer.layers.layer_types import LayerConfig
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.layers import PACKAGE, LayerConfig, Tensor
+from kerasformer.models import PretrainedModel
 
 SCHEDULES = ("linear", "cosine", "constant", "inverse_sqrt")
 """Shapes of the learning rate after the warm-up."""

@@ -16,9 +16,7 @@ from kerasformer.basics.arguments import number, one_of
 from kerasformer.basics.options import Option
 from kerasformer.errors import InputError
 from kerasformer.layers import MaskedAccuracy
-from kerasformer.models.new_tokens import add_tokens
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.task_models import Pretraining
+from kerasformer.models import PretrainedModel, Pretraining, add_tokens
 from kerasformer.pipelines import Example
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tools.training.objectives.batches import IGNORED
@@ -288,8 +286,7 @@ def _loss() -> keras.losses.Loss:
 
 def _generator(model: PretrainedModel, size: float) -> PretrainedModel:
     """Returns ELECTRA's generator, a model with a share of the width, the heads and the neurons of another one."""
-    from kerasformer.models.creation import create
-    from kerasformer.models.registry import architecture
+    from kerasformer.models import architecture, create
 
     config = model.config
     heads = max(1, round(size * config.num_heads))

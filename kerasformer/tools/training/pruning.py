@@ -26,11 +26,17 @@ from kerasformer.basics.arguments import Arguments
 from kerasformer.basics.command_options import CutOptions
 from kerasformer.basics.options import checked, documented
 from kerasformer.errors import InputError, UnsupportedConfigError
-from kerasformer.layers import FeedForward, MultiHeadAttention, RelativePositionBias
-from kerasformer.layers.core import Dense, Embedding, merged_lora
-from kerasformer.layers.tensor import Shape, Tensor
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
+from kerasformer.layers import (
+    Dense,
+    Embedding,
+    FeedForward,
+    MultiHeadAttention,
+    RelativePositionBias,
+    Shape,
+    Tensor,
+    merged_lora,
+)
+from kerasformer.models import PretrainedModel, deferred_variables, initialize_with, variables_by_path
 
 Importance = Mapping[str, np.ndarray]
 """Importance of each unit by the name of its group: `backbone/encoder/layer_0/attention`, `…/feed_forward`, `width`."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kerasformer.export.quantization.quantization_aware import QuantizationAware
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.export import QuantizationAware
+from kerasformer.models import PretrainedModel
 
 
 def quantization_aware(

@@ -22,10 +22,7 @@ from kerasformer.extras import require
 from kerasformer.files.publishing import move_files, staging
 from kerasformer.files.reading import local_path
 from kerasformer.files.sources import inside
-from kerasformer.models.config import Config
-from kerasformer.models.loading import build, load
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.registry import architecture, describe
+from kerasformer.models import Config, PretrainedModel, architecture, build, describe, load
 from kerasformer.tokenization import Tokenizer
 from kerasformer.tools.evaluation import Example, Examples, read_documents, read_examples, text_to_text
 from kerasformer.tools.evaluation.glue import glue_task

@@ -27,14 +27,10 @@ from kerasformer.basics.progress import StageProgress
 from kerasformer.basics.tasks import FEATURE_EXTRACTION, SENTENCE_SIMILARITY, task_of_model
 from kerasformer.bundle.recipes import RECIPES
 from kerasformer.errors import CheckpointError, InputError
-from kerasformer.export.formats.registry import find_format
-from kerasformer.export.quantization.layouts import num_bytes
-from kerasformer.export.quantization.model_matrices import matrices
+from kerasformer.export import find_format, matrices, num_bytes
 from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.files.sources import resolve
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.pruning import prune_vocabulary
-from kerasformer.models.variables import variables_by_path
+from kerasformer.models import PretrainedModel, prune_vocabulary, variables_by_path
 from kerasformer.pipelines import pipeline
 from kerasformer.tokenization import TruncationWarning
 from kerasformer.tools.evaluation import Example, check, evaluate, read_examples

@@ -11,8 +11,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from kerasformer.basics.arguments import check, one_of
 from kerasformer.bundle.architectures import BRANCHES, DECODER, ENCODER, ENCODER_DECODER
 from kerasformer.errors import InputError
-from kerasformer.tokenization import Tokenizer
-from kerasformer.tokenization.families import PLAIN_INPUTS, SEGMENT_INPUTS
+from kerasformer.tokenization import PLAIN_INPUTS, SEGMENT_INPUTS, Tokenizer
 
 
 class _Algorithm(NamedTuple):

@@ -15,10 +15,10 @@ import numpy as np
 
 from kerasformer import bundle
 from kerasformer.bundle import Manifest
-from kerasformer.engines.fidelity.comparison import SAME_DIRECTION
-from kerasformer.engines.fidelity.references import (
+from kerasformer.engines import (
     DEFAULT_TEXTS,
     ENDS_OF_SPANS,
+    SAME_DIRECTION,
     is_hidden_state,
     output_names,
     recorded_entries,

@@ -22,15 +22,22 @@ from kerasformer import bundle
 from kerasformer.basics.command_options import SiteOptions
 from kerasformer.basics.options import checked, documented
 from kerasformer.basics.tasks import entailment_class, languages
-from kerasformer.bundle import MANIFEST, SENTENCE_EMBEDDING, Manifest, ModelInfo, Signature, architectures
-from kerasformer.bundle.interface import ADAPTERS, CACHES, CROSS_CACHES
+from kerasformer.bundle import (
+    ADAPTERS,
+    CACHES,
+    CROSS_CACHES,
+    MANIFEST,
+    SENTENCE_EMBEDDING,
+    Manifest,
+    ModelInfo,
+    Signature,
+    architectures,
+)
 from kerasformer.bundle.sample_texts import examples
 from kerasformer.errors import BundleError, InputError, SourceError
 from kerasformer.files.publishing import SITE, check_destination, publish, staging
 from kerasformer.files.reading import local_path, read_json
-from kerasformer.tokenization import Tokenizer
-from kerasformer.tokenization.chat_templates import pair_template, read_templates
-from kerasformer.tokenization.languages import marks
+from kerasformer.tokenization import Tokenizer, marks, pair_template, read_templates
 from kerasformer.tools.web.model_card import ModelCard
 from kerasformer.tools.web.references import page_references
 from kerasformer.tools.web.token_check import check_tokens

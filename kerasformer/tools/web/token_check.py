@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from kerasformer.errors import BundleError
-from kerasformer.tokenization.hard_texts import FILE
+from kerasformer.tokenization import FILE
 
 _SECONDS = 60
 _PROGRAM = """

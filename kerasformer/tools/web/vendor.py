@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from hashlib import sha256
 from pathlib import Path
 
-from kerasformer.engines.weight_cache import user_folder
+from kerasformer.engines import user_folder
 from kerasformer.errors import MissingExtraError, SourceError
 from kerasformer.files.sources import read_json
 

@@ -14,15 +14,19 @@ from kerasformer.errors import CheckpointError, TokenizerError, UnsupportedConfi
 from kerasformer.extras import require
 from kerasformer.files import CONVERTERS, sources
 from kerasformer.generation import GenerationConfig
-from kerasformer.layers.core import merged_lora
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models import registry
-from kerasformer.models.config import Config, numbered_labels
-from kerasformer.models.creation import create
-from kerasformer.models.head_request import HeadRequest
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
-from kerasformer.models.weights import load_weights
+from kerasformer.layers import Tensor, merged_lora
+from kerasformer.models import (
+    Config,
+    HeadRequest,
+    PretrainedModel,
+    create,
+    deferred_variables,
+    initialize_with,
+    load_weights,
+    numbered_labels,
+    registry,
+    variables_by_path,
+)
 from kerasformer.tools.interop.keras_hub import tokenizer_conversion as text
 from kerasformer.tools.interop.keras_hub.tables import TABLES, HubArchitecture, HubTask
 from kerasformer.tools.interop.keras_hub.weights import HubNames, HubWeights, hub_variable

@@ -17,8 +17,8 @@ import keras
 
 from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models.weight_table import Row, nested, repeat
+from kerasformer.layers import Tensor
+from kerasformer.models import Row, nested, repeat
 
 
 @dataclass(frozen=True)

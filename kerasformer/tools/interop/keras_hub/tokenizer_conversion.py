@@ -21,8 +21,7 @@ from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tok
 from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import TokenizerError
 from kerasformer.files.reading import JsonObject
-from kerasformer.tokenization import Tokenizer, spiece
-from kerasformer.tokenization.families import PLAIN_INPUTS, SEGMENT_INPUTS
+from kerasformer.tokenization import PLAIN_INPUTS, SEGMENT_INPUTS, Tokenizer, spiece
 
 if TYPE_CHECKING:
     import keras

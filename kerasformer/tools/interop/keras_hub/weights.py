@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from kerasformer.files.tensors import TensorFile
-from kerasformer.models.weight_table import Names, Row
+from kerasformer.models import Names, Row
 
 
 def hub_variable(model: keras.Model, name: str) -> keras.Variable:

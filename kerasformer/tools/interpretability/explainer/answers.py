@@ -11,13 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kerasformer.bundle import ModelInfo
-from kerasformer.engines import Forward, Step
-from kerasformer.engines.distribution import log_softmax
+from kerasformer.engines import Forward, Step, log_softmax
 from kerasformer.errors import TokenizerError
-from kerasformer.generation import Controls, GenerationConfig, GenerationOutput, generate
-from kerasformer.generation.generation_config import ID_SETTINGS
-from kerasformer.generation.preparation import decoder_start
-from kerasformer.pipelines.opening import Opened
+from kerasformer.generation import ID_SETTINGS, Controls, GenerationConfig, GenerationOutput, decoder_start, generate
+from kerasformer.pipelines import Opened
 from kerasformer.tools.interpretability.explainer.readings import Reading
 
 NEW_TOKENS = 24

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kerasformer.errors import CapacityError
-from kerasformer.models.stacks import attention_outputs, family
-from kerasformer.pipelines.opening import Opened
+from kerasformer.models import attention_outputs, family
+from kerasformer.pipelines import Opened
 from kerasformer.tools.interpretability.attention_sources import BundleSource, shifted
 from kerasformer.tools.interpretability.explainer.answers import (
     MASK,
@@ -28,7 +28,7 @@ from kerasformer.tools.interpretability.explainer.answers import (
 from kerasformer.tools.interpretability.explainer.readings import Reading
 
 if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.models import PretrainedModel
 
 __all__ = ["Attention", "Insides", "family", "insides", "of_bundle"]
 
@@ -106,7 +106,7 @@ def _inputs(opened: Opened, text: Continued | Reading) -> dict[str, np.ndarray]:
 
 
 def _array(tensor: Any) -> np.ndarray:
-    from kerasformer.models.weights_digest import host_array
+    from kerasformer.models import host_array
 
     array = host_array(tensor)
     return array if array.dtype.kind in "iu" else array.astype(np.float32, copy=False)

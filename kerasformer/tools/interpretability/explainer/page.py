@@ -23,7 +23,7 @@ from kerasformer.tools.interpretability.explainer.readings import Text
 from kerasformer.tools.interpretability.explainer.recording import record
 
 if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.models import PretrainedModel
 
 NAME = "index.html"
 MAX_BYTES = 5_000_000

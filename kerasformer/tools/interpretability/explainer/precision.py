@@ -15,16 +15,15 @@ import numpy as np
 from kerasformer import bundle
 from kerasformer.basics.arguments import check, one_of
 from kerasformer.basics.progress import StageProgress
-from kerasformer.bundle import Manifest
-from kerasformer.bundle.export_options import ALIASES, FORMATS
+from kerasformer.bundle import ALIASES, FORMATS, Manifest
 from kerasformer.errors import BundleError, ExportError, ExportMismatchError, InputError, KerasformerError
 from kerasformer.files.publishing import MANIFEST
-from kerasformer.pipelines.opening import Opened, open_source
+from kerasformer.pipelines import Opened, open_source
 from kerasformer.tools.interpretability.explainer.answers import COMPARED_TOKENS, Continued
 from kerasformer.tools.interpretability.explainer.readings import Reading
 
 if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.models import PretrainedModel
 
 RECIPES = ("int8", "int4")
 """Recipes that are exported by default."""

@@ -12,8 +12,7 @@ from kerasformer.basics.tasks import entailment_class
 from kerasformer.bundle import ModelInfo, sample_texts
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.files.reading import JsonObject
-from kerasformer.tokenization import Tokenizer
-from kerasformer.tokenization.fitting import check_known
+from kerasformer.tokenization import Tokenizer, check_known
 
 MAX_TOKENS = 96
 """Largest number of tokens of a text, since a page shows each of them."""

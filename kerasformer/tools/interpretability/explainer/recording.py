@@ -20,7 +20,7 @@ from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.files import sources
 from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GenerationOutput
-from kerasformer.pipelines.opening import Opened, open_source
+from kerasformer.pipelines import Opened, open_source
 from kerasformer.tools.interpretability.attention_sources import BundleSource
 from kerasformer.tools.interpretability.explainer.answers import (
     COMPARED_TOKENS,
@@ -50,7 +50,7 @@ from kerasformer.tools.interpretability.explainer.readings import Reading, Text,
 from kerasformer.tools.interpretability.explainer.words import Words
 
 if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.models import PretrainedModel
 
 CANDIDATES = 200
 """Number of most probable candidates whose logits the page has."""
@@ -163,7 +163,7 @@ def _opened(source: str | os.PathLike[str] | PretrainedModel) -> _Subject:
             _check_choices(precision.opened.info)
             name = folder.absolute().name
             return _Subject(precision.opened, None, precision, name, name, folder, _attention_source(folder))
-        from kerasformer.models.loading import load
+        from kerasformer.models import load
 
         name = Path(source).name
         # The page does not tell the folders of the machine; a hub id is whole.
@@ -179,7 +179,7 @@ def _attention_source(folder: Path) -> BundleSource | None:
 
 
 def _of_model(model: PretrainedModel, title: str | None = None, source: str | None = None) -> _Subject:
-    from kerasformer.models.keras_engine import KerasStep
+    from kerasformer.models import KerasStep
 
     if model.config.prefix_lm:
         raise InputError(

@@ -9,12 +9,19 @@ import keras
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers import Dense, LayerNormalization
-from kerasformer.layers.core import PACKAGE, Composite, Embedding, unpacked
-from kerasformer.layers.layer_types import LayerConfig, LayerOptions
-from kerasformer.layers.tensor import Shape, Tensor
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.task_models import FillMask, Pretraining
+from kerasformer.layers import (
+    PACKAGE,
+    Composite,
+    Dense,
+    Embedding,
+    LayerConfig,
+    LayerNormalization,
+    LayerOptions,
+    Shape,
+    Tensor,
+    unpacked,
+)
+from kerasformer.models import FillMask, PretrainedModel, Pretraining
 from kerasformer.tools.training.objectives.wrapped import WrappedModel
 
 _INPUTS = ("span_left", "span_right", "span_index")

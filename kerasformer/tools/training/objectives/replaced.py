@@ -11,10 +11,8 @@ from keras.src.backend import set_keras_mask
 
 from kerasformer.basics.arguments import check, number
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE
-from kerasformer.layers.layer_types import LayerConfig
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.layers import PACKAGE, LayerConfig, Tensor
+from kerasformer.models import PretrainedModel
 from kerasformer.tools.training.objectives.batches import IGNORED
 from kerasformer.tools.training.objectives.wrapped import WrappedModel
 

@@ -10,10 +10,8 @@ from keras import ops
 
 from kerasformer.basics.arguments import check, number
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE
-from kerasformer.layers.layer_types import LayerConfig
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.layers import PACKAGE, LayerConfig, Tensor
+from kerasformer.models import PretrainedModel
 from kerasformer.tools.training.objectives.wrapped import WrappedModel
 
 

@@ -13,7 +13,7 @@ from kerasformer.errors import InputError
 from kerasformer.tokenization import Tokenizer
 
 if TYPE_CHECKING:
-    from kerasformer.models.pretrained import PretrainedModel
+    from kerasformer.models import PretrainedModel
 
 Ids = tuple[int, ...]
 

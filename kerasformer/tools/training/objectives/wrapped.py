@@ -6,8 +6,8 @@ from typing import Any, Self
 
 import keras
 
-from kerasformer.layers.layer_types import LayerConfig
-from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.layers import LayerConfig
+from kerasformer.models import PretrainedModel
 
 
 class WrappedModel(keras.Model):
