@@ -188,6 +188,7 @@ class _Attached:
 class Adaptable(keras.Model):
     """Base of models whose modules can be adapted by low-rank products (LoRA), as those of PEFT."""
 
+    config: Any
     _attached: _Attached | None = None
 
     @property
