@@ -117,7 +117,7 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
     "layers": (
         Mutant(
             "window-one-wider",
-            "kerasformer/layers/visibility.py",
+            "kerasformer/layers/masks.py",
             "return key > query - window",
             "return key >= query - window",
             "A causal sliding window shows one token more.",

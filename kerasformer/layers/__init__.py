@@ -35,9 +35,11 @@ from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embeddin
 from kerasformer.layers.disentangled import ConvolutionEncoderLayer, DisentangledAttention, RelativeEmbeddings
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
+from kerasformer.layers.functional import causal_mask
 from kerasformer.layers.heads import ClassificationHead, FeedForwardHead, LMHead, MaskedLMHead
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.losses import SmoothedCrossentropy
+from kerasformer.layers.masks import padding_mask
 from kerasformer.layers.metrics import MaskedAccuracy
 from kerasformer.layers.norms import (
     ElementwiseAffine,
@@ -51,8 +53,7 @@ from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling, VectorDropout
 from kerasformer.layers.stacks import Decoder, Encoder
-from kerasformer.layers.tensor import Shape, Tensor, split_heads
-from kerasformer.layers.visibility import Visibility, causal_mask, padding_mask
+from kerasformer.layers.visibility import Visibility
 
 __all__ = [
     "AttentionHead",

@@ -17,11 +17,12 @@ from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import CacheSpec, LayerCache
 from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed, serialize_part
 from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.masks import head_mask, mask_to_bias
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.positions import RelativePositionBias
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Shape, Tensor, split_heads
-from kerasformer.layers.visibility import Visibility, head_mask, mask_to_bias, visibility_of
+from kerasformer.layers.visibility import Visibility, visibility_of
 
 
 def scaled_dot_product_attention(

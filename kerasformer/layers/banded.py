@@ -20,9 +20,10 @@ from keras import backend, ops
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.attention_spec import AttentionSpec
+from kerasformer.layers.masks import mask_to_bias
 from kerasformer.layers.tensor import Tensor, merge_heads, split_heads
 from kerasformer.layers.text_blocks import Blocks, is_plain, padded, with_key_mask
-from kerasformer.layers.visibility import Visibility, mask_to_bias
+from kerasformer.layers.visibility import Visibility
 
 States = tuple[Tensor, Tensor, Tensor]
 """Queries `(B, G, H * D)` of the global tokens, keys and values `(B, S, H * D)` of all tokens."""

@@ -26,10 +26,11 @@ from keras import backend, ops
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.attention_spec import AttentionSpec
+from kerasformer.layers.masks import mask_to_bias
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Tensor
 from kerasformer.layers.text_blocks import Blocks, is_plain, padded, with_key_mask
-from kerasformer.layers.visibility import Visibility, mask_to_bias
+from kerasformer.layers.visibility import Visibility
 
 _SLOTS = 5
 """Number of blocks of keys: the first, the one before, the block itself, the one after, and the last."""

@@ -7,8 +7,8 @@ import math
 import numpy as np
 from keras import ops
 
+from kerasformer.layers.masks import slot_rows
 from kerasformer.layers.tensor import Tensor
-from kerasformer.layers.visibility import slot_rows
 
 
 def alibi_slopes(num_heads: int) -> np.ndarray:

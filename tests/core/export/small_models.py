@@ -16,10 +16,10 @@ from kerasformer.layers.cache import FixedCache, StaticCache
 from kerasformer.layers.core import Dense
 from kerasformer.layers.embeddings import TransformerEmbeddings
 from kerasformer.layers.feed_forward import FeedForward
+from kerasformer.layers.masks import padding_mask
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.positions import RelativePositionBias
 from kerasformer.layers.stacks import Decoder, Encoder
-from kerasformer.layers.visibility import padding_mask
 
 
 def _spread(model: keras.Model, seed: int) -> None:

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from kerasformer import layers
 from kerasformer.errors import InputError
-from kerasformer.layers.visibility import mask_to_bias
+from kerasformer.layers.masks import mask_to_bias
 from tests.core.layers.parity import as_numpy, assert_close, numbers
 from tests.grids import on_jax
 

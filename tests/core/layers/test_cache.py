@@ -8,7 +8,7 @@ import pytest
 from keras import backend, ops
 
 from kerasformer import layers
-from kerasformer.layers.visibility import mask_to_bias
+from kerasformer.layers.masks import mask_to_bias
 from tests.core.layers.parity import as_numpy, assert_close, numbers
 from tests.grids import on_jax
 
