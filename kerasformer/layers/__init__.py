@@ -7,14 +7,8 @@ require("keras", "tensorflow")
 
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation
-from kerasformer.layers.attention import (
-    AttentionHead,
-    BlockSparseAttention,
-    GlobalMultiHeadAttention,
-    MultiHeadAttention,
-    RelativeAttention,
-    scaled_dot_product_attention,
-)
+from kerasformer.layers.attention import MultiHeadAttention
+from kerasformer.layers.attention_head import AttentionHead, scaled_dot_product_attention
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScaling
 from kerasformer.layers.blocks import DecoderLayer, EncoderLayer, MaskedEncoderLayer
 from kerasformer.layers.bottleneck import BottleneckEncoderLayer, NormalizedDense
@@ -52,7 +46,9 @@ from kerasformer.layers.positions import RelativePositionBias, SinusoidalPositio
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.sentence import Projection, SentenceHead, SentencePooling, VectorDropout
+from kerasformer.layers.special_attention import BlockSparseAttention, GlobalMultiHeadAttention, RelativeAttention
 from kerasformer.layers.stacks import Decoder, Encoder
+from kerasformer.layers.tensor import Shape, Tensor, split_heads
 from kerasformer.layers.visibility import Visibility
 
 __all__ = [

@@ -1,110 +1,24 @@
-"""Attention layers: scaled dot-product attention, a single head, and multiple heads with an optional cache."""
+"""The attention layer of all architectures: multiple heads, with an optional cache."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict, replace
 from typing import Any, ClassVar, Unpack
 
 import keras
-from keras import backend, ops
+from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import banded, block_sparse, primitives
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config, rotary_to_config
 from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import CacheSpec, LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed, serialize_part
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed
 from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, Outputs
-from kerasformer.layers.masks import head_mask, mask_to_bias
 from kerasformer.layers.norms import normalization
-from kerasformer.layers.positions import RelativePositionBias
-from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Shape, Tensor, split_heads
 from kerasformer.layers.visibility import Visibility, visibility_of
-
-
-def scaled_dot_product_attention(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, scale: float | None = None
-) -> tuple[Tensor, Tensor | None]:
-    """Computes scaled dot-product attention, `softmax(scale * query @ key^T) @ value`.
-
-    Args:
-        query: `(B, H, T, D)`; or without heads, `(B, T, D)`, or a single text `(T, D)`.
-        key: `(B, H, S, D)`, with as many axes as the query.
-        value: `(B, H, S, D)`, likewise.
-        mask: Boolean, broadcastable to `(B, H, T, S)`, or without heads to `(B, T, S)`; `True` attends.
-        scale: Factor of the scores; `1 / sqrt(D)` by default.
-
-    Returns:
-        `(context (B, H, T, D), weights (B, H, T, S))`, with as many axes as the query.
-
-    Raises:
-        InputError: the tensors have another number of axes, or different ones.
-
-    Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
-    """
-    axes = len(query.shape)
-    if axes not in (2, 3, 4) or not axes == len(key.shape) == len(value.shape):
-        raise InputError(
-            "query, key and value must have the same number of axes: (B, H, T, D), (B, T, D) or (T, D). "
-            f"Received: {tuple(query.shape)}, {tuple(key.shape)} and {tuple(value.shape)}"
-        )
-    if axes < 4:
-        query, key, value = (ops.expand_dims(x, 1 if axes == 3 else 0) for x in (query, key, value))
-        mask = mask if mask is None or len(mask.shape) < 3 else ops.expand_dims(mask, 1)
-        results = scaled_dot_product_attention(query, key, value, mask, scale)
-        context, weights = (ops.squeeze(x, 1 if axes == 3 else 0) for x in results)
-        return context, weights
-    bias = None if mask is None else mask_to_bias(mask, backend.standardize_dtype(query.dtype))
-    scale = 1.0 / math.sqrt(query.shape[-1]) if scale is None else scale
-    return primitives.attention(query, key, value, bias, scale)
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class AttentionHead(Composite):
-    """A single attention head: three projections and scaled dot-product attention.
-
-    Args:
-        head_dim: Size `D` of queries, keys and values.
-        kwargs: `keras.layers.Layer` arguments.
-
-    Call arguments:
-        x: `(B, T, E)`.
-        attention_mask: `True` or 1 attends: `(B, T)` for padding, or `(B, T, T)`, where axes may have size 1.
-        return_attention: Returns a dictionary of `output` and `attention`, the weights `(B, T, T)`.
-
-    Returns:
-        `(B, T, D)`.
-    """
-
-    def __init__(self, head_dim: int, **kwargs: Unpack[LayerOptions]) -> None:
-        super().__init__(**kwargs)
-        self.head_dim = head_dim
-        self.query = Dense(head_dim, name="query", dtype=self.dtype_policy)
-        self.key = Dense(head_dim, name="key", dtype=self.dtype_policy)
-        self.value = Dense(head_dim, name="value", dtype=self.dtype_policy)
-
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        """Creates the weights for inputs `(B, T, E)`."""
-        for layer in (self.query, self.key, self.value):
-            build_once(layer, input_shape)
-
-    def call(self, x: Tensor, attention_mask: Tensor | None = None, return_attention: bool = False) -> Tensor | Outputs:
-        """Applies the head."""
-        query, key, value = (ops.expand_dims(layer(x), 1) for layer in (self.query, self.key, self.value))
-        mask = None if attention_mask is None else head_mask(attention_mask, *x.shape[:2])
-        output, weights = (ops.squeeze(y, 1) for y in scaled_dot_product_attention(query, key, value, mask))
-        return packed(output, return_attention, attention=weights)
-
-    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
-        """Maps `(B, T, E)` to `(B, T, D)`."""
-        return (*input_shape[:-1], self.head_dim)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "head_dim": self.head_dim}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
@@ -362,136 +276,3 @@ class MultiHeadAttention(Composite):
         if self.query_initializer is not None:
             arguments |= arguments_of(self, "query_initializer")
         return {**super().get_config(), **arguments}
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class GlobalMultiHeadAttention(MultiHeadAttention):
-    """Sliding window attention with separate projections for the attention of global tokens.
-
-    A token attends to the tokens in its window and to the global tokens with the projections of `MultiHeadAttention`. A
-    global token attends to all tokens with `query_global`, `key_global` and `value_global`, which are computed only if
-    the `visibility` has a `global_mask`.
-
-    Args:
-        num_heads: Number of attention heads.
-        hidden_dim: Size `E` of the output.
-        window: Number of tokens that a token attends to on each side.
-        kwargs: Arguments of `MultiHeadAttention`, except `rotary`, `query_key_norm` and `num_key_value_heads`.
-
-    Raises:
-        InputError: an unsupported argument of `MultiHeadAttention`.
-
-    Reference: Beltagy et al. 2020, arXiv:2004.05150, section 3.1; `transformers.models.longformer`.
-    """
-
-    zero_padding = True
-
-    def __init__(self, num_heads: int, hidden_dim: int, window: int, **kwargs: Any) -> None:
-        super().__init__(num_heads, hidden_dim, window=window, **kwargs)
-        self.check_features("rotary", "query_key_norm", "num_key_value_heads")
-        size = num_heads * self.spec.head_dim
-        self.query_global = self._dense(size, self.use_bias, "query_global")
-        self.key_global = self._dense(size, self.key_bias, "key_global")
-        self.value_global = self._dense(size, self.use_bias, "value_global")
-
-    def build(self, query_shape: Shape, key_value_shape: Shape | None = None, value_shape: Shape | None = None) -> None:
-        """Creates the weights for `(B, T, E)` queries, `(B, S, E')` keys, and `(B, S, E'')` values."""
-        super().build(query_shape, key_value_shape, value_shape)
-        build_once(self.query_global, query_shape)
-        build_once(self.key_global, key_value_shape or query_shape)
-        build_once(self.value_global, value_shape or key_value_shape or query_shape)
-
-    def global_states(self, query: Tensor, memory: Tensor, value: Tensor) -> Callable[[GlobalTokens], States]:
-        """Returns a function that projects queries of the global tokens, and keys and values of all tokens."""
-
-        def states(tokens: GlobalTokens) -> States:
-            return self.query_global(tokens.select(query)), self.key_global(memory), self.value_global(value)
-
-        return states
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class RelativeAttention(MultiHeadAttention):
-    """Self attention with a relative position bias of its own, instead of one that all layers of a stack share.
-
-    Args:
-        num_heads: Number of attention heads.
-        hidden_dim: Size `E` of the output.
-        relative_bias: The relative position bias.
-        kwargs: Arguments of `MultiHeadAttention`.
-
-    Raises:
-        InputError: in a call, a `visibility` without slots, which the bias compares.
-
-    Reference: Chung et al. 2023, arXiv:2304.09151; `transformers.models.umt5`.
-    """
-
-    def __init__(self, num_heads: int, hidden_dim: int, relative_bias: RelativePositionBias, **kwargs: Any) -> None:
-        super().__init__(num_heads, hidden_dim, **kwargs)
-        self.relative_bias = relative_bias
-
-    def build(self, query_shape: Shape, key_value_shape: Shape | None = None, value_shape: Shape | None = None) -> None:
-        """Creates the weights for `(B, T, E)` queries, `(B, S, E')` keys, and `(B, S, E'')` values."""
-        super().build(query_shape, key_value_shape, value_shape)
-        build_once(self.relative_bias, (None,))
-
-    def position_bias(self, visibility: Visibility) -> Tensor:
-        """Returns the bias of all pairs of a query and a key, `(1, H, T, S)`."""
-        if visibility.query_slots is None or visibility.key_slots is None:
-            raise InputError(
-                "A relative position bias requires the slots of queries and keys. Expected: a visibility with "
-                "query_slots and key_slots, such as Visibility.of_text(T). "
-                f"Received: query_slots={visibility.query_slots}, key_slots={visibility.key_slots}"
-            )
-        return self.relative_bias(visibility.query_slots, visibility.key_slots)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "relative_bias": serialize_part(self.relative_bias)}
-
-    @classmethod
-    def from_config(cls, config: LayerConfig) -> RelativeAttention:
-        """Creates a layer from the result of `get_config`."""
-        return cls(**{**config, "relative_bias": keras.saving.deserialize_keras_object(config["relative_bias"])})
-
-
-@keras.saving.register_keras_serializable(PACKAGE)
-class BlockSparseAttention(MultiHeadAttention):
-    """Block-sparse self attention, in memory that grows linearly with the length of the text.
-
-    Texts are divided into blocks. The first and the last block attend to all tokens. Each other block attends to these
-    two, to itself, and to its two neighbors; in training also to random blocks, which are constants of the layer, the
-    length of the text and the head. In evaluation, the keys of the first block count `num_random` times more instead,
-    as in the reference. Texts of up to `blocks.full_length` tokens have full attention.
-
-    Args:
-        num_heads: Number of attention heads.
-        hidden_dim: Size `E` of the output.
-        blocks: Description of the blocks, `SparseBlocks` or a dictionary of its attributes; full attention by default.
-        kwargs: Arguments of `MultiHeadAttention`, except `rotary`, `query_key_norm`, `num_key_value_heads` and
-            `window`. `dropout` applies to full attention only, as in the reference.
-
-    Raises:
-        InputError: an unsupported argument of `MultiHeadAttention`; a causal mask; or, in training, texts of a length
-            that is unknown when TensorFlow traces the layer.
-
-    Reference: Zaheer et al. 2020, arXiv:2007.14062, section 2; `transformers.models.big_bird`.
-    """
-
-    def __init__(
-        self,
-        num_heads: int,
-        hidden_dim: int,
-        blocks: SparseBlocks | dict[str, int] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(num_heads, hidden_dim, **kwargs)
-        self.check_features("rotary", "query_key_norm", "num_key_value_heads", "window")
-        self.blocks = SparseBlocks(**blocks) if isinstance(blocks, dict) else blocks
-        self.spec = replace(self.spec, blocks=self.blocks)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        unused = ("rotary", "query_key_norm", "num_key_value_heads", "window")
-        arguments = {name: value for name, value in super().get_config().items() if name not in unused}
-        return {**arguments, "blocks": None if self.blocks is None else asdict(self.blocks)}
