@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import keras
 
 from kerasformer.layers import (
+    AttentionSpec,
     BlockSparseAttention,
     Dense,
     DisentangledAttention,
@@ -15,18 +16,18 @@ from kerasformer.layers import (
     Embedding,
     FeedForward,
     GlobalMultiHeadAttention,
+    HeadNormalization,
+    LayerNormalization,
     LMHead,
     MaskedLMHead,
     MultiHeadAttention,
     RelativeAttention,
+    RelativeEmbeddings,
+    RelativePositionBias,
+    RMSNormalization,
     ShortConvolution,
     SinusoidalPositions,
 )
-from kerasformer.layers.attention_spec import AttentionSpec
-from kerasformer.layers.core import Embedding
-from kerasformer.layers.disentangled import DisentangledAttention, RelativeEmbeddings
-from kerasformer.layers.norms import ElementwiseAffine, HeadNormalization, LayerNormalization, RMSNormalization
-from kerasformer.layers.positions.relative import RelativePositionBias
 
 if TYPE_CHECKING:
     from kerasformer.tools.interpretability.structure import Part

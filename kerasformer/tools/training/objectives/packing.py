@@ -12,13 +12,15 @@ from keras import ops
 
 from kerasformer.basics.arguments import BOOLEAN, check, integer
 from kerasformer.errors import InputError
-from kerasformer.layers import GlobalMultiHeadAttention, ShortConvolution, Visibility
-from kerasformer.layers.core import unpacked
-from kerasformer.layers.disentangled import ConvolutionEncoderLayer
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models.contracts import CausalModel
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.task_models import EncoderDecoderModel, EncoderOnly
+from kerasformer.layers import (
+    ConvolutionEncoderLayer,
+    GlobalMultiHeadAttention,
+    ShortConvolution,
+    Tensor,
+    Visibility,
+    unpacked,
+)
+from kerasformer.models import CausalModel, EncoderDecoderModel, EncoderOnly, PretrainedModel
 from kerasformer.tools.training.objectives.batches import IGNORED, Batch, padded
 from kerasformer.tools.training.objectives.vocabulary import Vocabulary
 from kerasformer.tools.training.objectives.wrapped import WrappedModel
