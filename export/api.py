@@ -1,6 +1,8 @@
 """The function `export`: traces, converts, writes weights, verifies, describes and publishes a bundle.
 
 The destination appears only after every stage has succeeded.
+
+Called by the user as `model.export`.
 """
 
 from __future__ import annotations

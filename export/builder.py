@@ -1,4 +1,7 @@
-"""Writes, runs and verifies the model files of a bundle; a search for a recipe does so repeatedly."""
+"""Writes, runs and verifies the model files of a bundle; a search for a recipe does so repeatedly.
+
+Called by `api`, once for a recipe, or for each candidate of a search.
+"""
 
 from __future__ import annotations
 

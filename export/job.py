@@ -1,4 +1,7 @@
-"""A model and its export options, resolved."""
+"""A model and its export options, resolved.
+
+Called by whatever writes or verifies: every stage of an export reads it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Export options of a model: defaults filled in, and options that would be ignored refused."""
+"""Export options of a model: defaults filled in, and options that would be ignored refused.
+
+Called by `api`, first.
+"""
 
 from __future__ import annotations
 

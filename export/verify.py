@@ -1,4 +1,7 @@
-"""Verification of an exported model: runs it in its runtime and compares it with Keras."""
+"""Verification of an exported model: runs it in its runtime and compares it with Keras.
+
+Called by `builder` as soon as the files are written.
+"""
 
 from __future__ import annotations
 

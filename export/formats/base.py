@@ -1,4 +1,7 @@
-"""Base class of the formats: their requirements, their functions, and how the model files are written."""
+"""Base class of the formats: their requirements, their functions, and how the model files are written.
+
+Called by `builder`; a subclass for each format does the work.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Description of a function to be exported, for the converters."""
+"""Description of a function to be exported, for the converters.
+
+Called by the formats, which trace what it describes.
+"""
 
 from __future__ import annotations
 

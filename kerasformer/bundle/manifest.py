@@ -3,6 +3,8 @@
 A bundle is a folder with model files, `tokenizer.json`, `generation_config.json`, `references.npz`, a model card, and
 the manifest `kerasformer.json`, which lists every other file with its checksum. This module needs neither Keras nor an
 engine.
+
+Called by `builder`, which writes it, and by `opening` and the engines, which read it.
 """
 
 from __future__ import annotations

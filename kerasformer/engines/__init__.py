@@ -1,4 +1,7 @@
-"""Engines that run bundles, one for each runtime, and the protocols that every engine implements."""
+"""Engines that run bundles, one for each runtime, and the protocols that every engine implements.
+
+Called by `pipelines.opening` for a bundle, and by `export.verify`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Protocols that every engine implements (Keras, LiteRT, ONNX Runtime, SavedModel), with NumPy arrays in and out.
 
 Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` cache capacity, `V` vocabulary.
+
+Called by `generation`, which knows engines by these protocols alone.
 """
 
 from __future__ import annotations

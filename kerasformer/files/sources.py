@@ -1,4 +1,7 @@
-"""Resolution of a source (preset, folder, file or hub id) to a local path, and safe access to its files."""
+"""Resolution of a source (preset, folder, file or hub id) to a local path, and safe access to its files.
+
+Called by `models.loading.load` and `pipelines.opening` with what the user named.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Greedy search and sampling: `Steps` generates token by token, `generate` whole texts, also with beam search."""
+"""Greedy search and sampling: `Steps` generates token by token, `generate` whole texts, also with beam search.
+
+Called by `request`; it calls the engine (`engines.protocols`).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Conversion of keyword arguments, as in `model.generate`, to a run of `kerasformer.generation`."""
+"""Conversion of keyword arguments, as in `model.generate`, to a run of `kerasformer.generation`.
+
+Called by `model.generate` and by the pipelines that generate; it calls `loop`.
+"""
 
 from __future__ import annotations
 

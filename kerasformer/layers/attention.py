@@ -1,4 +1,7 @@
-"""The attention layer of all architectures: multiple heads, with an optional cache."""
+"""The attention layer of all architectures: multiple heads, with an optional cache.
+
+Called by `blocks`; it calls the operations of `primitives`.
+"""
 
 from __future__ import annotations
 

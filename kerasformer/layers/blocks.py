@@ -1,4 +1,7 @@
-"""Encoder and decoder layers: attention and feed-forward with residual connections and norms."""
+"""Encoder and decoder layers: attention and feed-forward with residual connections and norms.
+
+Called by `stacks`, once for each layer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Stacks of encoder and decoder layers."""
+"""Stacks of encoder and decoder layers.
+
+Called by the backbones (`models.decoder`, `models.encoder`).
+"""
 
 from __future__ import annotations
 

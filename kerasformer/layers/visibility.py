@@ -4,6 +4,8 @@ The *position* of a token is its index in its text, which learned, sinusoidal an
 token is its index in the padded array or in the cache, which masks compare, since padding occupies slots, too.
 
 Shape letters: `B` batch, `T` query length, `S` key length, `H` heads.
+
+Called by backbones and `blocks`, which describe, and by `attention` and `primitives`, which need a mask.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A field is declared once, with `hf("name_in_config_json", default)`, for reading and writing. No key of a file is
 dropped silently: it is mapped to a field, required to have a supported value, ignored because it does not affect the
 outputs, or named in a warning.
+
+Called by `loading`, which reads `config.json`; layers and engines read the fields.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Backbone of decoder-only models such as GPT-2: embeddings, causal layers and a final norm.
 
 The file of an architecture defines its configuration, layers, tensor names and heads.
+
+Called by the class of the model (`pretrained`), whose backbone it is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """The engine of Keras models that generate: `Step` with compiled functions and caches of fixed sizes.
 
 Shape letters: `B` batch, `T` tokens of one call, `P` prompt length, `S` capacity, `M` length of the encoded text.
+
+Called by `opening.engine` and by exports, whose reference answers it gives.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Creation of models: `load` with the weights of a checkpoint, `build` with random ones."""
+"""Creation of models: `load` with the weights of a checkpoint, `build` with random ones.
+
+Called by `kerasformer.load`, and by pipelines and exports for the folder of a checkpoint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The base class of all models: a backbone and a head, weight tables, and files of Hugging Face and Keras."""
+"""The base class of all models: a backbone and a head, weight tables, and files of Hugging Face and Keras.
+
+Called by `loading`, which creates a model, and by the Keras engine, which runs it.
+"""
 
 from __future__ import annotations
 

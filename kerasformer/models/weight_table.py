@@ -3,6 +3,8 @@
 A row maps one tensor to one Keras variable, or to several that the tensor combines (such as fused queries, keys and
 values). Variables are identified by their path below the model, `backbone/encoder/layer_0/attention/query/kernel`;
 `{i}` in a row is replaced by the index of a layer.
+
+Called by `weights`; architectures declare the rows.
 """
 
 from __future__ import annotations

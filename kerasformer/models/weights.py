@@ -1,4 +1,7 @@
-"""Weights of a model: from the tensors of a checkpoint, and to them."""
+"""Weights of a model: from the tensors of a checkpoint, and to them.
+
+Called by `loading`, and by `pretrained` when a model is saved.
+"""
 
 from __future__ import annotations
 

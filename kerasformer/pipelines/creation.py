@@ -1,4 +1,7 @@
-"""Creation of the pipeline of a task: `pipeline`, its options, and the classes by task."""
+"""Creation of the pipeline of a task: `pipeline`, its options, and the classes by task.
+
+Called by the user as `kerasformer.pipeline`.
+"""
 
 from __future__ import annotations
 

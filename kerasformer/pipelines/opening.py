@@ -1,4 +1,7 @@
-"""Opening of sources: Keras models and bundles are wrapped in engines with a common interface."""
+"""Opening of sources: Keras models and bundles are wrapped in engines with a common interface.
+
+Called by `creation`, and by tools that run a model themselves.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The class `Tokenizer`, which wraps a tokenizer of the Rust library `tokenizers`."""
+"""The class `Tokenizer`, which wraps a tokenizer of the Rust library `tokenizers`.
+
+Called by pipelines: `__call__` for the input, `decode` for the output.
+"""
 
 from __future__ import annotations
 
