@@ -96,7 +96,9 @@ LIMITS = {
     DOUBLED + "{% set ns.l = ns.l + ns.l %}{% endfor %}": "2,000,000 characters",
     DOUBLED + "{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}": "2,000,000 characters",
     "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns | tojson }}": "2,000,000 characters",
-    "{% set a %}{% for i in range(99999) %}aaaaaaaa{% endfor %}{% endset %}{{ a.replace('a', a) }}": "string length",
+    "{% set a %}{% for i in range(9999) %}"
+    + "a" * 80
+    + "{% endfor %}{% endset %}{{ a.replace('a', a) }}": "string length",
     "{{ messages[0].unknown | tojson }}": "undefined value",
 }
 
