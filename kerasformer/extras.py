@@ -1,4 +1,4 @@
-"""Optional dependencies, which the extras of this package install."""
+"""Optional dependencies, which the extras of this package install, and its own tools, which can be removed."""
 
 from __future__ import annotations
 
@@ -42,6 +42,30 @@ def require(module: str, extra: str) -> ModuleType:
         raise MissingExtraError(
             f"{name} is required here and is not installed. Install it {installation(extra)}"
         ) from error
+
+
+def tool(module: str) -> ModuleType:
+    """Imports a module of `kerasformer.tools`, for a part of the package that works without it.
+
+    Args:
+        module: Dotted name, such as `"kerasformer.tools.gguf"`.
+    Raises:
+        MissingExtraError: Its folder is missing.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise removed(error) or error from None
+
+
+def removed(error: ModuleNotFoundError) -> MissingExtraError | None:
+    """Returns an error that says which folder is missing, if the missing module is one of `kerasformer.tools`."""
+    if not (error.name or "").startswith("kerasformer.tools"):
+        return None
+    folder = str(error.name).replace(".", "/")
+    return MissingExtraError(
+        f"The folder {folder} is required here and is not part of this installation. Install kerasformer again, with it"
+    )
 
 
 def installation(extra: str) -> str:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from kerasformer.errors import KerasformerError
+from kerasformer.extras import removed
 
 _LISTED = re.compile(r"<list\[(.+?)\]>")
 _REMOVED = {
@@ -39,12 +40,13 @@ class Command(TyperCommand):
         """Runs the command; for an error of this package, prints one line and exits with status 1."""
         try:
             return super().invoke(ctx)
-        except KerasformerError as error:
-            if os.environ.get("KERASFORMER_DEBUG"):
+        except (KerasformerError, ModuleNotFoundError) as error:
+            message = removed(error) if isinstance(error, ModuleNotFoundError) else error
+            if message is None or os.environ.get("KERASFORMER_DEBUG"):
                 raise
             from kerasformer.cli.console import print_error
 
-            print_error(str(error))
+            print_error(str(message))
             raise typer.Exit(1) from error
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

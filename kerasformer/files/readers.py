@@ -6,11 +6,11 @@ import json
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
+from kerasformer.extras import tool
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.files.sources import READERS, is_foreign
 from kerasformer.files.tensors import TensorFile, open_tensors
@@ -42,19 +42,19 @@ class ForeignCheckpoint(Protocol):
 def read_foreign(path: Path) -> ForeignCheckpoint:
     """Opens a file for which `sources.is_foreign` is true."""
     module, name = READERS[path.suffix.lower()]
-    return getattr(import_module(module), name)(path)
+    return getattr(tool(module), name)(path)
 
 
 def converter_of(model: object) -> ModuleType | None:
     """Returns the module that converts a model of another library; `None` for other objects."""
     packages = (base.__module__.partition(".")[0] for base in type(model).__mro__)
-    return next((import_module(CONVERTERS[package]) for package in packages if package in CONVERTERS), None)
+    return next((tool(CONVERTERS[package]) for package in packages if package in CONVERTERS), None)
 
 
 def converter_of_config(content: JsonMapping) -> ModuleType | None:
     """Returns the module that converts a folder with this `config.json`; `None` for a checkpoint of Hugging Face."""
     package = str(content.get("registered_name", "")).split(">")[0]
-    return import_module(CONVERTERS[package]) if "class_name" in content and package in CONVERTERS else None
+    return tool(CONVERTERS[package]) if "class_name" in content and package in CONVERTERS else None
 
 
 @contextmanager

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
+from kerasformer.extras import tool
 from kerasformer.generation.output import GenerationOutput
 from kerasformer.tokenization import Tokenizer
 
@@ -32,7 +32,7 @@ class GeneratedText:
         """Returns a result other than the texts: the `"output"`, or an `"explanation"` of the text or of each one."""
         if kind == "output":
             return self.output
-        results = import_module(_EXPLAINER).explanations(self.output, self.tokenizer, self.prompts)
+        results = tool(_EXPLAINER).explanations(self.output, self.tokenizer, self.prompts)
         return results[0] if len(results) == 1 else results
 
     @property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy as np
 from kerasformer.bundle import ModelInfo
 from kerasformer.engines import Forward, Step
 from kerasformer.errors import BundleError
+from kerasformer.extras import tool
 from kerasformer.files.reading import parse_json
 from kerasformer.pipelines.base import Pipeline
 from kerasformer.pipelines.creation import PIPELINES
@@ -40,11 +40,11 @@ def check_labels(task: str, texts: Sequence[Example]) -> None:
     Raises:
         InputError: the task has no metric, or a label is missing.
     """
-    import_module(MEASURES).check(task, texts)
+    tool(MEASURES).check(task, texts)
 
 
 def _evaluate(pipe: Pipeline, texts: Sequence[Example]) -> dict[str, float]:
-    return import_module(MEASURES).evaluate(pipe, texts)
+    return tool(MEASURES).evaluate(pipe, texts)
 
 
 def record_quality(pipe: Pipeline, texts: Sequence[Example]) -> dict[str, np.ndarray]:

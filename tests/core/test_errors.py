@@ -5,12 +5,18 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import pickle
+import sys
 from types import SimpleNamespace
 
 import pytest
+from typer.testing import CliRunner
 
 from kerasformer import errors, extras
+from kerasformer.cli import app
 from kerasformer.errors import CapacityError, MissingExtraError
+from kerasformer.files import readers
+from kerasformer.generation import GeneratedText
+from kerasformer.pipelines import quality
 
 
 @pytest.mark.parametrize("kind", [CapacityError, MissingExtraError])
@@ -45,3 +51,26 @@ def test_an_extra_is_installed_from_where_the_package_is_from(recorded, expected
     with pytest.raises(errors.MissingExtraError) as raised:
         extras.require("a_package", "viz")
     assert str(raised.value) == f"a_package is required here and is not installed. Install it {expected}"
+
+
+@pytest.mark.parametrize(
+    ("tool", "use"),
+    [
+        ("gguf", lambda path: readers.read_foreign(path / "model.gguf")),
+        ("evaluation", lambda path: quality.check_labels("text-classification", [])),
+        ("interpretability", lambda path: GeneratedText(None, None, []).result("explanation")),
+    ],
+)
+def test_a_tool_whose_folder_was_removed(tool, use, monkeypatch, tmp_path):
+    for name in [name for name in sys.modules if name.startswith(f"kerasformer.tools.{tool}")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, f"kerasformer.tools.{tool}", None)  # as if the folder did not exist
+    with pytest.raises(MissingExtraError, match=rf"The folder kerasformer/tools/{tool}\S* is required here"):
+        use(tmp_path)
+
+
+def test_a_command_whose_tool_was_removed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "kerasformer.tools.server", None)
+    result = CliRunner().invoke(app, ["serve", "story-gpt2"])
+    assert result.exit_code == 1
+    assert "The folder kerasformer/tools/server is required here" in " ".join(result.output.split())
