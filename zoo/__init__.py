@@ -12,10 +12,8 @@ from kerasformer.models.contracts import CausalLM, EncoderModel, Seq2SeqLM
 from kerasformer.models.loading import build, load
 from kerasformer.models.new_tokens import add_tokens
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.pruning import PrunedModel, prune_vocabulary
 from kerasformer.models.registry import architecture, architectures, models, register, zoo_modules
 from kerasformer.models.sentence_settings import SentenceSettings
-from kerasformer.models.warm_start import warm_start
 
 __all__ = [
     "CausalLM",
@@ -35,7 +33,12 @@ __all__ = [
     "warm_start",
 ]
 
-_TOOLS = {"to_keras_hub": "tools.interop.keras_hub.conversion"}
+_TOOLS = {
+    "PrunedModel": "tools.training.vocabulary_pruning",
+    "prune_vocabulary": "tools.training.vocabulary_pruning",
+    "to_keras_hub": "tools.interop.keras_hub.conversion",
+    "warm_start": "tools.training.warm_start",
+}
 """Modules above this one with public names, which are imported on first use."""
 
 for _name in zoo_modules():

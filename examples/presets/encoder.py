@@ -17,7 +17,7 @@ import corpora
 import numpy as np
 
 import kerasformer as kf
-from kerasformer.models.pruning import prune_vocabulary
+from kerasformer.tools.training.vocabulary_pruning import prune_vocabulary
 
 LAYERS = (0, 2, 3, 5)
 NEURONS = 640

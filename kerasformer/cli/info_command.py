@@ -141,7 +141,7 @@ def _costs_of(source: str, task: str | None) -> dict[str, Any]:
         if manifest is None:
             raise
     else:
-        from kerasformer.models.costs import costs
+        from kerasformer.tools.interpretability.costs import costs
 
         found = costs(source, task)
         figures = (found.parameters, found.parameter_bytes, found.macs, found.cache_bytes)

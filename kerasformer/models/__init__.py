@@ -1,10 +1,10 @@
 """Shared by all architectures: configurations, weight tables, model classes by task, loading, the Keras engine."""
 
-from kerasformer.models import costs, registry
+from kerasformer.models import registry
 from kerasformer.models.backbone import Backbone
+from kerasformer.models.checkpoint import read_config
 from kerasformer.models.config import Config, numbered_labels
 from kerasformer.models.contracts import CausalModel
-from kerasformer.models.costs import Costs, Counting, abstract_model, count, counted_length, kind_of
 from kerasformer.models.creation import create
 from kerasformer.models.head_request import HeadRequest
 from kerasformer.models.keras_engine import KerasStep
@@ -13,11 +13,12 @@ from kerasformer.models.layouts import Offset
 from kerasformer.models.loading import build, load
 from kerasformer.models.new_tokens import add_tokens
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.pruning import prune_vocabulary
-from kerasformer.models.registry import architecture, describe
+from kerasformer.models.registry import architecture, describe, model_class
+from kerasformer.models.resized import with_vocabulary
+from kerasformer.models.saved_task import configured_task, model_type_of
 from kerasformer.models.stacks import attention_outputs, family
 from kerasformer.models.task_models import EncoderDecoderModel, EncoderOnly, FillMask, Pretraining
-from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
+from kerasformer.models.variables import abstract_variables, deferred_variables, initialize_with, variables_by_path
 from kerasformer.models.weight_table import Names, Row, nested, repeat
 from kerasformer.models.weights import load_weights
 from kerasformer.models.weights_digest import host_array
@@ -26,8 +27,6 @@ __all__ = [
     "Backbone",
     "CausalModel",
     "Config",
-    "Costs",
-    "Counting",
     "EncoderDecoderModel",
     "EncoderOnly",
     "FillMask",
@@ -39,27 +38,27 @@ __all__ = [
     "PretrainedModel",
     "Pretraining",
     "Row",
-    "abstract_model",
+    "abstract_variables",
     "add_tokens",
     "architecture",
     "attention_outputs",
     "build",
-    "costs",
-    "count",
-    "counted_length",
+    "configured_task",
     "create",
     "deferred_variables",
     "describe",
     "family",
     "host_array",
     "initialize_with",
-    "kind_of",
     "load",
     "load_weights",
+    "model_class",
+    "model_type_of",
     "nested",
     "numbered_labels",
-    "prune_vocabulary",
+    "read_config",
     "registry",
     "repeat",
     "variables_by_path",
+    "with_vocabulary",
 ]

@@ -1,10 +1,14 @@
-"""The tensors of a checkpoint for one of the models of an architecture: by all of their names, and with an adapter."""
+"""The configuration of a checkpoint, and its tensors for a model: by all of their names, and with an adapter."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from kerasformer.errors import CheckpointError
+from kerasformer.files import sources
 from kerasformer.files.adapters import Adapter
-from kerasformer.files.reading import JsonMapping
+from kerasformer.files.readers import checkpoint_files
+from kerasformer.files.reading import JsonMapping, JsonObject, local_path, read_json
 from kerasformer.files.tensors import ReplacedTensors, TensorFile
 from kerasformer.models.config import Config
 from kerasformer.models.pretrained import PretrainedModel
@@ -52,3 +56,26 @@ def check_layer_counts(config: Config, file: TensorFile) -> None:
                 f"{name} in config.json does not match {file}, since every layer has separate tensors. "
                 f"Expected at most {len(file)}, the number of all tensors. Received: {count}"
             )
+
+
+def read_config(source: str | Path) -> JsonObject:
+    """Returns the configuration of a checkpoint, of which no other file is needed.
+
+    Raises:
+        SourceError: there is none.
+    """
+    path = Path(source)
+    if path.is_file() and path.suffix == ".json":
+        return _read(local_path(path))
+    if path.is_dir() and (path / "config.json").is_file():
+        return _read(sources.inside(path, "config.json"))
+    folder = sources.resolve(source)
+    with checkpoint_files(folder) as files:
+        return _read(sources.inside(files, "config.json"))
+
+
+def _read(path: Path) -> JsonObject:
+    """Returns a configuration without what an export adds for transformers.js."""
+    content = read_json(path)
+    content.pop("transformers.js_config", None)
+    return content

@@ -10,7 +10,7 @@ import numpy as np
 from kerasformer.basics.arguments import STRING, check, sequence
 from kerasformer.errors import InputError
 from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.pruning import with_vocabulary
+from kerasformer.models.resized import with_vocabulary
 
 
 def add_tokens(model: PretrainedModel, tokens: Sequence[str] = (), **named: str) -> PretrainedModel:

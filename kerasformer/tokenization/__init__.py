@@ -9,7 +9,7 @@ from kerasformer.tokenization.encoding import Encoding
 from kerasformer.tokenization.families import PLAIN_INPUTS, SEGMENT_INPUTS
 from kerasformer.tokenization.fitting import check_known
 from kerasformer.tokenization.hard_texts import FILE
-from kerasformer.tokenization.languages import marks
+from kerasformer.tokenization.languages import MultilingualTokenizer, marks
 from kerasformer.tokenization.loading import has_tokenizer
 from kerasformer.tokenization.streaming import TextStream
 from kerasformer.tokenization.tokenizer import Tokenizer
@@ -19,6 +19,7 @@ from kerasformer.tokenization.words import first_tokens
 __all__ = [
     "Encoding",
     "FILE",
+    "MultilingualTokenizer",
     "PLAIN_INPUTS",
     "SEGMENT_INPUTS",
     "TextStream",

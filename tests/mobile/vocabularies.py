@@ -20,7 +20,7 @@ from tokenizers import Tokenizer as Backend
 from kerasformer.tokenization import Tokenizer, backends, spiece
 from kerasformer.tokenization.families import BYT5, NLLB
 from kerasformer.tokenization.languages import MultilingualTokenizer
-from kerasformer.tokenization.pruning import prune_tokenizer
+from kerasformer.tools.training.tokenizer_pruning import prune_tokenizer
 from tests import tiny_text
 from tests.core.tokenization.conftest import CASES, write
 from tests.core.tokenization.test_hard_texts import split_at

@@ -120,7 +120,7 @@ class Anatomy:
         parameters: Number of parameters; those that layers share count once.
         unused_parameters: Those of them that the task does not use.
         bytes: Bytes of the weights by recipe, as LiteRT's files store them.
-        macs: Multiply-adds of products with weights for each token; see `kerasformer.models.costs.Costs`.
+        macs: Multiply-adds of products with weights for each token; see `costs.Costs`.
         attention_macs: Further ones for each token and each token that it attends to.
         cache_bytes: Bytes of the cache for each token, in float32; 0 for a model that does not generate.
     """
@@ -252,7 +252,7 @@ def anatomy(source: str | Path | PretrainedModel, task: str | None = None) -> An
         MissingExtraError: Keras is not installed.
     """
     require("keras", "tensorflow")
-    from kerasformer.models import abstract_model, counted_length
+    from kerasformer.tools.interpretability.costs import abstract_model, counted_length
     from kerasformer.tools.interpretability.structure import structure
 
     with abstract_model(source, task) as (model, parameter_size):

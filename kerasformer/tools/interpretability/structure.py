@@ -24,7 +24,8 @@ from kerasformer.layers import (
     TransformerEmbeddings,
     Visibility,
 )
-from kerasformer.models import Backbone, Costs, Counting, PretrainedModel, count, kind_of
+from kerasformer.models import Backbone, PretrainedModel
+from kerasformer.tools.interpretability.costs import Costs, Counting, count, kind_of
 
 INPUT = -1
 """In `Part.inputs`: the input of the section."""

@@ -30,7 +30,7 @@ from kerasformer.errors import CheckpointError, InputError
 from kerasformer.export import find_format, matrices, num_bytes
 from kerasformer.files.reading import JsonObject, local_path, read_json
 from kerasformer.files.sources import resolve
-from kerasformer.models import PretrainedModel, prune_vocabulary, variables_by_path
+from kerasformer.models import PretrainedModel, variables_by_path
 from kerasformer.pipelines import pipeline
 from kerasformer.tokenization import TruncationWarning
 from kerasformer.tools.evaluation import Example, check, evaluate, read_examples
@@ -47,6 +47,7 @@ from kerasformer.tools.training.distillation import (
 from kerasformer.tools.training.pruning import prune, unit_importance
 from kerasformer.tools.training.quantization import quantization_aware
 from kerasformer.tools.training.shapes import with_different_first
+from kerasformer.tools.training.vocabulary_pruning import prune_vocabulary
 from kerasformer.zoo import load
 
 STEP_FILE = "step.json"

@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kerasformer.cli import app
-from kerasformer.models.costs import costs
 from kerasformer.tools.bench import own_models
+from kerasformer.tools.interpretability.costs import costs
 from tests.core.export.text_models import shared_bundle
 
 pytestmark = pytest.mark.grid

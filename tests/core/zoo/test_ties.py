@@ -16,7 +16,7 @@ from kerasformer import zoo
 from kerasformer.errors import CheckpointError
 from kerasformer.files.tensors import open_tensors
 from kerasformer.models.config import Config
-from kerasformer.models.costs import costs
+from kerasformer.tools.interpretability.costs import costs
 from kerasformer.tools.testing.comparison import Loaded, assert_same_outputs, make_inputs, run, run_reference
 from tests.core.zoo.cases import BERT_CASE, FIRST, GPT2_CASE, OPERATORS
 from tests.core.zoo.harness import rows

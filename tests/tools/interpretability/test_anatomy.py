@@ -17,8 +17,8 @@ from kerasformer.bundle import architectures
 from kerasformer.cli import app
 from kerasformer.errors import InputError
 from kerasformer.models import registry
-from kerasformer.models.costs import costs
 from kerasformer.tools.interpretability.anatomy import INPUT, Anatomy, Block, positions, short
+from kerasformer.tools.interpretability.costs import costs
 from tests.core.zoo import lfm2
 from tests.core.zoo.cases import CASES, FIRST
 from tests.core.zoo.test_lfm2 import SETTINGS as LFM2

@@ -24,7 +24,7 @@ from kerasformer.generation.history import History
 from kerasformer.generation.rules import apply_rules, rules_of
 from kerasformer.generation.samplers import sampler_of
 from kerasformer.tokenization import Tokenizer, hard_texts
-from kerasformer.tokenization.pruning import prune_tokenizer
+from kerasformer.tools.training.tokenizer_pruning import prune_tokenizer
 from tests import tiny_text
 from tests.core.export.text_models import ROWS, Row, shared_bundle, shared_model
 from tests.core.tokenization.conftest import CASES, Checkpoint, checkpoint  # noqa: F401 (a fixture)

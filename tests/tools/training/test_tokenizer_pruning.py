@@ -10,7 +10,7 @@ from tokenizers import processors
 
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.tokenization import Tokenizer, hard_texts
-from kerasformer.tokenization.pruning import prune_tokenizer
+from kerasformer.tools.training.tokenizer_pruning import prune_tokenizer
 from tests import tiny_text
 from tests.core.tokenization.conftest import CASES, Checkpoint, dictionary, write
 from tests.core.tokenization.samples import CORPUS

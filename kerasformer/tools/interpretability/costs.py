@@ -17,19 +17,19 @@ import keras
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.files import sources
-from kerasformer.files.readers import checkpoint_files
-from kerasformer.files.reading import JsonObject, local_path, read_json
-from kerasformer.layers import primitives
-from kerasformer.layers.core import Embedding
-from kerasformer.layers.layer_types import LayerArguments, Outputs
-from kerasformer.layers.primitives import Primitives
-from kerasformer.layers.tensor import Tensor
-from kerasformer.models.creation import create
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.registry import architecture, model_class
-from kerasformer.models.saved_task import configured_task, model_type_of
-from kerasformer.models.variables import abstract_variables, variables_by_path
+from kerasformer.files.reading import JsonObject
+from kerasformer.layers import Embedding, LayerArguments, Outputs, Primitives, Tensor, primitives
+from kerasformer.models import (
+    PretrainedModel,
+    abstract_variables,
+    architecture,
+    configured_task,
+    create,
+    model_class,
+    model_type_of,
+    read_config,
+    variables_by_path,
+)
 
 _LENGTH = 61
 """Number of tokens of the counted text, or the maximum length of the model if that is less.
@@ -131,29 +131,6 @@ def abstract_model(
 def _check_task(model: PretrainedModel, task: str | None) -> None:
     if task not in (None, model.task):
         raise InputError(f"A model has one task: {model.task}. Received: task={task!r}")
-
-
-def read_config(source: str | Path) -> JsonObject:
-    """Returns the configuration of a checkpoint, of which no other file is needed.
-
-    Raises:
-        SourceError: there is none.
-    """
-    path = Path(source)
-    if path.is_file() and path.suffix == ".json":
-        return _read(local_path(path))
-    if path.is_dir() and (path / "config.json").is_file():
-        return _read(sources.inside(path, "config.json"))
-    folder = sources.resolve(source)
-    with checkpoint_files(folder) as files:
-        return _read(sources.inside(files, "config.json"))
-
-
-def _read(path: Path) -> JsonObject:
-    """Returns a configuration without what an export adds for transformers.js."""
-    content = read_json(path)
-    content.pop("transformers.js_config", None)
-    return content
 
 
 def _size_of(content: JsonObject) -> int:

@@ -25,9 +25,7 @@ from kerasformer.basics.command_options import PruningOptions
 from kerasformer.basics.options import checked
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files.reading import JsonMapping, JsonObject, read_json
-from kerasformer.tokenization import m2m_100, spiece
-from kerasformer.tokenization.languages import MultilingualTokenizer
-from kerasformer.tokenization.tokenizer import Tokenizer
+from kerasformer.tokenization import MultilingualTokenizer, Tokenizer, m2m_100, spiece
 
 MAIN_SCRIPT = 0.01
 """Share of the letters of the texts from which all characters of a script are kept."""
@@ -86,7 +84,7 @@ def prune_tokenizer(
     needed: Collection[int] = (),
     **options: Unpack[PruningOptions],
 ) -> PrunedTokenizer:
-    """Removes the tokens that texts do not need; see `kerasformer.models.pruning.prune_vocabulary`.
+    """Removes the tokens that texts do not need; see `kerasformer.tools.training.vocabulary_pruning.prune_vocabulary`.
 
     Args:
         tokenizer: The tokenizer, which does not change.

@@ -8,13 +8,15 @@ from typing import Any
 
 from kerasformer.errors import InputError
 from kerasformer.generation import GenerationConfig
-from kerasformer.models.costs import read_config
-from kerasformer.models.creation import create
-from kerasformer.models.loading import load
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.registry import architecture
-from kerasformer.models.saved_task import model_type_of
-from kerasformer.models.variables import variables_by_path
+from kerasformer.models import (
+    PretrainedModel,
+    architecture,
+    create,
+    load,
+    model_type_of,
+    read_config,
+    variables_by_path,
+)
 from kerasformer.tokenization import Tokenizer
 
 MODEL_TYPE = "encoder-decoder"

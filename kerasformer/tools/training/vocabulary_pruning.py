@@ -7,27 +7,19 @@ and the bias of an output. The shapes in a model with the smaller vocabulary sho
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Unpack
 
-import keras
 import numpy as np
 
 from kerasformer.basics.command_options import PruningOptions
 from kerasformer.basics.options import documented
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject
-from kerasformer.generation import GenerationConfig
-from kerasformer.generation.generation_config import ID_SETTINGS
-from kerasformer.generation.setting_names import GenerationSettings
-from kerasformer.layers.core import merged_lora
-from kerasformer.layers.tensor import Shape
-from kerasformer.models.config import Config
-from kerasformer.models.pretrained import PretrainedModel
-from kerasformer.models.variables import deferred_variables, initialize_with, variables_by_path
-from kerasformer.tokenization.pruning import PruningReport, prune_tokenizer
+from kerasformer.generation import ID_SETTINGS, GenerationConfig, GenerationSettings
+from kerasformer.models import PretrainedModel, variables_by_path, with_vocabulary
+from kerasformer.tools.training.tokenizer_pruning import PruningReport, prune_tokenizer
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,7 @@ def prune_vocabulary(model: PretrainedModel, texts: Sequence[str], **options: Un
     cut = with_vocabulary(model, config, lambda value, axis: np.take(value, rows, axis))
     cut.generation_config = model.generation_config.with_vocabulary(new_ids)
     cut.set_tokenizer(pruned.tokenizer)
-    counts = [sum(_sizes(variables_by_path(counted).values())) for counted in (model, cut)]
+    counts = [sum(math.prod(value.shape) for value in variables_by_path(each).values()) for each in (model, cut)]
     return PrunedModel(cut, np.array(rows, np.int32), pruned.report, *counts)
 
 
@@ -142,58 +134,3 @@ def _task_settings(tasks: Mapping[str, JsonMapping] | None, new_ids: Mapping[int
         for task, values in tasks.items()
     }
     return {task: {**others[task], **_ids_of(tasks[task]).with_vocabulary(new_ids).to_dict()} for task in tasks}
-
-
-def with_vocabulary(
-    model: PretrainedModel, config: Config, change: Callable[[np.ndarray, int], np.ndarray]
-) -> PretrainedModel:
-    """Returns a model with another configuration, whose vocabulary has another size.
-
-    Args:
-        model: The model; it does not change.
-        config: The configuration.
-        change: Returns the values of a variable with another size along an axis.
-
-    Raises:
-        UnsupportedConfigError: a variable whose shape differs has another size than the vocabulary.
-    """
-    arguments = {**model.get_config(), "config": config.to_hf()}
-    with merged_lora(model), deferred_variables():
-        other: PretrainedModel = type(model).from_config(arguments)
-        originals = variables_by_path(model)
-        for path, variable in variables_by_path(other).items():
-            original = originals[path]
-            axes = _axes(path, original.shape, variable.shape, (model.config.vocab_size, config.vocab_size))
-            initialize_with(variable, partial(_changed, original, axes, change), original.dtype)
-    other.generation_config = model.generation_config
-    other.new_variables = model.new_variables
-    return other
-
-
-def _axes(path: str, before: Sequence[int], after: Sequence[int], sizes: tuple[int, int]) -> list[int]:
-    """Returns the axes of a variable that differ."""
-    changes = {axis: pair for axis, pair in enumerate(zip(before, after, strict=True)) if pair[0] != pair[1]}
-    if any(pair != sizes for pair in changes.values()):
-        raise UnsupportedConfigError(
-            f"The shape of {path} depends on the size of the vocabulary in an unknown way. Expected: an axis of "
-            f"{sizes[0]} that becomes {sizes[1]}. Received: {tuple(before)} that becomes {tuple(after)}"
-        )
-    return list(changes)
-
-
-def _changed(
-    original: np.ndarray,
-    axes: Sequence[int],
-    change: Callable[[np.ndarray, int], np.ndarray],
-    shape: Shape,
-    dtype: str,
-) -> np.ndarray:
-    """Returns the initial value of a variable."""
-    value = np.asarray(original)
-    for axis in axes:
-        value = change(value, axis)
-    return value
-
-
-def _sizes(variables: Iterable[keras.Variable]) -> list[int]:
-    return [math.prod(variable.shape) for variable in variables]

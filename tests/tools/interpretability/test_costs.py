@@ -12,7 +12,7 @@ import transformers
 
 from kerasformer import zoo
 from kerasformer.errors import InputError, SourceError, UnsupportedConfigError
-from kerasformer.models.costs import Costs, costs
+from kerasformer.tools.interpretability.costs import Costs, costs
 from tests.core.export.text_models import ROWS, shared_bundle, shared_model
 
 _T5: dict[str, Any] = {"model_type": "t5", "architectures": ["T5ForConditionalGeneration"], "vocab_size": 32128}

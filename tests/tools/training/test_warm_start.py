@@ -12,8 +12,8 @@ import transformers
 import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.errors import InputError, MissingHeadError, UnsupportedConfigError
-from kerasformer.models import warm_start
 from kerasformer.models.weights import hf_tensors
+from kerasformer.tools.training import warm_start
 from tests import tiny_text
 
 pytestmark = pytest.mark.grid
