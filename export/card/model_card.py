@@ -8,18 +8,8 @@ from pathlib import Path
 
 from kerasformer.bundle import MANIFEST, Manifest, encoded
 from kerasformer.export.card import in_apps, in_python, token_section
-from kerasformer.export.card.about import (
-    adapters,
-    fidelity,
-    gpu,
-    languages,
-    measured,
-    recipe,
-    shipped,
-    tensors,
-    title,
-)
 from kerasformer.export.card.credits import NONE, Credits
+from kerasformer.export.card.page import adapters, fidelity, gpu, languages, measured, recipe, shipped, tensors, title
 from kerasformer.export.targets import Target
 
 TENSORS = "tensors.md"

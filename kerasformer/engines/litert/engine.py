@@ -30,42 +30,42 @@ if TYPE_CHECKING:
 
 _ACCELERATORS = ("gpu", "npu")
 
-Held = Any
+KeptTensor = Any
 """A tensor that an engine keeps between runs."""
 
 
 class Engine(Protocol):
     """A loaded model file."""
 
-    def hold(self, signature: str, name: str) -> Held:
+    def hold(self, signature: str, name: str) -> KeptTensor:
         """Returns a tensor of zeros for this input or output, which later runs may read, write, or both."""
         ...
 
-    def write(self, target: Held, value: np.ndarray) -> None:
+    def write(self, target: KeptTensor, value: np.ndarray) -> None:
         """Replaces the content of a held tensor by an array of its shape."""
         ...
 
-    def copy(self, source: Held, target: Held, count: int) -> None:
+    def copy(self, source: KeptTensor, target: KeptTensor, count: int) -> None:
         """Copies at least the first `count` slots of `source` to `target`, both `(1, H, S, D)`."""
         ...
 
-    def content(self, source: Held) -> np.ndarray:
+    def content(self, source: KeptTensor) -> np.ndarray:
         """Returns the content, which may be a view that later runs change."""
         ...
 
-    def fill(self, target: Held, slots: np.ndarray) -> None:
+    def fill(self, target: KeptTensor, slots: np.ndarray) -> None:
         """Writes the first slots `(1, H, N, D)` of a tensor `(1, H, S, D)`; the content of the others is undefined."""
         ...
 
     def run(
-        self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
+        self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, KeptTensor] | None = None
     ) -> dict[str, np.ndarray]:
         """Runs a signature.
 
         Args:
             signature: Name of the signature.
             inputs: int32, float32 or int8 arrays of the declared shapes.
-            held: Held tensors by the name of an input, an output, or both if the input and the output have one name.
+            held: Kept tensors by the name of an input, an output, or both if the input and the output have one name.
 
         Returns:
             Outputs that are not in `held`, by name.
@@ -295,13 +295,13 @@ class _Call:
     """A run of a signature.
 
     Attributes:
-        held: Held tensors by the name of an input or output, as they were passed.
+        held: Kept tensors by the name of an input or output, as they were passed.
         index: Index of the signature.
         sources: Buffers of all inputs.
         results: Buffers of all outputs.
         inputs: Tensors of inputs that are not held.
         outputs: Tensors of outputs that are not held.
-        replaced: Held tensors that are read, with others that the results are written to.
+        replaced: Kept tensors that are read, with others that the results are written to.
     """
 
     held: Mapping[str, _Tensor] | None
@@ -404,30 +404,30 @@ class InterpreterEngine:
         self._interpreter = interpreter.Interpreter(str(path), num_threads=num_threads)
         self._runners = {n: self._interpreter.get_signature_runner(n) for n in self._interpreter.get_signature_list()}
 
-    def hold(self, signature: str, name: str) -> Held:
+    def hold(self, signature: str, name: str) -> KeptTensor:
         """Returns an array of zeros."""
         runner = self._runners[signature]
         details = {**runner.get_output_details(), **runner.get_input_details()}[name]
         return np.zeros(details["shape"], details["dtype"])
 
-    def write(self, target: Held, value: np.ndarray) -> None:
+    def write(self, target: KeptTensor, value: np.ndarray) -> None:
         """See `Engine.write`."""
         target[...] = value
 
-    def copy(self, source: Held, target: Held, count: int) -> None:
+    def copy(self, source: KeptTensor, target: KeptTensor, count: int) -> None:
         """Copies the first slots."""
         target[:, :, :count] = source[:, :, :count]
 
-    def content(self, source: Held) -> np.ndarray:
+    def content(self, source: KeptTensor) -> np.ndarray:
         """Returns the array."""
         return np.asarray(source)
 
-    def fill(self, target: Held, slots: np.ndarray) -> None:
+    def fill(self, target: KeptTensor, slots: np.ndarray) -> None:
         """Writes the first slots."""
         target[:, :, : slots.shape[2]] = slots
 
     def run(
-        self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
+        self, signature: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, KeptTensor] | None = None
     ) -> dict[str, np.ndarray]:
         """See `Engine.run`."""
         held = held or {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import ADAPTERS
 from kerasformer.engines.adapter_inputs import AdapterInputs
-from kerasformer.engines.litert.engine import Engine, Held
+from kerasformer.engines.litert.engine import Engine, KeptTensor
 from kerasformer.files.adapters import Adapter
 
 
@@ -23,8 +23,8 @@ class HeldAdapter:
     def __init__(self, engine: Engine, manifest: Manifest) -> None:
         self._engine = engine
         self._inputs = AdapterInputs(manifest.signatures.values(), manifest.info.name, rank_first=True)
-        self._tensors: dict[str, Held] = {}
-        self.held: dict[str, dict[str, Held]] = {}
+        self._tensors: dict[str, KeptTensor] = {}
+        self.held: dict[str, dict[str, KeptTensor]] = {}
         for name, signature in manifest.signatures.items():
             names = signature.named(*ADAPTERS)
             for key in names:

@@ -20,7 +20,7 @@ import numpy as np
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind, without_row
 from kerasformer.engines.arrays import prompt_arrays, row_indices, row_lengths, step_tokens
-from kerasformer.engines.litert.engine import Held
+from kerasformer.engines.litert.engine import KeptTensor
 from kerasformer.engines.litert.held_adapter import HeldAdapter
 from kerasformer.engines.litert.signatures import (
     by_length,
@@ -55,13 +55,13 @@ class _Row:
         release: Returns the caches to the pool, once; also called when the row is garbage-collected.
     """
 
-    caches: dict[str, Held]
-    cross: dict[str, Held]
+    caches: dict[str, KeptTensor]
+    cross: dict[str, KeptTensor]
     encoder_mask: np.ndarray | None
     encoded: int = 0
     position: int = 0
     steps: int = 0
-    held: dict[str, dict[str, Held]] = field(default_factory=dict)
+    held: dict[str, dict[str, KeptTensor]] = field(default_factory=dict)
     release: Any = None
 
     def reach(self, count: int = 1) -> int:
@@ -131,8 +131,8 @@ class LiteRTStep:
         self._digest = manifest.model_digest
         self._engine = open_file(folder, manifest, num_threads, cache_dir, accelerator)
         self._adapter = HeldAdapter(self._engine, manifest)
-        self._free: list[dict[str, Held]] = []
-        self._spare: dict[str, Held] = {}
+        self._free: list[dict[str, KeptTensor]] = []
+        self._spare: dict[str, KeptTensor] = {}
         self._row_names: dict[str, list[dict[str, str]]] = {}
         self._lock = RLock()
 
@@ -291,7 +291,7 @@ class LiteRTStep:
             steps = saved.integers("steps", positions.shape, 0, self._margin)
             encoded = saved.integers("encoded", (None,), 0, self._encoder_capacity)
             texts = saved.integers("texts", positions.shape, 0, len(encoded) - 1)
-            memories: list[tuple[dict[str, Held], np.ndarray | None]] = [({}, None)] * len(encoded)
+            memories: list[tuple[dict[str, KeptTensor], np.ndarray | None]] = [({}, None)] * len(encoded)
             for number in range(len(encoded) * self.is_encoder_decoder):
                 held = {name: self._engine.hold(self._decode_name, name) for name in self._cross_names}
                 self._fill(held, saved, number, int(encoded[number]))
@@ -305,7 +305,7 @@ class LiteRTStep:
                 rows.append(row)
         return LiteRTState(rows)
 
-    def _fill(self, caches: Mapping[str, Held], saved: SavedState, number: int, count: int) -> None:
+    def _fill(self, caches: Mapping[str, KeptTensor], saved: SavedState, number: int, count: int) -> None:
         """Writes the slots of a row or an encoded text to its caches."""
         for name, held in caches.items():
             info = self._all[self._decode_name].inputs[name]
@@ -426,7 +426,7 @@ class LiteRTStep:
             row.position += count
         return logits[: len(rows)]
 
-    def _held(self, name: str, rows: list[_Row], num_rows: int) -> dict[str, Held]:
+    def _held(self, name: str, rows: list[_Row], num_rows: int) -> dict[str, KeptTensor]:
         """Returns the caches of the rows of a step and the adapter, by the names of the signature's inputs."""
         if num_rows > len(rows) and not self._spare:
             self._spare.update(self._caches())
@@ -438,11 +438,11 @@ class LiteRTStep:
         return held
 
     def _run(
-        self, name: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, Held] | None = None
+        self, name: str, inputs: Mapping[str, np.ndarray], held: Mapping[str, KeptTensor] | None = None
     ) -> dict[str, np.ndarray]:
         return self._engine.run(name, inputs, {**(held or {}), **self._adapter.held[name]})
 
-    def _row(self, cross: dict[str, Held], encoder_mask: np.ndarray | None, encoded: int = 0) -> _Row:
+    def _row(self, cross: dict[str, KeptTensor], encoder_mask: np.ndarray | None, encoded: int = 0) -> _Row:
         """Creates a row with caches from the pool; their old content is never read, since it is masked."""
         caches = self._free.pop() if self._free else self._caches()
         row = _Row(caches, cross, encoder_mask, encoded)
@@ -450,7 +450,7 @@ class LiteRTStep:
         row.release.atexit = False
         return row
 
-    def _caches(self) -> dict[str, Held]:
+    def _caches(self) -> dict[str, KeptTensor]:
         return {name: self._engine.hold(self._decode_name, name) for name in self._cache_names}
 
     def _names_of_rows(self, name: str) -> list[dict[str, str]]:
@@ -470,7 +470,7 @@ class LiteRTStep:
         return new
 
 
-def _return_caches(pool: list[dict[str, Held]], caches: dict[str, Held]) -> None:
+def _return_caches(pool: list[dict[str, KeptTensor]], caches: dict[str, KeptTensor]) -> None:
     if len(pool) < _POOL_SIZE:
         pool.append(caches)
 
