@@ -205,6 +205,8 @@ def _load(
         content = read_json(sources.inside(folder, "config.json"))
         if converter := readers.converter_of_config(content):
             return converter.from_folder(folder, task, request=request, dtype=dtype)
+
+        # What the file has: its tensors, those of the base models of an adapter, and the task they are for.
         *adapted, whole = with_bases(path, token)
         adapters = [read_adapter(each) for each in reversed(adapted)]
         file = without_wrappers(readers.checkpoint_tensors(whole))
@@ -214,6 +216,8 @@ def _load(
             file = with_adapter(file, adapter, classes_by_task, content)
         task = task or _sentence_task(folder) or saved_task(classes_by_task, content, file)
         task_class = model_class(classes_by_task, model_type, task)
+
+        # What the model is: its class, its configuration and its parts.
         tokenizer = _tokenizer(path, model_type) or _tokenizer(whole, model_type)
         score = _answer_score(folder, task_class, task, content, tokenizer)
         if score is not None:
@@ -225,6 +229,8 @@ def _load(
         name = name or str(source).rstrip("/").split("/")[-1]
         options = {**task_class.parts(file), **task_class.options(task, config, folder, sentence)}
         model: PretrainedModel = create(task_class, config, dtype, build=False, name=name, **options)
+
+        # The variables get the values of the tensors.
         if subfolders := {row.tensor.rpartition("/")[0] for row in model.head_rows()} - {""}:
             further = [name for name in sorted(subfolders) if (folder / name).is_dir()]
             file = JoinedTensors({"": file, **{name: open_tensors(folder / name) for name in further}})
@@ -242,6 +248,7 @@ def _load(
             model.attach_adapter(adapter.products())
             model.merge_adapter()
         request.note_untrained(model, fresh)
+
         model.generation_config = _generation_config(folder, config, content)
     if score is not None and tokenizer is not None:
         score.set_template(tokenizer, model.pair_template)

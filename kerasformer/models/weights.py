@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -71,39 +71,88 @@ def load_weights(
     flaws: list[str] = []
     with file.progress() as advance, deferred_variables():
         model.build()
-        variables = variables_by_path(model)
-        actual = names.located(file.names(), heads)
-        rows = model.rows() if rows is None else rows
-        rows = [replace(row, tensor=row.source(actual)) for row in rows]
-        copies = [row.tensor for row in rows if row.copy]
-        absent = [row for row in rows if row.optional and row.tensor not in actual]
-        rows = [row for row in rows if row not in absent and not row.copy]
-        mismatches = {row: problem for row in rows if (problem := _mismatch(row, variables, actual, file))}
-        fresh = _fresh(variables, mismatches, new)
-        loaded = [row for row in rows if not set(row.variables) & set(fresh)]
-        unchanged = {path for row in absent for path in row.variables} - set(fresh)
-        covered = [*(path for row in loaded for path in row.variables), *fresh, *unchanged]
-        problems = [*_table_problems(variables, covered)]
-        problems += [mismatches[row] for row in loaded if row in mismatches]
-        problems += [problem for row in loaded if (problem := _wrong_type(row, actual, file))]
-        used = {*heads, *copies, *(row.tensor for row in rows)}
-        unknown = sorted(name for name in actual if name not in used and not names.is_ignored(name))
-        problems += [f"unknown to this architecture: {actual[name]}" for name in unknown]
-        if problems:
-            raise _mismatch_error(model, file, problems, [row for row in rows if row in mismatches], actual)
+        match = _match(model.rows() if rows is None else rows, variables_by_path(model), file, names, heads)
+        fresh = _fresh(match.variables, match.mismatches, new)
+        loaded = [row for row in match.rows if not set(row.variables) & set(fresh)]
+        used = {*heads, *match.copies, *(row.tensor for row in match.rows)}
+        if problems := _problems(match, file, loaded, fresh, lambda name: name in used or names.is_ignored(name)):
+            raise _mismatch_error(model, file, problems, match)
         for row in loaded:
-            name = actual[row.tensor]
-            if not row.variables:
-                flaws += _wrong_constant(row, file, name, advance)
-                continue
-            targets = [variables[path] for path in row.variables]
-            dtype = file.dtype(name) if keep_dtype else None
-            _initialize(targets, row, partial(_read, file, name, advance, flaws), dtype)
-            if file.on_disk:
-                _read_again(targets, row, partial(_floats, file, name))
+            _fill(row, match, file, advance, flaws, keep_dtype)
     if flaws:
         raise CheckpointError(_listed(f"{file} contains tensors that cannot be used", flaws))
     return fresh
+
+
+@dataclass(frozen=True)
+class _Match:
+    """The rows of a weight table beside the variables of a model and the tensors of a file.
+
+    Attributes:
+        variables: Variables by their paths.
+        names: Names of the tensors in the file by those in weight tables.
+        rows: Rows whose tensors the file has, or should have.
+        absent: Optional rows without a tensor, whose variables keep their initial values.
+        copies: Tensors that repeat others.
+        mismatches: What is wrong with rows whose tensors are missing or have another shape.
+    """
+
+    variables: Mapping[str, keras.Variable]
+    names: Mapping[str, str]
+    rows: list[Row]
+    absent: list[Row]
+    copies: list[str]
+    mismatches: dict[Row, str]
+
+
+def _match(
+    rows: Sequence[Row],
+    variables: Mapping[str, keras.Variable],
+    file: TensorFile,
+    names: Names,
+    heads: Collection[str],
+) -> _Match:
+    """Finds the tensor of each row."""
+    actual = names.located(file.names(), heads)
+    rows = [replace(row, tensor=row.source(actual)) for row in rows]
+    absent = [row for row in rows if row.optional and row.tensor not in actual]
+    copies = [row.tensor for row in rows if row.copy]
+    rows = [row for row in rows if row not in absent and not row.copy]
+    mismatches = {row: problem for row in rows if (problem := _mismatch(row, variables, actual, file))}
+    return _Match(variables, actual, rows, absent, copies, mismatches)
+
+
+def _problems(
+    match: _Match, file: TensorFile, loaded: Sequence[Row], fresh: Sequence[str], is_known: Callable[[str], bool]
+) -> list[str]:
+    """Returns everything that does not match: of the table, of the tensors of its rows, and tensors without a row."""
+    unchanged = {path for row in match.absent for path in row.variables} - set(fresh)
+    covered = [*(path for row in loaded for path in row.variables), *fresh, *unchanged]
+    problems = [*_table_problems(match.variables, covered)]
+    problems += [match.mismatches[row] for row in loaded if row in match.mismatches]
+    problems += [problem for row in loaded if (problem := _wrong_type(row, match.names, file))]
+    unknown = sorted(name for name in match.names if not is_known(name))
+    return problems + [f"unknown to this architecture: {match.names[name]}" for name in unknown]
+
+
+def _fill(
+    row: Row,
+    match: _Match,
+    file: TensorFile,
+    advance: Callable[[int], None],
+    flaws: list[str],
+    keep_dtype: bool,
+) -> None:
+    """Makes the tensor of a row the initial value of its variables; adds what is wrong with its values to `flaws`."""
+    name = match.names[row.tensor]
+    if not row.variables:
+        flaws += _wrong_constant(row, file, name, advance)
+        return
+    targets = [match.variables[path] for path in row.variables]
+    dtype = file.dtype(name) if keep_dtype else None
+    _initialize(targets, row, partial(_read, file, name, advance, flaws), dtype)
+    if file.on_disk:
+        _read_again(targets, row, partial(_floats, file, name))
 
 
 def build_within_memory(model: keras.Model) -> None:
@@ -233,24 +282,14 @@ def _in_dtype(value: np.ndarray, dtype: str) -> Tensor:
     return value if value.dtype.name == dtype else keras.ops.cast(value, dtype)
 
 
-def _mismatch_error(
-    model: keras.Model, file: TensorFile, problems: Sequence[str], rows: Sequence[Row], actual: Collection[str]
-) -> CheckpointError:
-    """Returns the error for a checkpoint that does not match a model.
-
-    Args:
-        model: The model.
-        file: The checkpoint.
-        problems: Everything that does not match.
-        rows: Rows of tensors that are missing or have another shape.
-        actual: Names of the tensors in the checkpoint.
-    """
+def _mismatch_error(model: keras.Model, file: TensorFile, problems: Sequence[str], match: _Match) -> CheckpointError:
+    """Returns the error for a checkpoint that does not match a model."""
     listed = _listed(f"{file} does not match {type(model).__name__}", problems)
-    of_head = [row for row in rows if any(path.startswith(HEAD) for path in row.variables)]
+    of_head = [row for row in match.mismatches if any(path.startswith(HEAD) for path in row.variables)]
     if not of_head:
         return CheckpointError(listed)
     advice = "To create a new, untrained head, pass new_head=True to kerasformer.zoo.load."
-    if len(of_head) == len(problems) and not any(row.tensor in actual for row in model.head_rows()):
+    if len(of_head) == len(problems) and not any(row.tensor in match.names for row in model.head_rows()):
         return MissingHeadError(f"There is no head for {model.task} in this checkpoint. {listed}\n{advice}")
     return CheckpointError(f"{listed}\n{advice}")
 
