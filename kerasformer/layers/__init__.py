@@ -8,6 +8,7 @@ require("keras", "tensorflow")
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation
 from kerasformer.layers.attention import MultiHeadAttention
+from kerasformer.layers.attention_call import AttentionCall, HeadAttentionCall
 from kerasformer.layers.attention_head import AttentionHead, scaled_dot_product_attention
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, RotaryScaling
 from kerasformer.layers.blocks import DecoderLayer, EncoderLayer, MaskedEncoderLayer
@@ -52,6 +53,7 @@ from kerasformer.layers.tensor import Shape, Tensor, split_heads
 from kerasformer.layers.visibility import Visibility
 
 __all__ = [
+    "AttentionCall",
     "AttentionHead",
     "AttentionSpec",
     "BlockSparseAttention",
@@ -75,6 +77,7 @@ __all__ = [
     "FixedCache",
     "GlobalMultiHeadAttention",
     "GrowingCache",
+    "HeadAttentionCall",
     "HeadNormalization",
     "LMHead",
     "LayerArguments",

@@ -20,6 +20,7 @@ import keras
 import numpy as np
 from keras import backend, ops
 
+from kerasformer.layers.attention_call import AttentionCall, HeadAttentionCall
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.layer_types import LayerArguments, Outputs
@@ -112,35 +113,18 @@ class Primitives:
         # Not `ops.gelu`, whose exact form is `Erfc` in TensorFlow, which converters do not support.
         return 0.5 * x * (1.0 + ops.erf(x * math.sqrt(0.5)))
 
-    def multi_head_attention(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        spec: AttentionSpec,
-        visibility: Visibility,
-        cache: LayerCache | None = None,
-        dropout: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
+    def multi_head_attention(self, call: AttentionCall) -> tuple[Tensor, Tensor | None, LayerCache | None]:
         """Multi-head attention: splits the heads, attends with each, and joins the results.
-
-        Args:
-            query: `(B, T, H * D)`.
-            key: `(B, T', G * D)`; each head is shared by `H / G` query heads. `None` if the cache is complete.
-            value: `(B, T', G * D)`, likewise.
-            spec: Description of the attention.
-            visibility: The keys that each query attends to, and the positions of the queries.
-            cache: Earlier keys and values `(B, G, S', D)`, to which `key` and `value` are added; optional.
-            dropout: Function applied to the weights in training; `None` otherwise.
 
         Returns:
             `(context (B, T, H * D), weights (B, H, T, S) or None, updated cache or None)`.
 
         Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.2.
         """
-        length = ops.shape(query)[1]
-        queries = split_heads(query, spec.head_dim)
-        keys, values = (None if x is None else split_heads(x, spec.head_dim) for x in (key, value))
+        spec, visibility, cache = call.spec, call.visibility, call.cache
+        length = ops.shape(call.query)[1]
+        queries = split_heads(call.query, spec.head_dim)
+        keys, values = (None if x is None else split_heads(x, spec.head_dim) for x in (call.key, call.value))
         if spec.rotary is not None:
             cosine, sine = visibility.angles(spec.rotary, length)
             queries = self.rotary(queries, cosine, sine, spec.rotary)
@@ -157,19 +141,20 @@ class Primitives:
                 key, value = self.from_int8(key, query.dtype), self.from_int8(value, query.dtype)
             if spec.float32_scores:
                 query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
+            further = spec.scale, spec.softcap, call.dropout
             if spec.group_size == 1:
-                return self.attention(query, key, value, bias, spec.scale, spec.softcap, dropout)
+                return self.attention(HeadAttentionCall(query, key, value, bias, *further))
             # The queries of a group become one sequence, so that keys and values need not be repeated.
             batch, size = ops.shape(query)[0], spec.num_key_value_heads
             query = ops.reshape(query, (batch, size, spec.group_size * length, spec.head_dim))
-            context, weights = self.attention(query, key, value, bias, spec.scale, spec.softcap, dropout)
+            context, weights = self.attention(HeadAttentionCall(query, key, value, bias, *further))
             context = ops.reshape(context, (batch, spec.num_heads, length, spec.head_dim))
             if weights is not None:
                 weights = ops.reshape(weights, (batch, spec.num_heads, length, ops.shape(weights)[-1]))
             return context, weights
 
         grouped = None if spec.group_size == 1 else (spec.group_size, length)
-        dtype = "float32" if spec.float32_scores else backend.standardize_dtype(query.dtype)
+        dtype = "float32" if spec.float32_scores else backend.standardize_dtype(call.query.dtype)
         slots = None if cache is None else cache.key_slots(length)
         bias = visibility.bias(dtype, spec.window, grouped, slots)
         if cache is None:
@@ -180,26 +165,8 @@ class Primitives:
             context = context * np.repeat(scales.value, spec.group_size, axis=0)
         return merge_heads(context), weights, cache
 
-    def attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor | None,
-        scale: float,
-        softcap: float | None = None,
-        dropout: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attention(self, call: HeadAttentionCall) -> tuple[Tensor, Tensor | None]:
         """Scaled dot-product attention.
-
-        Args:
-            query: `(B, H, T, D)`.
-            key: `(B, H, S, D)`.
-            value: `(B, H, S, D)`.
-            bias: Added to the scores, broadcastable to `(B, H, T, S)`; a large negative number hides a key.
-            scale: Factor of the scores, usually `1 / sqrt(D)`.
-            softcap: Soft limit of the scores, see `AttentionSpec`; optional.
-            dropout: Function applied to the weights in training; `None` otherwise.
 
         Returns:
             `(context (B, H, T, D), weights (B, H, T, S))`; a fused operator returns `None` for the weights, unless
@@ -207,20 +174,20 @@ class Primitives:
 
         Reference: Vaswani et al. 2017, arXiv:1706.03762, section 3.2.1.
         """
-        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 2)))
-        if scale != 1.0:
-            scores = scores * scale
-        if softcap is not None:
-            scores = softcap * ops.tanh(scores / softcap)
-        if bias is not None:
+        scores = ops.matmul(call.query, ops.transpose(call.key, (0, 1, 3, 2)))
+        if call.scale != 1.0:
+            scores = scores * call.scale
+        if call.softcap is not None:
+            scores = call.softcap * ops.tanh(scores / call.softcap)
+        if call.bias is not None:
             # The same sum by a subtraction: TensorFlow replaces a product, a scale and the sum with a constant, such as
             # a causal mask, by a single operation of oneDNN, which takes many times as long on CPUs.
-            scores = scores - (-ops.cast(bias, scores.dtype))
+            scores = scores - (-ops.cast(call.bias, scores.dtype))
         scores = ops.cast(scores, "float32")
         # A single key has weight 1; Keras warns about a softmax over an axis of size 1.
         weights = ops.exp(scores - scores) if scores.shape[-1] == 1 else ops.softmax(scores, axis=-1)
-        weights = ops.cast(weights, value.dtype)
-        return ops.matmul(weights if dropout is None else dropout(weights), value), weights
+        weights = ops.cast(weights, call.value.dtype)
+        return ops.matmul(weights if call.dropout is None else call.dropout(weights), call.value), weights
 
     def to_int8(self, x: Tensor) -> Tensor:
         """Rounds to the nearest int8; numbers beyond ±127 become ±127."""
@@ -339,8 +306,9 @@ def multi_head_attention(
     cache: LayerCache | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
-    """See `Primitives.multi_head_attention`."""
-    return _active.get().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
+    """Multi-head attention; arguments as in `AttentionCall`, results as of `Primitives.multi_head_attention`."""
+    call = AttentionCall(query, key, value, spec, visibility, cache, dropout)
+    return _active.get().multi_head_attention(call)
 
 
 def attention(
@@ -352,8 +320,8 @@ def attention(
     softcap: float | None = None,
     dropout: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """See `Primitives.attention`."""
-    return _active.get().attention(query, key, value, bias, scale, softcap, dropout)
+    """Scaled dot-product attention; arguments as in `HeadAttentionCall`, results as of `Primitives.attention`."""
+    return _active.get().attention(HeadAttentionCall(query, key, value, bias, scale, softcap, dropout))
 
 
 def rotary(x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:

@@ -20,6 +20,7 @@ from kerasformer.export.formats.onnx.markers import MARKER_DOMAIN, Marker, OnnxL
 from kerasformer.export.formats.onnx.matrix_nodes import OrtMatrixNodes
 from kerasformer.export.formats.onnx.node_list import CONTRIB_DOMAIN
 from kerasformer.export.formats.onnx.nodes import NodeWriter
+from kerasformer.layers.attention_call import AttentionCall
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary
 from kerasformer.layers.cache import GrowingCache, LayerCache
 from kerasformer.layers.primitives import needs_weights
@@ -38,67 +39,44 @@ class FusedLowering(OnnxLowering):
             return super().residual(x, y)
         return self._mark("residual", {"x": x, "y": y}, x.shape, {})
 
-    def multi_head_attention(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        spec: AttentionSpec,
-        visibility: Visibility,
-        cache: LayerCache | None = None,
-        dropout: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
+    def multi_head_attention(self, call: AttentionCall) -> tuple[Tensor, Tensor | None, LayerCache | None]:
         """Marks attention with a causal cache as GroupQueryAttention, and any other as MultiHeadAttention.
 
         Both return no attention weights: where these are needed, attention is computed with plain operators.
         """
         if needs_weights():
-            return super().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
+            return super().multi_head_attention(call)
         marked: tuple[Tensor, Tensor | None, LayerCache | None] | None
-        if isinstance(cache, GrowingCache) and cache.causal:
-            marked = self._cached_attention(query, key, value, spec, visibility, cache)
+        if isinstance(call.cache, GrowingCache) and call.cache.causal:
+            marked = self._cached_attention(call, call.cache)
         else:
-            marked = self._heads_attention(query, key, value, spec, visibility, cache)
-        return marked or super().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
+            marked = self._heads_attention(call)
+        return marked or super().multi_head_attention(call)
 
-    def _cached_attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        spec: AttentionSpec,
-        visibility: Visibility,
-        cache: GrowingCache,
-    ) -> tuple[Tensor, None, GrowingCache] | None:
+    def _cached_attention(self, call: AttentionCall, cache: GrowingCache) -> tuple[Tensor, None, GrowingCache] | None:
         """Marks GroupQueryAttention; returns `None` if it does not support heads of this size.
 
         The operator computes sliding windows itself, so that layers with different windows share one bias.
         """
-        bias = visibility.bias("float32")
+        spec, query = call.spec, call.query
+        bias = call.visibility.bias("float32")
         if bias is None or spec.head_dim % 8:
             return None
-        inputs = {"query": query, "key": key, "value": value, "bias": bias}
-        inputs |= {"past_key": cache.key, "past_value": cache.value, **_rotation(query, spec.rotary, visibility)}
+        inputs = {"query": query, "key": call.key, "value": call.value, "bias": bias}
+        inputs |= {"past_key": cache.key, "past_value": cache.value, **_rotation(query, spec.rotary, call.visibility)}
         shapes = [query.shape, cache.key.shape, cache.value.shape]
         settings = {**_settings(spec, bias), "softcap": spec.softcap, "window": spec.window, "cached": True}
         settings["scales"] = cache.scales
         context, keys, values = self._mark_all("cached_attention", inputs, shapes, {}, cache.key.dtype, **settings)
         return context, None, replace(cache, tensors=(keys, values))
 
-    def _heads_attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        spec: AttentionSpec,
-        visibility: Visibility,
-        cache: LayerCache | None,
-    ) -> tuple[Tensor, Tensor | None, LayerCache | None] | None:
+    def _heads_attention(self, call: AttentionCall) -> tuple[Tensor, Tensor | None, LayerCache | None] | None:
         """Marks MultiHeadAttention; returns `None` if it does not support the attention."""
+        spec, cache = call.spec, call.cache
         if spec.group_size > 1 or spec.softcap is not None or (spec.rotary is not None and cache is not None):
             return None
-        bias = visibility.bias("float32", spec.window)
-        rotation = _rotation(query, spec.rotary, visibility)
+        bias = call.visibility.bias("float32", spec.window)
+        rotation = _rotation(call.query, spec.rotary, call.visibility)
         settings = {**_settings(spec, bias), "cached": cache is not None}
 
         def attend(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None) -> tuple[Tensor, None]:
@@ -106,9 +84,9 @@ class FusedLowering(OnnxLowering):
             return self._mark("heads_attention", inputs, query.shape, {}, **settings), None
 
         if cache is None:
-            return *attend(query, key, value, bias), None
-        keys, values = (None if x is None else split_heads(x, spec.head_dim) for x in (key, value))
-        return cache.attend(attend, query, keys, values, bias)
+            return *attend(call.query, call.key, call.value, bias), None
+        keys, values = (None if x is None else split_heads(x, spec.head_dim) for x in (call.key, call.value))
+        return cache.attend(attend, call.query, keys, values, bias)
 
 
 def _settings(spec: AttentionSpec, bias: Tensor | None) -> Arguments:

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import ExportError
+from kerasformer.layers.attention_call import HeadAttentionCall
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.primitives import LowRankProduct, Primitives, needs_weights
 from kerasformer.layers.tensor import Shape, Tensor
@@ -112,22 +113,14 @@ class OnnxLowering(Primitives):
         """Marks a GELU."""
         return self._mark("gelu", {"x": x}, x.shape, {}, approximate=approximate)
 
-    def attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor | None,
-        scale: float,
-        softcap: float | None = None,
-        dropout: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attention(self, call: HeadAttentionCall) -> tuple[Tensor, Tensor | None]:
         """Marks an attention, whose weights are not returned unless they are needed."""
         if needs_weights():
-            return super().attention(query, key, value, bias, scale, softcap, dropout)
-        inputs = {"query": query, "key": key, "value": value} | ({} if bias is None else {"bias": bias})
-        settings = {"scale": float(scale), "softcap": softcap, "same_for_queries": one_row(bias)}
-        return self._mark("attention", inputs, query.shape, {}, **settings), None
+            return super().attention(call)
+        inputs = {"query": call.query, "key": call.key, "value": call.value}
+        inputs |= {} if call.bias is None else {"bias": call.bias}
+        settings = {"scale": float(call.scale), "softcap": call.softcap, "same_for_queries": one_row(call.bias)}
+        return self._mark("attention", inputs, call.query.shape, {}, **settings), None
 
     def rotary(self, x: Tensor, cosine: Tensor, sine: Tensor, rotary: Rotary) -> Tensor:
         """Marks a rotation if there is an operator for it, since opset 23."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from types import ModuleType
 
 import keras
@@ -13,6 +13,7 @@ from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.storage import form_of
 from kerasformer.export.graph.equal_layers import EqualLayers
 from kerasformer.extras import require
+from kerasformer.layers.attention_call import HeadAttentionCall
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.primitives import LowRankProduct, Primitives
@@ -126,25 +127,16 @@ class TfliteLowering(Primitives):
         rows = tensorflow().gather(weight, keras.ops.reshape(ids, (-1,)))
         return keras.ops.reshape(rows, (*_sizes(ids.shape), weight.shape[1]))
 
-    def attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor | None,
-        scale: float,
-        softcap: float | None = None,
-        dropout: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attention(self, call: HeadAttentionCall) -> tuple[Tensor, Tensor | None]:
         """Computes attention, scaling the query (the smallest tensor) and using the cached keys without a transpose."""
-        factor = scale if softcap is None else scale / softcap
-        scores = _matmul_transposed(query if factor == 1.0 else query * factor, key)
-        if softcap is not None:
-            scores = softcap * keras.ops.tanh(scores)
-        if bias is not None:
-            scores = scores + bias
+        factor = call.scale if call.softcap is None else call.scale / call.softcap
+        scores = _matmul_transposed(call.query if factor == 1.0 else call.query * factor, call.key)
+        if call.softcap is not None:
+            scores = call.softcap * keras.ops.tanh(scores)
+        if call.bias is not None:
+            scores = scores + call.bias
         weights = keras.ops.softmax(scores, axis=-1)
-        return keras.ops.matmul(weights, value), weights
+        return keras.ops.matmul(weights, call.value), weights
 
     def to_int8(self, x: Tensor) -> Tensor:
         """Converts to int8; `fuse` makes the conversion an operator that rounds and limits."""

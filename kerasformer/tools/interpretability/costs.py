@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,15 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.files.reading import JsonObject
-from kerasformer.layers import Embedding, LayerArguments, Outputs, Primitives, Tensor, primitives
+from kerasformer.layers import (
+    Embedding,
+    HeadAttentionCall,
+    LayerArguments,
+    Outputs,
+    Primitives,
+    Tensor,
+    primitives,
+)
 from kerasformer.models import (
     PretrainedModel,
     abstract_variables,
@@ -219,17 +227,9 @@ class Counting(Primitives):
         self.linear_macs += math.prod(x.shape[:-1]) * size * units
         return ops.zeros((*x.shape[:-1], units), x.dtype)
 
-    def attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor | None,
-        scale: float,
-        softcap: float | None = None,
-        dropout: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attention(self, call: HeadAttentionCall) -> tuple[Tensor, Tensor | None]:
         """See `Primitives.attention`."""
+        query, key, value = call.query, call.key, call.value
         self.attention_macs += math.prod(query.shape) * key.shape[2] + math.prod(query.shape[:3]) * math.prod(
             value.shape[2:]
         )

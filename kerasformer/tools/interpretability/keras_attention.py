@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,13 +12,13 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import (
-    AttentionSpec,
+    AttentionCall,
+    HeadAttentionCall,
     LayerArguments,
     LayerCache,
     Outputs,
     Primitives,
     Tensor,
-    Visibility,
     lowering,
     unpacked,
 )
@@ -61,34 +61,18 @@ class _Recorder(Primitives):
         self.layers.append(_Layer())
         return super().layer(layer, x, arguments)
 
-    def multi_head_attention(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        spec: AttentionSpec,
-        visibility: Visibility,
-        cache: LayerCache | None = None,
-        dropout: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
+    def multi_head_attention(self, call: AttentionCall) -> tuple[Tensor, Tensor | None, LayerCache | None]:
         """See `Primitives.multi_head_attention`."""
-        self._group_size = spec.group_size
-        return super().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
+        self._group_size = call.spec.group_size
+        return super().multi_head_attention(call)
 
-    def attention(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor | None,
-        scale: float,
-        softcap: float | None = None,
-        dropout: Callable[[Tensor], Tensor] | None = None,
-    ) -> tuple[Tensor, Tensor | None]:
+    def attention(self, call: HeadAttentionCall) -> tuple[Tensor, Tensor | None]:
         """See `Primitives.attention`."""
         if self.layers:
-            self.layers[-1].calls.append(_Call(query, key, bias, scale, softcap, self._group_size))
-        return super().attention(query, key, value, bias, scale, softcap, dropout)
+            self.layers[-1].calls.append(
+                _Call(call.query, call.key, call.bias, call.scale, call.softcap, self._group_size)
+            )
+        return super().attention(call)
 
 
 def record(model: PretrainedModel, inputs: Mapping[str, np.ndarray]) -> dict[str, list[LayerAttention]]:

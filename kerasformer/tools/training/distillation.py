@@ -28,6 +28,7 @@ from kerasformer.errors import InputError
 from kerasformer.export import QuantizationAware, with_callback
 from kerasformer.layers import (
     PACKAGE,
+    AttentionCall,
     AttentionSpec,
     LayerArguments,
     LayerCache,
@@ -470,19 +471,10 @@ class _Recorder(Primitives):
             self.attentions.setdefault(str(layer.path).split("/")[-2], []).append(self._of_layer[0])
         return result
 
-    def multi_head_attention(
-        self,
-        query: Tensor,
-        key: Tensor | None,
-        value: Tensor | None,
-        spec: AttentionSpec,
-        visibility: Visibility,
-        cache: LayerCache | None = None,
-        dropout: Any = None,
-    ) -> tuple[Tensor, Tensor | None, LayerCache | None]:
+    def multi_head_attention(self, call: AttentionCall) -> tuple[Tensor, Tensor | None, LayerCache | None]:
         """Attends and records."""
-        self._of_layer.append(AttentionStates(query, key, value, spec, visibility))
-        return super().multi_head_attention(query, key, value, spec, visibility, cache, dropout)
+        self._of_layer.append(AttentionStates(call.query, call.key, call.value, call.spec, call.visibility))
+        return super().multi_head_attention(call)
 
 
 def _float(x: Tensor) -> Tensor:
