@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kerasformer.tokenization import spiece
+from kerasformer.tokenization import m2m_100, spiece
 from kerasformer.tokenization.chat_templates import pair_template, read_templates
 from kerasformer.tokenization.chat_templates.rendering import checked_messages
 from kerasformer.tokenization.encoding import Encoding
@@ -29,6 +29,7 @@ __all__ = [
     "checked_messages",
     "first_tokens",
     "has_tokenizer",
+    "m2m_100",
     "marks",
     "pair_template",
     "read_templates",
