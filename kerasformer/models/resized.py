@@ -6,11 +6,9 @@ matrix and the bias of an output. The shapes in a model with the other vocabular
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-import keras
 import numpy as np
 
 from kerasformer.errors import UnsupportedConfigError
@@ -70,7 +68,3 @@ def _changed(
     for axis in axes:
         value = change(value, axis)
     return value
-
-
-def _sizes(variables: Iterable[keras.Variable]) -> list[int]:
-    return [math.prod(variable.shape) for variable in variables]

@@ -1,8 +1,4 @@
-"""Models cut to the part of their vocabulary that an application needs.
-
-A variable whose shape depends on the size of the vocabulary is cut along that axis: token embeddings, and the matrix
-and the bias of an output. The shapes in a model with the smaller vocabulary show which variables these are.
-"""
+"""Models cut to the part of their vocabulary that an application needs; `models.with_vocabulary` cuts the variables."""
 
 from __future__ import annotations
 
