@@ -25,6 +25,7 @@ from kerasformer.engines.fidelity.references import (
 )
 from kerasformer.engines.fidelity.verification import verify
 from kerasformer.engines.likelihood import check_capacity, log_probabilities, next_distributions, next_log_probabilities
+from kerasformer.engines.litert.gpu_rules import gpu_findings
 from kerasformer.engines.protocols import (
     AdaptableEngine,
     Forward,
@@ -55,6 +56,7 @@ __all__ = [
     "WholeTexts",
     "check_capacity",
     "continues_prompts",
+    "gpu_findings",
     "input_vocab_size",
     "is_hidden_state",
     "left_padded",

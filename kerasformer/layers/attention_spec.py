@@ -193,13 +193,13 @@ class Rotary:
         minus sign of the first entry is part of the sine, which saves a negation in each layer. Where the frequencies
         depend on the length, the length of a row is its last position plus one.
         """
-        batch, length = ops.shape(positions)
         cosine, sine = self.cosines_and_sines(positions)
+        cosine, sine = ops.concatenate([cosine, cosine], axis=-1), ops.concatenate([-sine, sine], axis=-1)
         if not self.interleaved:
-            return ops.concatenate([cosine, cosine], axis=-1), ops.concatenate([-sine, sine], axis=-1)
-        shape = (batch, 1, length, self.dim)
-        pairs = ops.stack([cosine, cosine], axis=-1), ops.stack([-sine, sine], axis=-1)
-        return ops.reshape(pairs[0], shape), ops.reshape(pairs[1], shape)
+            return cosine, sine
+        # Stacked pairs would have five axes, more than a phone's GPU has.
+        order = np.arange(self.dim).reshape(2, -1).T.reshape(-1)
+        return ops.take(cosine, order, axis=-1), ops.take(sine, order, axis=-1)
 
     def cosines_and_sines(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines of integer positions `(B, T)`, float32 `(B, 1, T, R / 2)` each: one for each pair."""

@@ -93,6 +93,7 @@ def write_tflite(
     progress: CountProgress | None = None,
     converted: Converted | None = None,
     accelerator: str = "cpu",
+    window: int | None = None,
 ) -> None:
     """Writes functions and weights as one TFLite file.
 
@@ -106,6 +107,7 @@ def write_tflite(
         progress: Called with the number of bytes of weights that are written, and the total.
         converted: Cache of converted graphs, for several calls with the same functions.
         accelerator: `"cpu"`, or `"gpu"` for operators that LiteRT's GPU delegate runs as the CPU does.
+        window: Number of positions of a decoder, for the GPU.
 
     Raises:
         ExportError: The file would exceed 2 GB, a tensor has a symbolic dimension or an unsupported dtype, an operation
@@ -128,7 +130,7 @@ def write_tflite(
     fuse(skeleton)
     store_weights(skeleton, recipe, calibration)
     if accelerator == "gpu":
-        lower_for_gpu(skeleton)
+        lower_for_gpu(skeleton, window)
     skeleton.finish()
     skeleton.check({function.name: (function.inputs, function.outputs) for function in functions})
     write(skeleton, path, progress)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from kerasformer.basics.progress import CountProgress
+from kerasformer.engines.litert.flatbuffer_schema import schema
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.tflite.graph_skeleton import Skeleton, schema
+from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 from kerasformer.extras import require
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kerasformer.engines.litert.gpu_rules import ORDERED
 from kerasformer.export.formats.tflite.fusion import drop_dead
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 
@@ -29,12 +30,18 @@ _EXACT_IN_HALVES = 2048
 """Integers up to this number are exact in 16-bit floats."""
 
 
-def lower_for_gpu(skeleton: Skeleton) -> None:
-    """Rewrites all graphs."""
+def lower_for_gpu(skeleton: Skeleton, window: int | None = None) -> None:
+    """Rewrites all graphs.
+
+    Args:
+        skeleton: The model, which is modified.
+        window: Number of positions of the text, of whose angles tables are made; without it, the graph computes them.
+    """
     _limit_masks(skeleton)
+    stored: dict[bytes, int] = {}
     for graph in skeleton.graphs:
-        _Rewriting(skeleton, graph).run()
-        drop_dead(skeleton, graph, "RESHAPE", "GATHER", "STRIDED_SLICE")
+        _Rewriting(skeleton, graph, stored, window).run()
+        drop_dead(skeleton, graph, "RESHAPE", "GATHER", "STRIDED_SLICE", "MUL", "CAST")
 
 
 def _limit_masks(skeleton: Skeleton) -> None:
@@ -66,16 +73,22 @@ class _Rewriting:
     Args:
         skeleton: The model.
         graph: One of its graphs, which is modified.
+        stored: Places of the constants that rewriting has added, by their content; all graphs share them.
+        window: Number of positions of the text.
     """
 
-    def __init__(self, skeleton: Skeleton, graph: tflite.SubGraphT) -> None:
-        self.skeleton, self.graph = skeleton, graph
+    def __init__(
+        self, skeleton: Skeleton, graph: tflite.SubGraphT, stored: dict[bytes, int], window: int | None
+    ) -> None:
+        self.skeleton, self.graph, self.stored, self.window = skeleton, graph, stored, window
         self.operators: list[tflite.OperatorT] = []
         self.outputs = {int(index) for index in graph.outputs}
         self.constants = {i for i, t in enumerate(graph.tensors) if skeleton.model.buffers[t.buffer].data is not None}
         # Of each tensor of the original graph: its shape, and the tensor that has its values with four axes.
         self.shapes = {i: tuple(int(n) for n in self._shape(i)) for i in range(len(graph.tensors))}
         self.aligned: dict[int, int] = {}
+        # Operators are changed while others that follow still ask for what they read.
+        self.origins = {int(op.outputs[0]): (skeleton.kind(op), [int(i) for i in op.inputs]) for op in graph.operators}
         self._plain: dict[tuple[int, tuple[int, ...]], int] = {}
         self._zero: int | None = None
 
@@ -111,10 +124,11 @@ class _Rewriting:
 
     def _constant(self, value: npt.ArrayLike, dtype: str = "int32") -> int:
         array = np.asarray(value, dtype)
-        buffer = self.skeleton.schema.BufferT()
-        buffer.data = np.frombuffer(array.tobytes(), np.uint8)
-        self.skeleton.model.buffers.append(buffer)
-        place = len(self.skeleton.model.buffers) - 1
+        content, buffers = array.tobytes(), self.skeleton.model.buffers
+        place = self.stored.setdefault(content, len(buffers))
+        if place == len(buffers):
+            buffers.append(self.skeleton.schema.BufferT())
+            buffers[place].data = np.frombuffer(content, np.uint8)
         index = self.skeleton.tensor(self.graph, "", array.shape, dtype.upper(), place)
         self.constants.add(index)
         return index
@@ -233,7 +247,43 @@ class _Rewriting:
             inputs = [self._computed(op.inputs[0]), *map(self._four, op.inputs[1:])]
         else:
             inputs = [self._four(i) for i in op.inputs]
+        if len(inputs) == 2 and self.skeleton.kind(op) in ORDERED and self._is_exchanged(*inputs):
+            inputs[0] = self._computed_integers(self._value(inputs[0]))
         self._append(op, inputs, [self._result(i) for i in op.outputs])
+
+    def _angle(self, op: tflite.OperatorT) -> None:
+        """COS and SIN of positions times frequencies, which 16-bit floats lose: rows of a table of all positions."""
+        source = self._positions(int(op.inputs[0]))
+        if self.window is None or source is None:
+            return self._each(op)
+        positions, frequencies = source
+        angles = np.arange(self.window, dtype="float32")[:, None] * frequencies.reshape(1, -1)
+        table = self._constant((np.cos if self.skeleton.kind(op) == "COS" else np.sin)(angles), "float32")
+        self._finish(self._gathered(table, self._flat_ids(positions), 0), int(op.outputs[0]))
+
+    def _positions(self, angle: int) -> tuple[int, np.ndarray] | None:
+        """Returns the integer positions and the constant frequencies whose product is an angle, if it is one."""
+        kind, operands = self.origins.get(angle, ("", []))
+        constants = [i for i in operands if i in self.constants and not self._is_weight(i)]
+        computed = [i for i in operands if i not in self.constants]
+        if kind != "MUL" or len(constants) != 1 or len(computed) != 1:
+            return None
+        (positions,), frequencies = computed, self._value(constants[0])
+        if prod(self.shapes[angle]) != prod(self.shapes[positions]) * frequencies.size:
+            return None
+        while self._is_float(positions):
+            kind, operands = self.origins.get(positions, ("", []))
+            if kind not in ("CAST", "RESHAPE", "EXPAND_DIMS", "SQUEEZE"):
+                return None
+            positions = operands[0]
+        return positions, frequencies
+
+    def _is_exchanged(self, first: int, second: int) -> bool:
+        """Returns whether the delegate takes the first of two operands for the second one."""
+        shape = self._shape(first)
+        return (
+            first in self.constants and not self._is_float(first) and prod(shape) > 1 and shape == self._shape(second)
+        )
 
     def _reshape(self, op: tflite.OperatorT) -> None:
         source, result = int(op.inputs[0]), int(op.outputs[0])
@@ -488,12 +538,15 @@ class _Rewriting:
         return self._as(index, (prod(self.shapes[index]),))
 
     def _computed_ids(self, ids: np.ndarray) -> int:
-        """Returns constant ids as a sum with 0 times the first input, since the delegate looks up no constant ids."""
-        shape = (1, 1, 1, len(ids))
-        total = self._new(self._computed_zero(), shape)
-        zeros = self._repeated(self._computed_zero(), shape)
-        self._emit("ADD", [zeros, self._constant(ids.reshape(shape))], [total], 1, self.skeleton.schema.AddOptionsT())
-        return self._reshaped(total, (len(ids),))
+        """Returns constant ids as the result of an operator, since the delegate looks up no constant ids."""
+        return self._reshaped(self._computed_integers(ids.reshape(1, 1, 1, -1)), (len(ids),))
+
+    def _computed_integers(self, values: np.ndarray) -> int:
+        """Returns constant integers with four axes as a sum with 0 times the first input."""
+        total = self._new(self._computed_zero(), values.shape)
+        zeros = self._repeated(self._computed_zero(), values.shape)
+        self._emit("ADD", [zeros, self._constant(values)], [total], 1, self.skeleton.schema.AddOptionsT())
+        return total
 
     def _computed_zero(self) -> int:
         if self._zero is None:
@@ -527,9 +580,9 @@ class _Rewriting:
 
 
 _EACH = (
-    "ABS ADD CAST CEIL COS DEQUANTIZE DIV ELU EQUAL EXP FLOOR FLOOR_DIV FLOOR_MOD GELU GREATER GREATER_EQUAL "
+    "ABS ADD CAST CEIL DEQUANTIZE DIV ELU EQUAL EXP FLOOR FLOOR_DIV FLOOR_MOD GELU GREATER GREATER_EQUAL "
     "HARD_SWISH LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC MAXIMUM MINIMUM MUL NEG "
-    "NOT_EQUAL POW QUANTIZE RELU RELU6 ROUND RSQRT SIGN SIN SOFTMAX SQRT SQUARE SQUARED_DIFFERENCE SUB TANH"
+    "NOT_EQUAL POW QUANTIZE RELU RELU6 ROUND RSQRT SIGN SOFTMAX SQRT SQUARE SQUARED_DIFFERENCE SUB TANH"
 ).split()
 
 _HANDLERS: dict[str, Callable[[_Rewriting, tflite.OperatorT], None]] = {
@@ -538,6 +591,7 @@ _HANDLERS: dict[str, Callable[[_Rewriting, tflite.OperatorT], None]] = {
         ("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "REDUCE_ALL", "REDUCE_ANY"), _Rewriting._reduce
     ),
     **dict.fromkeys(("RESHAPE", "EXPAND_DIMS", "SQUEEZE"), _Rewriting._reshape),
+    **dict.fromkeys(("COS", "SIN"), _Rewriting._angle),
     **dict.fromkeys(("TILE", "BROADCAST_TO"), _Rewriting._tile),
     **dict.fromkeys(("SELECT", "SELECT_V2"), _Rewriting._select),
     **dict.fromkeys(("PAD", "PADV2"), _Rewriting._pad),

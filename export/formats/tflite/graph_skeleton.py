@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from kerasformer.bundle import TensorInfo
+from kerasformer.engines.litert.flatbuffer_schema import names, schema
 from kerasformer.errors import ExportError
-from kerasformer.extras import require
 
 if TYPE_CHECKING:
     from ai_edge_litert import schema_py_generated as tflite
@@ -71,16 +70,6 @@ class _Code:
     builtin: int
     version: int
     custom: bytes | None = None
-
-
-def schema() -> ModuleType:
-    """Returns the module of classes that flatbuffers generated from TFLite's schema."""
-    return require("ai_edge_litert.schema_py_generated", "litert")
-
-
-def names(enumeration: type) -> dict[int, str]:
-    """Returns the names of a generated enumeration by their numbers."""
-    return {value: name for name, value in vars(enumeration).items() if isinstance(value, int)}
 
 
 class Skeleton:

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kerasformer.engines.litert.flatbuffer_schema import schema
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.formats.tflite.prepended_root import BUFFERS, METADATA, offsets, old, prepend_root
 from kerasformer.extras import require
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kerasformer.engines.litert.flatbuffer_schema import schema
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.flatbuffer import MAX_BYTES
-from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.extras import require
 
 if TYPE_CHECKING:

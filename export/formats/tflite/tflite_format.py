@@ -10,6 +10,7 @@ from kerasformer.bundle import GpuFinding, Signature
 from kerasformer.bundle.export_options import ATTENTIONS
 from kerasformer.bundle.interface import attention_name
 from kerasformer.bundle.recipes import Recipe
+from kerasformer.engines import gpu_findings
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.formats.base import Converted, Format
 from kerasformer.export.formats.saved_model import tf_text
@@ -67,7 +68,15 @@ class TfliteFormat(Format):
 
         for path, functions in files.items():
             write_tflite(
-                functions, job.model.variables, recipe, path, calibration, progress, converted, job.accelerator
+                functions,
+                job.model.variables,
+                recipe,
+                path,
+                calibration,
+                progress,
+                converted,
+                job.accelerator,
+                job.capacity,
             )
         # LiteRT's kernels on the CPU may write to the buffers that they read.
         written = [function for functions in files.values() for function in functions]
@@ -75,9 +84,7 @@ class TfliteFormat(Format):
 
     def gpu_findings(self, folder: Path) -> tuple[GpuFinding, ...]:
         """See `Format.gpu_findings`."""
-        from kerasformer.export.formats.tflite.gpu_rules import look_at_file
-
-        return look_at_file(folder / self.model_paths[0])
+        return gpu_findings(folder / self.model_paths[0])
 
     def layout(self, profile: str | None, opset: int | None) -> Layout:
         """See `Format.layout`."""

@@ -22,8 +22,8 @@ from keras import ops
 from kerasformer.bundle import TensorInfo
 from kerasformer.bundle.interface import ATTENTION_MASK, INPUT_IDS, TOKEN_TYPE_IDS
 from kerasformer.bundle.recipes import recipe
+from kerasformer.engines.litert.flatbuffer_schema import schema
 from kerasformer.export.formats.tflite.convert import write_tflite
-from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.formats.tflite.prepended_root import (
     CODES,
     GRAPHS,

@@ -12,8 +12,8 @@ import numpy as np
 
 from kerasformer.bundle import Manifest, ModelInfo, Signature, checksums
 from kerasformer.bundle.recipes import recipe
+from kerasformer.engines.litert.flatbuffer_schema import names, schema
 from kerasformer.export.formats.tflite.convert import write_tflite
-from kerasformer.export.formats.tflite.graph_skeleton import names, schema
 from kerasformer.export.graph.functions import Function
 
 

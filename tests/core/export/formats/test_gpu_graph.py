@@ -11,10 +11,10 @@ from ai_edge_litert import interpreter
 
 import kerasformer as kf
 from kerasformer import bundle
+from kerasformer.engines.litert.gpu_rules import gpu_findings, look_at
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite import flatbuffer
 from kerasformer.export.formats.tflite.gpu_graph import lower_for_gpu
-from kerasformer.export.formats.tflite.gpu_rules import look_at, look_at_file
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 from tests.core.export.formats.test_gpu_rules import constant, graph, ids
 from tests.core.export.test_export import TRIO, before_a_release
@@ -34,15 +34,14 @@ FILES = grid(
 KNOWN = {
     "big_bird-question-answering": {"beyond-16-bit-floats"},
     "longformer-text-classification": {"beyond-16-bit-floats"},
-    "gptj-text-generation": {"five-axes"},
 }
-"""What remains: the score of hidden tokens, NaN for indices out of range, and rotary positions in pairs."""
+"""What remains: the score of hidden tokens, and NaN for indices out of range."""
 
 
 def lowered(path: Path) -> Skeleton:
     """Returns the graphs of a file, rewritten for a GPU."""
     skeleton = Skeleton([path.read_bytes()], {})
-    lower_for_gpu(skeleton)
+    lower_for_gpu(skeleton, 80)
     skeleton.finish()
     return skeleton
 
@@ -71,7 +70,7 @@ def results(content: bytes, seed: int = 0) -> dict[str, dict[str, np.ndarray]]:
 def test_a_graph_for_a_gpu_has_no_findings_and_the_same_results(name):
     path = shared_bundle(name, "tflite") / "model.tflite"
     manifest = bundle.read(path.parent)
-    assert manifest.gpu_findings and manifest.gpu_findings == look_at_file(path)
+    assert manifest.gpu_findings and manifest.gpu_findings == gpu_findings(path)
     skeleton = lowered(path)
     assert {finding.rule for finding in look_at(skeleton.model)} == KNOWN.get(name, set())
     expected, received = results(path.read_bytes()), results(bytes(flatbuffer._pack(skeleton.model)))

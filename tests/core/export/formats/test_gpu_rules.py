@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kerasformer.export.formats.tflite.gpu_rules import RULES, look_at
-from kerasformer.export.formats.tflite.graph_skeleton import schema
+from kerasformer.engines.litert.flatbuffer_schema import schema
+from kerasformer.engines.litert.gpu_rules import RULES, look_at
 
 Tensor = tuple[Any, ...]
 
@@ -93,6 +93,10 @@ CASES: dict[str, tuple[Any, Any]] = {
     "integers-with-one-axis": (
         graph("LESS_EQUAL", [ids(1, 1, 1, 5), constant(ids(5))], [((1, 1, 1, 5), "BOOL")]),
         graph("LESS_EQUAL", [ids(1, 1, 1, 5), constant(ids(1, 1, 1, 5))], [((1, 1, 1, 5), "BOOL")]),
+    ),
+    "exchanged-integers": (
+        graph("SUB", [constant(ids(1, 1, 1, 5)), ids(1, 1, 1, 5)], [ids(1, 1, 1, 5)]),
+        graph("SUB", [constant(ids(1, 1, 1, 5)), ids(1, 1, 2, 5)], [ids(1, 1, 2, 5)]),
     ),
     "broadcast-product": (
         graph("BATCH_MATMUL", [floats(2, 3, 5, 4), floats(1, 1, 4, 6)], [floats(2, 3, 5, 6)]),

@@ -12,10 +12,10 @@ import pytest
 
 from kerasformer.bundle import Manifest, TensorInfo
 from kerasformer.bundle.recipes import RECIPES
+from kerasformer.engines.litert.flatbuffer_schema import schema
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite import convert as to_tflite
 from kerasformer.export.formats.tflite.convert import write_tflite
-from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
 from tests.core.export import tflite_bundles

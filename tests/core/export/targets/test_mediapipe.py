@@ -20,9 +20,9 @@ from kerasformer.bundle import Limits, TensorInfo
 from kerasformer.bundle.recipes import recipe
 from kerasformer.engines import open_engine
 from kerasformer.engines.fidelity.comparison import compare
+from kerasformer.engines.litert.flatbuffer_schema import schema
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.tflite.convert import write_tflite
-from kerasformer.export.formats.tflite.graph_skeleton import schema
 from kerasformer.export.formats.tflite.metadata import Tensor, attach, input_order, metadata
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.targets.mediapipe.target import MediapipeTokenizerWarning

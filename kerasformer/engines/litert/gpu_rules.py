@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kerasformer.bundle import GpuFinding
-from kerasformer.export.formats.tflite.graph_skeleton import names, schema
+from kerasformer.engines.litert.flatbuffer_schema import names, schema
 
 if TYPE_CHECKING:
     from ai_edge_litert import schema_py_generated as tflite
@@ -110,6 +110,8 @@ _ELEMENTWISE = frozenset(
         "MINIMUM MUL NOT_EQUAL POW SQUARED_DIFFERENCE SUB"
     ).split()
 )
+ORDERED = frozenset("DIV FLOOR_DIV FLOOR_MOD GREATER GREATER_EQUAL LESS LESS_EQUAL POW SUB".split())
+"""Operators of two operands that cannot be exchanged."""
 _COMPARISONS = frozenset("EQUAL GREATER GREATER_EQUAL LESS LESS_EQUAL NOT_EQUAL".split())
 _LOGICAL = frozenset("LOGICAL_AND LOGICAL_NOT LOGICAL_OR".split())
 _OF_INTEGERS = _COMPARISONS | frozenset(
@@ -231,6 +233,13 @@ def _integers_with_one_axis(op: Operator) -> bool:
     )
 
 
+def _exchanged_integers(op: Operator) -> bool:
+    if op.kind not in ORDERED:
+        return False
+    first, second = op.inputs
+    return first.constant and first.dtype == "INT32" and prod(first.shape) > 1 and first.shape == second.shape
+
+
 def _returned_sum(op: Operator) -> bool:
     return op.kind == "ADD" and len(op.computed) == 2 and op.outputs[0].is_output and bool(op.outputs[0].readers)
 
@@ -273,6 +282,14 @@ RULES = (
         "LiteRT 2.3.0",
         _PARSERS,
         _integers_with_one_axis,
+    ),
+    Rule(
+        "exchanged-integers",
+        "wrong",
+        "constant integers that come first, with the shape of the computed ones, are taken for the second operand; "
+        "seen with LiteRT 2.3.0",
+        _PARSERS,
+        _exchanged_integers,
     ),
     Rule(
         "broadcast-product",
@@ -449,7 +466,7 @@ RULES = (
 """All rules."""
 
 
-def look_at_file(path: Path) -> tuple[GpuFinding, ...]:
+def gpu_findings(path: Path) -> tuple[GpuFinding, ...]:
     """Returns the result of `look_at` for a file, whose weights are not read."""
     with path.open("rb") as file:
         # Closing it would be refused while arrays of the model refer to it; it goes with the last of them.

@@ -1,0 +1,55 @@
+"""The Vulkan driver on which LiteRT's GPU delegate runs: that of the machine, or one in software of a browser."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from kerasformer.errors import InputError
+
+DRIVER_VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
+"""Variables of Vulkan's loader that name drivers; the second is the older one."""
+_SYSTEM = ("/etc/vulkan/icd.d", "/usr/share/vulkan/icd.d", "/usr/local/share/vulkan/icd.d")
+_SOFTWARE = (
+    "/usr/lib/chromium/vk_swiftshader_icd.json",
+    "/usr/lib64/chromium-browser/vk_swiftshader_icd.json",
+    "/opt/google/chrome/vk_swiftshader_icd.json",
+)
+_HELP = "on Debian: apt-get install --no-install-recommends libvulkan1 chromium, whose SwiftShader needs no GPU"
+
+
+def find_driver(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Returns the variables that a process needs to find a Vulkan driver.
+
+    Variables that are set are kept. Without them, the machine's own drivers come first, and SwiftShader, which
+    Chromium and Chrome contain, second.
+
+    Args:
+        environment: Environment of this process.
+
+    Raises:
+        InputError: There is no Vulkan loader or no driver, or the system is not Linux.
+    """
+    if sys.platform != "linux":
+        raise InputError(
+            f"A check on the GPU needs Linux with a Vulkan driver. Received: {sys.platform}. Run it in a container"
+        )
+    if ctypes.util.find_library("vulkan") is None:
+        raise InputError(f"A check on the GPU needs Vulkan's loader, libvulkan.so.1, which was not found; {_HELP}")
+    for variable in DRIVER_VARIABLES:
+        named = environment.get(variable)
+        if named:
+            missing = [path for path in named.split(os.pathsep) if not Path(path).exists()]
+            if missing:
+                raise InputError(f"{variable} must name files of Vulkan drivers. Received: {missing[0]}, which is none")
+            return {variable: named}
+    if any(next(Path(folder).glob("*.json"), None) for folder in _SYSTEM):
+        return {}
+    for path in _SOFTWARE:
+        if Path(path).exists():
+            return {DRIVER_VARIABLES[1]: path}
+    searched = ", ".join((*_SYSTEM, *_SOFTWARE))
+    raise InputError(f"A check on the GPU needs a Vulkan driver. Found: none in {searched}; {_HELP}")
