@@ -123,14 +123,15 @@ def _calibrated_on(manifest: Manifest, calibration: JsonObject) -> str:
 
 def gpu(manifest: Manifest) -> str:
     """Returns the section on what a phone's GPU is known to compute wrongly or to leave to the CPU."""
-    findings = manifest.gpu_findings
-    if findings is None:
+    if manifest.gpu_findings is None:
         return ""
+    findings = [finding for finding in manifest.gpu_findings if finding.effect != "reported"]
+    measured = "what LiteRT 2.3's GPU delegate, measured on WebGPU, computes wrongly or leaves to the CPU"
+    compare = "`kerasformer verify FOLDER --accelerator gpu` runs it there; compare it on the phone, too."
     if not findings:
-        return """## On a phone's GPU
+        return f"""## On a phone's GPU
 
-The file has nothing that LiteRT's GPU delegate is known to compute wrongly or to leave to the CPU. It was compared with
-Keras on the CPU; compare it on the phone, too.
+The file has nothing of {measured}. {compare}
 """
     rows = "\n".join(
         f"| {_GPU_EFFECTS[finding.effect]} | {markdown(finding.what)} | {finding.operators} | "
@@ -139,8 +140,8 @@ Keras on the CPU; compare it on the phone, too.
     )
     return f"""## On a phone's GPU
 
-The file was made for the CPU. LiteRT's GPU delegate is known to compute some of its operators wrongly, to leave
-them to the CPU, or to end the process. For a file without them, export with `accelerator="gpu"`.
+The file was made for the CPU, and has some of {measured}. For a file without it, export with `accelerator="gpu"`.
+{compare}
 
 | effect | what the delegate does | operators | first of them | source |
 |---|---|--:|---|---|

@@ -65,7 +65,8 @@ class GpuFinding:
         rule: Short name of what was found.
         effect: `"wrong"` for other results than on the CPU, without an error; `"unsupported"` for an operator that is
             left to the CPU, or is an error where all of the model must run on the GPU; `"aborts"` for one that ends the
-            process when the model is opened for the GPU.
+            process when the model is opened for the GPU; `"reported"` for what was right when it was measured, and
+            wrong or refused on the devices or in the versions that the source names.
         what: What the delegate does.
         source: Where this is known from: an issue, or a file of LiteRT.
         operators: Number of operators, in all signatures.
@@ -73,7 +74,7 @@ class GpuFinding:
     """
 
     rule: str
-    effect: Literal["wrong", "unsupported", "aborts"]
+    effect: Literal["wrong", "unsupported", "aborts", "reported"]
     what: str
     source: str
     operators: int

@@ -1,4 +1,4 @@
-"""`kerasformer verify`, which compares a bundle with its Keras model."""
+"""`kerasformer verify`, which compares a bundle with its Keras model, or a TFLite file on a GPU with the CPU."""
 
 from __future__ import annotations
 
@@ -8,17 +8,28 @@ from typing import Annotated, Any
 
 import typer
 
-from kerasformer.cli.console import Json, Threads, print_json, say, table
-from kerasformer.errors import BundleError
+from kerasformer.cli.console import Json, Threads, one_of, print_json, say, table
+from kerasformer.errors import BundleError, InputError
 
 
 def verify(
-    source: Annotated[str, typer.Argument(help="A bundle.")], threads: Threads = None, as_json: Json = False
+    source: Annotated[str, typer.Argument(help="A bundle; with --accelerator gpu also any TFLite file.")],
+    accelerator: Annotated[
+        str | None,
+        typer.Option(
+            help="gpu: compare LiteRT's GPU delegate with the CPU; without a GPU, on a driver in software.",
+            autocompletion=one_of("gpu"),
+        ),
+    ] = None,
+    threads: Threads = None,
+    as_json: Json = False,
 ) -> None:
-    """Compare a bundle with its Keras model.
+    """Compare a bundle with its Keras model, or a TFLite file on a GPU with the CPU.
 
     The answers of the Keras model are recorded in the bundle, so that Keras is not needed.
     """
+    if accelerator is not None:
+        return _verify_on_gpu(source, accelerator, as_json)
     from kerasformer import bundle, process
     from kerasformer.files import sources
 
@@ -54,4 +65,32 @@ def verify(
         table(f"{folder}: {manifest.format} {name} against Keras", ["measure", "value"], figure_rows(figures.to_dict()))
         say(verification.verdict(limits))
     if failed:
+        raise typer.Exit(1)
+
+
+def _verify_on_gpu(source: str, accelerator: str, as_json: bool) -> None:
+    from kerasformer.files import sources
+    from kerasformer.tools.gpu import check_gpu
+
+    if accelerator != "gpu":
+        raise InputError(f"--accelerator must be gpu. Received: {accelerator!r}")
+    path = Path(source)
+    report = check_gpu(path if path.is_file() else sources.resolve(source))
+    if as_json:
+        print_json({**report.to_dict(), "right": report.is_right()})
+    else:
+        rows = [
+            [worst.signature, worst.output, f"{worst.error:.1e}", str(worst.not_finite), str(worst.choices)]
+            for worst in report.worst_outputs()
+        ]
+        columns = ["signature", "least equal output", "largest error / largest value", "not finite", "other choices"]
+        table(f"{report.path}: {report.adapter or 'no GPU'} against the CPU, in {report.seconds:.0f} s", columns, rows)
+        if report.findings:
+            found = [[each.rule, each.effect, str(each.operators), each.what] for each in report.findings]
+            table("Known of LiteRT's GPU delegate", ["rule", "effect", "operators", "what it does"], found)
+        for reason in report.refused:
+            say(f"refused: {reason}")
+        say(f"{report.on_cpu} operators were left to the CPU")
+        say(report.verdict())
+    if not report.is_right():
         raise typer.Exit(1)

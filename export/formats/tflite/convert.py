@@ -117,6 +117,8 @@ def write_tflite(
     variables = [variable for variable in variables if id(variable) not in matrices]
     _check_interface(functions)
     _check_size(variables, recipe)
+    if accelerator == "gpu":
+        _check_blocks(variables, recipe)
     scales = _input_scales(variables, recipe, calibration or {})
     weights = _weights(variables, scales)
     graphs = {} if converted is None else converted
@@ -164,6 +166,17 @@ def _check_size(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
             f"{recipe.name!r}. Use a recipe with fewer bits, such as quantize='int8', or "
             "format='onnx'"
         )
+
+
+def _check_blocks(variables: Sequence[keras.Variable], recipe: Recipe) -> None:
+    """Refuses scales for blocks, with which LiteRT's GPU delegate ends the process: rule `blockwise-weights`."""
+    for variable in variables:
+        if form_of(recipe, variable.path, tuple(variable.shape)[::-1], table=False).block is not None:
+            raise ExportError(
+                "With accelerator='gpu', weights of four bits need one scale for each row, since LiteRT's GPU delegate "
+                f"ends the process otherwise. Received: the recipe {recipe.name!r}, with scales for blocks of "
+                f"{variable.path}. Use quantize='int4_channel' or 'int8'"
+            )
 
 
 def _input_scales(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kerasformer.engines.litert.gpu_rules import ORDERED
+from kerasformer.engines.litert.gpu_rules import ORDERED, SMALLEST_HALF
 from kerasformer.export.formats.tflite.fusion import drop_dead
 from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 
@@ -37,18 +37,20 @@ def lower_for_gpu(skeleton: Skeleton, window: int | None = None) -> None:
         skeleton: The model, which is modified.
         window: Number of positions of the text, of whose angles tables are made; without it, the graph computes them.
     """
-    _limit_masks(skeleton)
+    _limit_numbers(skeleton)
     stored: dict[bytes, int] = {}
     for graph in skeleton.graphs:
         _Rewriting(skeleton, graph, stored, window).run()
         drop_dead(skeleton, graph, "RESHAPE", "GATHER", "STRIDED_SLICE", "MUL", "CAST")
 
 
-def _limit_masks(skeleton: Skeleton) -> None:
-    """Replaces what masks add to the scores of hidden keys by a number that is finite in 16-bit floats, also twice.
+def _limit_numbers(skeleton: Skeleton) -> None:
+    """Replaces numbers that 16-bit floats do not have.
 
-    In float32, it is so large that nothing remains of the scores of a query without visible keys, which then has equal
-    weights as in PyTorch. With the smaller number, such a query, whose output is not used, has other weights.
+    An epsilon becomes the smallest number that is not 0, and what masks add to the scores of hidden keys one that is
+    finite, also twice. In float32, that is so large that nothing remains of the scores of a query without visible keys,
+    which then has equal weights as in PyTorch. With the smaller number, such a query, whose output is not used, has
+    other weights.
     """
     buffers = skeleton.model.buffers
     for graph in skeleton.graphs:
@@ -57,8 +59,10 @@ def _limit_masks(skeleton: Skeleton) -> None:
             if tensor.type == skeleton.schema.TensorType.FLOAT32 and data is not None:
                 values = np.frombuffer(bytes(data), np.float32)
                 hidden = np.abs(values) >= _HIDDEN  # positive where it is subtracted
-                if hidden.any():
-                    limited = np.where(hidden, np.sign(values) * np.float32(_HIDDEN_IN_HALVES), values)
+                vanishing = values.size == 1 and 0 < abs(values[0]) < SMALLEST_HALF
+                if hidden.any() or vanishing:
+                    limit = np.float32(SMALLEST_HALF if vanishing else _HIDDEN_IN_HALVES)
+                    limited = np.where(hidden | vanishing, np.sign(values) * limit, values)
                     buffers[tensor.buffer].data = np.frombuffer(limited.tobytes(), np.uint8)
 
 
@@ -247,7 +251,7 @@ class _Rewriting:
             inputs = [self._computed(op.inputs[0]), *map(self._four, op.inputs[1:])]
         else:
             inputs = [self._four(i) for i in op.inputs]
-        if len(inputs) == 2 and self.skeleton.kind(op) in ORDERED and self._is_exchanged(*inputs):
+        if len(inputs) == 2 and self.skeleton.kind(op) in ORDERED and self._is_exchanged(*inputs, int(op.outputs[0])):
             inputs[0] = self._computed_integers(self._value(inputs[0]))
         self._append(op, inputs, [self._result(i) for i in op.outputs])
 
@@ -278,12 +282,10 @@ class _Rewriting:
             positions = operands[0]
         return positions, frequencies
 
-    def _is_exchanged(self, first: int, second: int) -> bool:
+    def _is_exchanged(self, first: int, second: int, result: int) -> bool:
         """Returns whether the delegate takes the first of two operands for the second one."""
-        shape = self._shape(first)
-        return (
-            first in self.constants and not self._is_float(first) and prod(shape) > 1 and shape == self._shape(second)
-        )
+        several = first in self.constants and not self._is_float(first) and prod(self._shape(first)) > 1
+        return several and self._shape(second) == four_axes(self.shapes[result])
 
     def _reshape(self, op: tflite.OperatorT) -> None:
         source, result = int(op.inputs[0]), int(op.outputs[0])

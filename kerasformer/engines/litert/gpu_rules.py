@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _PARSERS = "LiteRT: ml_drift_delegate/tflite/model_builder.cc"
 _SIGNATURES = "LiteRT: tflite/tools/versioning/gpu_compatibility.cc"
 _LARGEST_HALF = 65504.0
+SMALLEST_HALF = float(np.finfo(np.float16).smallest_subnormal)
+"""Smallest 16-bit float above 0."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +92,7 @@ class Rule:
 
     Attributes:
         name: A short name.
-        effect: `"wrong"`: other results than on the CPU, without an error; `"unsupported"`: left to the CPU, or an
-            error where all of the graph must run on the GPU; `"aborts"`: ends the process.
+        effect: See `GpuFinding`.
         what: What the delegate does.
         source: Where this is known from: an issue, or the file of LiteRT that refuses the operator.
         applies: Whether an operator is affected.
@@ -179,6 +180,11 @@ def _beyond_halves(op: Operator) -> bool:
     return any(o.numbers.size and not np.abs(o.numbers).max() <= _LARGEST_HALF for o in op.inputs)
 
 
+def _below_halves(op: Operator) -> bool:
+    """Whether a constant is not 0, and would be in 16-bit floats."""
+    return any(o.numbers.size == 1 and 0 < abs(o.numbers.item()) < SMALLEST_HALF for o in op.inputs)
+
+
 def _ids_with_axes(op: Operator) -> bool:
     return op.kind in _LOOKUPS and op.inputs[_LOOKUPS[op.kind]].rank != 1
 
@@ -218,12 +224,12 @@ def _broadcast_product(op: Operator) -> bool:
     )
 
 
-def _constant_of_three_axes(op: Operator) -> bool:
-    constants = [o for o in op.inputs if o.constant]
+def _constant_below_four_axes(op: Operator) -> bool:
     return op.kind in _ELEMENTWISE and any(
-        constant.rank == 3 and constant.shape[0] > 1 and computed.rank == 3
-        for constant in constants
+        0 < constant.rank < 4 and constant.shape[0] > 1 and computed.rank == constant.rank
+        for constant in op.inputs
         for computed in op.computed
+        if constant.constant
     )
 
 
@@ -237,7 +243,8 @@ def _exchanged_integers(op: Operator) -> bool:
     if op.kind not in ORDERED:
         return False
     first, second = op.inputs
-    return first.constant and first.dtype == "INT32" and prod(first.shape) > 1 and first.shape == second.shape
+    several = first.constant and first.dtype == "INT32" and prod(first.shape) > 1
+    return several and second.shape == op.outputs[0].shape
 
 
 def _returned_sum(op: Operator) -> bool:
@@ -247,7 +254,7 @@ def _returned_sum(op: Operator) -> bool:
 RULES = (
     Rule(
         "rank-3-attention",
-        "wrong",
+        "reported",
         "products of two computed tensors with fewer than four axes, as in attention with the heads in the batch, "
         "gave other results on Mali and Adreno",
         "google-ai-edge/LiteRT#8619",
@@ -255,25 +262,25 @@ RULES = (
     ),
     Rule(
         "transposed-product",
-        "wrong",
+        "reported",
         "the options `adj_x` and `adj_y` of BATCH_MATMUL were ignored up to LiteRT 2.1.6",
         "google-ai-edge/LiteRT#8913",
         lambda op: op.kind == "BATCH_MATMUL" and bool(op.option("adjX") or op.option("adjY")),
     ),
     Rule(
         "mixed-rank",
-        "wrong",
+        "reported",
         "two computed operands with different numbers of axes are aligned at the first axis instead of the last",
         "google-ai-edge/LiteRT#8980",
         _mixed_ranks,
     ),
     Rule(
-        "constant-of-three-axes",
+        "constant-below-four-axes",
         "wrong",
-        "the first axis of a constant with three axes is taken for the second one of four, that of a computed tensor "
-        "is not; seen with LiteRT 2.3.0",
+        "the first axis of a constant with up to three axes is taken for another one of four than that of a computed "
+        "tensor with as many; seen with LiteRT 2.3.0",
         _PARSERS,
-        _constant_of_three_axes,
+        _constant_below_four_axes,
     ),
     Rule(
         "integers-with-one-axis",
@@ -286,7 +293,7 @@ RULES = (
     Rule(
         "exchanged-integers",
         "wrong",
-        "constant integers that come first, with the shape of the computed ones, are taken for the second operand; "
+        "constant integers that come first are taken for the second operand, unless the computed ones are repeated; "
         "seen with LiteRT 2.3.0",
         _PARSERS,
         _exchanged_integers,
@@ -300,7 +307,7 @@ RULES = (
     ),
     Rule(
         "returned-sum",
-        "wrong",
+        "reported",
         "a sum that the graph returns and another operator reads is returned as one of its operands",
         "google-ai-edge/LiteRT#8599",
         _returned_sum,
@@ -308,9 +315,9 @@ RULES = (
     Rule(
         "rank-3-padding",
         "wrong",
-        "padding of a tensor with three axes shifts its rows",
+        "padding of a tensor with three axes shifts its rows; seen with LiteRT 2.3.0",
         "google-ai-edge/LiteRT#9272",
-        lambda op: op.kind in ("PAD", "PADV2") and op.inputs[0].rank == 3,
+        lambda op: op.kind in ("PAD", "PADV2") and op.inputs[0].rank == 3 and op.inputs[0].shape[0] > 1,
     ),
     Rule(
         "beyond-16-bit-floats",
@@ -321,8 +328,30 @@ RULES = (
         _beyond_halves,
     ),
     Rule(
+        "below-16-bit-floats",
+        "wrong",
+        "a number below 6e-8 is 0 in 16-bit floats, in which the delegate computes by default; the epsilon of a "
+        "normalization is one, without which a constant row becomes NaN; seen with LiteRT 2.3.0",
+        _PARSERS,
+        _below_halves,
+    ),
+    Rule(
+        "angles",
+        "wrong",
+        "cosines and sines of angles that 16-bit floats round by up to 0.5 at position 1,000; seen with LiteRT 2.3.0",
+        _PARSERS,
+        lambda op: op.kind in ("COS", "SIN") and bool(op.computed),
+    ),
+    Rule(
+        "slice-of-constant",
+        "wrong",
+        "a slice of constants has other values; seen with LiteRT 2.3.0",
+        _PARSERS,
+        lambda op: op.kind == "STRIDED_SLICE" and op.inputs[0].constant and len(op.inputs) == 4,
+    ),
+    Rule(
         "rounded-residual",
-        "unsupported",
+        "reported",
         "a product with int8 weights and three axes, followed by a sum, failed to compile on Mali up to LiteRT 2.1.5",
         "google-ai-edge/LiteRT#9277",
         _residual_of_rounded_product,
@@ -398,11 +427,12 @@ RULES = (
         _ids_with_axes,
     ),
     Rule(
-        "blockwise-table",
+        "blockwise-weights",
         "aborts",
-        "a lookup in a table with scales for blocks ends the process, unless its weights are in a file of their own",
+        "weights with a scale for each block end the process; with one for each row (`int4_channel`), they do not; "
+        "seen with LiteRT 2.3.0",
         _PARSERS,
-        lambda op: op.kind == "EMBEDDING_LOOKUP" and op.inputs[1].blockwise,
+        lambda op: op.kind in ("EMBEDDING_LOOKUP", "FULLY_CONNECTED") and op.inputs[1].blockwise,
     ),
     Rule(
         "constant-input",
@@ -438,6 +468,14 @@ RULES = (
         "the values that SELECT_V2 chooses from must have the shape of the result, and none is broadcast",
         _PARSERS,
         _broadcast_choice,
+    ),
+    Rule(
+        "narrow-condition",
+        "unsupported",
+        "the condition of SELECT_V2 must have as many axes as the result: the file does not open; seen with LiteRT "
+        "2.3.0",
+        _PARSERS,
+        lambda op: op.kind in ("SELECT", "SELECT_V2") and 0 < op.inputs[0].rank < op.outputs[0].rank,
     ),
     Rule(
         "same-operand",

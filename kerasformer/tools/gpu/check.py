@@ -84,6 +84,23 @@ class GpuReport:
         """Returns whether every output is what the CPU computed, within the limit of the relative error."""
         return self.failure is None and all(output.is_right(limit) for output in self.outputs)
 
+    def worst_outputs(self) -> list[GpuOutput]:
+        """Returns the output of each signature that differs most from the CPU."""
+        worst: dict[str, GpuOutput] = {}
+        for output in self.outputs:
+            known = worst.setdefault(output.signature, output)
+            worst[output.signature] = max(known, output, key=lambda one: (one.not_finite, one.choices, one.error))
+        return list(worst.values())
+
+    def verdict(self, limit: float = MAX_ERROR) -> str:
+        """Returns a sentence on whether the GPU computed what the CPU did."""
+        if self.failure is not None:
+            return f"not run to its end: {self.failure}"
+        wrong = [output for output in self.outputs if not output.is_right(limit)]
+        if wrong:
+            return f"wrong: {len(wrong)} of {len(self.outputs)} outputs differ by more than {limit:g} of their values"
+        return f"right: the largest error of {len(self.outputs)} outputs is at most {limit:g} of their largest values"
+
     def to_dict(self) -> dict[str, Any]:
         """Returns the report as JSON values."""
         return {**asdict(self), "path": str(self.path)}

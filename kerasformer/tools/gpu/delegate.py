@@ -7,7 +7,6 @@ signature and sample, after `RESULT`, between the lines that LiteRT logs. It nee
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,9 @@ Inputs = dict[str, np.ndarray]
 def compare(path: str, half: bool, window: int | None, shares: list[float], num_threads: int) -> None:
     """Compares every signature of a file, with random inputs.
 
+    The CPU's kernels for integer weights round activations, which the GPU's do not. The CPU therefore runs a copy of
+    the file in which these weights are floats of the same values.
+
     Args:
         path: Path of the file.
         half: Whether the GPU computes in 16-bit floats, if its driver can.
@@ -39,7 +41,8 @@ def compare(path: str, half: bool, window: int | None, shares: list[float], num_
     from ai_edge_litert.compiled_model import CompiledModel
     from ai_edge_litert.options import GpuOptions, HardwareAccelerator, Options
 
-    cpu, rows = interpreter.Interpreter(path, num_threads=num_threads), _rows_of_tables(path)
+    content, rows = _read(path)
+    cpu = interpreter.Interpreter(model_content=content, num_threads=num_threads)
     units = HardwareAccelerator.GPU | HardwareAccelerator.CPU
     model = CompiledModel.from_file(path, options=Options(units, gpu_options=GpuOptions(enforce_f32=not half)))
     signatures = model.get_signature_list()
@@ -108,29 +111,77 @@ def _difference(expected: np.ndarray, received: np.ndarray) -> dict[str, float |
     }
 
 
-def _rows_of_tables(path: str) -> dict[str, dict[str, int]]:
-    """Returns, for each signature and each input of ids, how many rows the smallest table has that is read with it."""
+def _read(path: str) -> tuple[bytes, dict[str, dict[str, int]]]:
+    """Returns a copy of a file whose weights are floats, and the rows of the tables that its inputs choose from."""
+    import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
+    content = Path(path).read_bytes()
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
     kinds = {value: name for name, value in vars(schema.BuiltinOperator).items()}
-    with Path(path).open("rb") as file:
-        model = schema.ModelT.InitFromPackedBuf(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), 0)
-    found: dict[str, dict[str, int]] = {}
-    for signature in model.signatureDefs or []:
-        graph = model.subgraphs[signature.subgraphIndex]
-        source = {entry.tensorIndex: entry.name.decode() for entry in signature.inputs}
-        rows: dict[str, int] = {}
+    codes = [kinds[code.builtinCode] for code in model.operatorCodes]
+    rows = {
+        signature.signatureKey.decode(): _rows(model.subgraphs[signature.subgraphIndex], signature, codes)
+        for signature in model.signatureDefs or []
+    }
+    if _widen(model, codes, schema):
+        builder = flatbuffers.Builder(len(content))
+        builder.Finish(model.Pack(builder), b"TFL3")
+        content = bytes(builder.Output())
+    return content, rows
+
+
+def _rows(graph: Any, signature: Any, codes: list[str]) -> dict[str, int]:
+    """Returns, for each input of ids, how many rows the smallest table has that is read with it."""
+    source = {entry.tensorIndex: entry.name.decode() for entry in signature.inputs}
+    rows: dict[str, int] = {}
+    for op in graph.operators:
+        kind, read = codes[op.opcodeIndex], [int(index) for index in op.inputs]
+        if kind in _SAME_VALUES and read[0] in source:
+            source[int(op.outputs[0])] = source[read[0]]
+        if kind in _LOOKUPS:
+            table, ids = (read[place] for place in _LOOKUPS[kind])
+            if ids in source:
+                size, name = int(graph.tensors[table].shape[0]), source[ids]
+                rows[name] = min(size, rows.get(name, size))
+    return rows
+
+
+def _widen(model: Any, codes: list[str], schema: Any) -> bool:
+    """Turns integer weights of products and tables with float results into floats; returns whether there are any."""
+    types, places = schema.TensorType, {"FULLY_CONNECTED": 1, "EMBEDDING_LOOKUP": 1}
+    floats: dict[int, int] = {}
+    for graph in model.subgraphs:
         for op in graph.operators:
-            kind, read = kinds[model.operatorCodes[op.opcodeIndex].builtinCode], [int(i) for i in op.inputs]
-            if kind in _SAME_VALUES and read[0] in source:
-                source[int(op.outputs[0])] = source[read[0]]
-            if kind in _LOOKUPS:
-                table, ids = (read[place] for place in _LOOKUPS[kind])
-                if ids in source:
-                    size, name = int(graph.tensors[table].shape[0]), source[ids]
-                    rows[name] = min(size, rows.get(name, size))
-        found[signature.signatureKey.decode()] = rows
-    return found
+            place = places.get(codes[op.opcodeIndex])
+            if place is None or graph.tensors[op.outputs[0]].type != types.FLOAT32:
+                continue
+            tensor = graph.tensors[op.inputs[place]]
+            if tensor.type not in (types.INT8, types.INT4):
+                continue
+            if tensor.buffer not in floats:
+                buffer = schema.BufferT()
+                buffer.data = np.frombuffer(_values(model, graph, tensor, types).tobytes(), np.uint8)
+                model.buffers.append(buffer)
+                floats[tensor.buffer] = len(model.buffers) - 1
+            tensor.buffer, tensor.type, tensor.quantization = floats[tensor.buffer], types.FLOAT32, None
+    return bool(floats)
+
+
+def _values(model: Any, graph: Any, tensor: Any, types: Any) -> np.ndarray:
+    """Returns the numbers of a weight of 8 or 4 bits with a scale for each row or each block of a row."""
+    data, shape = np.asarray(model.buffers[tensor.buffer].data, np.uint8), tuple(map(int, tensor.shape))
+    if tensor.type == types.INT4:  # two in a byte, the lower half first
+        data = np.stack([data << 4, data], axis=-1).reshape(-1).view(np.int8)[: int(np.prod(shape))] >> 4
+    levels = data.view(np.int8).reshape(shape).astype("float32")
+    scale, details = tensor.quantization.scale, tensor.quantization.details
+    if scale is None or not len(scale):
+        stored = graph.tensors[details.scales]
+        blocks = np.asarray(model.buffers[stored.buffer].data, np.uint8).view("float16").astype("float32")
+        factors = np.repeat(blocks.reshape(shape[0], -1), details.blockSize, axis=1)[:, : shape[1]]
+    else:
+        factors = np.asarray(scale, "float32").reshape(-1, 1)
+    return levels * factors
 
 
 if __name__ == "__main__":
