@@ -258,10 +258,11 @@ class _Rewriting:
     def _angle(self, op: tflite.OperatorT) -> None:
         """COS and SIN of positions times frequencies, which 16-bit floats lose: rows of a table of all positions."""
         source = self._positions(int(op.inputs[0]))
-        if self.window is None or source is None:
+        added = None if source is None else self._added(source[0])
+        if self.window is None or source is None or added is None:
             return self._each(op)
         positions, frequencies = source
-        angles = np.arange(self.window, dtype="float32")[:, None] * frequencies.reshape(1, -1)
+        angles = np.arange(self.window + added, dtype="float32")[:, None] * frequencies.reshape(1, -1)
         table = self._constant((np.cos if self.skeleton.kind(op) == "COS" else np.sin)(angles), "float32")
         self._finish(self._gathered(table, self._flat_ids(positions), 0), int(op.outputs[0]))
 
@@ -277,10 +278,28 @@ class _Rewriting:
             return None
         while self._is_float(positions):
             kind, operands = self.origins.get(positions, ("", []))
-            if kind not in ("CAST", "RESHAPE", "EXPAND_DIMS", "SQUEEZE"):
+            if kind not in _SAME_NUMBERS:
                 return None
             positions = operands[0]
         return positions, frequencies
+
+    def _added(self, index: int) -> int | None:
+        """Returns how much more than a position of the text integers can be; `None` if they are something else."""
+        kind, operands = self.origins.get(index, ("", []))
+        if kind in ("", "NOT_EQUAL"):
+            return 0
+        if kind in _SAME_NUMBERS:
+            return self._added(operands[0])
+        if kind not in ("ADD", "MUL"):
+            return None
+        total = 0
+        for operand in operands:
+            constant = operand in self.constants
+            more = int(self._value(operand).max()) if constant and kind == "ADD" else self._added(operand)
+            if more is None or (constant and kind == "MUL"):
+                return None
+            total += more
+        return total
 
     def _is_exchanged(self, first: int, second: int, result: int) -> bool:
         """Returns whether the delegate takes the first of two operands for the second one."""
@@ -581,6 +600,7 @@ class _Rewriting:
         self._append(op, inputs, [self._result(op.outputs[0])])
 
 
+_SAME_NUMBERS = ("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE")
 _EACH = (
     "ABS ADD CAST CEIL DEQUANTIZE DIV ELU EQUAL EXP FLOOR FLOOR_DIV FLOOR_MOD GELU GREATER GREATER_EQUAL "
     "HARD_SWISH LEAKY_RELU LESS LESS_EQUAL LOG LOGICAL_AND LOGICAL_NOT LOGICAL_OR LOGISTIC MAXIMUM MINIMUM MUL NEG "

@@ -8,6 +8,7 @@ range of 16-bit floats, cannot be seen in a file.
 from __future__ import annotations
 
 import mmap
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ import numpy as np
 
 from kerasformer.bundle import GpuFinding
 from kerasformer.engines.litert.flatbuffer_schema import names, schema
+from kerasformer.errors import BundleError
 
 if TYPE_CHECKING:
     from ai_edge_litert import schema_py_generated as tflite
@@ -177,7 +179,10 @@ def _mixed_ranks(op: Operator) -> bool:
 
 
 def _beyond_halves(op: Operator) -> bool:
-    return any(o.numbers.size and not np.abs(o.numbers).max() <= _LARGEST_HALF for o in op.inputs)
+    numbers = np.concatenate([np.zeros(0), *(o.numbers.reshape(-1) for o in op.inputs)])
+    if op.kind in ("SELECT", "SELECT_V2"):  # what is not chosen, such as NaN for indices out of range, does no harm
+        numbers = numbers[~np.isnan(numbers)]
+    return numbers.size > 0 and not np.abs(numbers).max() <= _LARGEST_HALF
 
 
 def _below_halves(op: Operator) -> bool:
@@ -505,11 +510,21 @@ RULES = (
 
 
 def gpu_findings(path: Path) -> tuple[GpuFinding, ...]:
-    """Returns the result of `look_at` for a file, whose weights are not read."""
-    with path.open("rb") as file:
-        # Closing it would be refused while arrays of the model refer to it; it goes with the last of them.
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    return look_at(schema().ModelT.InitFromPackedBuf(content, 0))
+    """Returns the result of `look_at` for a file, whose weights are not read.
+
+    Raises:
+        BundleError: It is not a TFLite file.
+    """
+    try:
+        with path.open("rb") as file:
+            # Closing it would be refused while arrays of the model refer to it; it goes with the last of them.
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if content[4:8] != b"TFL3":
+            raise ValueError("its first bytes are others")
+        model = schema().ModelT.InitFromPackedBuf(content, 0)
+    except (OSError, ValueError, struct.error, IndexError, TypeError) as error:
+        raise BundleError(f"A TFLite file was expected. Received: {path}: {error}") from error
+    return look_at(model)
 
 
 def look_at(model: tflite.ModelT) -> tuple[GpuFinding, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from kerasformer import bundle
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.engines import weight_cache
 from kerasformer.engines.litert.engine import Engine, open_engine, runtime_version
+from kerasformer.engines.litert.gpu_rules import gpu_findings
 from kerasformer.errors import BundleError, CapacityError, InputError
 
 
@@ -43,14 +45,24 @@ def prefill_plan(count: int, capacity: int, lengths: Sequence[int], start: int =
     return plan
 
 
-def _refuse_fatal(folder: Path, manifest: Manifest) -> None:
-    """Refuses a file that ends the process in LiteRT's GPU delegate, which no program can catch."""
-    fatal = [finding for finding in manifest.gpu_findings or () if finding.effect == "aborts"]
-    if fatal:
-        listed = "; ".join(f"{each.what} ({each.operators} times, the first: {each.example})" for each in fatal)
+def _check_for_gpu(path: Path) -> None:
+    """Refuses a file that ends the process in LiteRT's GPU delegate, and warns of one with other results there.
+
+    The rules of this version count, not those of the version that wrote the file.
+    """
+    findings = [finding for finding in gpu_findings(path) if finding.effect != "reported"]
+    listed = "; ".join(f"{each.what} ({each.operators} times, the first: {each.example})" for each in findings)
+    if any(finding.effect == "aborts" for finding in findings):
         raise InputError(
             "accelerator='gpu' needs a file without operators that end the process in LiteRT's GPU delegate. "
-            f"Received: {folder}: {listed}. Export the model again with accelerator='gpu', or run it on the CPU"
+            f"Received: {path}: {listed}. Export the model again with accelerator='gpu', or run it on the CPU"
+        )
+    if findings:
+        warnings.warn(
+            f"LiteRT's GPU delegate computes some of {path} wrongly, or leaves it to the CPU: {listed}. Export the "
+            "model again with accelerator='gpu', or run it on the CPU",
+            UserWarning,
+            stacklevel=2,
         )
 
 
@@ -68,14 +80,14 @@ def open_file(
         InputError: a `cache_dir` that cannot be written, an unknown accelerator, or the GPU for a file that would end
             the process there.
     """
-    if accelerator == "gpu":
-        _refuse_fatal(folder, manifest)
     # A tokenizer has a separate file, which LiteRT cannot run without custom operators.
     models = (signature for signature in manifest.signatures.values() if signature.role != Role.TOKENIZE)
     files = sorted({signature.file for signature in models})
     if len(files) != 1:
         raise BundleError(f"All signatures of a TFLite bundle must be in one file. Received: {files}")
     path, folder_of_cache = Path(folder) / files[0], weight_cache.folder_of(cache_dir)
+    if accelerator == "gpu":
+        _check_for_gpu(path)
     if folder_of_cache is None:
         return open_engine(path, num_threads, None, accelerator)
     key = weight_cache.key_of("litert", runtime_version(), manifest.files[files[0]])
