@@ -35,7 +35,7 @@ from kerasformer import zoo
 from kerasformer.tools.bench.rounds import in_turns
 from kerasformer.tools.web.site import build, check_site
 from tests.foreign.environments import need
-from tests.tools.web.pages import Page, chromium, served
+from tests.tools.web.sites import Browser, browser, served_folder
 
 TEXT = "The river runs north past old mills and quiet farms before it reaches a small town where people still meet. "
 TOKENS = 32
@@ -235,7 +235,7 @@ def candidates_of(site: Path, options: argparse.Namespace) -> list[Candidate]:
     return [Candidate(name, threads, entry) for name, entry in entries.items() for threads in options.threads]
 
 
-def measured(page: Page, url: str, site: Path, shape: Shape, options: argparse.Namespace) -> list[Candidate]:
+def measured(page: Browser, url: str, site: Path, shape: Shape, options: argparse.Namespace) -> list[Candidate]:
     """Opens all candidates, compares answers of ours with their references, and measures all in turn."""
     [model] = check_site(site)["models"]
     tokens = TOKENS if shape.generates else 0
@@ -303,7 +303,7 @@ def main() -> None:
     home = options.folder.resolve()
     sites = {name: prepare(name, home) for name in options.models}
     for name, site in sites.items():
-        with chromium() as page, served(site) as url:
+        with browser() as page, served_folder(site) as url:
             candidates = measured(page, url, site, SHAPES[name], options)
         print_speeds(SHAPES[name].title, candidates)
 

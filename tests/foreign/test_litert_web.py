@@ -25,16 +25,16 @@ from tests.foreign.cases import DECODERS, EMBEDDERS, ENCODER_DECODERS, Case, cas
 from tests.foreign.environments import HERE, need
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_classes, check_tokens
-from tests.tools.web.pages import Page, chromium, served
+from tests.tools.web.sites import Browser, browser, served_folder
 
 TEXTS = ["A fine film.", READING[0], READING[1]]
 NEW_TOKENS = 12
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Page]:
+def page() -> Iterator[Browser]:
     need("chromium")
-    with chromium() as opened:
+    with browser() as opened:
         yield opened
 
 
@@ -58,13 +58,13 @@ def opened(case: Case, folder: Path) -> tuple[Any, Path]:
 PROGRAM = "./litert_web.js"
 
 
-def answers(page: Page, *texts: str) -> dict[str, list[float]]:
+def answers(page: Browser, *texts: str) -> dict[str, list[float]]:
     """Returns the result of the program's function `run`."""
     code = "async (path, ...texts) => Object.entries(await (await import(path)).run(...texts))"
     return dict(page.call(f"async (...all) => (await ({code})(...all)).map(([k, v]) => [k, [...v]])", PROGRAM, *texts))
 
 
-def tokens(page: Page, text: str, language: str | None = None) -> list[int]:
+def tokens(page: Browser, text: str, language: str | None = None) -> list[int]:
     """Returns the result of the program's function `generate`."""
     code = "async (path, text, count, ...rest) => (await import(path)).generate(text, count, () => {}, ...rest)"
     return page.call(code, PROGRAM, text, NEW_TOKENS, *filter(None, [language]))
@@ -103,9 +103,9 @@ GENERATORS = [
 
 @pytest.mark.foreign("litert-web")
 @cases(*ENCODERS, tiny("deberta-v2", "token-classification"), *(embedder(name) for name in EMBEDDERS))
-def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
+def test_encoders(case: Case, page: Browser, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
-    with served(with_page(folder)) as url:
+    with served_folder(with_page(folder)) as url:
         page.open(url)
         for text in TEXTS:
             encoded = model.tokenizer(text)
@@ -122,9 +122,9 @@ def test_encoders(case: Case, page: Page, tmp_path: Path) -> None:
 
 @pytest.mark.foreign("litert-web")
 @cases(*GENERATORS, *DECODERS, *ENCODER_DECODERS, tiny("m2m_100", "text2text-generation"))
-def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
+def test_generators(case: Case, page: Browser, tmp_path: Path) -> None:
     model, folder = opened(case, tmp_path / "bundle")
-    with served(with_page(folder)) as url:
+    with served_folder(with_page(folder)) as url:
         page.open(url)
         for text in [*TEXTS, "Once upon a time"]:
             expected = model.generate(
@@ -134,11 +134,11 @@ def test_generators(case: Case, page: Page, tmp_path: Path) -> None:
 
 
 @pytest.mark.foreign("litert-web")
-def test_a_pair_of_texts(page: Page, tmp_path: Path) -> None:
+def test_a_pair_of_texts(page: Browser, tmp_path: Path) -> None:
     model, folder = opened(tiny("bert", "question-answering"), tmp_path / "bundle")
     encoded = model.tokenizer(["Who?"], [TEXTS[0]])
     expected = model.named(model({name: getattr(encoded, name) for name in model.input_names}))
-    with served(with_page(folder)) as url:
+    with served_folder(with_page(folder)) as url:
         page.open(url)
         received = answers(page, "Who?", TEXTS[0])
     for name, tensor in expected.items():
@@ -147,7 +147,7 @@ def test_a_pair_of_texts(page: Page, tmp_path: Path) -> None:
 
 
 @pytest.mark.foreign("litert-web")
-def test_forbidden_and_first_tokens_and_limits(page: Page, tmp_path: Path) -> None:
+def test_forbidden_and_first_tokens_and_limits(page: Browser, tmp_path: Path) -> None:
     model = tiny("bart", "text2text-generation").model()
     prompt = model.tokenizer(TEXTS[:1]).input_ids
     greedy = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "jit_compile": False}
@@ -156,7 +156,7 @@ def test_forbidden_and_first_tokens_and_limits(page: Page, tmp_path: Path) -> No
     model.generation_config = model.generation_config.replace(forced_bos_token_id=120, **settings)
     folder = kf.export.export(model, tmp_path / "bundle", "tflite", target="litert-web", capacity=64, lengths=[16])
     expected = np.asarray(model.generate(prompt, **greedy))[0].tolist()
-    with served(with_page(folder)) as url:
+    with served_folder(with_page(folder)) as url:
         page.open(url)
         assert tokens(page, TEXTS[0]) == expected
         assert expected[0] == 120 and not {*expected} & {forbidden, *words}
@@ -167,7 +167,7 @@ def test_forbidden_and_first_tokens_and_limits(page: Page, tmp_path: Path) -> No
     manifest["info"]["languages"] = {"ids": {"deu": 120, "ron": 121}, "setting": "forced_bos_token_id"}
     del manifest["info"]["generation"]["forced_bos_token_id"]
     (folder / bundle.MANIFEST).write_text(json.dumps(manifest))
-    with served(folder) as url:
+    with served_folder(folder) as url:
         page.open(url)
         assert tokens(page, TEXTS[0], "deu") == expected and tokens(page, TEXTS[0], "ron")[0] == 121
         with pytest.raises(AssertionError, match="Pass the language of the output, one of deu, ron"):
@@ -176,11 +176,11 @@ def test_forbidden_and_first_tokens_and_limits(page: Page, tmp_path: Path) -> No
 
 @pytest.mark.foreign("litert-web")
 @cases(tiny("bert", "text-classification", "int8"), Case("sentiment-bert", "int8"), recipes=("int8",))
-def test_int8_classes(case: Case, page: Page, tmp_path: Path) -> None:
+def test_int8_classes(case: Case, page: Browser, tmp_path: Path) -> None:
     """Checked by the margins of the Keras model."""
     model, folder = opened(case, tmp_path / "bundle")
     pipe = keras_pipeline(model, case.task)
-    with served(with_page(folder)) as url:
+    with served_folder(with_page(folder)) as url:
         page.open(url)
         received = softmax(np.array([answers(page, text)["logits"] for text in TEXTS]))
     expected = [{each["label"]: each["score"] for each in classes} for classes in pipe(TEXTS, top_k=None)]
@@ -191,12 +191,12 @@ def test_int8_classes(case: Case, page: Page, tmp_path: Path) -> None:
 @cases(
     tiny("gpt2", "text-generation", "int8"), Case("story-gpt2", "int8"), Case("summarizer-t5", "int8", "summarization")
 )  # test_int8_classes has the same kernels
-def test_int8_tokens(case: Case, page: Page, tmp_path: Path) -> None:
+def test_int8_tokens(case: Case, page: Browser, tmp_path: Path) -> None:
     """Greedy tokens, checked by the margins of the Keras model."""
     model, folder = opened(case, tmp_path / "bundle")
     prefix = kf.pipeline(folder, case.task).info.task_prefixes.get(case.task, "")
     greedy = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-    with served(with_page(folder)) as url:
+    with served_folder(with_page(folder)) as url:
         page.open(url)
         generated = [tokens(page, text) for text in TEXTS]
     prompts = [model.tokenizer.encode(prefix + text) for text in TEXTS]

@@ -42,7 +42,7 @@ from tests.foreign.test_litert_lm import CHAT, text_model
 from tests.grids import grid, repeats
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_classes, check_tokens, cosines
-from tests.tools.web.pages import chromium, served
+from tests.tools.web.sites import browser, served_folder
 
 # Presets have settings that it does not support; the tests pass others.
 pytestmark = pytest.mark.filterwarnings("ignore:transformers.js ignores these settings")
@@ -91,7 +91,7 @@ def in_node() -> Iterator[Ask]:
 @pytest.fixture(scope="module")
 def in_browser(home: Path) -> Iterator[Ask]:
     need("chromium")
-    with served(home) as url, chromium() as page:
+    with served_folder(home) as url, browser() as page:
         page.open(url)
 
         def answers(folder: Path, task: str, calls: list[Any], stream: bool = False) -> list[Any]:

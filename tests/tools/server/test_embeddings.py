@@ -59,12 +59,9 @@ def test_token_ids(server, model, special):
     [
         ({"input": []}, "a list of strings"),
         ({"input": ["a", ""]}, "none of them empty"),
-        ({"input": [[1, 2], []]}, "none of them empty"),
         ({"input": [99_999]}, "token ids from 0 to"),
         ({"input": [44, 44]}, "as the tokenizer of tflite returns them"),
         ({"input": ["a"] * 3000}, "at most 2048 texts"),
-        ({"dimensions": 100}, "from 1 to 32"),
-        ({"encoding_format": "hex"}, "'float' or 'base64'"),
         ({"extra_body": {"prompt_name": "rabbit"}}, "no prompt of this name"),
     ],
 )

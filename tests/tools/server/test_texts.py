@@ -10,7 +10,6 @@ import pydantic
 import pytest
 
 import kerasformer as kf
-from kerasformer.tools.server.chat import _message
 from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 from tests.tools.server.servers import running
@@ -217,14 +216,6 @@ def test_the_number_of_texts_is_that_of_the_request(server, monkeypatch):
     assert len(server.client().completions.create(model="onnx", prompt=PROMPT, max_tokens=2).choices) == 1
 
 
-def test_a_long_body(server):
-    """It is parsed in a thread."""
-    answer = server.client().completions.create(model="onnx", prompt="late", max_tokens=2, user="Alice " * 20_000)
-    assert answer.choices[0].text
-    with pytest.raises(openai.BadRequestError, match="temperature"):
-        server.client().completions.create(model="onnx", prompt="late", temperature=-3, user="Alice " * 20_000)
-
-
 def test_biases_and_penalties(server, pipes):
     tokenizer = pipes["tflite"].tokenizer
     token = tokenizer.encode("late", add_special_tokens=False)[0]
@@ -265,12 +256,6 @@ def test_texts_do_not_depend_on_other_requests(independent, engine):
         assert answer.choices[0].logprobs == expected.logprobs
     shared = rows._sum.get() - sum(bucket.get() for bucket in rows._buckets) - before
     assert (shared > 0) == (engine == "tflite")  # some steps had several texts
-
-
-def test_calls_of_tools_reach_the_template_as_objects():
-    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"city": "Oxford"}'}}
-    asked = _message(0, {"role": "assistant", "content": None, "tool_calls": [call]})
-    assert asked["tool_calls"][0] == {**call, "function": {"name": "f", "arguments": {"city": "Oxford"}}}
 
 
 TOOLS = [

@@ -9,9 +9,7 @@ import pytest
 from kerasformer.tools.web.site import PAGE
 from kerasformer.tools.web.vendor import vendor
 from tests.foreign.environments import need
-from tests.tools.web import pages
-from tests.tools.web.pages import Page
-from tests.tools.web.sites import Browser, browser
+from tests.tools.web.sites import Browser, browser, served_folder
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +25,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def page(site: Path) -> Iterator[Page]:
+def page(site: Path) -> Iterator[Browser]:
     """An empty page of the site in Chromium."""
-    with pages.chromium() as opened, pages.served(site) as url:
+    with browser() as opened, served_folder(site) as url:
         opened.open(url)
         yield opened
 

@@ -19,7 +19,8 @@ from tokenizers.models import WordLevel
 from kerasformer import bundle
 from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
 from kerasformer.engines.fidelity.references import DEFAULT_TEXTS, largest_entries
-from kerasformer.tools.web.serve import address, server
+from kerasformer.tools.web import serve
+from kerasformer.tools.web.serve import Handler, address, server
 from kerasformer.tools.web.site import build
 from kerasformer.tools.web.vendor import FILES, PINS
 from tests.foreign.environments import started
@@ -142,11 +143,24 @@ class PlainHandler(SimpleHTTPRequestHandler):
         """Logs nothing."""
 
 
+class LinkFollowingHandler(PlainHandler):
+    """Has the headers and types of the real server, but follows links, such as the `node_modules` of a test."""
+
+    extensions_map = Handler.extensions_map
+
+    def end_headers(self) -> None:
+        """Adds the headers."""
+        for name, value in serve._HEADERS.items():
+            self.send_header(name, value)
+        super().end_headers()
+
+
 @contextmanager
-def served(folder: Path, port: int = 0, plain: bool = False) -> Iterator[str]:
-    """Serves a site and yields its URL; `plain` omits the headers that threads need."""
-    handler = partial(PlainHandler, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", port), handler) if plain else server(folder, port=port) as running:
+def served(folder: Path, plain: bool = False, handler: type[SimpleHTTPRequestHandler] | None = None) -> Iterator[str]:
+    """Serves a site and yields its URL; `plain` omits the headers that threads need, `handler` serves any folder."""
+    handler = PlainHandler if plain else handler
+    other = handler and ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(folder)))
+    with other or server(folder, port=0) as running:
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05})
         thread.start()
         try:
@@ -162,9 +176,19 @@ def edit_manifest(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
+SPY = """
+globalThis.posted = [];
+const post = Worker.prototype.postMessage;
+Worker.prototype.postMessage = function (message) { posted.push(message); return post.call(this, message); };
+"""
+"""A script that keeps the messages to workers."""
 ERRORS = "[...document.querySelectorAll('#problem, .error')].filter((each) => each.checkVisibility())"
 """A JavaScript expression: the visible error messages of the page and its fields."""
 IDLE = "document.getElementById('run').textContent === 'Run'"
+
+
+served_folder = partial(served, handler=LinkFollowingHandler)
+"""Serves any folder with the headers that threads need."""
 
 
 class Browser:
@@ -193,6 +217,10 @@ class Browser:
         """Waits for an error message and returns it, with its details."""
         self("until", script=f"{ERRORS}.length")
         return str(self("run", script=f"{ERRORS}.map((each) => each.textContent).join()"))
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Calls a JavaScript function; arguments and result are JSON."""
+        return self("run", script=f"({function})(...{json.dumps(arguments)})")
 
     def open(self, url: str, width: int = 390, height: int = 844, **settings: Any) -> None:
         """Opens a page in a new profile, with the screen of a phone by default."""

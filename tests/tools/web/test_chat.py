@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,10 @@ from tests.core.tokenization.chat_templates.chat_model import save_model, save_t
 from tests.core.tokenization.chat_templates.conversations import CASES, TEMPLATES
 from tests.core.tokenization.chat_templates.test_limits import DOUBLED
 from tests.foreign.environments import need
-from tests.tools.web.pages import Page
-from tests.tools.web.sites import browser
-from tests.tools.web.sites import served as served_site
+from tests.tools.web.sites import Browser, browser, served
 
 pytestmark = pytest.mark.foreign("web")
 
-FOLDER = os.environ.get("KERASFORMER_CHAT_TEMPLATES")
-_PUBLISHED = {path.stem: path.read_text("utf-8") for path in sorted(Path(FOLDER).glob("*.jinja"))} if FOLDER else {}
 MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who is it?"}]
 
 LACKING = ".format("
@@ -66,10 +61,10 @@ RUN = """async (base, calls) => {
 """Also returns the positions of all tokens that the engine reads."""
 
 
-@pytest.mark.parametrize("name", [*TEMPLATES, *_PUBLISHED])
-def test_templates(name: str, page: Page, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_templates(name: str, page: Browser, tmp_path: Path) -> None:
     save_tokenizer(tmp_path)
-    ours, template = Tokenizer.load(tmp_path), {**TEMPLATES, **_PUBLISHED}[name]
+    ours, template = Tokenizer.load(tmp_path), TEMPLATES[name]
     ours.save(tmp_path)
     content, settings = (
         json.loads((tmp_path / file).read_text()) for file in ("tokenizer.json", "tokenizer_config.json")
@@ -82,7 +77,7 @@ def test_templates(name: str, page: Page, tmp_path: Path) -> None:
         except KerasformerError:
             assert "name" in received
             continue
-        if "name" in received and (name in _PUBLISHED or LACKING in template):
+        if "name" in received and LACKING in template:
             continue  # refused, not rendered differently
         assert received == {"text": text, "ids": ours.encode(text, add_special_tokens=False)}
 
@@ -103,7 +98,7 @@ LIMITS = {
 }
 
 
-def test_limits(page: Page, tmp_path: Path) -> None:
+def test_limits(page: Browser, tmp_path: Path) -> None:
     """Templates that compute without end or fill the memory are refused."""
     save_tokenizer(tmp_path)
     Tokenizer.load(tmp_path).save(tmp_path)
@@ -114,7 +109,7 @@ def test_limits(page: Page, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("engine", ["tflite", "onnx", pytest.param("window", marks=pytest.mark.release)])
-def test_turns(engine: str, page: Page, site: Path, tmp_path: Path) -> None:
+def test_turns(engine: str, page: Browser, site: Path, tmp_path: Path) -> None:
     """Each reads only the tokens that differ from those of the last one, with the answers of a new conversation."""
     save_model(tmp_path / "model", window=8 if engine == "window" else None)
     model = kf.zoo.load(tmp_path / "model")
@@ -157,7 +152,7 @@ def test_the_page_keeps_the_conversation(tmp_path: Path) -> None:
     pipe, greedy = kf.pipeline(bundle), {"max_new_tokens": 12, "do_sample": False}
     messages = [{"role": "system", "content": "Be brief."}]
     shown = "[...document.querySelectorAll('#result .turn')].map((each) => each.lastChild.textContent)"
-    with browser() as page, served_site(site) as url:
+    with browser() as page, served(site) as url:
         page.open(url)
         page.ready()
         page("fill", at="#field-system", text="Be brief.")

@@ -3,31 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
 from kerasformer.tools.web.site import build, check_site
 from tests.foreign.cases import embedder, tiny
 from tests.foreign.environments import need
-from tests.tools.web.sites import Browser, served, write_bundle, write_runtimes, write_site
+from tests.tools.web.sites import SPY, Browser, served, write_bundle, write_runtimes, write_site
 
 pytestmark = pytest.mark.foreign("web")
-
-PICTURES = os.environ.get("KERASFORMER_PICTURES")
-"""A folder for screenshots of the page; none are taken without it."""
 
 LOADED = (
     "posted.filter(({type}) => type === 'load').map(({base}) => base.split('/').at(-2))"
     ".filter((each, index, all) => each !== all[index - 1])"
 )
 """The opened bundles; one that was opened with several numbers of threads occurs once."""
-SPY = """
-globalThis.posted = [];
-const post = Worker.prototype.postMessage;
-Worker.prototype.postMessage = function (message) { posted.push(message); return post.call(this, message); };
-"""
 STATES = """
 globalThis.states = [];
 addEventListener("DOMContentLoaded", () => {
@@ -64,10 +54,9 @@ def example(page: Browser, model: str | None = None) -> list[str]:
     return shown(page)
 
 
-@pytest.mark.parametrize("width", [1280, pytest.param(390, marks=pytest.mark.release)])
-def test_the_fastest_engine_is_chosen_and_kept(chromium, url, width):
+def test_the_fastest_engine_is_chosen_and_kept(chromium, url):
     unmetered = "Object.defineProperty(Navigator.prototype, 'connection', {get: () => ({type: 'wifi'})})"
-    chromium.open(url, width, 844, scripts=[SPY, STATES, unmetered])
+    chromium.open(url, 1280, 844, scripts=[SPY, STATES, unmetered])
     chromium.ready()
     expected = [
         "ONNX Runtime int8 was chosen: it is the fastest of the engines with the right answers in this browser.",
@@ -81,8 +70,6 @@ def test_the_fastest_engine_is_chosen_and_kept(chromium, url, width):
     assert not [state for state in states if state.startswith(("download", "compile"))], states
     assert chromium("axe") == []
     assert not chromium("run", script="document.documentElement.scrollWidth > document.documentElement.clientWidth")
-    if PICTURES:
-        chromium("picture", path=str(Path(PICTURES) / f"{width}-choice.png"))
     chromium("reload")
     chromium.ready()
     assert example(chromium) == expected
@@ -148,8 +135,6 @@ def test_an_engine_with_wrong_answers_is_discarded(chromium, url):
         f"LiteRT.js int8: discarded, because it answers differently from the original model: {difference}",
         f"ONNX Runtime int8: 4.10 ms; {AGREES}",
     ]
-    if PICTURES:
-        chromium("picture", path=str(Path(PICTURES) / "1280-discarded.png"))
     chromium("click", at="#engine-options .option:nth-child(2)")  # the user may still choose it
     example(chromium, "wrong")
     assert "its answers are not those of the original model" in chromium("text", at="#state")
@@ -234,15 +219,13 @@ CHECKED = [
     tiny("t5", "text2text-generation"),
     embedder("bert"),
 ]
-OTHERS = [tiny("bert", task) for task in ("token-classification", "question-answering", "feature-extraction")]
 METERED = "Object.defineProperty(Navigator.prototype, 'connection', {get: () => ({saveData: true})})"
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("checked", [CHECKED, pytest.param(OTHERS, marks=pytest.mark.release)], ids=["kinds", "others"])
-def test_real_engines_are_checked(checked, chromium, tmp_path):
+def test_real_engines_are_checked(chromium, tmp_path):
     """Both engines agree with the references that their bundles contain, and disagree with changed ones."""
-    bundles = [f"{case.task}={case.shared(format)}" for case in checked for format in ("tflite", "onnx")]
+    bundles = [f"{case.task}={case.shared(format)}" for case in CHECKED for format in ("tflite", "onnx")]
     site = build(bundles, tmp_path / "site", runtime_files=need("web"))
     engines = [engine for entry in check_site(site)["models"] for engine in entry["engines"]]
     assert len(engines) == len(bundles)

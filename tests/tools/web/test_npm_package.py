@@ -121,14 +121,3 @@ def test_the_code_of_a_card_runs_in_node(relative: bool, project: Path) -> None:
     assert done.returncode == 0, done.stderr
     (expected,) = kf.pipeline(folder)("Not bad at all!")
     assert f"label: '{expected['label']}'" in done.stdout
-
-
-@pytest.mark.foreign("web")
-def test_a_missing_file_is_named_in_node(project: Path, tmp_path: Path) -> None:
-    code = f"""import {{ openBundle }} from "kerasformer";
-await openBundle({json.dumps(str(tmp_path))}).catch((error) => console.log(error.name, error.message));"""
-    (project / "missing.mjs").write_text(code)
-    done = subprocess.run(["node", "missing.mjs"], cwd=project, capture_output=True, text=True, timeout=60)
-    assert done.stdout.startswith(
-        "BundleError the bundle is incomplete: kerasformer.json is missing. Expected at file:"
-    )

@@ -9,7 +9,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.tools.web.site import build, check_site
-from tests.foreign.cases import CROSS_ENCODER, NLI, Case, cases, embedder, tiny
+from tests.foreign.cases import Case, cases, tiny
 from tests.foreign.environments import need
 from tests.tools.web.sites import served
 
@@ -52,39 +52,6 @@ def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
     chromium.ready()
     chromium("click", at="#engine-options .option:nth-child(2)")
     assert_same(answer_of(chromium), expected(task, bundles["tflite"]))
-
-
-@pytest.mark.release  # test_library.py compares the scores, and test_page.py shows some
-def test_pairs_and_embeddings_of_texts(chromium, tmp_path):
-    """The page shows the scores of the pipelines for models that read several texts."""
-    cases = {"embeddings": embedder("bert"), "ranking": CROSS_ENCODER, "topics": NLI}
-    bundles = {name: case.shared("onnx") for name, case in cases.items()}
-    site = build([f"{name}={each}" for name, each in bundles.items()], tmp_path / "site", runtime_files=need("web"))
-    with served(site) as url:
-        chromium.open(url)
-        chromium.ready()
-        for name, bundle in bundles.items():
-            pipe = kf.pipeline(bundle)
-            chromium("choose", at="#model", label=name)
-            if name == "topics":
-                chromium("fill", at="#field-text", text=LONG)
-                chromium("fill", at="#field-candidate_labels", text="boat, film")
-                chromium("fill", at="#field-hypothesis_template", text="the {} is")
-                answer = pipe(LONG, "boat, film", hypothesis_template="the {} is")
-                shown = [f"{a}\n{100 * b:.1f} %" for a, b in zip(answer["labels"], answer["scores"], strict=True)]
-            else:
-                documents = [TEXT, "the boat is home", LONG]
-                chromium("fill", at="#field-query", text="the boat")
-                chromium("fill", at="#field-documents", text="\n".join(documents))
-                answer = pipe.rank("the boat", documents, return_documents=True)
-                shown = [f"{each['text']}\n{each['score']:.3f}" for each in answer]
-            chromium("click", at="#run")
-            assert "overlapping parts" in chromium.answered()
-            received = str(chromium("run", script="document.querySelector('#result .bars').innerText"))
-            numbers = r"\b\d+\.\d+(?= %|\n|$)"
-            assert re.sub(numbers, "#", received) == re.sub(numbers, "#", "\n".join(shown))
-            pairs = zip(*(re.findall(numbers, text) for text in (received, "\n".join(shown))), strict=True)
-            assert all(abs(float(one) - float(other)) < (0.11 if name == "topics" else 0.0011) for one, other in pairs)
 
 
 def answer_of(page, text: str = TEXT, sampled: bool = False) -> str:

@@ -26,7 +26,7 @@ from tokenizers import pre_tokenizers
 import kerasformer as kf
 from kerasformer import bundle
 from kerasformer import export as export_package
-from kerasformer.bundle import EmbeddingInfo, Kind, TensorInfo
+from kerasformer.bundle import Kind, TensorInfo
 from kerasformer.bundle.sample_texts import examples
 from kerasformer.errors import BundleError, ExportMismatchError, InputError, MissingExtraError, SourceError
 from kerasformer.export.builder import BundleBuilder
@@ -38,9 +38,7 @@ from kerasformer.tools.web.token_check import check_tokens
 from kerasformer.tools.web.vendor import vendor
 from tests import tiny_text
 from tests.core.cli.test_cli import main
-from tests.core.export.text_models import shared_bundle
 from tests.foreign.environments import need
-from tests.tools.web.pages import served as served_without_checks
 from tests.tools.web.sites import edit_manifest, served, tokenizer_json, write_bundle, write_runtimes
 
 
@@ -138,10 +136,6 @@ def test_a_model_whose_only_prefix_is_for_summaries_summarizes(tmp_path, package
     assert models[0]["generation"] == {"num_beams": 4}
 
 
-def test_texts_passed_to_the_export_are_not_published(site):
-    assert not list(site.rglob("references.npz"))
-
-
 def test_only_the_runtimes_of_the_engines_are_copied(tmp_path, packages):
     site = build([write_bundle(tmp_path / "b", format="onnx")], tmp_path / "site", runtime_files=packages)
     assert list(check_site(site)["runtimes"]) == ["onnx"]
@@ -180,11 +174,6 @@ def test_profiles_of_one_model_are_engines_of_one_entry(tmp_path, packages):
     }
 
 
-def test_the_mask_token_is_known_before_the_model_is_loaded(tmp_path, packages):
-    site = build([write_bundle(tmp_path / "b", "fill-mask")], tmp_path / "site", runtime_files=packages)
-    assert check_site(site)["models"][0]["mask_token"] == "[MASK]"
-
-
 NLI = ("contradiction", "neutral", "Entailment")
 SCORE = {"labels": ("LABEL_0",), "score_activation": "torch.nn.modules.linear.Identity"}
 
@@ -205,14 +194,6 @@ def test_models_of_pairs_get_the_task_for_which_the_page_has_fields(tmp_path, pa
     (model,) = json.loads((site / "site.json").read_text())["models"]
     assert model["task"] == shown and model["examples"] == examples(shown)
     assert model["labels"] == list(info.get("labels", ("NEGATIVE", "POSITIVE")))
-
-
-def test_the_prompts_of_embeddings_are_known_before_the_model_is_loaded(tmp_path, packages):
-    info = EmbeddingInfo(3, prompts={"query": "query: "}, similarity="dot")
-    folder = write_bundle(tmp_path / "model", "sentence-similarity", output="sentence_embedding", embedding=info)
-    site = build([folder], tmp_path / "site", runtime_files=packages)
-    (model,) = json.loads((site / "site.json").read_text())["models"]
-    assert model["embedding"]["prompts"] == {"query": "query: "} and model["embedding"]["similarity"] == "dot"
 
 
 def test_the_title_is_escaped(site):
@@ -452,7 +433,7 @@ def real(tmp_path_factory, packages) -> Iterator[tuple[Path, str]]:
     site = build([write_bundle(root / "reviews")], root / "site", runtime_files=packages)
     (site / "vendor/litert/wasm/litert_wasm_internal.wasm").write_bytes(b"function " * 1000)
     (site / "models/reviews/litert-int8/model.tflite").write_bytes(random.Random(1).randbytes(10_000))
-    with served_without_checks(site, Handler) as url:
+    with served(site, handler=Handler) as url:
         yield site, url
 
 
@@ -560,14 +541,6 @@ def test_the_commands(tmp_path, packages, capsys):
     assert "a site already exists there" in capsys.readouterr().err
     assert main("web", str(tmp_path / "site")) == 1
     assert "Bundles, and the folder to write, were expected" in capsys.readouterr().err
-
-
-def test_an_onnx_decoder_is_warned_about(tmp_path, packages, capsys):
-    bundle = shared_bundle("gpt2-text-generation", "onnx")
-    assert main("web", str(bundle), str(tmp_path / "site"), "--runtime-files", str(packages)) == 0
-    warning = " ".join(capsys.readouterr().err.split())
-    assert "MB to download. In a browser, ONNX Runtime Web generates slowly" in warning
-    assert "kerasformer export CHECKPOINT FOLDER --target litert-web --quantize int8" in warning
 
 
 @pytest.mark.grid
