@@ -7,6 +7,7 @@ import json
 import pydantic
 import pytest
 
+from kerasformer.tools.server.responses import _messages
 from tests.core.tokenization.chat_templates.chat_model import shared_chat
 from tests.extras import need
 from tests.tools.server.servers import running
@@ -87,6 +88,23 @@ def test_calls_of_functions(server, monkeypatch):
     message, call = events[-1].response.output
     assert message.content[0].text == "Late! " and call.name == "wait"
     assert [item.type for item in server.client().responses.create(**asked).output] == ["message", "function_call"]
+
+
+def test_items():
+    items = [
+        {"role": "developer", "content": "Be brief."},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text} for text in ("a", "b")]},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "Wait."}]},
+        {"type": "function_call", "call_id": "x", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "x", "output": "c"},
+    ]
+    call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    assert _messages(items) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "a\nb"},
+        {"role": "assistant", "content": "Wait.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "x", "name": "f", "content": "c"},
+    ]
 
 
 @pytest.mark.parametrize(

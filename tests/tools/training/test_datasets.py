@@ -276,8 +276,3 @@ def test_choices_are_scored_as_by_transformers(tmp_path):
         dataset(chooser, [texts[0], {"text": "Yes.", "choices": ["No.", "Why?"]}], [0, 0])
     with pytest.raises(InputError, match="with one class"):
         MultipleChoice(kf.load("sentiment-bert"))
-
-
-def test_models_without_labels_are_refused():
-    with pytest.raises(InputError, match="feature-extraction"):
-        dataset(kf.load("sentiment-bert", "feature-extraction"), TEXTS)

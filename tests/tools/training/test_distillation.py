@@ -186,7 +186,6 @@ def test_errors() -> None:
     teacher = built("bert", "feature-extraction")
     narrow = prune(teacher, width=8, heads=2)
     for loss, message in {
-        AttentionRelations(): "heads=…",
         AttentionRelations(heads=5): "heads=5",
         HiddenCosine(): "Expected: 12. Received: 8",
     }.items():
@@ -196,5 +195,3 @@ def test_errors() -> None:
         Distiller(built("gpt2", "text-generation"), built("gpt2", "text-generation", vocab_size=30), SoftTargets())
     with pytest.raises(InputError, match="hard_weight=0"):
         Distiller(teacher, narrow, SoftTargets(), hard_weight=1.0).compile("sgd")
-    with pytest.raises(InputError, match="weight"):
-        Distiller(teacher, narrow, SoftTargets(weight=-1.0))

@@ -65,17 +65,6 @@ def test_a_killed_training_continues_with_the_same_curve(folder, monkeypatch):
         train(stories, folder, folder / "again")
 
 
-@pytest.mark.release  # test_callbacks.py has the metrics and the best epoch
-def test_the_best_epoch_is_kept_by_a_metric_of_the_task(folder):
-    tables = {
-        "model": {"source": "sentiment-bert"},
-        "data": {"train": ["rows.jsonl"], "validation": "rows.jsonl", "max_length": 32, "pad_to": [32]},
-        "training": {"epochs": 1, "evaluate": True, "monitor": "val_f1", "learning_rate": 1e-4},
-    }
-    history = train(Recipe.create("sentiment", tables), folder, folder / "out", verbose=0).history
-    assert history["val_f1"][0] == kf.evaluate(folder / "out", folder / "rows.jsonl")["f1"]
-
-
 def test_an_adapter_is_loaded_with_its_base_model(folder):
     tables = {
         "model": {"source": "sentiment-bert", "labels": ["negative", "positive"], "new_head": True},
@@ -193,19 +182,14 @@ def test_raw_texts_pretrain(folder, name, architecture, config, algorithm):
     [
         ({"model": {}}, "either source or architecture"),
         ({"tokenizer": None}, r"needs the table \[tokenizer\]"),
-        ({"data": {}}, "needs train"),
         ({"data": {"train": ["texts.txt"], "batchsize": 3}}, "Did you mean batch_size"),
         ({"optimiser": {}}, "Received: optimiser"),
-        ({"training": {"schedule": "triangle"}}, "linear"),
         ({"lora": {"rank": 2}, "training": {"monitor": "val_loss"}}, "an adapter is saved after the last epoch"),
         *(
             ({"objective": {"name": "causal"}, "data": {"train": ["texts.txt"], key: value}}, f"{key} of .* no effect")
             for key, value in (
                 ("class_weights", True),
-                ("pack", True),
                 ("pad_to", [16]),
-                ("prefix", "story: "),
-                ("vectors", ["vectors.npy"]),
             )
         ),
     ],

@@ -13,7 +13,7 @@ import pyarrow as arrow
 import pytest
 from pyarrow import parquet
 
-from kerasformer.errors import InputError, MissingExtraError
+from kerasformer.errors import InputError
 from kerasformer.tools.training.resume import Resume
 from kerasformer.tools.training.streaming import StreamedDataset
 
@@ -123,26 +123,12 @@ def test_files_that_cannot_be_read(tmp_path):
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"cannot be read after line \d+.*a\.jsonl\.gz"):
         stream(path)
-    with pytest.raises(InputError, match="must end in .jsonl"):
-        stream(write(tmp_path / "a.txt", rows_of(0, 2)))
-    with pytest.raises(InputError, match="pattern such as"):
-        stream(tmp_path / "*.ndjson")
-    with pytest.raises(InputError, match="At least one row"):
-        stream(write(tmp_path / "b.jsonl", []))
-    with pytest.raises(InputError, match=r"a number for each of 1 files\. Received: 2"):
-        stream(write(tmp_path / "c.jsonl", rows_of(0, 2)), counts=[1, 1])
+    write(tmp_path / "c.jsonl", rows_of(0, 2))
     with pytest.raises(InputError, match="fewer rows than counted. Expected: 3"):
         _ = stream(tmp_path / "c.jsonl", counts=[3])[0]
     data = stream(write(tmp_path / "d.jsonl", rows_of(0, 2), {0: b"?", 1: b"!"}), skip_bad=True)
     with pytest.raises(InputError, match="None of 2 rows that follow each other can be read.*line 3"):
         _ = data[0]
-
-
-def test_parquet_without_pyarrow(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    (tmp_path / "a.parquet").write_bytes(b"")
-    with pytest.raises(MissingExtraError, match=r"\[parquet\]"):
-        stream(tmp_path / "a.parquet")
 
 
 class Interrupt(keras.callbacks.Callback):
@@ -185,18 +171,3 @@ def test_a_training_continues_in_a_stream(tmp_path):
     assert history == expected
     assert {tuple(batch) for batch in again[-2:]} == {tuple(batch) for batch in read[-2:]}
     assert not {tuple(batch) for batch in read[-5:-2]} & {tuple(batch) for batch in again[2:]}  # after the two of Keras
-
-
-def test_fit_reads_a_stream(tmp_path):
-    path = write(tmp_path / "a.jsonl", rows_of(0, 10))
-
-    def encode(columns):
-        seen.update(columns["text"])
-        return np.array(columns["label"], "float32")[:, None], np.array(columns["label"], "float32")
-
-    seen: Counter = Counter()
-    data = StreamedDataset(path, encode, columns=("text", "label"), batch_size=5, buffer=5)
-    model = keras.Sequential([keras.layers.Dense(1)])
-    model.compile("sgd", "mse", run_eagerly=True)
-    assert len(model.fit(data, epochs=2, shuffle=False, verbose=0).history["loss"]) == 2
-    assert set(seen) == {row["text"] for row in rows_of(0, 10)}

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from kerasformer import zoo
-from kerasformer.errors import InputError
-from kerasformer.layers import SmoothedCrossentropy
 from kerasformer.tools import training
 from kerasformer.tools.training import Vocabulary
 from tests import tiny_text
@@ -66,18 +64,3 @@ def test_decoders_read_targets_as_their_models_shift_them():
         shifted = np.asarray(model.backbone.shift_right(padded))
         mask = batch["decoder_attention_mask"] == 1
         np.testing.assert_array_equal(batch["decoder_input_ids"][mask], shifted[mask])
-
-
-def test_the_loss_of_2017_ignores_padding():
-    batch = training.translation([([5], [6, 7]), ([5], [8])], Vocabulary(97, target=((), (2,)), start_id=0))
-    logits = np.random.default_rng(0).normal(size=(2, 3, 97)).astype("float32")
-    assert batch["labels"].tolist() == [[6, 7, 2], [8, 2, -100]]
-    loss = float(SmoothedCrossentropy(0.1)(batch["labels"], logits))
-    logits[1, 2] = 9
-    assert loss == pytest.approx(float(SmoothedCrossentropy(0.1)(batch["labels"], logits)))
-
-
-def test_a_vocabulary_needs_a_tokenizer():
-    model = zoo.build("gpt2", task="text-generation", vocab_size=9, hidden_dim=4, num_heads=1, num_layers=1)
-    with pytest.raises(InputError, match="a model with one. Received: Gpt2CausalLM with tokenizer=None"):
-        Vocabulary.of(model)

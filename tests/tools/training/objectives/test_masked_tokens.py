@@ -104,12 +104,6 @@ def test_the_pair_of_xlm():
     assert batch["langs"].tolist() == [[4] * 6 + [7] * 6]
 
 
-def test_replaced_tokens_are_masked_and_known():
-    batch = training.replaced_tokens(TEXTS, VOCABULARY, np.random.default_rng(0))
-    np.testing.assert_array_equal(batch["original_ids"][:, 1:-1], TEXTS)
-    np.testing.assert_array_equal(batch["input_ids"] == 4, batch["labels"] != -100)
-
-
 def test_words_of_real_tokenizers():
     for tokenizer in (tiny_text.wordpiece(), tiny_text.byte_pairs_in_texts(), tiny_text.pieces_in_texts()):
         vocabulary = Vocabulary.of(tokenizer)
@@ -128,7 +122,6 @@ def test_words_of_real_tokenizers():
     ("settings", "message"),
     [
         ({"unit": "letter"}, "unit must be 'token', 'word', 'ngram' or 'span'"),
-        ({"rate": 1.5}, "rate must be a number from 0 to 1"),
         ({"masked": 0.9, "random": 0.2}, "Expected: a sum of at most 1"),
     ],
 )
@@ -143,9 +136,7 @@ def test_settings_that_cannot_be(settings, message):
         ([], "at least one text"),
         ([[5], []], "1 have no tokens"),
         ([[5.5]], "list of token ids"),
-        ([["a"]], "list of token ids"),
         ([[1000]], "from 0 to 999"),
-        ([[[5], [6, 7]]], "list of token ids"),
     ],
 )
 def test_texts_that_cannot_be(texts, message):

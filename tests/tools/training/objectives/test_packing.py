@@ -97,8 +97,6 @@ def test_models_whose_tokens_meet_elsewhere_are_refused(model_type):
     ("model_type", "task", "reason"),
     [
         ("bert", "text-classification", "has an output for whole texts"),
-        ("bert", "pretraining", "has an output for whole texts"),
-        ("bart", "feature-extraction", "has an output for whole texts"),
         ("t5", "token-classification", "is the encoder of an encoder-decoder"),
     ],
 )
@@ -106,16 +104,6 @@ def test_other_outputs_are_refused(model_type, task, reason):
     sizes = {"vocab_size": 9, "hidden_dim": 4, "num_heads": 1, "num_layers": 1, "intermediate_dim": 4}
     with pytest.raises(InputError, match=reason):
         PackedModel(zoo.build(model_type, task=task, **sizes))
-
-
-def test_arrays_of_a_row():
-    batch = training.causal([[5, 6, 7], [8, 9], [10, 11, 12, 13]], Vocabulary(97, pad_id=1, end_id=2))
-    packed = training.pack(batch, Vocabulary(97, pad_id=1), 6)
-    assert packed["input_ids"].tolist() == [[5, 6, 7, 8, 9, 1], [10, 11, 12, 13, 1, 1]]
-    assert packed["labels"].tolist() == [[6, 7, 2, 9, 2, -100], [11, 12, 13, 2, -100, -100]]
-    assert packed["text_ids"].tolist() == [[1, 1, 1, 2, 2, 0], [1, 1, 1, 1, 0, 0]]
-    assert packed["position_ids"].tolist() == [[0, 1, 2, 0, 1, 0], [0, 1, 2, 3, 0, 0]]
-    assert packed["attention_mask"].tolist() == [[1] * 5 + [0], [1] * 4 + [0] * 2]
 
 
 @pytest.mark.parametrize(
@@ -163,28 +151,6 @@ def test_a_prefix_sees_itself(rows):
             difference = np.abs(np.asarray(packed(changed)) - before).max(axis=-1)[row] > 1e-4
             expected = (np.arange(len(difference)) >= first_seen) & (texts[row] == 1)
             np.testing.assert_array_equal(difference[texts[row] > 0], expected[texts[row] > 0])
-
-
-def test_without_prefix_and_packing_it_is_the_model():
-    model = _model("gpt2")
-    inputs, _ = _split(training.causal(texts_of(LENGTHS, 88), Vocabulary(97)))
-    real = inputs["attention_mask"] == 1
-    received, expected = (np.asarray(each(inputs))[real] for each in (PackedModel(model), model))
-    np.testing.assert_allclose(received, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize("model_type", ["bert", "mistral"])
-def test_models_without_prefixes(model_type):
-    with pytest.raises(InputError, match="prefix_lm needs a decoder-only language model"):
-        PackedModel(_model(model_type), prefix_lm=True)
-
-
-def test_a_prefix_needs_a_model_that_generates_with_one():
-    inputs = {name: np.ones((1, 3), "int32") for name in ("input_ids", "attention_mask", "prefix_mask")}
-    with pytest.raises(
-        InputError, match="PackedModel\\(model, prefix_lm=True\\). Received: prefix_mask, prefix_lm=False"
-    ):
-        PackedModel(_model("gpt2"))(inputs)
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "bloom"])

@@ -7,7 +7,7 @@ import pytest
 
 from kerasformer.errors import InputError
 from kerasformer.tools import training
-from kerasformer.tools.training import Masking, Vocabulary
+from kerasformer.tools.training import Vocabulary
 
 VOCABULARY = Vocabulary(20_000, mask_id=4, special_ids=tuple(range(5)), pair=((1,), (2,), (2,)), segments=True)
 # Sentence s of document d has the tokens 1000 d + 10 s + 5, 6, 7, …
@@ -53,17 +53,6 @@ def test_order_of_sentences():
             assert _follows(*(pair if label == 0 else pair[::-1]))
         labels += batch["labels"].tolist()
     assert np.mean(labels) == pytest.approx(0.5, abs=0.1)
-
-
-@pytest.mark.parametrize("objective", [training.next_sentence, training.sentence_order])
-def test_pairs_have_a_maximum_length_and_masks(objective):
-    rng = np.random.default_rng(0)
-    batch = objective(DOCUMENTS, VOCABULARY, rng, max_length=9, masking=Masking(rate=0.4))
-    assert batch["input_ids"].shape == (8, 9)
-    name = "sop_logits" if objective is training.sentence_order else "seq_relationship_logits"
-    labels = batch["labels"]
-    assert set(labels) == {"prediction_logits", name} and labels[name].shape == (8,)
-    assert ((labels["prediction_logits"] != -100).sum(axis=1) == 2).all()
 
 
 def test_a_batch_of_one_document_has_a_corpus():

@@ -74,15 +74,6 @@ def test_the_generator_draws_from_its_distribution():
     assert replaced.mean() == pytest.approx(0.25, abs=0.04)
 
 
-def test_electra_needs_a_pair():
-    generator = zoo.build("electra", task="fill-mask", **ENCODER, embedding_dim=8)
-    with pytest.raises(InputError, match="Received: fill-mask and fill-mask"):
-        training.ReplacedTokens(generator, generator)
-    other = zoo.build("electra", task="replaced-token-detection", **ENCODER, embedding_dim=6)
-    with pytest.raises(InputError, match="equal vocab_size, embedding_dim"):
-        training.ReplacedTokens(generator, other)
-
-
 @pytest.mark.jax_release
 def test_the_boundary_head_of_pytorch(tmp_path):
     """Section 3.2 in `torch.nn`: y = LN(GELU(W2 LN(GELU(W1 [x_left; x_right; p])))), then the token table."""
@@ -112,11 +103,6 @@ def test_the_boundary_head_of_pytorch(tmp_path):
     words = float(CROSSENTROPY(labels["prediction_logits"], output["prediction_logits"]))
     assert float(both.compute_loss(batch, labels, output)) == pytest.approx(words + float(loss), rel=1e-4)
     _reopened(both, batch, tmp_path)
-
-
-def test_the_boundary_needs_masked_words():
-    with pytest.raises(InputError, match="Received: Gpt2CausalLM"):
-        SpanBoundary(zoo.build("gpt2", task="text-generation", **SIZES))
 
 
 def _decoder() -> keras.Model:
@@ -179,13 +165,3 @@ def test_scheduled_sampling_trains_and_is_saved(tmp_path):
     assert any((np.asarray(weight) != old).any() for weight, old in zip(sampled.trainable_weights, before, strict=True))
     assert float(sampled.step) == 4
     _reopened(sampled, dataset[0][0], tmp_path)
-
-
-@pytest.mark.parametrize(("task", "probability", "message"), [
-    ("fill-mask", 0.5, "needs a model that generates"),
-    ("text-generation", 1.5, "probability must be a number from 0 to 1"),
-])  # fmt: skip
-def test_scheduled_sampling_that_cannot_be(task, probability, message):
-    model = zoo.build("bert", task=task, **ENCODER) if task == "fill-mask" else _decoder()
-    with pytest.raises(InputError, match=message):
-        ScheduledSampling(model, probability)
