@@ -145,12 +145,6 @@ def test_broken_rows_are_errors_or_skipped_and_counted(tmp_path: Path, name: str
     assert f"{count} of {count + 2} rows were skipped. The first: " in done.stderr
 
 
-def test_a_file_of_broken_rows_alone(tmp_path: Path) -> None:
-    (tmp_path / "data.jsonl").write_text("[1]\n[2]\n")
-    with pytest.raises(InputError, match="All rows were skipped, the first because of: .*line 1"):
-        read_examples(tmp_path / "data.jsonl", skip_bad=True)
-
-
 def test_labels_that_the_model_lacks_are_no_broken_rows(tmp_path: Path) -> None:
     data = write(tmp_path / "dev.jsonl", ["Rain.", "Sun."], [1, 7])
     done = run("eval", shared_bundle(CLASSIFIER, "onnx"), "--data", data, "--skip-bad")

@@ -93,9 +93,7 @@ def test_parallel_files(tmp_path):
     ("text", "reference", "message"),
     [
         ("a\nb\n", "a\n", "same number of lines.*Received: 2 in .*a.en, 1 in .*a.de"),
-        ("", "", "at least one, were expected. Received: 0 in"),
         ("a\n\n", "a\nb\n", "empty line 2 in .*a.en"),
-        ("a\nb\n", " \nb\n", "empty line 1 in .*a.de"),
         ("a\n", None, "file of texts was expected. Received: .*a.de"),
     ],
 )
@@ -118,11 +116,9 @@ def test_lists():
     ("texts", "labels", "message"),
     [
         ("Rain.", None, "list of at least one text"),
-        ([], None, "list of at least one text"),
         (["a", 3], None, "A text was expected. Received: 3 .text 2"),
         (["a", " "], None, "A text was expected"),
         (["a", "b"], [1], "2 texts and 1 labels"),
-        (["a", "b"], "ab", "2 texts and 2 labels"),
         ([{"sentense": "a"}], None, "column of texts was expected.*Received: sentense"),
     ],
 )
@@ -136,16 +132,11 @@ def test_invalid_lists_raise(texts, labels, message):
     [
         ("no.tsv", None, (), "A file of texts was expected. Received: .*no.tsv"),
         ("empty.tsv", b"", (), "at least one text"),
-        ("empty.txt", b"\n \n", (), "at least one text"),
-        ("header.csv", b"text,label\n", (), "at least one text"),
         ("bad.jsonl", b'{"text": "a"}\n{"text"', (), "JSON object: .*bad.jsonl, line 2"),
-        ("list.jsonl", b"[1]", (), "JSON object. Received: .*line 1"),
         ("short.tsv", b"a\t1\nb\n", (), "Expected 2 columns. Received: 1 .*line 2"),
         ("bytes.txt", b"a\nsp\xe4t", (), r"Expected UTF-8. Received: 'sp.*xe4t' in .*bytes.txt, line 2"),
         ("fake.tsv.gz", b"no archive", (), "cannot be read"),
         ("data.tsv", b"how\twhat\n1\tx\n", ("who", "how"), "named who. Received: how, what.*text_column"),
-        ("data.tsv", b"a\t1\n", ("1", "3"), "column of labels was expected, named 3.*label_column"),
-        ("quote.csv", b'text,label\n"a,1\n', (), "table cannot be read.*line"),
     ],
 )
 def test_invalid_files_raise(tmp_path: Path, name, content, columns, message):

@@ -17,7 +17,7 @@ from kerasformer.bundle import architectures
 from kerasformer.cli import app
 from kerasformer.errors import InputError
 from kerasformer.models import registry
-from kerasformer.tools.interpretability.anatomy import INPUT, Anatomy, Block, positions, short
+from kerasformer.tools.interpretability.anatomy import INPUT, Anatomy, Block
 from kerasformer.tools.interpretability.costs import costs
 from tests.core.zoo import lfm2
 from tests.core.zoo.cases import CASES, FIRST
@@ -189,12 +189,6 @@ def test_files(tmp_path: Path) -> None:
         found.save(tmp_path / "missing" / "model.svg")
 
 
-def test_names_of_sources(tmp_path: Path) -> None:
-    folder = tmp_path / "Qwen2.5-0.5B"
-    folder.mkdir()
-    assert described(folder, SMALL_GPT2).name == kf.anatomy(folder).name == "Qwen2.5-0.5B"
-
-
 def test_a_size_is_not_taken_for_the_number_of_tokens(tmp_path: Path) -> None:
     labels = {str(index): f"LABEL_{index}" for index in range(64)}
     found = described(tmp_path, {**SMALL_GPT2, "n_positions": 100, "id2label": labels}, "text-classification")
@@ -219,10 +213,3 @@ def test_the_command(tmp_path: Path) -> None:
     assert done.exit_code == 1 and "must end in one of" in done.stderr
     done = CliRunner().invoke(app, ["info", str(tmp_path), "--anatomy", "--json"])
     assert json.loads(done.stdout)["stacks"][0]["layers"][0]["indices"] == [0, 1, 2]
-
-
-def test_short_forms() -> None:
-    assert [short(number) for number in (7.0, 1234.0, 124_439_808.0, 1.5576e9)] == ["7", "1.23 k", "124 M", "1.56 B"]
-    assert [short(number) for number in (999.0, 999_499.0, 999_999.0)] == ["999", "999 k", "1.00 M"]
-    assert positions((0, 1, 2)) == "0–2" and positions((0,)) == "0" and positions((0, 2)) == "0, 2"
-    assert positions(range(0, 12, 2)) == "0, 2, …, 10" and positions((0, 1, 3, 4, 6)) == "0–1, 3–4, 6"

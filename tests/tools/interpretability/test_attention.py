@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.errors import BundleError, CapacityError, ExportMismatchError, InputError, TokenizerError
+from kerasformer.errors import BundleError, CapacityError, ExportMismatchError, InputError
 from kerasformer.tools.interpretability.attention import MAX_DRAWN, Attention, StackAttention
 from tests.core.export.text_models import shared_bundle, shared_model
 from tests.grids import grid
@@ -85,17 +84,6 @@ def test_weights_of_groups_windows_and_other_heads_are_those_of_transformers(nam
     assert_equal(attention, reference(tmp_path / "model", attention))
 
 
-@pytest.mark.parametrize(
-    "name", ["bart-question-answering", pytest.param("mbart-question-answering", marks=pytest.mark.release)]
-)
-def test_a_decoder_that_does_not_write_reads_the_shifted_text(name: str) -> None:
-    attention = read(name, "rain?", "the rain fell on the cat")
-    ids, row = attention.encoder.queries.ids[None], attention.decoder.queries
-    assert row.ids.tolist() == np.asarray(shared_model(name).backbone.shift_right(ids))[0].tolist()
-    assert row.tokens[1:] == attention.cross.keys.tokens[:-1] and row.written is None
-    assert attention.neurons(kind="cross").title.startswith(type(shared_model(name)).__name__)
-
-
 def products(name: str, *texts: str) -> None:
     for stack in read(name, *texts).stacks:
         for layer in stack.layers:
@@ -156,15 +144,6 @@ def test_the_prefix_of_a_task_precedes_every_text() -> None:
     assert ids == model.tokenizer.encode("summarize: summarize: a cat")
 
 
-def test_the_name_of_a_source_is_not_its_path() -> None:
-    from kerasformer.files import sources
-    from kerasformer.tools.interpretability.attention_sources import open_attention
-
-    folder = sources.resolve("sentiment-bert")
-    names = {open_attention(source).source.name for source in (folder, str(folder), "sentiment-bert")}
-    assert names == {"sentiment-bert"}
-
-
 def expected_rollout(stack: StackAttention) -> np.ndarray:
     """Formula of Abnar and Zuidema, section 3: the product of the mean weights of all layers with residuals."""
     product = np.eye(len(stack.queries))
@@ -222,18 +201,6 @@ def test_a_bundle_shows_its_own_weights(name: str, format: str) -> None:
     assert [s.queries.tokens for s in attention.stacks] == [s.queries.tokens for s in expected.stacks]
     with pytest.raises(InputError, match="a bundle gives attention weights alone"):
         attention.neurons()
-
-
-def test_a_bundle_describes_its_attention() -> None:
-    from kerasformer import bundle
-    from kerasformer.bundle import Kind, Role
-
-    manifest = bundle.read(attention_bundle("t5-text2text-generation", "onnx"))
-    ((name, signature),) = manifest.of_role(Role.ATTENTION).items()
-    assert name == "attention_model" and signature.input(Kind.DECODER_IDS) == "decoder_input_ids"
-    kinds = {info.kind for info in signature.outputs.values()}
-    assert kinds == {Kind.ENCODER_ATTENTION, Kind.DECODER_ATTENTION, Kind.CROSS_ATTENTION}
-    assert signature.outputs["cross_attentions_1"].layer == 1
 
 
 def test_an_export_compares_the_weights_with_keras() -> None:
@@ -312,15 +279,6 @@ def test_a_text_too_long_is_named() -> None:
         attention.heads()
     with pytest.raises(CapacityError, match="exceeds the model's maximum length"):
         kf.attention(model, long * 40)
-
-
-def test_a_preset_without_a_tokenizer_is_named(tmp_path: Path) -> None:
-    from kerasformer.files import sources
-
-    folder = tmp_path / "plain"
-    shutil.copytree(sources.resolve("story-gpt2"), folder, ignore=shutil.ignore_patterns("*token*", "vocab*"))
-    with pytest.raises(TokenizerError, match="no tokenizer"):
-        kf.attention(folder, "a")
 
 
 def test_a_further_output_is_refused_where_nothing_calls_it(tmp_path: Path) -> None:

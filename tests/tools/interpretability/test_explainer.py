@@ -7,7 +7,6 @@ import copy
 import json
 import re
 import shutil
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,29 +16,20 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer.bundle.architectures import find
 from kerasformer.engines.distribution import softmax
 from kerasformer.errors import CapacityError, ExportError, InputError, TokenizerError
 from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GenerationConfig
 from kerasformer.generation.samplers import sampling_of
-from kerasformer.models import registry
-from kerasformer.models.creation import create
-from kerasformer.pipelines.opening import Opened, open_source
 from kerasformer.tools.interpretability.explainer import page as pages
 from kerasformer.tools.interpretability.explainer import record, recording, write_site
-from kerasformer.tools.interpretability.explainer.answers import Answers, Continued
+from kerasformer.tools.interpretability.explainer.answers import Continued
 from kerasformer.tools.interpretability.explainer.packing import packed_ids, script_json
-from kerasformer.tools.interpretability.explainer.precision import Precision, divergence, opened_bundle
-from kerasformer.tools.interpretability.explainer.readings import Reading, readings
-from tests import tiny_text
+from kerasformer.tools.interpretability.explainer.precision import opened_bundle
 from tests.core.cli.test_cli import main as run_command
 from tests.core.export.text_models import shared_bundle, shared_model
-from tests.core.zoo.cases import FIRST
-from tests.foreign.environments import need
-from tests.grids import grid, repeats
 from tests.tools.interpretability.bundles import attention_bundle
-from tests.tools.web.sites import Browser, browser
+from tests.tools.web.sites import Browser
 
 DECODER, CLASSIFIER, WRITER = "gpt2-text-generation", "bert-text-classification", "t5-text2text-generation"
 HOSTILE = "</script><img src=x onerror=alert(1)> rain"
@@ -105,20 +95,6 @@ def test_stacks_of_an_encoder_decoder() -> None:
         np.testing.assert_allclose(unpacked(each["weights"]).sum(axis=-1), 255, atol=source)
 
 
-@pytest.mark.release
-def test_stacks_of_an_encoder_decoder_that_does_not_generate() -> None:
-    model = shared_model("bart-question-answering")
-    result = record(model, [("Rain?", "The rain fell.")], recipes=())
-    text, ids = result["texts"][0], model.tokenizer(["Rain?"], ["The rain fell."]).inputs
-    states = model(ids, return_attention=True)
-    expected = {"encoder": "encoder_attentions", "decoder": "attentions", "cross": "cross_attentions"}
-    assert result["model"]["family"] == "encoder-decoder"
-    for each in text["attention"]:
-        weights = keras.ops.convert_to_numpy(states[expected.pop(each["stack"])][0])[0]
-        np.testing.assert_allclose(unpacked(each["weights"])[0] / 255, weights, atol=0.5 / 255 + 1e-6)
-    assert not expected
-
-
 def test_masked_tokens_are_those_of_the_pipeline() -> None:
     model = shared_model("bert-fill-mask")
     result = record(model, ["The rain [MASK] on."], recipes=())
@@ -176,23 +152,10 @@ def _words_of(ids: np.ndarray) -> list[str]:
     return [known[token] for token in ids.tolist()]
 
 
-def test_divergence_of_independent_classes() -> None:
-    first, second = np.log([[0.9, 0.2]]), np.log([[0.8, 0.3]])
-    expected = sum(p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q)) for p, q in ((0.9, 0.8), (0.2, 0.3)))
-    np.testing.assert_allclose(divergence(first, second, independent=True), [expected])
-
-
 def test_json_cannot_end_its_element() -> None:
     value = {HOSTILE: ["<!--", "&amp;\u2028"]}
     assert not re.search("[<>&\u2028]", script_json(value))
     assert json.loads(script_json(value)) == value
-
-
-def test_scripts_have_one_scope() -> None:
-    script = pages.bundled(
-        {"b.js": 'import { a } from "./a.js";\nexport const b = a;\n', "a.js": "export const a = 1;\n"}
-    )
-    assert script.split("\n\n") == ["const a = 1;", "const b = a;\n"]
 
 
 @pytest.mark.parametrize(
@@ -200,9 +163,7 @@ def test_scripts_have_one_scope() -> None:
     [
         (["rain " * 200], CapacityError, r"Expected: at most \d+ tokens. Received: \d+"),
         ([], InputError, r"a non-empty list.* Received: texts=\[\]"),
-        ([3], InputError, "a text or a pair of texts"),
         ([""], InputError, "at least one token was expected. Received: ''"),
-        (["\ud800"], InputError, "a text or a pair of texts"),
     ],
 )
 def test_bad_texts(texts: Any, error: type[Exception], message: str) -> None:
@@ -260,23 +221,6 @@ def test_a_short_cache_is_left_out() -> None:
         assert (result.opened is not None) is is_open and bool(result.note) is not is_open
 
 
-def test_short_signatures_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A neighbouring bundle of an encoder whose signatures are shorter than the texts."""
-    opened = open_source(None, shared_model(CLASSIFIER))
-    precision, answers = Precision("int8", opened), recording.answers_of
-
-    def short(opened: Opened, text: Reading) -> Answers:
-        if len(text.ids) > 8:
-            raise CapacityError("The text may have at most 8 tokens. Received: more")
-        return answers(opened, text)
-
-    monkeypatch.setattr(recording, "answers_of", short)
-    for text, is_open in (("rain", True), ("rain " * 9, False)):
-        item = recording._Item(readings([text], opened.info, opened.tokenizer)[0], None)
-        result = recording._unless_short(precision, [item])
-        assert (result.opened is not None) is is_open and ("at most 8" in result.note) is not is_open
-
-
 def test_bundle(tmp_path: Path) -> None:
     """A bundle is compared with those beside it, and says what it cannot show."""
     for recipe in BUNDLES[DECODER]:
@@ -323,14 +267,6 @@ def test_attention_of_a_bundle(name: str) -> None:
 SHARES = "[...document.querySelectorAll('#choice-bars .value')].map((each) => each.textContent)"
 PANELS = "[...document.querySelectorAll('.panel')].map((panel) => panel.querySelector('.absent')?.textContent ?? '')"
 READY = "document.documentElement.dataset.ready === '{}'"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Chromium, for files."""
-    need("chromium")
-    with browser() as opened:
-        yield opened
 
 
 def opened(chromium: Browser, folder: Path, content: JsonObject, **settings: Any) -> None:
@@ -386,24 +322,6 @@ def test_page_of_a_decoder(chromium: Browser, tmp_path: Path) -> None:
     checked(chromium)
 
 
-@pytest.mark.release
-def test_page_of_a_nucleus_beyond_the_recorded_candidates(
-    chromium: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recording, "CANDIDATES", 10)
-    few = record(shared_model(DECODER), ["The rain fell"], recipes=())
-    opened(chromium, tmp_path, few)
-    _, scores = logits(DECODER)
-    start = few["texts"][0]["start"] - 1
-    slide(chromium, "top-p", 0.5)
-    kept = softmax(sampling_of(GenerationConfig().replace(top_p=0.5)).filtered(scores[start : start + 1])[0])
-    assert (kept > 0).sum() > 12
-    best = np.argsort(-scores[start], kind="stable")[:10]
-    shown = [float(share.split()[0]) for share in chromium("run", script=SHARES)]
-    np.testing.assert_allclose(shown, 100 * np.append(kept[best], 1 - kept[best].sum()), atol=0.5)
-    assert "more than 10 tokens can be drawn, which have 50.0" in chromium("text", at="#choice-text")
-
-
 def test_page_marks_where_texts_part(chromium: Browser, tmp_path: Path) -> None:
     changed = copy.deepcopy(recorded(DECODER))
     first, same, other = changed["texts"][0]["comparison"]
@@ -436,57 +354,3 @@ def test_page_of_others(chromium: Browser, tmp_path: Path, name: str, absent: li
     chromium("run", script="document.querySelectorAll('.pill input')[1].click()")
     chromium("until", script=READY.format(1))
     checked(chromium)
-
-
-BRANCHES = [[find(case.model_type).branch] for case in FIRST]
-FIRST_OF_BRANCHES = [case for case, repeated in zip(FIRST, repeats(BRANCHES), strict=True) if not repeated]
-
-
-@pytest.mark.grid
-@pytest.mark.parametrize("case", grid(FIRST, always=FIRST_OF_BRANCHES, others="release"), ids=str)
-def test_every_architecture(case: Any) -> None:
-    """Every architecture of the zoo has a page, with its first head."""
-    tokenizer, task = tiny_text.wordpiece(), case.tasks[0]
-    model_class = case.kind(task)
-    settings = smaller(case.settings, tokenizer.vocab_size)
-    config = model_class.backbone_type.config_type.from_hf(settings)
-    model = create(model_class, config, "float32", **model_class.options(task, config, None, None))
-    model.tokenizer = tokenizer
-    check_page(model)
-
-
-@pytest.mark.release
-def test_the_architecture_without_a_checkpoint() -> None:
-    sizes = {"hidden_dim": 24, "num_layers": 1, "num_heads": 2, "intermediate_dim": 30}
-    oldest = kf.zoo.build("transformer", vocab_size=tiny_text.marian().vocab_size, **sizes)
-    oldest.tokenizer = tiny_text.marian()
-    check_page(oldest)
-    assert {case.model_type for case in FIRST} | {"transformer"} == set(registry.architectures())
-
-
-def smaller(settings: Any, vocab_size: int) -> dict[str, Any]:
-    """Returns the settings of a configuration with fewer layers, and with the vocabulary of the tokenizer."""
-    per_layer = any(isinstance(value, list) for value in settings.values())
-    fewer = {name: 2 for name in LAYERS if settings.get(name) == 3 and not per_layer}
-    stacks = {
-        name: smaller(value, vocab_size)
-        for name, value in settings.items()
-        if isinstance(value, dict) and "model_type" in value
-    }
-    return {**settings, **fewer, **stacks, **({} if stacks else {"vocab_size": vocab_size})}
-
-
-LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers", "decoder_layers")
-
-
-def check_page(model: Any) -> None:
-    """Checks that there is what a page shows of a model."""
-    result = record(model, ["rain fell"], recipes=())
-    text = result["texts"][0]
-    name = type(model).__name__
-    assert text["attention"] and (text["lens"] or text["choices"]["kind"] == "vector"), name
-    assert bool(text["beams"]) == model.generates, name
-    stacks = [each["stack"] for each in text["attention"]]
-    assert stacks == (["encoder", "decoder", "cross"] if model.is_encoder_decoder else [result["model"]["family"]]), (
-        name
-    )

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import io
-import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from kerasformer.engines.distribution import softmax
 from kerasformer.errors import GenerationError
@@ -83,36 +80,9 @@ def test_a_choice_outside_the_options_has_its_own_column() -> None:
     assert (frame["Chosen"] != "").any()
 
 
-def test_the_best_beam_is_explained() -> None:
-    greedy, beams = explained()[0], explained(num_beams=4)[0]
-    assert beams.lines[0].options[0].token == greedy.lines[0].options[0].token
-    assert beams.text != greedy.text  # a path that greedy search does not find
-
-
 def test_every_sequence_is_explained() -> None:
     results = explained(PROMPTS, num_return_sequences=2, temperature=3.0, seed=1)
     assert [each.lines[0].input for each in results] == ["The sea", "The sea", "It was", "It was"]
-
-
-def test_a_frame_has_a_row_for_each_token() -> None:
-    (explanation,) = explained()
-    frame = explanation.to_frame()
-    assert list(frame.columns) == explanation.columns and len(frame) == 4
-    assert frame["Input"][0] == "The sea"
-    assert re.fullmatch(r"✓ .+ \(\d+\.\d\d%\)", frame["Choice 1"][0])
-    assert re.fullmatch(r"[^✓✗]+ \(\d+\.\d\d%\)", frame["Choice 2"][0])
-
-
-@pytest.mark.parametrize("width", [80, 160])
-def test_a_terminal_shows_the_whole_table(width: int) -> None:
-    (explanation,) = explained()
-    console = Console(width=width, file=io.StringIO())
-    console.print(explanation)
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
-    assert all(name in printed for name in explanation.columns) and "…" not in printed.split("Choice 5")[0]
-    for line in explanation.lines:
-        assert all(f"{option.probability:.2%}" in printed for option in line.options)
-    assert printed.count("✓") == len(explanation.lines) + 1
 
 
 def test_a_notebook_shows_the_whole_table_and_escapes_markup() -> None:
@@ -123,12 +93,6 @@ def test_a_notebook_shows_the_whole_table_and_escapes_markup() -> None:
     assert "<td>&lt;b&gt;The</td>" in output and output.count("<tr>") == 5
     assert "<td><s>✗ &lt;/td&gt; (25.00%)</s></td>" in output
     assert all(html.escape(str(option)) in output for option in line.options)
-
-
-def test_str_and_repr() -> None:
-    (explanation,) = explained()
-    assert "Choice 5" in str(explanation) and str(explanation).count("✓") == 5
-    assert repr(explanation) == f"Explanation({explanation.text!r}, 4 tokens)"
 
 
 @pytest.mark.parametrize("name", ["picture", "tree"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -44,23 +43,6 @@ def test_positions_in_numbers() -> None:
     np.testing.assert_allclose(values.rotary[100.0][7], np.cos(7 * frequencies).mean(), rtol=1e-5)
     assert values.rotary[100.0][0] == 1 and len(values.distances) == 120
     np.testing.assert_allclose(values.alibi[1, 9], -(2.0**-4) * abs(np.arange(20) - 9), rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("function", "settings", "message"),
-    [
-        (visible_keys, {"length": 14}, "length above 14. Received: length=14, block=2, random_blocks=1"),
-        (visible_keys, {"window": 0}, "window must be an integer of at least 1"),
-        (visible_keys, {"prefix": -1}, "prefix must be"),
-        (visible_keys, {"block": 0.5}, "block must be"),
-        (visible_keys, {"random_blocks": -1}, "random_blocks must be"),
-        (position_values, {"bases": (1.0, 2.0, 3.0, 4.0)}, "bases must be one to three numbers above 0"),
-        (position_values, {"size": 3}, "size must be an even integer"),
-    ],
-)
-def test_mistakes_are_named(function: Callable[..., object], settings: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        function(**settings)
 
 
 def test_pictures(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from kerasformer.tools.interpretability.attention import (
 )
 from kerasformer.tools.viz.attention import page_data
 from kerasformer.tools.viz.canvas import DARK, LIGHT
-from tests.foreign.environments import need
 from tests.tools.viz.test_pictures import share
-from tests.tools.web.sites import Browser, browser
+from tests.tools.web.sites import Browser
 
 HOSTILE = (
     '<img src=x onerror="window.hacked=1">', "</script><script>window.hacked=1</script>", "$x^2_{$", "{{data}}", "&lt;",
@@ -60,13 +58,6 @@ def encoder_decoder() -> Attention:
         StackAttention("cross", target, source, (layer(0, 3, 6),)),
     )
     return Attention("translator", "onnx", ("a",), stacks)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    need("chromium")
-    with browser() as opened:
-        yield opened
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
@@ -183,11 +174,6 @@ def test_a_page_loads_nothing(tmp_path: Path) -> None:
     page = encoder().views().html()
     assert "default-src 'none'" in page and page.count("</script>") == 2
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
-
-
-def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="folder of a view must exist"):
-        encoder().heads().save(tmp_path / "missing" / "view.html")
 
 
 def test_a_page_of_a_large_model_has_the_queries_and_keys_of_one_layer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,18 +66,6 @@ def test_the_same_picture_is_the_same_file(tmp_path: Path, name: str) -> None:
     assert (tmp_path / "one.svg").read_bytes() == (tmp_path / "two.svg").read_bytes()
 
 
-def test_colours_show_the_state_of_hypotheses(tmp_path: Path) -> None:
-    path = tmp_path / "picture.png"
-    draw_distribution(PROBABILITIES, path)
-    assert share(path, LIGHT.second) == 0
-    draw_beam_tree(
-        beams(eos_token_id=None, max_new_tokens=6), str, path, steps=3
-    )  # none is finished within three steps
-    assert share(path, LIGHT.second) == 0 and share(path, LIGHT.accent) > 0 and share(path, LIGHT.muted) > 0
-    table(path)
-    assert share(path, LIGHT.second) == 0
-
-
 def test_trees_show_the_first_steps_and_one_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heights = []
     for steps in (2, 4):

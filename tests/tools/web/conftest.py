@@ -30,11 +30,3 @@ def page(site: Path) -> Iterator[Browser]:
     with browser() as opened, served_folder(site) as url:
         opened.open(url)
         yield opened
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """Chromium, for pages of sites."""
-    need("chromium")
-    with browser() as opened:
-        yield opened
