@@ -1,11 +1,10 @@
-"""Models for tests in third-party runtimes: tiny random models and, on demand, the presets.
+"""Tiny random models for tests in third-party runtimes.
 
 An acceptance test is marked `@pytest.mark.foreign("runtime")` and takes a `case`; docs/runtimes.md has a tick for each.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,48 +28,37 @@ from tests.grids import repeats
 from tests.shared import once
 from tests.tiny_text import pieces_in_texts
 
-PRESETS = "KERASFORMER_FOREIGN_PRESETS"
-"""If this environment variable is set, the tests also run on the presets."""
-
-_PRESETS = {
-    "sentiment-bert": ("bert", "text-classification"),
-    "story-gpt2": ("gpt2", "text-generation"),
-    "summarizer-t5": ("t5", "summarization"),
-}
-
 
 @dataclass(frozen=True)
 class Case:
     """A model and a recipe.
 
     Attributes:
-        source: A row of the tiny models, or the name of a preset.
+        source: A row of the tiny models.
         quantize: The name of the recipe.
         as_task: The task for the export; the task of the model by default.
     """
 
-    source: Row | str
+    source: Row
     quantize: str = "none"
     as_task: str | None = None
 
     def __str__(self) -> str:
-        name = self.source if isinstance(self.source, str) else f"{self.model_type}-{self.task}"
-        return f"{name}-{self.quantize}"
+        return f"{self.model_type}-{self.task}-{self.quantize}"
 
     @property
     def model_type(self) -> str:
         """The architecture."""
-        return _PRESETS[self.source][0] if isinstance(self.source, str) else self.source.model_type
+        return self.source.model_type
 
     @property
     def task(self) -> str:
         """The task of the bundle."""
-        model_task = _PRESETS[self.source][1] if isinstance(self.source, str) else self.source.task
-        return self.as_task or model_task
+        return self.as_task or self.source.task
 
     def model(self) -> Any:
         """Returns the Keras model, with its tokenizer."""
-        return kf.zoo.load(self.source) if isinstance(self.source, str) else self.source.model()
+        return self.source.model()
 
     @property
     def _is_row(self) -> bool:
@@ -94,7 +82,7 @@ class Case:
 
     def export(self, folder: Path, model: Any = None, **settings: Any) -> Path:
         """Exports the bundle into a new folder; `settings` are arguments of `kf.export.export`, such as `target=`."""
-        recipe = self.quantize if isinstance(self.source, str) else self.source.recipe(self.quantize)
+        recipe = self.source.recipe(self.quantize)
         model = self.model() if model is None else model
         return kf.export.export(model, folder, quantize=recipe, task=self.as_task, **settings)
 
@@ -164,7 +152,7 @@ def cases(
     by_task: bool = False,
     shown: Sequence[Case] = (),
 ) -> Any:
-    """Parametrizes a test by `case`; presets are included only on demand.
+    """Parametrizes a test by `case`.
 
     CI runs the first model of each kind (`KINDS`) in float32, and the first one in each other recipe that is named. All
     others have the mark `release`: they show a runtime the same kind of input and output with other layers, which
@@ -176,12 +164,11 @@ def cases(
         by_task: Whether each task is a kind of its own, where a runtime or its program has code for each.
         shown: Cases that another test runs in the same runtime.
     """
-    selected = [case for case in rows if os.environ.get(PRESETS) or not isinstance(case.source, str)]
-    candidates = [case for case in selected if case.quantize in recipes]
+    candidates = [case for case in rows if case.quantize in recipes]
     parts = [(case.task if by_task else kind(case.task), case.quantize) for case in (*shown, *candidates)]
     repeated = dict(zip(map(str, candidates), repeats(parts)[len(shown) :], strict=True))
-    marks = [pytest.mark.release if repeated.get(str(case), True) else () for case in selected]
-    parameters = [pytest.param(case, marks=mark) for case, mark in zip(selected, marks, strict=True)]
+    marks = [pytest.mark.release if repeated.get(str(case), True) else () for case in rows]
+    parameters = [pytest.param(case, marks=mark) for case, mark in zip(rows, marks, strict=True)]
     return pytest.mark.parametrize("case", parameters, ids=str)
 
 

@@ -36,7 +36,6 @@ MULTILINGUAL_TEXTS = [
     "tabs\tand\nnew\r\nlines\n\n  x 1234567 3.14 1,000  ",
 ]
 NEW = 16
-# Overrides the settings of the presets.
 GREEDY = {"do_sample": False, "num_beams": 1, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 # The runtime has another length penalty; see the test of it.
 BEAMS = {**GREEDY, "num_beams": 3, "length_penalty": 0.0}
@@ -106,7 +105,6 @@ def compare(case: Case, folder: Path, profile: str) -> None:
 @pytest.mark.foreign("genai")
 @cases(
     *(tiny("gpt2", "text-generation", quantize) for quantize in ("none", "fp16", "int8", "int4")),
-    *(Case("story-gpt2", quantize) for quantize in ("none", "fp16", "int8", "int4")),
     # The others have windows.
     *(case for case in DECODERS if case.model_type not in ("gemma3_text", "gpt_neo", "mistral", "qwen3")),
     recipes=("none", "int4"),
@@ -204,17 +202,6 @@ def test_conversations(case: Case, tmp_path: Path) -> None:
     assert reply.get("answers") == [
         model.tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False) for messages in chats
     ], reply
-
-
-@pytest.mark.release  # what the runtime says
-@pytest.mark.foreign("genai")
-@cases(tiny("gpt2", "text-generation"))
-def test_too_many_tokens_are_errors_of_the_runtime(case: Case, tmp_path: Path) -> None:
-    """A prompt of more tokens than the maximum length, and a maximum length beyond the cache."""
-    folder = case.export(tmp_path / "bundle", target="genai", capacity=32)
-    long = {"texts": [" ".join(TEXTS)]}
-    assert "exceeds max length (32)" in ask(folder, {**long, "max_length": 32})["error"]
-    assert "cannot be greater than model context_length (32)" in ask(folder, {**long, "max_length": 33})["error"]
 
 
 def test_one_file_is_added(tmp_path: Path) -> None:

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 import kerasformer as kf
-from kerasformer.export import export
 from tests.foreign.environments import need
-from tests.foreign.test_litert_lm import conversations
 
 QUESTION, ANSWER = "What is the capital of France?", "Paris"
-
-
-@pytest.mark.grid
-@pytest.mark.release  # takes minutes; test_litert_lm.py has the same target with small models
-def test_answer_in_litert_lm(tmp_path: Path) -> None:
-    file = need("gguf")
-    need("litert-lm")
-    bundle = export(file, tmp_path / "out", target="litert-lm", quantize="int8", capacity=128)
-    ((turn,),) = conversations(bundle.path, None, [[QUESTION]])
-    assert ANSWER in turn[1]
 
 
 @pytest.mark.grid

@@ -23,7 +23,7 @@ from kerasformer.export.targets.litert_lm.chat_template import chat_template
 from kerasformer.tokenization import Tokenizer, hard_texts
 from kerasformer.tools.bench import bench
 from tests import tiny_text
-from tests.core.export.text_models import ROWS, Row
+from tests.core.export.text_models import ROWS
 from tests.foreign.cards import run_litert_lm
 from tests.foreign.cases import DECODERS, Case, cases, tiny
 from tests.foreign.environments import packages, run
@@ -62,18 +62,17 @@ OTHERS = [varied(case) for case in DECODERS]
 
 
 def text_model(case: Case) -> Any:
-    """Returns the model; a tiny one generates only printable characters, because others look alike in a text."""
+    """Returns the model; it generates only printable characters, because others look alike in a text."""
     model = case.model()
-    if isinstance(case.source, Row):
-        tokenizer = model.tokenizer
-        size = tokenizer.vocab_size
-        suppressed = [i for i in range(size) if not tokenizer.decode([i]).replace("\ufffd", "\n").isprintable()]
-        suppressed += tokenizer.all_special_ids  # LiteRT-LM prints these
-        for variable in model.variables:
-            if size in variable.shape:  # tokens or, in an output that is not tied to them, columns
-                value = keras.ops.convert_to_numpy(variable.value).copy()
-                np.moveaxis(value, tuple(variable.shape).index(size), 0)[suppressed] *= 0.05
-                variable.assign(value)
+    tokenizer = model.tokenizer
+    size = tokenizer.vocab_size
+    suppressed = [i for i in range(size) if not tokenizer.decode([i]).replace("\ufffd", "\n").isprintable()]
+    suppressed += tokenizer.all_special_ids  # LiteRT-LM prints these
+    for variable in model.variables:
+        if size in variable.shape:  # tokens or, in an output that is not tied to them, columns
+            value = keras.ops.convert_to_numpy(variable.value).copy()
+            np.moveaxis(value, tuple(variable.shape).index(size), 0)[suppressed] *= 0.05
+            variable.assign(value)
     return model
 
 
@@ -93,7 +92,7 @@ def expected(source: Any, prompts: tuple[str, ...] = PROMPTS, tokens: int = TOKE
 
 
 @pytest.mark.foreign(TARGET)
-@cases(GPT2, *QUANTIZED, Case("story-gpt2"), Case("story-gpt2", "int8"), *OTHERS, recipes=("none", "int4"))
+@cases(GPT2, *QUANTIZED, *OTHERS, recipes=("none", "int4"))
 def test_greedy_texts(case, tmp_path):
     model = text_model(case)
     folder = case.export(tmp_path / "out", model, target=TARGET, capacity=96)
@@ -243,13 +242,6 @@ def test_prompts_of_every_length(counts, tokens, exported):
     prompts = tuple("!" * (count - 1) + "A" for count in counts)
     assert tuple(len(model.tokenizer.encode(prompt)) for prompt in prompts) == counts
     assert generated(folder, prompts, tokens) == expected(model, prompts, tokens)
-
-
-@pytest.mark.release  # what LiteRT-LM says
-@pytest.mark.foreign(TARGET)
-def test_a_prompt_that_fills_the_cache_is_refused_by_litert_lm(exported):
-    with pytest.raises(AssertionError, match="Input token ids are too long. Exceeding the maximum .* 96 >= 96"):
-        generated(exported[0], ("!" * 96,))
 
 
 @pytest.mark.foreign(TARGET)

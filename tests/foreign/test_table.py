@@ -12,11 +12,8 @@ from typer.testing import CliRunner
 from kerasformer.bundle import tested
 from kerasformer.cli import app
 from kerasformer.export.targets import TARGETS
-from tests.core.export import test_export
-from tests.core.export.text_models import ROWS
-from tests.core.zoo.cases import OPERATORS
 from tests.foreign import table, ticks
-from tests.foreign.cases import Case, cases, kind, tiny
+from tests.foreign.cases import cases, kind, tiny
 
 
 def test_the_page_and_the_list_are_up_to_date(capsys):
@@ -43,7 +40,7 @@ def module(**tests):
     return created
 
 
-FOREIGN, BERT = pytest.mark.foreign("genai"), cases(tiny("bert", "fill-mask"), Case("sentiment-bert"))
+FOREIGN, BERT = pytest.mark.foreign("genai"), cases(tiny("bert", "fill-mask"))
 TWO = cases(*(tiny(name, "fill-mask") for name in ("bert", "mpnet")))
 
 
@@ -65,13 +62,6 @@ def test_only_tests_of_tiny_models_that_run_count(marks, expected, monkeypatch):
     assert [(runtime, case.model_type, in_ci) for runtime, case, in_ci in claims] == expected
 
 
-def test_cells_show_what_ci_runs():
-    assert table._cell([], []) == ""
-    assert table._cell(["int8", "none"], ["none"]) == "✓ (int8)"
-    assert table._cell(["int8", "none"], ["int8", "none"]) == "✓ int8"
-    assert table._cell(["none"], []) == "(✓)"
-
-
 PIPELINES = ("onnxruntime", "transformers.js", "optimum")
 """Runtimes with code for each task; that of ONNX Runtime is the program of the tests, which also runs in LiteRT."""
 
@@ -84,28 +74,6 @@ def test_ci_runs_one_model_of_each_kind_in_each_runtime():
         assert [models for models in row.in_ci.values() if len(models) > 1] == [], name
 
 
-def test_ci_exports_every_architecture_with_operators_of_its_own():
-    """In all formats and recipes, in turn; in all combinations before a release."""
-    in_ci = {
-        (*each.values, *recipe)
-        for rows, recipe in ((test_export.FLOAT32, ["none"]), (test_export.IN_EIGHT_OR_FOUR_BITS, []))
-        for each in rows
-        if not any(mark.name == "release" for mark in each.marks)
-    }
-    architectures = {row.model_type for row in ROWS.values()} - OPERATORS.keys()
-    assert {ROWS[name].model_type for name, *_ in in_ci} >= architectures
-    combinations = {each[1:] for each in in_ci}
-    assert combinations >= {(format, recipe) for format in ("onnx", "tflite") for recipe in ("none", "int8")}
-
-
-def test_every_runtime_is_listed_with_its_tested_version():
-    listed = tested.runtimes()
-    assert list(listed) == [*ticks.OWN, *TARGETS]
-    for runtime in listed.values():
-        assert any(character.isdigit() for character in runtime.version), runtime
-    assert not listed["mediapipe"].covers("translation", "t5")
-
-
 def test_the_command_lists_every_target_and_runtime():
     shown = CliRunner().invoke(app, ["export", "--list-targets", "--json"])
     assert shown.exit_code == 0
@@ -113,8 +81,3 @@ def test_the_command_lists_every_target_and_runtime():
     assert [row["name"] for row in rows] == list(tested.runtimes())
     plain = CliRunner().invoke(app, ["export", "--list-targets"])
     assert plain.exit_code == 0 and [name for name in TARGETS if name not in plain.stdout] == []
-
-
-def test_without_the_list_a_source_is_required():
-    result = CliRunner().invoke(app, ["export"])
-    assert result.exit_code == 2 and "SOURCE" in result.output.upper()

@@ -9,7 +9,6 @@ import subprocess
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
-from kerasformer import zoo
-from kerasformer.bundle.architectures import DECODER, find
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx import file_writer as onnx_files
 from kerasformer.export.reference_texts import PROMPTS, READING
@@ -39,18 +36,15 @@ from tests.foreign.cases import (
 )
 from tests.foreign.environments import HERE, need, started
 from tests.foreign.test_litert_lm import CHAT, text_model
-from tests.grids import grid, repeats
+from tests.foreign.test_targets import RUNS
+from tests.grids import grid
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_classes, check_tokens, cosines
 from tests.tools.web.sites import browser, served_folder
 
-# Presets have settings that it does not support; the tests pass others.
-pytestmark = pytest.mark.filterwarnings("ignore:transformers.js ignores these settings")
-
 PROGRAM = "transformers_js.js"
 TEXTS = list(READING[:3])
 NEW = 16
-# Overrides the settings of the presets.
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 SEARCHES = [GREEDY, {**GREEDY, "repetition_penalty": 1.5}, {**GREEDY, "no_repeat_ngram_size": 2}]
 
@@ -259,48 +253,19 @@ def _row(answer: list[dict[str, Any]], key: str, names: list[Any]) -> list[float
     return [scores.get(name, float("nan")) for name in names]
 
 
-HEADS = ("text-classification", "token-classification", "question-answering")
-"""Tasks for which it has no class of a decoder."""
-_UNOPENED = {
-    "albert": "pretraining token-classification",
-    "bart": "feature-extraction question-answering",
-    "bigbird_pegasus": "text2text-generation",
-    "bert": "pretraining",
-    "big_bird": "fill-mask pretraining question-answering text-classification token-classification",
-    "electra": "replaced-token-detection",
-    "marian": "feature-extraction",
-    "mbart": "feature-extraction question-answering",
-    "mobilebert": "next-sentence-prediction pretraining token-classification",
-    "modernbert": "question-answering",
-    "led": "text2text-generation",
-    "longformer": "fill-mask question-answering text-classification token-classification",
-    "pegasus": "text2text-generation",
-    "t5": "feature-extraction text-classification token-classification question-answering",
-    "umt5": "text2text-generation",
-}
-UNOPENED = [
-    *((model_type, task) for model_type, tasks in _UNOPENED.items() for task in tasks.split()),
-    *(
-        (row.model_type, row.task)
-        for row in {**ROWS, **OTHERS}.values()
-        if row.task in HEADS and find(row.model_type).branch == DECODER
-    ),
-]
 MULTILINGUAL = "xlm-token-classification"
 """The row whose model has the language of each token as an input, which transformers.js does not pass."""
 READERS = [
-    tiny(model_type, task)
-    for model_type, tasks in zoo.models().items()
-    for task in tasks
-    if task in READINGS and (model_type, task) not in UNOPENED and f"{model_type}-{task}" in {**ROWS, **OTHERS}
-    if f"{model_type}-{task}" != MULTILINGUAL
+    tiny(row.model_type, row.task)
+    for name, row in {**ROWS, **OTHERS}.items()
+    if row.task in READINGS and name in RUNS["transformers.js"] and name != MULTILINGUAL
 ]
 READERS.sort(key=lambda case: case.model_type != "bert")  # it has every task
 WRITERS = [tiny("gpt2", "text-generation"), tiny("t5", "text2text-generation")]
 
 
 @pytest.mark.foreign("transformers.js")
-@cases(*READERS, Case("sentiment-bert"), by_task=True)
+@cases(*READERS, by_task=True)
 def test_reading(case: Case, exported: Export, both: list[Ask]) -> None:
     bundle = exported(case)
     compare_reading(both, case, bundle.folder, bundle.model, 1e-4)
@@ -397,8 +362,6 @@ def test_the_javascript_of_the_card(case: Case, exported: Export) -> None:
     tiny("bart", "text2text-generation"),
     tiny("gpt2", "text-generation", "fp16"),
     tiny("t5", "text2text-generation", "fp16"),
-    Case("story-gpt2"),
-    Case("summarizer-t5"),
     tiny("marian", "text2text-generation"),
     *(case for case in DECODERS if case.model_type not in ("ctrl", "gpt_bigcode", "openai-gpt", "xglm")),
     tiny("mt5", "text2text-generation"),
@@ -418,7 +381,6 @@ def test_writing(case: Case, exported: Export, both: list[Ask]) -> None:
     tiny("bert", "text-classification", "int4"),
     tiny("albert", "fill-mask", "int8"),
     tiny("mobilebert", "text-classification", "int8"),
-    Case("sentiment-bert", "int8"),
     recipes=("int8",),
 )
 def test_recipes_of_readers(case: Case, exported: Export, both: list[Ask]) -> None:
@@ -432,8 +394,6 @@ def test_recipes_of_readers(case: Case, exported: Export, both: list[Ask]) -> No
     tiny("gpt2", "text-generation", "int4"),
     tiny("t5", "text2text-generation", "int8"),
     tiny("t5", "text2text-generation", "int4"),
-    Case("story-gpt2", "int8"),
-    Case("summarizer-t5", "int8"),
     tiny("bart", "text2text-generation", "int8"),
     recipes=("int4",),
     shown=WRITERS,
@@ -443,22 +403,14 @@ def test_recipes_of_writers(case: Case, exported: Export, both: list[Ask]) -> No
     check_quantized_writing(both, exported(case), case)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        tiny("gpt2", "text-generation", "int8"),
-        *(pytest.param(case, marks=pytest.mark.release) for case in (READERS[0], WRITERS[1])),
-    ],
-    ids=str,
-)
-def test_the_portable_profile(case: Case, exported: Export, both: list[Ask]) -> None:
+def test_the_portable_profile(exported: Export, both: list[Ask]) -> None:
+    case = tiny("gpt2", "text-generation", "int8")
     folder = exported(case, profile="portable").folder
-    compare = compare_writing if case.task not in READINGS else partial(compare_reading, tolerance=1e-4)
-    compare(both, case, folder, folder)
+    compare_writing(both, case, folder, folder)
 
 
-@pytest.mark.parametrize("case", grid(WRITERS, always=WRITERS[:1], others="release"), ids=str)
-def test_several_texts_at_once(case: Case, exported: Export, both: list[Ask]) -> None:
+def test_several_texts_at_once(exported: Export, both: list[Ask]) -> None:
+    case = WRITERS[0]
     bundle, prompts = exported(case), list(PROMPTS[:3])
     settings = {"max_new_tokens": NEW, **GREEDY}
     expected = keras_pipeline(bundle.model, case.task)(prompts, **settings)
@@ -506,10 +458,9 @@ def test_a_decoder_fails_beyond_its_last_position(exported: Export, in_node: Ask
         in_node(bundle.folder, case.task, [[PROMPTS[0], {"max_new_tokens": bundle.model.max_length}]], False)
 
 
-@pytest.mark.parametrize("case", [READERS[0], pytest.param(WRITERS[0], marks=pytest.mark.release)], ids=str)
-def test_the_plain_bundle_is_the_same(case: Case, exported: Export, tmp_path: Path) -> None:
-    bundle = exported(case)
-    plain = case.export(tmp_path / "plain", bundle.model, format="onnx")
+def test_the_plain_bundle_is_the_same(exported: Export, tmp_path: Path) -> None:
+    bundle = exported(READERS[0])
+    plain = READERS[0].export(tmp_path / "plain", bundle.model, format="onnx")
     different = {"README.md", "kerasformer.json"}
     for path in (path for path in plain.rglob("*") if path.is_file() and path.name not in different):
         assert path.read_bytes() == (bundle.folder / path.relative_to(plain)).read_bytes(), path
@@ -530,57 +481,16 @@ def test_a_shared_table_is_in_both_files(
     compare_writing(both, case, alone, plain)
 
 
-@pytest.mark.parametrize(
-    "case",
-    [WRITERS[1], *(pytest.param(case, marks=pytest.mark.release) for case in (READERS[0], WRITERS[0]))],
-    ids=str,
-)
-def test_many_weights_are_beside_the_graph(
-    case: Case, home: Path, both: list[Ask], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.release  # tests/core compares such files in ONNX Runtime
+def test_many_weights_are_beside_the_graph(home: Path, both: list[Ask], monkeypatch: pytest.MonkeyPatch) -> None:
     """A lower limit stores them in separate files."""
     monkeypatch.setattr(onnx_files, "INLINE_LIMIT", 0)
+    case = WRITERS[1]
     model = case.model()
     folder = case.export(home / f"large-{case}", model, target="transformers.js")
     graphs, data = ({path.name for path in folder.glob(f"onnx/*.{kind}")} for kind in ("onnx", "onnx_data"))
     assert data == {f"{name}_data" for name in graphs}
-    compare = compare_writing if case.task not in READINGS else partial(compare_reading, tolerance=1e-4)
-    compare(both, case, folder, folder)
-
-
-REFUSED = [*(tiny(*each) for each in UNOPENED), tiny("pegasus", "text2text-generation", as_task="summarization")]
-_TRIED = [case for case in REFUSED if case.task in READINGS]
-_BRANCHES = [[find(case.model_type).branch] for case in _TRIED]
-FIRST_OF_BRANCHES = [case for case, repeated in zip(_TRIED, repeats(_BRANCHES), strict=True) if not repeated]
-
-
-@pytest.mark.parametrize(
-    "case",
-    grid(REFUSED, always=FIRST_OF_BRANCHES, others="release"),  # test_targets.py refuses all of them
-    ids=lambda case: f"{case}-{case.task}",
-)
-def test_models_without_a_pipeline_are_refused(case: Case, home: Path, in_node: Ask) -> None:
-    """transformers.js indeed cannot open them."""
-    model, folder = case.model(), home / f"{case}-plain"
-    message = f"needs a model that one of its pipelines supports. Received: .* for {case.task}"
-    with pytest.raises(ExportError, match=message):
-        case.export(home / "refused", model, target="transformers.js")
-    # The heads of all decoders have the same inputs and outputs.
-    repeated = find(case.model_type).branch == DECODER and case.model_type not in ("gpt2", "llama")
-    if case.task not in READINGS or repeated:
-        return
-    case.export(folder, model, format="onnx")
-    with pytest.raises(AssertionError, match="Unsupported model type|was not found locally"):
-        in_node(folder, case.task, [["A text."]], False)
-
-
-def test_ignored_settings(tmp_path: Path) -> None:
-    model = WRITERS[0].model()
-    model.generation_config = model.generation_config.replace(num_beams=4, top_p=0.9, length_penalty=0.5)
-    with pytest.warns(UserWarning, match=r"ignores these settings of .*: num_beams=4, top_p=0.9\. It will generate"):
-        folder = kf.export.export(model, tmp_path / "out", target="transformers.js")
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "It ignores `num_beams`, `top_p` of `generation_config.json`" in card
+    compare_writing(both, case, folder, folder)
 
 
 def program_of_the_card(folder: Path) -> str:

@@ -49,8 +49,7 @@ def claims(module: ModuleType) -> Iterator[tuple[str, Case, bool]]:
                 if mark.name == "parametrize" and mark.args[0] == "case":
                     for each in mark.args[1]:
                         (case,), in_ci = each.values, "release" not in {own.name for own in (*each.marks, *marks)}
-                        if not isinstance(case.source, str):
-                            yield runtime, case, in_ci
+                        yield runtime, case, in_ci
 
 
 def _marks(owner: Any) -> list[Any]:
@@ -60,7 +59,7 @@ def _marks(owner: Any) -> list[Any]:
 
 
 def collect(refused: Mapping[str, dict[str, dict[str, list[str]]]]) -> list[Tested]:
-    """Returns all runtimes with their tested bundles; presets, which are tested only on demand, do not count.
+    """Returns all runtimes with their tested bundles.
 
     Args:
         refused: Model types that each target refuses, by reason and task.

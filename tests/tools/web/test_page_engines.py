@@ -9,7 +9,7 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.tools.web.site import build, check_site
-from tests.foreign.cases import Case, cases, tiny
+from tests.foreign.cases import cases, tiny
 from tests.foreign.environments import need
 from tests.tools.web.sites import served
 
@@ -24,9 +24,6 @@ SAMPLING = {"temperature": 1.5, "top_k": 20, "top_p": 0.9, "seed": 3}
 @cases(
     tiny("bert", "text-classification"),
     tiny("gpt2", "text-generation"),
-    Case("sentiment-bert", "int8"),
-    Case("story-gpt2", "int8"),
-    Case("summarizer-t5"),
 )
 def test_both_engines_answer_as_the_pipeline(case, chromium, tmp_path):
     bundles = {format: case.shared(format) for format in ("tflite", "onnx")}
