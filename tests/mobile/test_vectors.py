@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 from pathlib import Path
@@ -14,8 +13,7 @@ from kerasformer import bundle
 from kerasformer.tools.web.site import PAGE
 from tests.foreign.environments import need
 from tests.margins import check_same
-from tests.mobile import cards, decoding_vectors, lines, texts, tokenizer_vectors
-from tests.mobile.hard_lines import hard_lines
+from tests.mobile import cards, decoding_vectors, tokenizer_vectors
 from tests.mobile.mock import Mock, MockStep
 from tests.mobile.task_vectors import RecordedForward, called
 from tests.mobile.vectors import FOLDER
@@ -60,29 +58,6 @@ def test_settings_of_the_end_of_beams_change_the_result(name: str) -> None:
         assert decoding_vectors.generated(model, prompt, stored, without)["tokens"] != expected, setting
 
 
-def test_texts_have_many_scripts_and_rows_of_all_kinds() -> None:
-    assert len(texts.SCRIPTS) >= 30
-    kinds = {
-        key
-        for path in (FOLDER / "tokenizers").glob("*/rows.jsonl")
-        for line in path.read_text(encoding="utf-8").splitlines()
-        for key in json.loads(line)
-    }
-    assert kinds >= {
-        "pair",
-        "special",
-        "types",
-        "mask",
-        "sequences",
-        "pieces",
-        "truncation",
-        "chunks",
-        "decode",
-        "error",
-    }
-    assert sum(path.stat().st_size for path in FOLDER.rglob("*") if path.is_file()) < 1.6e6
-
-
 @pytest.mark.foreign("web")
 def test_javascript() -> None:
     packages = need("web").parent / "node_modules"
@@ -97,20 +72,6 @@ def test_javascript() -> None:
 
 
 @pytest.mark.foreign("web")
-def test_the_comparison_of_lines_finds_differences(tmp_path: Path) -> None:
-    packages, text = need("web").parent / "node_modules", tmp_path / "lines.txt"
-    text.write_bytes("\n".join(["The rain", "", "今日は e\u0301 🙂", "a\rb"]).encode())
-    program = ["node", str(JAVASCRIPT / "tokenize.mjs"), str(PAGE / "library"), str(packages)]
-    folder, cache = FOLDER / "tokenizers" / "gpt2", tmp_path / "cache"
-    result = lines.compare(folder, text, program, cache=cache)
-    assert (result.lines, result.differences) == (4, []) and result.seconds and result.rust_seconds
-    assert lines.compare(folder, text, program, measured=False, cache=cache).differences == []
-    assert len(list(cache.iterdir())) == 1
-    other = ["node", "-e", "console.log('{}\\n{}\\n{}\\n{}')"]
-    assert len(lines.compare(folder, text, other, measured=False, cache=cache).differences) == 4
-
-
-@pytest.mark.foreign("web")
 def test_the_javascript_of_cards_runs() -> None:
     """That of every task, with mock models; test_npm_package.py runs it with its imports."""
     packages, found = need("web").parent / "node_modules", cards.codes("javascript")
@@ -121,12 +82,3 @@ def test_the_javascript_of_cards_runs() -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     for case, printed in zip(found, json.loads(done.stdout), strict=True):
         assert printed and all(printed), (case, printed)
-
-
-def test_the_lines_of_a_comparison_are_real_and_hard(tmp_path: Path) -> None:
-    (tmp_path / "real.txt.gz").write_bytes(gzip.compress("\n".join(f"line {n}\n" for n in range(300)).encode()))
-    written = list(hard_lines([tmp_path], 900))
-    assert written == list(hard_lines([tmp_path], 900)) != list(hard_lines([tmp_path], 900, seed=1))
-    assert len(written) == 900 and len({f"line {n}" for n in range(300)} & set(written)) == 300
-    assert not any("\n" in line for line in written) and set(texts.SCRIPTS.values()) <= set(written)
-    assert {"\u1100", "\u0301", "\x00", "\U0001f3fd"} <= set("".join(written))

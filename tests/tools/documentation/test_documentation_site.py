@@ -13,40 +13,13 @@ from pathlib import Path
 import pytest
 
 import kerasformer as kf
-from docs.site import docstrings, links, live, path_picture
-from docs.site.__main__ import check_installation
+from docs.site import links, live, path_picture
 from tests import extras
 from tests.foreign.environments import need
 from tests.tools.web.sites import browser, served
 
 ROOT = Path(__file__).parents[3]
 PAGES = ("index.html", "tasks/translation.html", "reference/errors.html")
-
-
-def test_sections_of_a_docstring_become_lists():
-    text = """Applies a layer.
-
-    Args:
-        x: Hidden states `(B, T, E)`,
-            in any type.
-        **options: More.
-    Returns:
-        `(B, T, E)`.
-    Reference: A paper.
-
-    The end.
-    """
-    assert docstrings.markdown(text) == (
-        "Applies a layer.\n\n**Arguments**\n\n- `x`: Hidden states `(B, T, E)`, in any type.\n- `**options`: More.\n\n"
-        "**Returns**\n\n`(B, T, E)`.\n\n**Reference**\n\nA paper.\n\nThe end."
-    )
-
-
-def test_another_installation_is_named(tmp_path, monkeypatch):
-    check_installation()
-    monkeypatch.setattr("docs.site.__main__.ROOT", tmp_path)
-    with pytest.raises(SystemExit, match=r'must be that of .* Received: .* pip install -e "\.\[docs\]"'):
-        check_installation()
 
 
 def test_broken_links_and_files_of_other_hosts_are_found(tmp_path):

@@ -10,7 +10,6 @@ import pytest
 
 import kerasformer as kf
 from kerasformer.bundle.sample_texts import examples
-from kerasformer.tools.web.site import PAGE
 
 
 def test_the_classifier_is_right_about_everyday_sentences():
@@ -42,10 +41,3 @@ def test_summaries_of_the_examples_use_words_of_the_text(summarizer, settings):
     for text, line in zip(texts, summarizer(texts, **settings), strict=True):
         words = re.findall(r"\w+", line["summary_text"].lower())
         assert len(words) >= 4 and set(words) <= set(re.findall(r"\w+", text.lower())), line
-
-
-def test_every_task_of_the_page_has_examples():
-    tasks = re.search(r"const TASKS = \{(.*?)^\};", (PAGE / "questions.js").read_text(), re.DOTALL | re.MULTILINE)[1]
-    names = re.findall(r'^  "?([\w-]+)"?: \{', tasks, re.MULTILINE)
-    assert len(names) == 13 and all(examples(name)["inputs"] for name in names)
-    assert examples("unknown") == {"inputs": []}

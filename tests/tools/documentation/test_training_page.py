@@ -7,16 +7,9 @@ from pathlib import Path
 import keras
 import pytest
 
-import kerasformer as kf
 from tests.code_blocks import blocks
 
 PAGE = Path(__file__).parents[3] / "docs" / "training.md"
-
-
-def test_the_first_training_keeps_its_memory():
-    first = next(block for block in blocks(PAGE, "python") if ".fit(" in block)
-    assert "with kf.training.keep_memory():\n    history = model.fit(" in first
-    assert "keep_memory" in (kf.training.dataset.__doc__ or "")
 
 
 # A model that is loaded again does not know its `compile`, which the test has replaced.

@@ -13,8 +13,8 @@ import gguf
 import numpy as np
 import pytest
 
-from kerasformer import extras, zoo
-from kerasformer.errors import CheckpointError, KerasformerError, MissingExtraError, SourceError, UnsupportedConfigError
+from kerasformer import zoo
+from kerasformer.errors import CheckpointError, KerasformerError, SourceError, UnsupportedConfigError
 from kerasformer.files import sources
 from kerasformer.tools.gguf import GgufCheckpoint
 from kerasformer.tools.gguf.blocks import read_entry
@@ -127,32 +127,16 @@ def after(name: bytes, offset: int, code: str, value: int) -> Callable[[bytearra
 _MATRIX = b"blk.0.ffn_down.weight"
 BAD_FILES: dict[str, tuple[Callable[[Path], Path], type[KerasformerError], str]] = {
     "empty": (changed(lambda content: b""), CheckpointError, "is not a GGUF file, which starts with b'GGUF'"),
-    "magic": (changed(put(0, "<I", 1)), CheckpointError, "is not a GGUF file"),
-    "short": (changed(lambda content: content[:9]), CheckpointError, "is truncated: a header has at least 24 bytes"),
     "version": (changed(put(4, "<I", 1)), CheckpointError, "must have version 2 or 3 .* Received: version 1"),
     "big-endian": (changed(put(4, ">I", 3)), CheckpointError, "is big-endian"),
     "values": (changed(put(16, "<Q", 2**62)), CheckpointError, "4611686018427387904 values and 11 tensors"),
-    "tensors": (changed(put(8, "<Q", 2**63)), CheckpointError, "9223372036854775808 tensors"),
-    "length": (changed(put(24, "<Q", 2**60)), CheckpointError, "the key of value 0 has 1152921504606846976 bytes"),
-    "type of a value": (
-        changed(after(b"llama.block_count", 0, "<I", 99)), CheckpointError, "'llama.block_count' has the type 99",
-    ),
     "array": (
         changed(after(b"tokenizer.ggml.tokens", 8, "<Q", 2**61)), CheckpointError, "has 2305843009213693952 strings",
     ),
-    "array of arrays": (
-        changed(after(b"tokenizer.ggml.token_type", 4, "<I", 9)), CheckpointError, "is an array of the type 9",
-    ),
-    "numbers": (
-        changed(after(b"tokenizer.ggml.token_type", 8, "<Q", 2**62)), CheckpointError, "takes 18446744073709551616 by",
-    ),
-    "dimensions": (changed(after(_MATRIX, 0, "<I", 2**31)), CheckpointError, "2147483648 dimensions, and at most 4"),
     "shape": (changed(after(_MATRIX, 4, "<Q", 2**62)), CheckpointError, f"{_MATRIX.decode()!r} is at the bytes"),
-    "block type": (changed(after(_MATRIX, 20, "<I", 77)), CheckpointError, "has blocks of the type 77, which"),
     "block size": (changed(after(_MATRIX, 20, "<I", 12)), CheckpointError, "rows of blocks of Q4_K have a multiple"),
     "offset": (changed(after(_MATRIX, 24, "<Q", 2**40)), CheckpointError, f"tensor {_MATRIX.decode()!r} is at the b"),
     "truncated": (changed(lambda content: content[:-1]), CheckpointError, "is truncated or damaged: tensor"),
-    "truncated header": (changed(lambda content: content[:500]), CheckpointError, "is truncated or damaged"),
     "alignment": (
         lambda path: write(path, "llama", {"general.alignment": 24}, {}), CheckpointError, "must be a power of two",
     ),
@@ -166,40 +150,15 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Path], type[KerasformerError], str]]
     "wrong type": (
         lambda path: llama(path, {"block_count": "many"}), CheckpointError, "llama.block_count .* must be of type int",
     ),
-    "different layers": (
-        lambda path: llama(path, {"attention.head_count": [4, 2]}), CheckpointError, "head_count .* of type int",
-    ),
     "many layers": (
         lambda path: llama(path, {"block_count": 2**31}), CheckpointError, "block_count .* must be at most 11, the",
-    ),
-    "no heads": (
-        lambda path: llama(path, {"attention.head_count": 0}), CheckpointError, "head_count .* must be at least 1",
     ),
     "no table": (
         lambda path: llama(path, changes={"token_embd.weight": None}), CheckpointError, "no tensor token_embd.weight",
     ),
-    "missing tensor": (
-        lambda path: llama(path, changes={"blk.0.ffn_up.weight": None}), CheckpointError,
-        r"missing: model.layers.0.mlp.up_proj.weight",
-    ),
-    "unknown tensor": (
-        lambda path: llama(path, changes={"blk.0.ffn_gate_exps.weight": np.zeros((2, 2), "float32")}), CheckpointError,
-        "unknown to this architecture: blk.0.ffn_gate_exps.weight",
-    ),
-    "wrong shape": (
-        lambda path: llama(path, changes={"blk.0.ffn_up.weight": np.zeros((64, 16), "float32")}), CheckpointError,
-        r"shape of model.layers.0.mlp.up_proj.weight: expected \(64, 32\), received \(64, 16\)",
-    ),
-    "odd rows": (
-        lambda path: llama(path, {"attention.key_length": 6}), CheckpointError, r"q_proj.weight: expected \(24, 32\)",
-    ),
     "integers": (
         lambda path: llama(path, changes={"output_norm.weight": np.ones(32, "int32")}), CheckpointError,
         "type of model.norm.weight: .* received a tensor of type I32",
-    ),
-    "not a number": (
-        lambda path: llama(path, changes={"output_norm.weight": np.full(32, np.nan, "float32")}), CheckpointError,
-        "model.norm.weight contains NaN",
     ),
     "rotary factors": (
         lambda path: llama(path, changes={"rope_freqs.weight": np.ones(3, "float32")}), CheckpointError,
@@ -242,16 +201,6 @@ def test_any_damage_has_an_error(tmp_path: Path) -> None:
 def test_unread_keys_are_reported(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="unsupported keys, which are ignored: llama.expert_count"):
         zoo.load(llama(tmp_path / "model.gguf", {"expert_count": 8}))
-
-
-def test_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> Any:
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-    path = llama(tmp_path / "model.gguf")
-    monkeypatch.setattr(extras.importlib, "import_module", missing)
-    with pytest.raises(MissingExtraError, match=r'pip install -e "\.\[gguf\]"'):
-        read(path)
 
 
 def test_a_folder_with_files_is_named(tmp_path: Path) -> None:
