@@ -134,13 +134,6 @@ def test_texts_follow_the_constraint(kind: str, case: str, method: str) -> None:
     assert set(output.finish_reasons) <= {"eos", "length"}
 
 
-@pytest.mark.parametrize(("method", "limit"), [("greedy", 45), ("hot", 63), ("beams", 52)])
-@pytest.mark.grid
-def test_texts_are_complete_within_few_tokens(method: str, limit: int) -> None:
-    texts, _ = run("bytes", {"json_schema": PERSON, **METHODS[method], "max_new_tokens": limit})
-    assert all(is_person(text) for text in texts)
-
-
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -164,23 +157,6 @@ def test_texts_that_already_follow_the_constraint_do_not_change(
     )
     assert constrained.sequences[0].tolist() == free.sequences[0].tolist() == engine.script
     assert constrained.finish_reasons[0] == "eos"
-
-
-@pytest.mark.grid
-def test_streams_and_batches_generate_the_same_texts() -> None:
-    tokenizer, settings = tiny_text.byte_pairs(), {"json_schema": PERSON, "temperature": 2.0, "seed": 1}
-    engine = random_engine(tokenizer.vocab_size)
-    config = GenerationConfig(max_new_tokens=90, eos_token_id=0)
-    ids = np.array([[5, 6, 7]])
-    stream_request = request(settings, config, tokenizer, None)  # type: ignore[arg-type]
-    whole = stream_request.generate(engine, ids, np.ones_like(ids)).sequences[0]
-    streamed = "".join(request(settings, config, tokenizer, None).stream(engine, ids, np.ones_like(ids)))  # type: ignore[arg-type]
-    assert streamed == tokenizer.decode(whole, skip_special_tokens=True) and is_person(streamed)
-    alone, _ = run("bytes", {"json_schema": PERSON})
-    single = request({"json_schema": PERSON}, config, tokenizer, None).generate(  # type: ignore[arg-type]
-        random_engine(tokenizer.vocab_size + 7), ids, np.ones_like(ids)
-    )
-    assert tokenizer.decode(single.sequences[0], skip_special_tokens=True) == alone[0]
 
 
 def test_a_constraint_depends_only_on_the_history() -> None:
@@ -222,11 +198,6 @@ def test_beams_rank_all_choices(kind: str) -> None:
     texts, output = run(kind, {"choices": CHOICES, "num_beams": 8, "num_return_sequences": 5})
     assert [sorted(texts[i : i + 5]) for i in (0, 5, 10)] == [sorted(CHOICES)] * 3
     assert set(output.finish_reasons) == {"eos"}
-
-
-def test_all_beams_follow_the_constraint() -> None:
-    texts, output = run("bytes", {"regex": "yes|no", "num_beams": 6, "num_return_sequences": 3})
-    assert set(texts) == {"yes", "no"} and set(output.finish_reasons) == {"eos"}
 
 
 def test_the_leading_space_of_sentencepiece_is_optional() -> None:
@@ -276,13 +247,7 @@ def test_texts_are_complete_within_the_capacity() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        {"regex": ".*zebra", "max_new_tokens": 9},
-        {"regex": "(ab){30}", "max_new_tokens": 9},
-        {"regex": "(ab){30}", "max_length": 9},
-    ],
-    ids=str,
+    "arguments", [{"regex": ".*zebra", "max_new_tokens": 9}, {"regex": "(ab){30}", "max_length": 9}]
 )
 def test_incomplete_texts_warn(arguments: dict[str, Any]) -> None:
     with pytest.warns(UserWarning, match=r"cut before it was complete by its regex. Received: max_.*=9"):
@@ -300,24 +265,18 @@ def test_interrupted_texts_do_not_warn() -> None:
     ("arguments", "message"),
     [
         ({"choices": []}, r"list of non-empty texts. Received: choices=\[\]"),
-        ({"choices": "yes"}, "list of non-empty texts"),
         ({"choices": ["yes", ""]}, "list of non-empty texts"),
         ({"choices": ["yes"], "regex": "a"}, "one constraint is supported. Received: choices, regex"),
         ({"regex": "(a"}, "regex cannot be followed.*(?s:.*)unclosed group"),
         ({"regex": "(?=a)b"}, "look-around"),
-        ({"regex": 3}, "regex must be a string.* Received: regex=3"),
         ({"regex": "\ud800"}, "regex must be a string without lone surrogates"),
         ({"grammar": ["start"]}, "grammar must be a string"),
-        ({"choices": 5}, "choices must be a list of non-empty texts"),
         ({"choices": ["\ud800"]}, "choices must be a list of non-empty texts"),
-        ({"json_schema": '{"items":' * 500 + "true" + "}" * 500}, "json_schema must be a JSON schema.*recursion"),
         ({"json_schema": '{"items":' * 150 + "true" + "}" * 150}, "json_schema must be a JSON schema.*recursion"),
         ({"json_schema": {"enum": ["\ud800"]}}, "json_schema must be a JSON schema"),
         ({"json_schema": {"const": 10**5000}}, "json_schema must be a JSON schema"),
         ({"json_schema": {"enum": ["x" * 250_000]}}, "json_schema is too long.*at most 250000 characters"),
         ({"json_schema": "{"}, "must be a JSON schema: Expecting property name"),
-        ({"json_schema": []}, "must be a JSON schema: expected an object"),
-        ({"json_schema": {"type": "text"}}, "json_schema cannot be followed: Invalid type: text"),
         ({"json_schema": {"type": "array", "uniqueItems": True}}, "Unimplemented keys.*uniqueItems"),
         ({"grammar": "start: letter"}, 'unknown name: "letter"'),
         ({"choices": ["yes"], "min_new_tokens": 20}, "at position [0-9]+: choices allows the end, which other rules"),

@@ -73,18 +73,6 @@ def test_interrupted_beam_search_returns_the_best_hypotheses() -> None:
     np.testing.assert_array_equal(cut.sequence_scores, short.sequence_scores)
 
 
-def test_samples_are_grouped_by_prompt() -> None:
-    """Also for ragged prompts of which some rows end early."""
-    engine = Toy(12, of=lambda row: 50 * np.eye(12)[(row[-1] + len(row)) % 12])  # one possible text per prompt
-    config = GenerationConfig(max_new_tokens=9, do_sample=True, seed=1, eos_token_id=7, num_return_sequences=2)
-    output = generate(engine, IDS, MASK, config)
-    alone = [generate(engine, IDS[i : i + 1], MASK[i : i + 1], config).sequences[0].tolist() for i in (0, 1)]
-    assert [s.tolist() for s in output.sequences] == [alone[0]] * 2 + [alone[1]] * 2
-    assert alone[0] != alone[1] and output.finish_reasons == sorted(
-        output.finish_reasons, key=output.finish_reasons.index
-    )
-
-
 def only(*tokens: int) -> Callable[..., np.ndarray]:
     """Returns a rule that allows these tokens, and none after token 0, like a grammar."""
 
@@ -105,17 +93,15 @@ def test_rules_are_not_applied_to_rows_that_have_ended(method: str) -> None:
     assert set(output.finish_reasons) == {"length", "eos"}
 
 
-@pytest.mark.filterwarnings("ignore:.*sequences are empty")
 def test_beam_search_with_fewer_hypotheses_than_beams() -> None:
     """Two hypotheses for four beams: both are returned, and the others are empty."""
     config = GenerationConfig(num_beams=4, num_return_sequences=4, max_new_tokens=5, eos_token_id=(0, 1))
     engine = Toy()
-    output = generate(engine, IDS, MASK, config, Controls(rules=(only(0, 1),)))
+    with pytest.warns(UserWarning, match="4 of 8 sequences are empty"):
+        output = generate(engine, IDS, MASK, config, Controls(rules=(only(0, 1),)))
     assert len(engine.batches) == 1
     assert [sorted(s.tolist() for s in output.sequences[i : i + 4]) for i in (0, 4)] == [[[], [], [0], [1]]] * 2
     assert output.sequence_scores is not None and (output.sequence_scores[[2, 3, 6, 7]] == -1e9).all()
-    alone = generate(Toy(), IDS[:1], MASK[:1], config, Controls(rules=(only(0, 1),)))
-    assert [s.tolist() for s in alone.sequences] == [s.tolist() for s in output.sequences[:4]]
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -132,7 +118,6 @@ def test_no_token_left(method: str) -> None:
         (3, {}, CapacityError, "leaves no room for a new token. Expected at most 2 tokens. Received: 3"),
         (2, {"max_new_tokens": 1}, CapacityError, "Expected at most 1 tokens. Received: 3"),
         (9, {"max_length": 3}, GenerationError, "must exceed its length. Received: max_length=3 for a prompt of 3"),
-        (9, {"max_length": 2}, GenerationError, "must exceed its length. Received: max_length=2 for a prompt of 3"),
         (9, {"forced_eos_token_id": 12}, GenerationError, r"from 0 to 11. Received: \[12\]"),
     ],
 )
@@ -154,18 +139,7 @@ def test_a_length_penalty_that_overflows(penalty: float) -> None:
         generate(Toy(), IDS, MASK, config)
 
 
-FILTERS = [
-    {},
-    {"top_k": 2},
-    {"top_p": 0.7},
-    {"min_p": 0.3},
-    {"typical_p": 0.5},
-    {"epsilon_cutoff": 0.1},
-    {"eta_cutoff": 0.2},
-]
-
-
-@pytest.mark.parametrize("filters", FILTERS, ids=str)
+@pytest.mark.parametrize("filters", [{}, {"top_k": 2}, {"typical_p": 0.5}], ids=str)
 @pytest.mark.parametrize("vocab_size", [2, 4, 7])
 def test_sampled_beams_without_continuation(vocab_size: int, filters: dict[str, Any]) -> None:
     """As no token may occur twice, some hypotheses have no continuation in the end."""

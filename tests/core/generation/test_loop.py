@@ -97,14 +97,6 @@ def test_the_stream_yields_the_tokens_of_generate() -> None:
         assert set(row[len(sequence) :]) <= {ENDED}
 
 
-def test_a_stream_computes_tokens_on_request() -> None:
-    engine = counting()
-    pieces = tokens_of(engine, IDS, MASK, GenerationConfig(max_new_tokens=9))
-    assert engine.batches == []
-    next(pieces)
-    assert len(engine.batches) == 1
-
-
 def test_the_tokens_that_a_rule_received_do_not_change_afterwards() -> None:
     received = []
 

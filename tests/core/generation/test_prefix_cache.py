@@ -163,11 +163,6 @@ def test_copies_that_exceed_the_capacity(monkeypatch: pytest.MonkeyPatch) -> Non
     assert cache.reused == 0
 
 
-def test_invalid_memory() -> None:
-    with pytest.raises(InputError, match="max_bytes must be"):
-        PrefixCache(-1)
-
-
 def test_caches_of_windows_that_lost_their_first_keys() -> None:
     """Texts that differ early are read as a whole, and one that continues a copy is not."""
     step, cache = Recording(discards=8), PrefixCache()

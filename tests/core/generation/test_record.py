@@ -89,12 +89,6 @@ def test_scores_and_logits_are_recorded_on_request(settings: dict[str, Any]) -> 
             assert node.choice.num_allowed == allowed.sum() and (node.choice.allowed == allowed[order]).all()
 
 
-def test_nothing_is_recorded_by_default() -> None:
-    output = generate(Toy(), IDS % 12)
-    assert output.record is None and output.scores is None and output.logits is None
-    assert output.log_probabilities is None
-
-
 def tree(**settings: Any) -> tuple[Record, GenerationOutput]:
     config = GenerationConfig(max_new_tokens=4, num_beams=3, eos_token_id=(2, 5), num_return_sequences=3, **settings)
     output = generate(Toy(), IDS[:1] % 12, config=config, controls=Controls(record=True))

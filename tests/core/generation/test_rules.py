@@ -114,12 +114,6 @@ def test_a_rule_is_that_of_transformers(rule: str, state: str) -> None:
     np.testing.assert_allclose(ours, expected, rtol=1e-6, atol=1e-6)
 
 
-def test_without_rules_logits_are_not_copied() -> None:
-    logits = np.zeros((1, 3), np.float32)
-    history = History(np.zeros((1, 1), np.int32), np.zeros(1, int), 1, (np.zeros(1, int),), np.zeros(1, int))
-    assert apply_rules(rules_of(GenerationConfig()), history, logits) is logits
-
-
 def test_repetition_penalty_ignores_padding() -> None:
     penalized = after([[1, 2], [3]], 2, [4.0, 4.0, -4.0, 4.0], repetition_penalty=2.0)
     assert penalized == [[4, 2, -8, 4], [4, 4, -4, 2]]
@@ -185,12 +179,6 @@ def test_forced_tokens() -> None:
     assert after([[1]], 1, [5, 5], forced_bos_token_id=0) == [[0, -INF]]
     assert after([[1, 1]], 1, [5, 5], forced_bos_token_id=0) == [[5, 5]]
     assert after([[1, 1]], 1, [5, 5], forced_eos_token_id=1, max_new_tokens=2) == [[-INF, 0]]
-
-
-def test_suppressed_tokens() -> None:
-    assert after([[1, 1]], 1, [5, 5], suppress_tokens=[0, 77], begin_suppress_tokens=[1]) == [[-INF, 5]]
-    assert after([[1, 1]], 2, [5, 5], begin_suppress_tokens=[1]) == [[5, -INF]]
-    assert after([[1, 0]], 1, [5, 5], begin_suppress_tokens=[1], forced_bos_token_id=0) == [[5, -INF]]
 
 
 @pytest.mark.parametrize(

@@ -116,12 +116,6 @@ def test_top_p_of_a_nearly_uniform_distribution() -> None:
     assert 5390 <= count <= 5405
 
 
-def test_top_k_keeps_ties() -> None:
-    logits = np.array([[3, 2, 2, 2, 1], [5, 4, 3, 2, 1]], np.float32)
-    mask = np.isfinite(sampling_of(GenerationConfig(top_k=2)).filtered(logits))
-    assert mask.tolist() == [[True, True, True, True, False], [True, True, False, False, False]]
-
-
 def test_a_uniform_choice_among_the_best() -> None:
     logits = np.array([[3, 9, 1, 4, -np.inf]], np.float32).repeat(300, axis=0)
     sampler = sampler_of(GenerationConfig(top_k=3, uniform=True, do_sample=True))
@@ -131,12 +125,6 @@ def test_a_uniform_choice_among_the_best() -> None:
     beams = GenerationConfig(top_k=3, uniform=True, do_sample=True, num_beams=2)
     chosen = np.exp(sampling_of(beams).filtered(logits[:1]))  # of which beam search adds up the logarithms
     np.testing.assert_allclose(chosen, [[1 / 3, 1 / 3, 0, 1 / 3, 0]], rtol=1e-6)
-
-
-def test_top_1_is_greedy() -> None:
-    logits = np.random.default_rng(0).normal(size=(50, 30)).astype(np.float32)
-    sampled = sampler_of(GenerationConfig(top_k=1))(logits, np.linspace(0, 0.999, 50))
-    assert sampled.tolist() == Greedy()(logits, np.zeros(50)).tolist()
 
 
 @pytest.mark.parametrize("name", FILTERS)

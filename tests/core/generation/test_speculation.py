@@ -314,34 +314,6 @@ def test_lookup(prompt, tokens, expected) -> None:
     assert drafter.guess(np.array(prompt + tokens, np.int32), 3)[: len(expected)] == expected
 
 
-def test_draft_length_adapts() -> None:
-    draft_length = DraftLength((1, 2, 3, 4, 5, 6, 7, 8), cost=0.0, expected_acceptance=0.5)
-    first = draft_length.guesses(7)
-    assert 1 <= first < 5
-    for _ in range(30):
-        draft_length.decay()
-        draft_length.record_guess(True)
-    assert draft_length.guesses(7) == 7
-    assert draft_length.guesses(2) == 2
-    for _ in range(60):
-        draft_length.decay()
-        draft_length.record_guess(False)
-    assert draft_length.guesses(7) == 0
-    num_steps = 0
-    while draft_length.guesses(7) == 0:
-        draft_length.decay()
-        num_steps += 1
-    assert 0 < num_steps < 60  # it tries again
-
-
-def test_draft_length_uses_the_whole_step() -> None:
-    draft_length = DraftLength((1, 4, 8), cost=0.0, expected_acceptance=0.7)
-    assert [draft_length.length(guesses) for guesses in range(8)] == [1, 4, 4, 4, 8, 8, 8, 8]
-    assert draft_length.guesses(7) in (3, 7)
-    # With expensive guesses, part of the step stays unused.
-    assert DraftLength((1, 4, 8), cost=0.5, expected_acceptance=0.7).guesses(7) < 3
-
-
 @pytest.mark.parametrize("lengths", [tuple(range(1, 12)), (1, 4, 8)], ids=["any", "some"])
 @pytest.mark.parametrize("drafter", [PromptLookup, Assistant])
 def test_rejected_guesses_cost_at_most_a_twentieth_of_a_text_of_sixty_tokens(drafter, lengths) -> None:

@@ -166,12 +166,10 @@ def test_files_alone_are_recognized(tmp_path):
     [
         ({"vocab.txt": "a 1\nb\n"}, "a new token and a number in each line. Received: 'b' in line 2"),
         ({"vocab.txt": "a 1\na 2\n"}, "Received: 'a 2' in line 2"),
-        ({"vocab.txt": b"\xff"}, "vocab.txt cannot be read"),
-        ({"bpe.codes": "a b c 1\n"}, "bpe.codes must have two parts and a number"),
         ({"bpe.codes": "a\n"}, "bpe.codes must have two parts and a number"),
         ({"tokenizer_config.json": {"normalization": "yes"}}, "normalization in .* must be bool"),
     ],
-    ids=["vocabulary", "repeated", "bytes", "four parts", "one part", "option"],
+    ids=["vocabulary", "repeated", "one part", "option"],
 )
 def test_damage(tmp_path, changes, message):
     with pytest.raises(TokenizerError, match=message):
@@ -186,9 +184,3 @@ def test_what_it_cannot_do(both, tmp_path, monkeypatch):
     if ours.normalization:
         with pytest.raises(MissingExtraError, match=r"regex is required.*\[tweets\]"):
             Tokenizer.load(folder)
-
-
-def test_missing_names_of_emoji_are_logged(tmp_path, monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "emoji", None)
-    Tokenizer.load(write(tmp_path, files({"normalization": True})))
-    assert "emoji is not installed" in caplog.text

@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from kerasformer.tokenization import Tokenizer
-from kerasformer.tokenization.words import first_tokens, spaced_words
+from kerasformer.tokenization.words import first_tokens
 
 VOCABULARIES = Path(__file__).parents[3] / "mobile" / "vectors" / "tokenizers"
 BYTES = {f"<0x{byte:02X}>": byte + 4 for byte in range(256)}
@@ -116,17 +116,6 @@ def test_words_of_the_pre_tokenizer_stay() -> None:
     splitter = pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(" ?[a-zA-Z]+|[^a-zA-Z]+"), "isolated")])
     known = tokenizer(of_pairs(), None, splitter)
     assert words(known, "A, B") == ["A", ", ", "B"]
-
-
-def test_lists_of_words_keep_theirs(split: Tokenizer) -> None:
-    found = split([["A a", "b"]], is_split_into_words=True, add_special_tokens=False).word_ids[0]
-    assert sorted(set(found.tolist())) == [0, 1]
-
-
-def test_spaced_words() -> None:
-    assert spaced_words("").tolist() == [0]
-    assert spaced_words(" a  b\n\n c \x1c").tolist() == [0, 0, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5]
-    assert spaced_words("\u3000a\u00a0b  ").tolist() == [0, 1, 2, 3, 4, 4, 4]
 
 
 @pytest.mark.parametrize(

@@ -86,29 +86,12 @@ def test_batches(tokenizers):
     assert [ours.encode(text, add_special_tokens=False) for text in texts][1] == short.input_ids[0].tolist()
 
 
-def test_assistant_masks(tokenizers):
-    ours, theirs = tokenizers
-    template = TEMPLATES["alternating"]
-    conversations = [[*TURNS, {"role": "assistant", "content": "Yes, it is."}], TURNS[:2]]
-    ours_masked = ours.apply_chat_template(conversations, chat_template=template, return_assistant_tokens_mask=True)
-    for row, messages in enumerate(conversations):
-        expected = theirs.apply_chat_template(
-            messages, chat_template=template, return_assistant_tokens_mask=True, return_dict=True
-        )
-        real = ours_masked.attention_mask[row] == 1
-        assert ours_masked["assistant_masks"][row][real].tolist() == expected["assistant_masks"]
-        assert 0 < sum(expected["assistant_masks"]) < len(expected["input_ids"])
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"tokenize": False, "max_length": 4, "truncation": True}, "tokenize=False returns a text.* max_length"),
         ({"tokenize": False, "return_tensors": "pt"}, "tokenize=False returns a text.* return_tensors"),
-        ({"tokenize": False, "return_assistant_tokens_mask": True}, "tokenize=False returns a text"),
-        ({"tokenize": False, "padding": False}, "tokenize=False returns a text"),
         ({"max_length": 4}, "max_length has no effect without truncation"),
-        ({"return_dict": False}, "return_dict is no variable of a template"),
         ({"tokenizer_kwargs": {"max_length": 4}}, "tokenizer_kwargs is no variable of a template"),
     ],
 )
