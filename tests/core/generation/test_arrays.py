@@ -21,10 +21,3 @@ def test_groups_have_little_padding(max_rows, max_slots):
         assert len(group) <= max_rows
         assert lengths[group].sum() >= 0.9 * slots
         assert len(group) == 1 or max_slots is None or slots <= max_slots
-
-
-def test_groups_are_as_large_as_possible():
-    assert [group.tolist() for group in similar_rows(np.array([7, 7, 7, 7, 7]), 3)] == [[0, 1, 2], [3, 4]]
-    assert [group.tolist() for group in similar_rows(np.array([10, 8, 10, 9]), 8)] == [[0, 2, 3, 1]]
-    assert [group.tolist() for group in similar_rows(np.array([10, 7, 10]), 8)] == [[0, 2, 1]]
-    assert [group.tolist() for group in similar_rows(np.array([10, 7]), 8)] == [[0], [1]]

@@ -49,13 +49,6 @@ def test_more_sequences_than_hypotheses(settings: dict[str, Any]) -> None:
         GenerationConfig(**settings)
 
 
-def test_unknown_names_suggest_the_closest_known_name() -> None:
-    with pytest.raises(GenerationError, match="Did you mean temperature?"):
-        GenerationConfig().replace(temprature=0.5)
-    with pytest.raises(GenerationError, match="Known names: .*top_k"):
-        GenerationConfig().replace(xyzzy=1)
-
-
 @pytest.mark.parametrize(
     ("settings", "samples"),
     [({}, False), ({"top_p": 0.9}, True), ({"temperature": 0.7}, True), ({"top_k": 5}, True), ({"seed": 1}, True),
@@ -117,13 +110,6 @@ def test_unsupported_fields_warn_unless_they_are_disabled() -> None:
         warnings.simplefilter("error")
         neutral = {"guidance_scale": 1.0, "renormalize_logits": False, "max_time": None, "num_beam_groups": 1}
         GenerationConfig.from_dict({**neutral, "_from_model_config": True, "transformers_version": "5.23.0"})
-
-
-def test_unsupported_settings_are_reported_with_alternatives() -> None:
-    with pytest.warns(UserWarning, match="num_beam_groups=2\n- group beam search is not .*do_sample=True"):
-        GenerationConfig.from_dict({"num_beam_groups": 2, "diversity_penalty": 0.5})
-    with pytest.raises(GenerationError, match="force_words_ids is not a .* setting: .*prefix_allowed_tokens_fn"):
-        GenerationConfig().replace(force_words_ids=[[1]])
 
 
 def test_a_function_is_not_saved() -> None:

@@ -26,7 +26,6 @@ from kerasformer.generation.history import History
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
 from tests.core.generation.engines import Toy
-from tests.core.generation.scripted import Scripted
 
 PERSON = {
     "type": "object",
@@ -132,31 +131,6 @@ def test_texts_follow_the_constraint(kind: str, case: str, method: str) -> None:
     texts, output = run(kind, {**arguments, **METHODS[method]})
     assert all(is_valid(text) for text in texts), texts
     assert set(output.finish_reasons) <= {"eos", "length"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"choices": ["the sea", "the ship", "no"]}, "the ship"),
-        ({"json_schema": PERSON}, '{"name": "Ahab", "age": 58, "likes":["a ship",null]}'),
-        ({"regex": r".*sea.*"}, " looked at the sea. The ship"),
-    ],
-    ids=["choices", "person", "words"],
-)
-@pytest.mark.parametrize("method", ["greedy", "beams", "lookup"])
-@pytest.mark.grid
-def test_texts_that_already_follow_the_constraint_do_not_change(
-    arguments: dict[str, Any], text: str, method: str
-) -> None:
-    tokenizer = tiny_text.byte_pairs()
-    engine = Scripted(tokenizer, "The old man", text)
-    config = GenerationConfig(max_new_tokens=100, eos_token_id=0)
-    free, constrained = (
-        request({**METHODS[method], **more}, config, tokenizer, None).generate(engine, engine.ids, engine.mask)  # type: ignore[arg-type]
-        for more in ({}, arguments)
-    )
-    assert constrained.sequences[0].tolist() == free.sequences[0].tolist() == engine.script
-    assert constrained.finish_reasons[0] == "eos"
 
 
 def test_a_constraint_depends_only_on_the_history() -> None:

@@ -279,19 +279,6 @@ def test_rules_are_not_applied_after_an_end() -> None:
     assert len(texts) > 10 and not np.isin(np.concatenate(texts), config.eos_token_id).any()
 
 
-def test_a_drafter_receives_the_prompt_and_not_the_negative_prompt(monkeypatch) -> None:
-    prompts = []
-
-    class Recording(RandomDrafter):
-        def start(self, prompt: np.ndarray, choose: ChooseToken) -> None:
-            prompts.append(prompt.tolist())
-
-    monkeypatch.setattr("kerasformer.generation.preparation.PromptLookup", Recording)
-    config = GenerationConfig(max_new_tokens=2, guidance_scale=1.5, prompt_lookup_num_tokens=3)
-    generate(MultiToken(toy(), (1, 4)), IDS, MASK, config, Controls(negative_ids=np.array([[9, 8, 7, 6]])))
-    assert prompts == [row[mask == 1].tolist() for row, mask in zip(IDS, MASK, strict=True)]
-
-
 @pytest.mark.parametrize(
     ("prompt", "tokens", "expected"),
     [

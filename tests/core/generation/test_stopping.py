@@ -12,7 +12,7 @@ import transformers
 from tokenizers import Tokenizer as Backend
 from tokenizers import decoders, models, pre_tokenizers
 
-from kerasformer.generation import Controls, GenerationConfig, Steps, generate, prepare
+from kerasformer.generation import Controls, GenerationConfig, generate
 from kerasformer.generation.stopping import has_stop_string
 from kerasformer.tokenization import Tokenizer
 from tests import tiny_text
@@ -137,11 +137,3 @@ def test_finish_reasons(method: Any, settings: Any, controls: Any, texts: Any, r
     output = generate(counting(), IDS, None, config, Controls(**controls))
     assert [words(row) for row in output.sequences] == texts
     assert output.finish_reasons == reasons
-
-
-def test_a_stream_returns_the_same_reasons() -> None:
-    config = GenerationConfig(max_new_tokens=8, stop_strings="efg")
-    steps = Steps(prepare(counting(), IDS, None, config, Controls(decode=words)))
-    columns = list(steps)
-    assert steps.finish_reasons == ["stop", "length"]
-    assert words(np.stack(columns)[:5, 0]) == "cdefg"

@@ -108,17 +108,6 @@ def test_an_unknown_language_and_a_missing_one(checkpoint: Checkpoint) -> None:
     assert other.encode("Rain.", add_special_tokens=False) == silent.encode("Rain.")[1:-1]
 
 
-def test_settings_that_are_wrong(copied: Checkpoint) -> None:
-    for options, message in (
-        ({"src_lang": "english"}, "settings of the tokenizer.*src_lang must be .*Received: 'english'"),
-        ({"tgt_lang": 3}, "tgt_lang .*must be str or null. Received: 3"),
-        ({"legacy_behaviour": "no"}, "legacy_behaviour .*must be bool. Received: 'no'"),
-    ):
-        folder = copied("nllb", tokenizer_config__json={"tokenizer_class": "NllbTokenizer", **options})
-        with pytest.raises(TokenizerError, match=message):
-            Tokenizer.load(folder)
-
-
 def test_a_vocabulary_with_other_languages(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Languages are found in the vocabulary; without the default one, the language of the input must be passed."""
     Tokenizer.load(checkpoint("nllb")).save(tmp_path)

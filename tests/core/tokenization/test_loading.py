@@ -124,11 +124,6 @@ def test_the_configuration_takes_precedence_over_the_older_map(copied):
     assert Tokenizer.load(folder).pad_token == "<old>"
 
 
-def test_the_model_type_determines_the_inputs(copied):
-    options = {"tokenizer_class": "BertTokenizer"}
-    assert "token_type_ids" not in Tokenizer.load(copied("distilbert", tokenizer_config__json=options))("a").inputs
-
-
 def test_lengths_and_sides(copied):
     options = {"model_max_length": 1e30, "padding_side": "left", "truncation_side": "left"}
     tokenizer = Tokenizer.load(copied("gpt2", tokenizer_config__json=options))

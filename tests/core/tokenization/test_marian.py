@@ -170,10 +170,3 @@ def test_damaged_files(tmp_path, name, content, message):
         (folder / name).write_bytes(data)
     with pytest.raises(TokenizerError, match=message):
         Tokenizer.load(folder)
-
-
-def test_a_vocabulary_of_the_target_is_needed(tmp_path):
-    folder = checkpoint(tmp_path, separate=True)
-    (folder / "target_vocab.json").unlink()
-    with pytest.raises(TokenizerError, match="target_vocab.json"):
-        Tokenizer.load(folder)
