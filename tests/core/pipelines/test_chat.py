@@ -146,24 +146,6 @@ def test_streams(pipes, engine):
     assert pipe(MESSAGES, return_full_text=False, **SETTINGS) == during
 
 
-def test_changed_weights_are_noticed(folder):
-    pipe = keras_pipeline(folder)
-    pipe(MESSAGES, **SETTINGS)
-    variable = pipe.model.model.trainable_variables[-1]
-    variable.assign(variable + np.linspace(-1, 1, variable.shape[-1]))
-    pipe(MESSAGES, **SETTINGS)
-    assert pipe.conversation_cache.reused == 0
-
-
-def test_settings_of_the_call_have_precedence(pipes):
-    pipe = pipes("keras")
-    assert pipe._chat_request({}, kf.pipelines.conversations.ChatOptions()).config.eos_token_id == (1, 3)
-    assert pipe._chat_request({}, kf.pipelines.conversations.ChatOptions()).config.max_new_tokens == 256
-    own = {"eos_token_id": 7, "max_length": 40}
-    config = pipe._chat_request(own, kf.pipelines.conversations.ChatOptions()).config
-    assert (config.eos_token_id, config.max_new_tokens, config.max_length) == ((7,), None, 40)
-
-
 @pytest.mark.grid
 def test_conversations_that_are_too_long(pipes):
     pipe = pipes("tflite")
@@ -204,28 +186,6 @@ def answer_of(pipe, messages):
 def test_bad_input(pipes, inputs, options, error, message):
     with pytest.raises(error, match=message):
         pipes("keras")(inputs, **SETTINGS, **options)
-
-
-def test_no_template(pipes, monkeypatch):
-    pipe = pipes("keras")
-    monkeypatch.setattr(pipe.tokenizer, "chat_template", None)
-    with pytest.raises(ChatTemplateError, match="no chat template"):
-        pipe(MESSAGES, **SETTINGS)
-
-
-@pytest.mark.parametrize("engine", SOME)
-def test_several_conversations_are_kept(pipes, engine):
-    pipe, long = pipes(engine), " ".join(["Who is it?"] * 6)
-    conversations = [[SYSTEM, {"role": "user", "content": f"{name} {long}"}] for name in ("Alice.", "A rabbit.")]
-    lengths = [
-        pipe.apply_chat_template(each, add_generation_prompt=True).input_ids.shape[1] - 1 for each in conversations
-    ]
-    assert min(lengths) > 40
-    first = [pipe(each, **SETTINGS) for each in conversations]
-    for _ in range(2):
-        for conversation, length, expected in zip(conversations, lengths, first, strict=True):
-            assert pipe(conversation, **SETTINGS) == expected
-            assert (pipe.conversation_cache.reused, pipe.conversation_cache.read) == (length, 0)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -33,18 +33,6 @@ def test_words_of_an_encoder_decoder_equal_those_of_transformers(checkpoint):
     assert pipeline(folder).task == "text2text-generation"
 
 
-def test_one_and_several_mask_tokens_in_one_batch(pipes):
-    for size in (1, 2):
-        assert_same(pipes[0]([ONE, TWO], batch_size=size), [pipes[1](ONE), pipes[1](TWO)])
-
-
-def test_other_mask_tokens_are_kept(pipes):
-    first, second = pipes[0](TWO, top_k=1)
-    assert first[0]["sequence"].count("[MASK]") == 1
-    assert first[0]["sequence"] != second[0]["sequence"]
-    assert "[" not in pipes[0](ONE)[0]["sequence"]
-
-
 def test_a_text_without_mask_token_raises(pipes):
     with pytest.raises(InputError, match=r"no \[MASK\]"):
         pipes[0]("A text without.")

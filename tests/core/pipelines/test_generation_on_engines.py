@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import kerasformer as kf
@@ -47,27 +45,6 @@ def _calmer(model: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize(("name", "engine"), [("story", "keras"), ("story", "onnx"), ("rewrite", "keras")])
-def test_streams_stop_cancel_and_await(pipe, name, engine) -> None:
-    it, text = pipe(name, engine), TEXTS[name][0]
-    extra = {"return_full_text": False} if name == "story" else {}
-    whole = it(text, max_new_tokens=NEW, **extra)[0]["generated_text"]
-    stop = whole[3:6]
-    stream = it.stream(text, max_new_tokens=NEW, stop_strings=stop)
-    short = stream.read()
-    assert stream.finish_reason == "stop"
-    assert short == it(text, max_new_tokens=NEW, stop_strings=stop, **extra)[0]["generated_text"]
-    assert whole.startswith(short) and stop in short
-
-    async def read() -> str:
-        return "".join([piece async for piece in it.stream(text, max_new_tokens=NEW)])
-
-    assert asyncio.run(read()) == whole
-    with it.stream(text, max_new_tokens=NEW, callback=lambda piece: stream.cancel()) as stream:
-        first = stream.read()
-    assert stream.finish_reason == "cancelled" and first and len(first) < len(whole)
-
-
 @pytest.mark.parametrize("name", TEXTS)
 def test_generate_of_a_model_equals_its_pipeline(pipe, name) -> None:
     it = pipe(name, "keras")
@@ -85,31 +62,6 @@ def test_generate_of_a_model_equals_its_pipeline(pipe, name) -> None:
     for nothing, message in ((5, "Prompts must be a text"), ([], "Prompts must be a text"), (None, "neither")):
         with pytest.raises(InputError, match=message):
             model.generate(nothing)
-
-
-def test_negative_ids_equal_the_negative_text_and_may_be_long(pipe) -> None:
-    model = pipe("story", "keras").model.model
-    settings = {"max_new_tokens": 40, "guidance_scale": 1.8, "jit_compile": False}
-    ids = np.array([model.tokenizer.encode(LONG)])
-    by_text = model.generate("It", negative_prompt=LONG, return_dict_in_generate=True, **settings)
-    prompt = [model.tokenizer.encode("It")]
-    by_ids = model.generate(prompt, negative_prompt_ids=ids, **settings)
-    assert by_ids[0].tolist() == by_text.sequences[0].tolist()
-    assert by_text.finish_reasons == ["length"] and len(by_ids[0]) == 40
-
-
-def test_outputs_and_explanations_of_each_text(pipe) -> None:
-    it = pipe("story", "onnx")
-    output = it("It", max_new_tokens=3, output_scores=True)
-    assert output.scores[0].shape == (3, it.tokenizer.vocab_size)
-    outputs = it(["It", PROMPTS[0]], max_new_tokens=3, return_dict_in_generate=True)
-    assert outputs[0].sequences[0].tolist() == output.sequences[0].tolist() and len(outputs) == 2
-    guided = {"max_new_tokens": NEW, "guidance_scale": 1.8, "negative_prompt": ["The ship", LONG]}
-    together = it(TEXTS["story"], **guided)
-    assert it(TEXTS["story"], batch_size=1, **guided) == together
-    pytest.importorskip("kerasformer.tools.interpretability")
-    assert len(it("It", max_new_tokens=3, explain=True).lines) == 3
-    assert [len(each) for each in it(["It", "A"], max_new_tokens=3, num_return_sequences=2, num_beams=2, explain=True)]
 
 
 def test_any_source_with_the_same_tokens_may_assist(pipe, checkpoint) -> None:

@@ -13,7 +13,6 @@ import kerasformer as kf
 from kerasformer.basics.tasks import ALIASES
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.pipelines import PIPELINES, pipeline
-from tests.core.export.text_models import shared_bundle, shared_model
 from tests.core.pipelines.agreement import assert_same
 from tests.tiny_text import CORPUS
 
@@ -94,25 +93,3 @@ def test_ways_to_specify_a_model_and_a_task(checkpoint, tmp_path, monkeypatch):
     monkeypatch.setattr(model, "tokenizer", None)
     with pytest.raises(TokenizerError, match="no tokenizer.*Pass tokenizer="):
         kf.pipeline(model)
-
-
-def test_a_translation_task_with_languages(checkpoint):
-    model = kf.zoo.load(checkpoint("rewrite"))
-    pipe = kf.pipeline(model, "translation_en_to_de")
-    plain = kf.pipeline(model, "translation")
-    prefix = "translate English to German: "
-    assert pipe(TEXTS, max_new_tokens=5) == plain(TEXTS, prefix=prefix, max_new_tokens=5)
-    with pytest.raises(InputError, match="no prefix for translation_en_to_xx. Expected one of summarization"):
-        kf.pipeline(model, "translation_en_to_xx")("Rain.")
-
-
-@pytest.mark.parametrize("format", ["tflite", "onnx"])
-def test_pairs_iterables_and_chunks_with_bundles(format):
-    name = "bert-text-classification"
-    keras, bundle = kf.pipeline(shared_model(name)), kf.pipeline(shared_bundle(name, format))
-    pairs = [(TEXTS[0], "No."), ("Rain.", TEXTS[1])]
-    assert_same(bundle(pairs, top_k=None), keras(pairs, top_k=None))
-    assert_same(list(bundle(iter(TEXTS))), keras(TEXTS))
-    long = " ".join(CORPUS[:5])
-    assert_same(bundle(long, top_k=None), keras(long, top_k=None))
-    assert bundle([]) == []

@@ -65,19 +65,6 @@ def test_log_probabilities_of_an_encoder_decoder_equal_those_of_pytorch(rewrite,
     assert kf.sequence_logprob(rewrite, texts[1], input_len, target=targets[1]) == pytest.approx(expected[1], rel=1e-5)
 
 
-@pytest.mark.grid
-def test_every_kind_of_source(checkpoint, story):
-    folder = checkpoint("story")
-    expected = kf.sequence_logprob(story, PROMPTS[0])
-    assert kf.sequence_logprob(str(folder), PROMPTS[0]) == pytest.approx(expected, rel=1e-5)
-    model = kf.zoo.load(folder)
-    assert kf.sequence_logprob(model, PROMPTS[0]) == pytest.approx(expected, rel=1e-5)
-    model.tokenizer = None
-    assert kf.sequence_logprob(model, story.tokenizer.encode(PROMPTS[0])) == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(TokenizerError, match="Pass token ids"):
-        kf.sequence_logprob(model, PROMPTS[0])
-
-
 def test_a_model_that_does_not_generate_raises(checkpoint):
     with pytest.raises(InputError, match="that generates"):
         kf.sequence_logprob(checkpoint("classes"), PROMPTS[0])
@@ -133,12 +120,7 @@ def test_next_token_distribution(story, their_story, rewrite):
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        ((["a", "b"],), "text must be a string"),
-        (("a", 0), "temperature must be a number of at least 1e-06"),
-        (("a", "hot"), "temperature must be a number"),
-        (("a", float("nan")), "temperature must be a number"),
-    ],
+    [((["a", "b"],), "text must be a string"), (("a", 0), "temperature must be a number of at least 1e-06")],
 )
 def test_invalid_arguments_of_a_distribution_raise(story, arguments, message):
     with pytest.raises(InputError, match=message):
@@ -164,23 +146,16 @@ def test_the_log_probability_of_no_tokens_is_zero(story):
     ("source", "text", "input_len", "target", "error", "message"),
     [
         ("story", "", 0, None, InputError, "at least one token"),
-        ("story", [], 0, None, InputError, "at least one token"),
         ("story", [[0.5]], 0, None, InputError, "at least one token"),
         ("story", [1, 2], 3, None, InputError, "input_len must be an integer from 0 to 2. Received: input_len=3"),
         ("story", [1] * 2000, 0, None, CapacityError, "Received: 2000"),
         ("rewrite", "a", 0, None, InputError, "needs target="),
         ("rewrite", ["a", "b"], 0, "c", InputError, "Expected: 2. Received: 1"),
-        ("story", ["a", "b"], 0, "c", InputError, "Expected: 2. Received: 1"),
         ("story", [1, 2], 3, [1, 2], InputError, "input_len must be an integer from 0 to 2. Received: input_len=3"),
         ("engine", "a", 0, None, TokenizerError, "Pass token ids"),
         ("story", None, 0, None, InputError, "text must be a text or its ids.*Received: text=None"),
-        ("story", 5, 0, None, InputError, "Received: text=5"),
-        ("story", [[1], 2], 0, None, InputError, "at least one token"),
         ("story", [[1], [True]], 0, None, InputError, "at least one token"),
-        ("story", [1, -1], 0, None, InputError, "ids from 0 to"),
         ("story", [1, 2**32 + 5], 0, None, InputError, "ids from 0 to"),
-        ("story", "a", "x", None, InputError, "input_len must be an integer"),
-        ("story", "a", True, None, InputError, "input_len must be an integer"),
         ("rewrite", [1], 0, [10**6], InputError, "target must be a text or its ids"),
     ],
 )

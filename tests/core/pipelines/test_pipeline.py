@@ -1,18 +1,14 @@
 from __future__ import annotations
 
-import json
 import shutil
 from functools import partial
 
-import keras
-import numpy as np
 import pytest
 
 import kerasformer as kf
 from kerasformer.basics.tasks import PRETRAINING
 from kerasformer.errors import CheckpointError, InputError, SourceError, TokenizerError
 from kerasformer.pipelines import PIPELINES, pipeline
-from kerasformer.tools.testing.comparison import assert_close
 
 
 def test_the_default_task_is_that_of_the_source(checkpoint):
@@ -20,25 +16,6 @@ def test_the_default_task_is_that_of_the_source(checkpoint):
         pipe = kf.pipeline(source=checkpoint(name))
         assert (pipe.task, pipe.engine) == (task, "keras")
         assert task in repr(pipe) and "keras" in repr(pipe)
-
-
-def test_a_model_is_a_source(checkpoint):
-    model = kf.zoo.load(checkpoint("classes"))
-    assert kf.pipeline(model, "text-classification")("Rain.") == kf.pipeline(checkpoint("classes"))("Rain.")
-
-
-@pytest.mark.grid
-def test_a_model_accepts_the_output_of_its_tokenizer(checkpoint):
-    model = kf.zoo.load(checkpoint("classes"))
-    encoded = model.tokenizer(["Rain.", "It made me laugh."], padding="max_length", max_length=12)
-    expected = np.asarray(model(encoded.inputs))
-    np.testing.assert_array_equal(np.asarray(model(encoded)), expected)
-    assert_close({}, model.predict(encoded, verbose=0), expected)  # a graph may add in another order
-    tensors = model.tokenizer(["Rain.", "It made me laugh."], pad_to=12, return_tensors="tf")
-    np.testing.assert_array_equal(np.asarray(model(tensors)), expected)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    model.fit(encoded, np.array([0, 1]), verbose=0)
-    assert model.evaluate(encoded, np.array([0, 1]), verbose=0) > 0
 
 
 def test_every_task_has_a_pipeline():
@@ -77,10 +54,8 @@ def test_num_threads_is_for_bundles(checkpoint):
 
 WRONG = {
     "classes": [
-        ({"top_k": "x"}, "an integer of at least 1, or None"),
-        ({"top_k": True}, "an integer"),
+        ({"top_k": True}, "an integer of at least 1, or None"),
         ({"batch_size": None}, "an integer of at least 1"),
-        ({"batch_size": 2.0}, "an integer"),
         ({"truncation": "yes"}, "True or False"),
     ],
     "gaps": [({"top_k": None}, "an integer")],
@@ -144,13 +119,3 @@ def test_a_task_without_pipeline(checkpoint, model_type, task):
     model.tokenizer = kf.Tokenizer.load(checkpoint("classes"))
     with pytest.raises(InputError, match=f"no pipeline for {task}"):
         pipeline(model)
-
-
-@pytest.mark.grid
-def test_generation_settings_of_the_checkpoint_are_used(checkpoint, tmp_path):
-    folder = shutil.copytree(checkpoint("story"), tmp_path / "short")
-    path = folder / "generation_config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "max_new_tokens": 3}))
-    tokens = pipeline(folder)("It was", return_full_text=False)[0]["generated_text"]
-    longer = pipeline(folder)("It was", return_full_text=False, max_new_tokens=6)[0]["generated_text"]
-    assert longer.startswith(tokens) and len(longer) > len(tokens)

@@ -90,15 +90,6 @@ def test_handle_impossible_answer(pipe, reference):
     assert pipe(question=QUESTION, context=" ")["answer"] == ""
 
 
-def test_lists(pipe):
-    questions, contexts = [QUESTION, "Who plays?", "When?"], [SHORT, LONG, CORPUS[6]]
-    alone = [pipe(question=q, context=c) for q, c in zip(questions, contexts, strict=True)]
-    assert_same(pipe(question=questions, context=contexts), alone)
-    twice = pipe(question=questions, context=contexts, top_k=2)
-    assert [len(answers) for answers in twice] == [2, 2, 2]
-    assert_same([answers[0] for answers in twice], alone)
-
-
 def test_answers_do_not_start_or_end_with_spaces(checkpoint):
     """A space that is part of a token is not part of the answer."""
     pipe = pipeline(checkpoint("spaced-answers"), "question-answering")

@@ -111,16 +111,6 @@ def test_batches_have_similar_lengths_and_results_the_order_of_the_texts() -> No
     assert [row[0] for row in several] == expected[:2] and all(len(row) == 2 for row in several)
 
 
-@pytest.mark.grid
-def test_a_negative_prompt_stays_with_its_text() -> None:
-    pipe = keras_pipeline(shared_model("bart-text2text-generation"))
-    options: dict[str, Any] = {"guidance_scale": 3.0, "max_new_tokens": 5}
-    negative = ["The museum", "Rain", "It is closed"]
-    expected = [pipe(text, negative_prompt=each, **options)[0] for text, each in zip(TEXTS, negative, strict=True)]
-    assert pipe(TEXTS, negative_prompt=negative, batch_size=2, **options) == expected
-    assert expected != [pipe(text, negative_prompt=negative[0], **options)[0] for text in TEXTS]
-
-
 @pytest.mark.parametrize(
     "options", [{"split": "sentences"}, {"split": "chunks"}, {"split": "chunks", "chunk_length": 12}]
 )
@@ -258,12 +248,9 @@ class TestTaskSettings:
     @pytest.mark.parametrize(
         ("task", "params", "expected"),
         [
-            ("text2text-generation", None, "so: "),
-            ("summarization", None, "so: "),
             ("summarization", {"summarization": {"num_beams": 2}}, "so: "),
             ("summarization", {"summarization": {"prefix": "short: "}}, "short: "),
             ("summarization", {"summarization": {"prefix": ""}}, ""),
-            ("translation", {"translation_en_to_de": {"prefix": "G: "}, "translation_en_to_fr": {}}, "so: "),
             ("translation_en_to_de", {"translation_en_to_de": {"prefix": "G: "}}, "G: "),
             ("translation_en_to_it", {"translation_en_to_de": {"prefix": "G: "}}, "so: "),
         ],
