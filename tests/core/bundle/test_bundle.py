@@ -79,21 +79,6 @@ def test_the_digest_of_a_model_depends_on_its_files_with_weights(tmp_path, name,
     assert (one.model_digest != other.model_digest) == is_model
 
 
-def test_names_the_changed_file_with_both_checksums(tmp_path):
-    expected = write_bundle(tmp_path).files["model.tflite"]
-    (tmp_path / "model.tflite").write_bytes(b"grapH")
-    with pytest.raises(BundleError, match=f"model.tflite must have sha256 {expected}. Received: [0-9a-f]{{64}}"):
-        bundle.read(tmp_path)
-    bundle.read(tmp_path, check=False)
-
-
-def test_names_the_missing_file(tmp_path):
-    write_bundle(tmp_path)
-    (tmp_path / "card" / "README.md").unlink()
-    with pytest.raises(BundleError, match="card/README.md is missing"):
-        bundle.read(tmp_path, check=False)
-
-
 def test_a_folder_without_manifest_raises(tmp_path):
     with pytest.raises(BundleError, match="kerasformer.json is missing.*A bundle folder was expected"):
         bundle.read(tmp_path)
@@ -133,12 +118,9 @@ def test_a_manifest_outside_the_folder_raises(tmp_path):
     [
         ({"format": "coreml"}, r"format must be .*'tflite', 'onnx'.*Received: 'coreml'"),
         ({"format_version": "1"}, "format_version must be a positive integer. Received: '1'"),
-        ({"capacity": "64"}, r"capacity must be int.*Received: '64'"),
         ({"capacity": True}, "capacity must be int.*Received: True"),
         ({"info": []}, r"info must be an object. Received: \[\]"),
-        ({"info": {}}, r"the fields \['info.task'\] are missing"),
         ({"info": {"task": "t", "labels": ["a", 1]}}, r"info.labels\[1\] must be str. Received: 1"),
-        ({"info": {"task": "t", "task_prefixes": {"s": 1}}}, "info.task_prefixes.s must be str. Received: 1"),
         ({"info": {"task": "t", "task_settings": {"s": 1}}}, "info.task_settings.s must be dict.*Received: 1"),
         ({"info": {"task": "t", "colour": 1}}, r"unknown fields \['info.colour'\]"),
         ({"signatures": {"a": {"file": "x", "inputs": {}}}}, r"the fields \['signatures.a.outputs'\] are missing"),
@@ -149,10 +131,8 @@ def test_a_manifest_outside_the_folder_raises(tmp_path):
         ),
         ({"info": {"task": "ner", "labels": ["O"]}}, "info.labels must have a name for each of the 2 classes.*1 names"),
         (forward(probabilities={"shape": [1, 3]}), "each of the 3 classes in signatures.forward_16.outputs.probab"),
-        (cache(shape=[1, 2]), r"inputs.kv_cache_k_0.shape must be that of a cache.*Received: \[1, 2\]"),
         (cache(shape=[1, "heads", 8, 4]), r"shape must be that of a cache.*Received: \[1, 'heads', 8, 4\]"),
         (cache(kind="key", layer=None), "layer must be the index of a layer. Received: None"),
-        (forward(logits={"shape": []}), r"logits.shape must be that of scores.*Received: \[\]"),
         (forward(logits={"shape": [1, "classes"]}), r"logits.shape must be that of scores.*'classes'"),
         (cache(kind="ids", shape=[4]), r"shape must be that of token ids.*Received: \[4\]"),
         (cache(dtype="float33"), "dtype must be one of float32.*Received: 'float33'"),
@@ -163,19 +143,6 @@ def test_a_malformed_field_is_named(tmp_path, changes, message):
     edit(tmp_path, **changes)
     with pytest.raises(BundleError, match=message):
         bundle.read(tmp_path)
-
-
-def test_writing_an_unreadable_manifest_raises(tmp_path):
-    manifest = write_bundle(tmp_path)
-    before = (tmp_path / bundle.MANIFEST).read_bytes()
-    for broken in (
-        dataclasses.replace(manifest, fidelity={"error": float("nan")}),
-        dataclasses.replace(manifest, recipe={"bits": np.int8(8)}),
-        dataclasses.replace(manifest, files={**manifest.files, "absent": "0"}),
-    ):
-        with pytest.raises(BundleError):
-            bundle.write(tmp_path, broken)
-    assert (tmp_path / bundle.MANIFEST).read_bytes() == before
 
 
 def test_references_round_trip_without_pickle(tmp_path):
@@ -207,15 +174,6 @@ def publish_new(destination: Path, content: bytes = b"new") -> None:
     with bundle.staging(destination) as folder:
         write_bundle(folder, content)
         bundle.publish(folder, destination, overwrite=True)
-
-
-def test_publishes_and_replaces(tmp_path):
-    out = tmp_path / "made" / "out"
-    publish_new(out, b"old")
-    assert content(out) == b"old"
-    publish_new(out, b"new")
-    assert content(out) == b"new"
-    assert [path.name for path in out.parent.iterdir()] == ["out"]
 
 
 def test_unlisted_files_are_kept_by_an_overwrite(tmp_path):
@@ -262,17 +220,6 @@ def test_only_bundles_and_empty_folders_are_replaced(tmp_path):
     with pytest.raises(BundleError, match="only a bundle"):
         publish_new(out)
     assert (out / "thesis.txt").read_text() == "years of work"
-
-
-def test_an_existing_bundle_needs_overwrite(tmp_path):
-    write_bundle(tmp_path / "out", b"old")
-    with pytest.raises(BundleError, match="Pass overwrite=True"):
-        bundle.check_destination(tmp_path / "out")
-    with bundle.staging(tmp_path / "out") as folder:
-        write_bundle(folder)
-        with pytest.raises(BundleError, match="Pass overwrite=True"):
-            bundle.publish(folder, tmp_path / "out")
-    assert content(tmp_path / "out") == b"old"
 
 
 KILLED = """
@@ -353,20 +300,6 @@ def test_a_failed_move_restores_the_old_bundle(tmp_path, monkeypatch):
     with pytest.raises(BundleError, match="could not be moved into place: disk full"):
         publish_new(tmp_path / "out")
     assert content(tmp_path / "out") == b"old"
-
-
-def test_limits_of_the_recipe(tmp_path):
-    manifest = write_bundle(tmp_path)
-    kept = dataclasses.replace(manifest, recipe={"tolerance": 0.1, "min_agreement": 1})
-    assert kept.promise == bundle.Limits(0.1, 1.0)
-    for recipe in (
-        {},
-        {"tolerance": 0.1},
-        {"tolerance": "0.1", "min_agreement": 1},
-        {"tolerance": 1, "min_agreement": True},
-    ):
-        with pytest.raises(BundleError, match="numbers tolerance and min_agreement"):
-            dataclasses.replace(manifest, recipe=recipe).promise  # noqa: B018
 
 
 def test_an_edited_manifest_raises(tmp_path):

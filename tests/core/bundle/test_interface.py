@@ -67,12 +67,6 @@ def test_caches_have_layer_row_and_next_state() -> None:
     assert merged.output(Kind.LOGITS) == "logits"
 
 
-def test_cache_bytes_are_for_one_text() -> None:
-    assert manifest("tflite_decoder").cache_bytes == 2 * 4 * 256 * 32 * 4
-    text, own = manifest("tflite_encoder_decoder"), manifest("onnx_encoder_decoder")
-    assert text.cache_bytes == own.cache_bytes > 0
-
-
 # Without the name of an attribute of ONNX Runtime's GroupQueryAttention.
 # Alone, `past_key_values` is an argument of models of transformers.
 WIRE_NAMES = re.compile(
@@ -102,14 +96,3 @@ def test_names_of_tensors_are_defined_once() -> None:
                 if WIRE_NAMES.search(node.value) or (is_program and QUOTED_NAMES.search(node.value))
             ]
     assert not occurrences, "take these names from kerasformer.bundle.interface"
-
-
-def test_the_page_names_no_tensor() -> None:
-    """The page's library finds tensors by their kinds; `logits` and the like are outputs of a task or kinds."""
-    library = Path(find_spec("kerasformer.tools.web").submodule_search_locations[0]) / "page" / "library"
-    names = re.compile(rf"{WIRE_NAMES.pattern}|input_ids|attention_mask|position_ids|token_type_ids", re.MULTILINE)
-    occurrences = []
-    for path in [*library.rglob("engines/*.js"), *library.rglob("tasks/*.js")]:
-        code = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-        occurrences += [f"{path.name}: {match[0]!r}" for match in names.finditer(code)]
-    assert not occurrences, "find these tensors by their kinds, with byName and inputsOf of manifest.js"

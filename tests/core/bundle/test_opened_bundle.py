@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import io
 import pickle
 import shutil
 from pathlib import Path
 
 import pytest
-import rich.console
 
-import kerasformer as kf
-from kerasformer import bundle, cli
+from kerasformer import bundle
 from kerasformer.bundle import Bundle
 from kerasformer.errors import BundleError
 from kerasformer.files import sources
@@ -49,56 +45,6 @@ def test_a_bundle_is_accepted_as_a_path(exported, tmp_path):
         exported.no_such_thing  # noqa: B018
     with pytest.raises(TypeError):
         exported / 3
-
-
-def test_the_pipeline_of_a_bundle(exported):
-    text = "What a waste!"
-    expected = kf.pipeline(exported.path, "text-classification")(text)
-    for pipe in (exported.pipeline(), exported.pipeline("text-classification", num_threads=1), kf.pipeline(exported)):
-        assert pipe.engine == "onnx" and pipe(text) == expected
-
-
-def test_summary_of_a_bundle(exported, capsys):
-    size = exported.model_bytes / 1e6
-    assert repr(exported) == (
-        f"Bundle('{exported.path}': BertTextClassification for text-classification, onnx none, {size:.1f} MB, "
-        "agreement 100.00% of 32 answers)"
-    )
-    console = rich.console.Console(file=io.StringIO(), width=160)
-    console.print(exported)
-    shown = console.file.getvalue()
-    for row in exported.rows():
-        assert all(line in shown for cell in row for line in cell.split("\n") if len(line) < 80)
-    assert "│ format " in shown and "agreement 100.00% of 32 answers; " in shown and str(exported.path) in shown
-    with pytest.raises(SystemExit):
-        cli.app(["info", str(exported)])
-    printed = capsys.readouterr().out
-    assert "recipe\tnone\n" in printed and bundle.figure_line(exported.fidelity) in printed
-
-
-@pytest.mark.parametrize(
-    ("changes", "line", "short"),
-    [
-        (
-            {"generated": 0.9446},
-            "agreement 99.63% of 271 next tokens of given texts; agreement of freely generated tokens 94.46%; largest",
-            ", agreement 99.63% of 271 next tokens of given texts)",
-        ),
-        (
-            {"near_ties": 30, "decided_agreement": 1.0},
-            "agreement 99.63% of 271 answers; near ties 30 of 271, which rounding alone may change; "
-            "agreement without near ties 100.00%; largest",
-            ", agreement 99.63% of 271 answers)",
-        ),
-    ],
-    ids=["generating", "near-ties"],
-)
-def test_an_agreement_names_what_agrees(exported, changes, line, short):
-    figures = {"agreement": 0.9963, "answers": 271, "max_error": 0.011, **changes}
-    assert line in bundle.figure_line(figures)
-    shown = copy.copy(exported)
-    object.__setattr__(shown, "manifest", dataclasses.replace(exported.manifest, fidelity=figures))
-    assert short in repr(shown)
 
 
 def test_a_folder_that_is_not_a_bundle_raises(tmp_path, exported):
