@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from kerasformer.bundle import Fidelity, Kind, LanguageInfo, Manifest, ModelInfo, Role, Signature, TensorInfo
-from kerasformer.bundle.recipes import RECIPES, WHEN
+from kerasformer.bundle.recipes import RECIPES
 from kerasformer.export.card.model_card import write_card
 from kerasformer.export.targets import Target
-from tests.code_blocks import blocks_of, card_texts
+from tests.code_blocks import card_texts
 
 LAYERS, HEADS, CAPACITY, SIZE = 3, 2, 24, 5
 
@@ -73,26 +73,6 @@ def everything(folder: Path, manifest: Manifest, target: Target | None = None) -
     return card_texts(folder)
 
 
-def test_signatures_that_differ_in_sizes_share_a_table(tmp_path):
-    written(tmp_path, decoder())
-    tables = (tmp_path / "tensors.md").read_text(encoding="utf-8")
-    assert (
-        tables.count("| name | type | shape |") == 2 * 3
-    )  # inputs and outputs of prefills, steps, and steps of several rows
-    assert "**`prefill_8`, `prefill_64`** in `model.tflite`; N = 8, 64" in tables
-    assert "| `tokens` | int32 | `[1, N]` |" in tables and "| `input_pos` | int32 | `[N]` |" in tables
-    assert "**`decode_128`, `decode`** in `model.tflite`" in tables
-    assert "| `tokens` | int32 | `[1, 1]` |" in tables
-    assert "**`decode_rows_4`, `decode_rows_8`** in `model.tflite`; N = 4, 8" in tables
-    assert "| `logits` | float32 | `[N, 1, 99]` |" in tables
-    assert f"{2 * LAYERS} caches in total, one of each kind for each layer |" in tables
-    assert (
-        f"{2 * LAYERS * 4} or {2 * LAYERS * 8} caches in total, one of each kind for each layer and each row" in tables
-    )
-    names = set(re.findall(r"\| `(\w+)` \|", tables))
-    assert names == {"tokens", "input_pos", "logits", "kv_cache_k_0", "kv_cache_v_0"}
-
-
 def test_bytes_of_the_cache(tmp_path):
     manifest = decoder()
     expected = 2 * LAYERS * HEADS * CAPACITY * SIZE * 4
@@ -141,69 +121,6 @@ def test_an_encoder_has_no_cache(tmp_path):
         and "has at most 32 tokens, including its special tokens.**" in text
     )
     assert "stores matrices as float16, and computes in float32" in text
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_the_card_explains_every_recipe(tmp_path, name):
-    text = written(tmp_path, decoder(recipe=RECIPES[name].to_dict()))
-    assert f"`{name}`" in text
-    assert WHEN[name] in text
-    assert ", embedding tables as" in text if name.startswith("int4") else ", embedding tables as" not in text
-
-
-def test_own_recipes_and_calibration(tmp_path):
-    own = replace(RECIPES["int8_static"], name="mine", layers=(("*/head/*", "float32"),)).to_dict()
-    text = written(tmp_path, decoder(recipe={**own, "calibration": {"texts": 12, "given": False}}))
-    assert "with exceptions for some matrices" in text
-    assert "Ranges of activations were measured on 12 sentences in English that ship with kerasformer" in text
-    given = {"texts": 3, "given": True, "first": "Die Suppe war heiß …"}
-    text = written(tmp_path, decoder(recipe={**own, "calibration": given}))
-    assert (
-        "measured on 3 texts that were passed to the export, the first of which begins: `Die Suppe war heiß …`" in text
-    )
-    text = written(
-        tmp_path, decoder(recipe={**RECIPES["int4"].to_dict(), "calibration": {"texts": 12, "given": False}})
-    )
-    assert "Inputs of products, with which kernels are rounded, were measured on 12 sentences" in text
-
-
-def test_a_fallback_is_explained(tmp_path):
-    entry = {"requested": "int8", "refused": [{"name": "int8", "received": "mean KL divergence 0.5 nats"}]}
-    text = written(tmp_path, decoder(recipe={**RECIPES["int8_weights"].to_dict(), "fallback": entry}))
-    assert "The recipe int8 was requested, but its files exceeded its limits" in text.replace("\\", "")
-    assert "fell back to int8_weights. Refused: int8: mean KL divergence 0.5 nats." in text.replace("\\", "")
-
-
-def test_fidelity_in_words(tmp_path):
-    figures = Fidelity(
-        max_error=0.02,
-        mean_error=0.001,
-        agreement=0.9876,
-        answers=1289,
-        generated=0.75,
-        scale=15.0,
-        divergence=0.00012,
-        divergence_p99=0.0034,
-        perplexity=22.0,
-        keras_perplexity=20.0,
-        quality={"accuracy": {"keras": 0.91, "bundle": 0.905}, "rougeL": {"keras": 0.3, "bundle": 0.31}},
-    )
-    compared = {"texts": {"count": 20, "given": False, "chats": True}}
-    text = written(tmp_path, decoder(fidelity=figures.to_dict() | compared))
-    for row in (
-        "float32, on 20 conversations in the model's chat template, in English, that ship with kerasformer.",
-        "| agreement | 98.76% of 1,289 next tokens of given texts |",
-        "| largest error | 0.02 of the scale |",
-        "| mean error | 0.001 of the scale |",
-        "| largest logit (the scale) | 15 |",
-        "| mean KL divergence | 0.00012 nats |",
-        "| 99th percentile of the KL divergence | 0.0034 nats |",
-        "| agreement of freely generated tokens | 75.00% |",
-        "| perplexity | 20 in Keras, 22 in the bundle (+10.00%) |",
-        "| accuracy | 91.00% in Keras, 90.50% in the bundle |",
-        "| rougeL | 30.00% in Keras, 31.00% in the bundle |",
-    ):
-        assert row in text
 
 
 def test_older_figures_are_enough(tmp_path):
@@ -299,25 +216,6 @@ def test_languages(model, setting, tmp_path):
     assert "The model writes `ron_Latn`" in written(tmp_path / "with", replace(manifest, info=info))
 
 
-def test_the_table_of_files_includes_those_of_the_target(tmp_path):
-    added = [tmp_path / "model.litertlm", tmp_path / "settings.json"]
-    for path, size in zip(added, (1_500_000, 1_234), strict=True):
-        path.write_bytes(b"x" * size)
-    (tmp_path / "model.tflite").write_bytes(b"x" * 2_500_000)
-    write_card(tmp_path, decoder(), Target(), added=added)
-    table = (tmp_path / "README.md").read_text(encoding="utf-8").split("| file | bytes |\n|---|--:|\n")[1]
-    rows = [("`model.tflite`", "2,500,000"), ("`model.litertlm`", "1,500,000"), ("`settings.json`", "1,234")]
-    rows += [("**together**", "**4,001,234**")]
-    assert table.startswith("".join(f"| {name} | {size} |\n" for name, size in rows))
-
-
-@every_model
-def test_the_card_has_one_number_of_tokens(model, tmp_path):
-    manifest = model()
-    number = manifest.encoder_capacity or manifest.capacity or (48 if manifest.format == "tflite" else 16)
-    assert set(re.findall(r"(\d+) tokens\b", written(tmp_path, manifest))) == {str(number)}
-
-
 APPS = {"kotlin": "LiteRt()", "swift": ".liteRT()", "cpp": "TextModel::Open", "javascript": "litert: "}
 
 
@@ -327,18 +225,6 @@ def with_tokenizer(folder: Path, **settings: Any) -> Path:
     (folder / "tokenizer.json").write_text("{}")
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     return folder
-
-
-def test_the_card_is_short(tmp_path):
-    """It begins with what an app ships; Python and the libraries for apps follow, each in about ten lines."""
-    text = written(with_tokenizer(tmp_path), decoder())
-    assert text.count("\n") < 140 and text.index("## What to ship") < text.index("```")
-    assert re.findall(r"^```(\w+)", text, re.MULTILINE) == ["python", *APPS]
-    for language, words in APPS.items():
-        (code,) = blocks_of(text, language)
-        assert words in code and code.count("\n") <= 12
-    assert {path.name for path in tmp_path.iterdir() if path.suffix == ".md"} == {"README.md", "tensors.md"}
-    assert "](tensors.md)" in text
 
 
 def languages_of(folder: Path, manifest: Manifest, target: Target | None = None) -> list[str]:
@@ -378,24 +264,6 @@ def test_bundles_that_not_all_libraries_run(tmp_path):
     graph = replace(onnx_decoder().signatures["model"], inputs=onnx_decoder().signatures["model"].inputs | ADAPTER)
     assert languages_of(folder, replace(onnx_decoder(), signatures={"model": graph})) == [*APPS]
     assert languages_of(folder, replace(encoder(), signatures={"forward": PROBABILITIES})) == []
-
-
-@pytest.mark.parametrize(
-    ("manifest", "slow"),
-    [
-        (onnx_decoder(), True),
-        (onnx_encoder_decoder(), True),
-        (replace(onnx_decoder(), profile="portable"), False),
-        (onnx_encoder(), False),
-        (decoder(), False),
-    ],
-)
-def test_what_is_slow_in_browsers(manifest, slow, tmp_path):
-    """The card names the command for the runtime that is not."""
-    text = written(with_tokenizer(tmp_path), manifest)
-    assert (
-        "kerasformer export CHECKPOINT FOLDER --target litert-web --quantize int8" in " ".join(text.split())
-    ) == slow
 
 
 def test_the_masked_token_is_that_of_the_tokenizer(tmp_path):
@@ -438,11 +306,3 @@ def test_the_task_prefix_of_calls(model, tmp_path):
     for task, call in calls.items():
         info = replace(model().info, task=task, task_prefixes=prefixes)
         assert call in written(tmp_path / task, replace(model(), info=info))
-
-
-@pytest.mark.parametrize("model", [encoder_decoder, onnx_encoder_decoder])
-def test_a_vocabulary_of_the_decoder(model, tmp_path):
-    tmp_path.joinpath("target_tokenizer.json").write_text("{}")
-    text = written(with_tokenizer(tmp_path), model())
-    assert "| `target_tokenizer.json` | 2 |" in text
-    assert "`kerasformer.json`, `tokenizer.json`, `tokenizer_config.json`, `target_tokenizer.json`." in text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import keras
@@ -12,7 +11,6 @@ import yaml
 
 from kerasformer import bundle, zoo
 from kerasformer.export import api as build
-from kerasformer.export import child_process as child
 from kerasformer.export import export
 from kerasformer.export.card.credits import CARD, Credits
 from kerasformer.export.targets import Target
@@ -104,16 +102,6 @@ def test_a_card_of_any_form(tmp_path, readme):
     assert "os.abort" not in card and "include `LICENSE`" in card
 
 
-def test_an_app_ships_the_licence(tmp_path):
-    source = checkpoint(tmp_path / "films-bert")
-    card, folder = card_of(tmp_path, source)
-    section = card.split("## What to ship")[1].split("\n## ")[0]
-    files = Credits.of(source).files
-    assert "MODEL_CARD.md" in files and len(files) > 1
-    for name in files:
-        assert f"| `{name}` | {(folder / name).stat().st_size:,} |" in section
-
-
 def test_a_checkpoint_without_licence(tmp_path):
     (tmp_path / "bare").mkdir()
     assert "It does not specify a licence: ask its authors." in Credits.of(tmp_path / "bare").summary()
@@ -184,20 +172,3 @@ def test_changes_of_weights_are_noticed(change):
         bias.assign(bias + 1)
     assert Credits.of_model(model).based_on == "sentiment-bert"
     assert Credits.of_model(zoo.load("sentiment-bert")).based_on == ""
-
-
-def test_a_child_process_gets_the_credits(tmp_path, monkeypatch):
-    model = zoo.load("sentiment-bert")
-    model.source = checkpoint(tmp_path / "films-bert")
-    seen = []
-
-    def run(command, *others):
-        seen.append(Credits.of(Path(json.loads(Path(command[-1]).read_text())["source"])))
-        return 0, ""
-
-    monkeypatch.setattr(child, "_run", run)
-    monkeypatch.setattr(build, "Bundle", Path)  # the child process wrote no bundle
-    monkeypatch.setattr(build.keras.backend, "backend", lambda: "jax")
-    export(model, tmp_path / "bundle")
-    (credits,) = seen
-    assert credits == Credits.of(model.source)
