@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import ast
-import re
 import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
-
-from tests.extras import COMPLETE, need
 
 ROOT = Path(__file__).parents[2]
 ASKING = ("need", "importorskip")
@@ -65,17 +61,3 @@ def test_tests_import_what_their_extra_installs() -> None:
     known = modules_of_test() | {path.name for path in ROOT.iterdir()}
     absent = {str(path.relative_to(ROOT)): imported(path) - known for path in FILES}
     assert not {path: names for path, names in absent.items() if names}
-
-
-def test_without_a_package_a_test_is_skipped_and_in_ci_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv(COMPLETE, raising=False)
-    assert need("ast") is ast
-    with pytest.raises(pytest.skip.Exception, match=re.escape('pip install -e ".[test-tools]" installs no.such')):
-        need("no.such")
-    monkeypatch.setenv(COMPLETE, "1")
-    with pytest.raises(pytest.fail.Exception, match="installs no.such, which this test needs"):
-        need("no.such")
-    (tmp_path / "half_installed.py").write_text("import no_such")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ModuleNotFoundError, match="no_such"):
-        need("half_installed")

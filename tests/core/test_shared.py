@@ -7,7 +7,6 @@ import errno
 import pytest
 
 from tests import shared
-from tests.core.export.text_models import ROWS, shared_bundle
 
 
 @pytest.fixture(autouse=True)
@@ -41,20 +40,3 @@ def test_a_full_disk_is_named_and_the_next_run_repairs_it(folder):
         shared.once("name", fill)
     assert str(folder / "name.unfinished") in error.value.__notes__[0] and "MB are free" in error.value.__notes__[0]
     assert (shared.once("name", write) / "file").exists()
-
-
-def test_bundles_of_other_sources_or_models_are_not_found(folder, monkeypatch):
-    exported = []
-    monkeypatch.setattr(
-        shared.kf.export, "export", lambda model, folder, *rest, **options: exported.append(write(folder))
-    )
-    name = "bert-text-classification"
-    first = shared_bundle(name, "onnx")
-    assert shared_bundle(name, "onnx") == first and len(exported) == 1
-    assert shared_bundle(name, "tflite") != first
-    monkeypatch.setattr(shared, "_sources", lambda: "of another version")
-    assert shared_bundle(name, "onnx") != first
-    model = ROWS[name].model()
-    other = shared.exported(model, "onnx")
-    model.variables[0].assign(model.variables[0] + 1.0)
-    assert shared.exported(model, "onnx") != other

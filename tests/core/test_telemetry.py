@@ -12,7 +12,6 @@ import pytest
 
 from kerasformer import telemetry
 from tests.core.export.text_models import shared_bundle
-from tests.extras import need
 
 CLASSIFIER = "bert-text-classification"
 KNOWN = (".keras/", ".cache/matplotlib/")
@@ -38,13 +37,6 @@ import sys, kerasformer as kf
 model = kf.zoo.build("bert", "text-classification", hidden_dim=16, num_layers=1, num_heads=2, vocab_size=40,
                      intermediate_dim=32)
 kf.export.export(model, sys.argv[1], "onnx", progress=False)
-"""
-HARNESS = """
-import sys
-from kerasformer.tools.integrations.lm_eval import KerasformerLM
-from lm_eval.api.instance import Instance
-
-KerasformerLM(sys.argv[1]).loglikelihood([Instance("loglikelihood", {}, ("The sea", " is"), 0)], disable_tqdm=True)
 """
 UNCHANGED = """
 import os, sys
@@ -102,15 +94,3 @@ def test_an_export_leaves_nothing(home: Path, tmp_path: Path) -> None:
 def test_commands_leave_nothing(arguments: tuple[str, ...], home: Path) -> None:
     bundle, text = shared_bundle(CLASSIFIER, "onnx"), ["A fine film."] if arguments == ("run",) else []
     assert left_by(home, "-m", "kerasformer.cli", *arguments, bundle, *text) == set()
-
-
-@pytest.mark.grid
-def test_the_harness_leaves_nothing(home: Path) -> None:
-    need("lm_eval")
-    assert left_by(home, "-c", HARNESS, shared_bundle("gpt2-text-generation", "onnx"), HF_HUB_OFFLINE="1") == set()
-
-
-@pytest.mark.grid
-def test_benchmarks_leave_nothing(home: Path) -> None:
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import benchmarks, onnxruntime"
-    assert left_by(home, "-c", code, Path(__file__).parents[2]) == set()
