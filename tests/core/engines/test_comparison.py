@@ -107,12 +107,6 @@ def test_an_early_difference_does_not_affect_later_answers():
     assert fidelity.max_error > 0.1
 
 
-def test_a_decoder_may_have_a_start_token():
-    references = record_step(Toy(), *PROMPTS, 9, 4)
-    assert references["input.first"].tolist() == [[9], [9]]
-    assert references["tokens"].tolist() != record_step(Toy(), *PROMPTS, None, 4)["tokens"].tolist()
-
-
 def test_texts_by_themselves():
     prompts, recording, engine = (PROMPTS[0], np.ones_like(PROMPTS[0])), Toy(), Toy()
     references = record_step(recording, *prompts, 9, 4, alone=True)
@@ -301,13 +295,6 @@ def test_free_generation_is_optional():
     assert found.generated is None and max(other.batches) == len(PROMPTS[0])
     whole = compare(other, references)
     assert (found.agreement, found.max_error) == (whole.agreement, whole.max_error)
-
-
-def test_maximum_number_of_rows():
-    prompts = np.random.default_rng(5).integers(0, 12, (5, 3)).astype("int32"), np.ones((5, 3), "int32")
-    engine = Toy()
-    compare(engine, record_step(Toy(), *prompts, None, 4), rows=2)
-    assert max(engine.batches) == 2
 
 
 def test_older_references_are_supported_and_broken_ones_raise(inputs):

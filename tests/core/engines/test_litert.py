@@ -14,18 +14,14 @@ import numpy as np
 import pytest
 from ai_edge_litert import schema_py_generated as schema
 
-from kerasformer.bundle import Manifest, Signature, TensorInfo
+from kerasformer.bundle import Manifest
 from kerasformer.engines import weight_cache
 from kerasformer.engines.litert import LiteRTForward, LiteRTStep
 from kerasformer.engines.litert import engine as litert_engine
 from kerasformer.engines.litert.engine import CompiledEngine, InterpreterEngine, open_engine
-from kerasformer.engines.litert.signatures import per_token, prefill_plan
-from kerasformer.engines.protocols import Forward, Step
 from kerasformer.errors import BundleError, CapacityError, InputError
 from tests.core.export import tflite_bundles
-from tests.core.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq
-
-VOCAB, CAPACITY = 203, 48
+from tests.core.export.small_models import CAPACITY, TinyEncoder, functions_of, tiny_decoder, tiny_seq2seq
 
 
 def tokens(seed: int, *shape: int) -> np.ndarray:
@@ -36,12 +32,12 @@ class Bundles:
     """A model of each kind with its bundle."""
 
     def __init__(self, folder: Path) -> None:
-        self.encoder, self.decoder, self.seq2seq = TinyEncoder(), TinyDecoder(), TinySeq2Seq()
+        self.encoder, self.decoder, self.seq2seq = TinyEncoder(), tiny_decoder(), tiny_seq2seq()
         self.paths = {name: folder / name for name in ("encoder", "decoder", "seq2seq")}
         self.manifests: dict[str, Manifest] = {
             "encoder": self._write("encoder", self.encoder, [self.encoder.function(n) for n in (8, 16)]),
-            "decoder": self._write("decoder", self.decoder, self.decoder.functions(4, 16)),
-            "seq2seq": self._write("seq2seq", self.seq2seq, self.seq2seq.functions(8, 24)),
+            "decoder": self._write("decoder", self.decoder, functions_of(self.decoder, 4, 16)),
+            "seq2seq": self._write("seq2seq", self.seq2seq, functions_of(self.seq2seq, 8, 24)),
         }
 
     def _write(self, name: str, model: Any, functions: Any) -> Manifest:
@@ -90,20 +86,13 @@ def near(received: np.ndarray, expected: Any, tolerance: float = 1e-4) -> bool:
     return bool(np.abs(received - expected).max() <= tolerance * np.abs(expected).max())
 
 
-def test_engines_implement_the_protocols(step: LiteRTStep, forward: LiteRTForward) -> None:
-    assert isinstance(step, Step)
-    assert isinstance(forward, Forward)
-    assert (step.capacity, step.vocab_size, step.step_lengths) == (CAPACITY, VOCAB, (1,))
-    assert not step.is_encoder_decoder
-
-
 # By steps only, by one padded run, by several runs, by steps at the end of the cache, and up to the full capacity.
 @pytest.mark.parametrize("length", [1, 2, 5, 17, 26, 46, 48])
 def test_decoder_equals_keras_for_any_length_of_prompt(bundles: Bundles, step: LiteRTStep, length: int) -> None:
     ids = tokens(length, 1, CAPACITY)
     state = step.start(ids[:, :length], np.ones((1, length), "int32"))
     received, _ = follow(step, state, ids[:, length - 1 :])
-    assert near(received, np.asarray(bundles.decoder(ids))[:, length - 1 :])
+    assert near(received, np.asarray(bundles.decoder({"input_ids": ids}))[:, length - 1 :])
 
 
 def test_updating_in_place_equals_separate_buffers(bundles: Bundles) -> None:
@@ -156,14 +145,6 @@ def test_the_interpreter_gives_equal_results(bundles: Bundles, step: LiteRTStep,
     assert near(results[0], results[1], 1e-6)
 
 
-def test_reorder_copies_only_duplicated_rows(step: LiteRTStep) -> None:
-    state = step.start(*prompt(tokens(1, 3), tokens(2, 4), tokens(3, 5)))
-    before = [row.caches for row in state.rows or []]
-    after = [row.caches for row in step.reorder(state, np.array([2, 0, 2])).rows or []]
-    assert after[0] is before[2] and after[1] is before[0]
-    assert after[2] is before[1], "the buffers of a row that was left out are used again"
-
-
 COPIES = {(0, 1, 2, 3): 0, (3, 2, 1, 0): 0, (0, 0, 1, 2): 1, (3, 3, 1, 1): 2, (2, 2, 2, 2): 3, (3, 0): 0}
 """Orders of rows, and the number of rows to copy: all children of a row except the first."""
 
@@ -189,49 +170,6 @@ def test_the_encoded_text_is_shared_by_its_rows(bundles: Bundles) -> None:
         state = engine.reorder(state, np.array(rows))
         assert [row.cross for row in state.rows or []] == [cross[0], cross[0], cross[1], cross[1]]
         assert all(row.cross[name] is cross[0][name] for row in (state.rows or [])[:2] for name in cross[0])
-
-
-def test_prefill_plan_prefers_few_runs() -> None:
-    assert prefill_plan(64, 256, (8, 64)) == [64]
-    assert prefill_plan(26, 256, (8, 64)) == [64]
-    assert prefill_plan(18, 256, (8, 64)) == [8, 8, 8]
-    assert prefill_plan(3, 256, (8, 64)) == [8]
-    assert prefill_plan(1, 256, (8, 64)) == [1]
-    assert prefill_plan(15, 16, (8, 16)) == [16]
-
-
-def seq2seq_reference(model: TinySeq2Seq, ids: np.ndarray, following: np.ndarray) -> np.ndarray:
-    padded, mask = np.zeros((1, model.longest), "int32"), np.zeros((1, model.longest), "int32")
-    padded[0, : len(ids)], mask[0, : len(ids)] = ids, 1
-    cross = model.encode(padded, mask)
-    shape = (1, model.heads, model.capacity, model.dim // model.heads)
-    caches = {f"kv_cache_{kind}_{i}": np.zeros(shape, "float32") for i in range(2) for kind in "kv"}
-    logits = []
-    for position, token in enumerate(following):
-        slots = np.array([position], "int32")
-        results = model.decode(token.reshape(1, 1), slots, mask, **cross, **caches)
-        logits.append(np.asarray(results.pop("logits"))[0, 0])
-        caches = results
-    return np.stack(logits)
-
-
-def test_encoder_decoder_equals_keras(bundles: Bundles) -> None:
-    step = bundles.step("seq2seq")
-    assert step.is_encoder_decoder and step.capacity == bundles.seq2seq.capacity
-    texts, following = [tokens(1, 14), tokens(2, 5)], tokens(3, 2, 6)
-    ids, mask = np.zeros((2, 14), "int32"), np.zeros((2, 14), "int32")
-    for row, text in enumerate(texts):
-        ids[row, : len(text)], mask[row, : len(text)] = text, 1
-    received, state = follow(step, step.start(ids, mask), following[:, :3])
-    rows = np.array([1, 0, 1])  # as in beam search
-    rest, _ = follow(step, step.reorder(state, rows), following[rows][:, 3:])
-    for index, text in enumerate(texts):
-        expected = seq2seq_reference(bundles.seq2seq, text, following[index])
-        assert near(received[index], expected[:3], 2e-4)
-        for row in np.flatnonzero(rows == index):
-            assert near(rest[row], expected[3:], 2e-4)
-    with pytest.raises(CapacityError, match="at most 24 tokens. Received: 25"):
-        step.start(tokens(1, 1, 25), np.ones((1, 25), "int32"))
 
 
 @pytest.mark.parametrize(("length", "num_short"), [(5, 8), (14, 0)])
@@ -262,25 +200,6 @@ def test_forward_on_a_ragged_batch(bundles: Bundles, forward: LiteRTForward) -> 
         assert near(received["logits"][row], logits[0])
         assert near(received["last_hidden_state"][row, :length], hidden[0])
         assert not received["last_hidden_state"][row, length:].any()
-
-
-@pytest.mark.parametrize(
-    ("name", "shapes", "expected"),
-    [
-        ("logits", {8: (1, 8), 16: (1, 8)}, False),
-        ("logits", {8: (1, 8)}, False),
-        ("start_logits", {8: (1, 8)}, True),
-        ("logits", {8: (1, 8), 16: (1, 16)}, True),
-        ("logits", {8: (1, 8, 2)}, True),
-        ("logits", {8: (1, 5, 2)}, False),
-    ],
-)
-def test_outputs_with_an_entry_for_each_token(name: str, shapes: dict[int, Any], expected: bool) -> None:
-    signatures = {
-        size: (f"forward_{size}", Signature("f", {}, {name: TensorInfo(shape, "float32")}))
-        for size, shape in shapes.items()
-    }
-    assert (name in per_token(signatures)) == expected
 
 
 def test_forward_adds_default_masks_and_segments(forward: LiteRTForward) -> None:
@@ -417,30 +336,3 @@ def test_threads_share_an_engine(step: LiteRTStep, forward: LiteRTForward) -> No
             together = list(pool.map(work, [seed for _ in range(3) for seed in range(6)]))
         for index, received in enumerate(together):
             assert np.array_equal(received, alone[index % 6])
-
-
-SCRIPT = """
-import sys
-from kerasformer.process import silence_native_logs
-silence_native_logs()
-for name in ("keras", "tensorflow", "torch", "jax"):
-    sys.modules[name] = None
-import numpy as np
-from pathlib import Path
-from kerasformer.bundle import Manifest, ModelInfo, Signature, TensorInfo
-from kerasformer.engines import weight_cache
-from kerasformer.engines.litert import engine as litert_engine
-from kerasformer.engines.litert import LiteRTForward
-info = TensorInfo((1, 8), "int32")
-names = ("input_ids", "attention_mask", "token_type_ids")
-signature = Signature("model.tflite", dict.fromkeys(names, info), {"logits": TensorInfo((1, 5), "float32")})
-manifest = Manifest("tflite", ModelInfo("text-classification"), {"forward_8": signature}, files={"model.tflite": ""})
-print(LiteRTForward(Path(sys.argv[1]), manifest).run({"input_ids": np.ones((1, 3), "int32")})["logits"].shape)
-print("of Python", file=sys.stderr)
-"""
-
-
-def test_a_process_without_keras_that_silences_native_code_runs_a_bundle(bundles: Bundles) -> None:
-    command = [sys.executable, "-c", SCRIPT, str(bundles.paths["encoder"])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("(1, 5)\n", "of Python\n", 0)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.engines import Forward, Step, open_engine
+from kerasformer.engines import Forward
 from kerasformer.engines.onnx import OnnxForward, OnnxStep
 from kerasformer.engines.onnx import caches as onnx_caches
 from kerasformer.engines.onnx import session as onnx_session
@@ -50,11 +50,6 @@ def whole(model, ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """Returns the logits `(B, T, V)` of a left-padded batch in Keras, without a cache."""
     positions = np.maximum(mask.cumsum(axis=1) - 1, 0)
     inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-    return keras.ops.convert_to_numpy(model(inputs))
-
-
-def translated(model, ids: np.ndarray, mask: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-    inputs = {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": tokens}
     return keras.ops.convert_to_numpy(model(inputs))
 
 
@@ -150,13 +145,6 @@ def test_forward_raises_for_long_texts(classifier):
 # Decoders.
 
 
-def test_attributes_of_a_step_engine(decoder, translator):
-    for (_, engine), encodes in ((decoder, False), (translator, True)):
-        assert isinstance(engine, Step)
-        assert (engine.capacity, engine.vocab_size, engine.is_encoder_decoder) == (40, 61, encodes)
-        assert engine.step_lengths == tuple(range(1, 41))
-
-
 def test_steps_after_a_padded_prompt_equal_keras(decoder):
     model, engine = decoder
     ids, mask = padded(3, 12, "left")
@@ -167,21 +155,6 @@ def test_steps_after_a_padded_prompt_equal_keras(decoder):
         assert_close(logits[:, 0], want[:, position])
 
 
-def test_a_prompt_of_one_token(decoder):
-    model, engine = decoder
-    ids, mask = padded(2, 4, "left")
-    ids, mask = ids[:, :], np.ones_like(mask)
-    state = engine.start(ids[:, :1], mask[:, :1])
-    logits, _ = engine.step(ids, state)
-    assert_close(logits, whole(model, ids, mask))
-
-
-def test_reorder_to_the_same_rows_copies_nothing(decoder):
-    _, engine = decoder
-    state = engine.start(*padded(2, 5, "left"))
-    assert engine.reorder(state, np.array([0, 1])) is state
-
-
 # Caches in position.
 
 
@@ -190,12 +163,6 @@ def portable(decoder, tmp_path_factory):
     """The same model without fused operators."""
     folder = tmp_path_factory.mktemp("portable")
     return OnnxStep(folder, write(folder, decoder[0], profile="portable"), num_threads=1)
-
-
-def test_files_with_fused_attention_share_caches(decoder, portable):
-    prompt = padded(2, 5, "left")
-    assert isinstance(decoder[1].start(*prompt).caches, SharedCaches)
-    assert isinstance(portable.start(*prompt).caches, GrowingCaches)
 
 
 def test_shared_caches_grow_to_the_capacity(decoder, monkeypatch):
@@ -273,11 +240,6 @@ def test_reorder_copies_the_valid_slots_of_duplicated_rows(decoder, rows, copies
         assert changed[:, :length].all(axis=1).sum() == changed.any(axis=1).sum() == copies
 
 
-def test_a_permutation_of_growing_caches_copies_nothing(portable):
-    _, state = portable.step(np.ones((2, 1), int), portable.start(*padded(2, 5, "left")))
-    assert portable.reorder(state, np.array([1, 0])).caches is state.caches
-
-
 def test_several_tokens_of_one_row_take_one_run(decoder, portable, translator, in_place_translator, monkeypatch):
     for engine in (decoder[1], portable, translator[1], in_place_translator[1]):
         ids = np.array([[3, 4, 5]])
@@ -328,27 +290,6 @@ def test_an_absent_provider_raises(classifier):
         OnnxForward(folder, manifest, providers=["NoneSuchExecutionProvider", "CPUExecutionProvider"])
 
 
-@pytest.mark.parametrize(
-    ("option", "expected"),
-    [
-        ({"providers": 5}, "a non-empty list, each item a string, or None"),
-        ({"providers": "CPUExecutionProvider"}, "a non-empty list"),
-        ({"providers": []}, "a non-empty list"),
-        ({"num_threads": 100_000}, "an integer from 1 to"),
-        ({"num_threads": 0}, "an integer from 1 to"),
-        ({"num_threads": True}, "an integer from 1 to"),
-        ({"num_threads": "2"}, "an integer from 1 to"),
-        ({"cache_dir": 3}, "a folder, True or False"),
-    ],
-    ids=str,
-)
-def test_options_of_a_wrong_type_raise(classifier, option, expected):
-    _, folder, manifest = classifier
-    ((name, _),) = option.items()
-    with pytest.raises(InputError, match=f"{name} must be {expected}.*Received: {name}="):
-        open_engine(folder, manifest, **option)
-
-
 # Encoder-decoders.
 
 
@@ -396,18 +337,6 @@ def test_reordering_beams_of_a_text_copies_no_memory(in_place_translator):
         assert state.memory is memory
 
 
-def test_translation_equals_keras(translator):
-    model, engine = translator
-    (ids, mask), (tokens, _) = padded(3, 9, "right"), padded(3, 6, "right", seed=2)
-    want = translated(model, ids, mask, tokens)
-    logits, state = engine.step(tokens[:, :2], engine.start(ids, mask))
-    got = [logits]
-    for position in range(2, 6):
-        logits, state = engine.step(tokens[:, position : position + 1], state)
-        got.append(logits)
-    assert_close(np.concatenate(got, axis=1), want)
-
-
 def test_cross_attention_keys_are_computed_once(translator):
     _, engine = translator
     start = engine.start(*padded(2, 9, "right"))
@@ -429,12 +358,6 @@ def test_an_invalid_onnx_file_raises(classifier, tmp_path):
     (tmp_path / "onnx" / "model.onnx").write_bytes(b"not a model")
     with pytest.raises(BundleError, match="cannot load .*model.onnx"):
         OnnxForward(tmp_path, manifest)
-
-
-def test_a_manifest_without_the_signature_raises(classifier):
-    _, folder, manifest = classifier
-    with pytest.raises(BundleError, match="must have the signature 'model'"):
-        OnnxForward(folder, replace(manifest, signatures={}))
 
 
 def test_a_manifest_without_capacity_raises(decoder, tmp_path):

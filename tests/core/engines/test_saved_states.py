@@ -19,7 +19,6 @@ from tests.core.engines.test_steps import CAPACITY, SETTINGS, VOCAB, Subject, mo
 from tests.core.export import onnx_bundles
 
 __all__ = ["subject"]
-CLONES = 100
 
 
 @pytest.fixture
@@ -74,24 +73,6 @@ def test_a_restored_text_is_resumed(subject: Subject) -> None:
     received, _ = step.step(ids[:, -1:], step.resume(step.restore(copy), 11, ids[0, 11:-1]))
     np.testing.assert_array_equal(received, expected)
     subject.near(received, step.step(ids[:, -1:], step.start(ids, np.ones((1, 20), np.int32)))[0])
-
-
-@pytest.mark.grid
-def test_interleaved_clones(subject: Subject) -> None:
-    """Each clone reads its own tokens, in turn with all others."""
-    step = subject.step
-    if step.is_encoder_decoder or subject.row.tolerance > 1e-3:
-        pytest.skip("the clones of one decoder in float32 are enough")
-    start = step.save(subject.started([3], 9)[0])
-    texts = np.random.default_rng(0).integers(2, VOCAB, (29, 2), "int32")
-    alone = [subject.singly(text[None], step.restore(start))[0][0] for text in texts]
-    clones = [start] * CLONES
-    for position in range(2):
-        for clone in np.random.default_rng(position).permutation(CLONES):
-            text = clone % len(texts)
-            logits, state = step.step(texts[text : text + 1, position : position + 1], step.restore(clones[clone]))
-            np.testing.assert_array_equal(logits[0, 0], alone[text][position])
-            clones[clone] = step.save(state)
 
 
 def test_another_model_is_refused(subject: Subject) -> None:
