@@ -23,7 +23,6 @@ x = numbers(B, T, E)
 real = np.array([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]], "int32")
 memory = numbers(B, S, E, seed=1)
 memory_real = np.array([[1] * 7, [1, 1, 1, 0, 0, 0, 0], [1, 1, 1, 1, 1, 1, 0]], "int32")
-positions = np.array([[0, 1, 2, 3, 4], [3, 4, 5, 6, 7], [0, 0, 0, 1, 2]], "int32")
 
 padding = real[:, None, None, :] > 0
 causal = np.tril(np.ones((T, T), bool))[None, None]
@@ -48,18 +47,6 @@ DECODER_NAMES = {
     r"norm3": "feed_forward_norm",
     r"^norm\.": "final_norm.",
     r"^": "decoder.",
-}
-LLAMA_NAMES = {
-    r"inner\.self_attn\.(\w)": r"layer.attention.\1",
-    r"\.q_proj": ".query",
-    r"\.k_proj": ".key",
-    r"\.v_proj": ".value",
-    r"\.o_proj": ".output",
-    r"inner\.mlp\.gate_proj": "layer.feed_forward.gate",
-    r"inner\.mlp\.up_proj": "layer.feed_forward.up",
-    r"inner\.mlp\.down_proj": "layer.feed_forward.output",
-    r"inner\.input_layernorm": "layer.attention_norm",
-    r"inner\.post_attention_layernorm": "layer.feed_forward_norm",
 }
 
 
@@ -287,13 +274,6 @@ TRANSFORMER = [
         lambda: twins.TorchDecoder(nn.TransformerDecoder(torch_layer("Decoder", True), 2, nn.LayerNorm(E))),
         {"x": x, "memory": memory, "memory_mask": memory_real},
         DECODER_NAMES,
-    ),
-    Case(
-        "layer of LLaMA",
-        composites.LlamaLayer,
-        twins.LlamaTwin,
-        {"x": numbers(B, T, 18), "positions": positions},
-        LLAMA_NAMES,
     ),
 ]
 

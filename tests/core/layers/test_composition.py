@@ -11,7 +11,6 @@ from kerasformer import layers
 from kerasformer.errors import InputError
 from kerasformer.layers.core import merged_lora
 from tests.core.layers.cases import decoder_layer, encoder, encoder_layer
-from tests.core.layers.composites import TiedLM
 from tests.core.layers.parity import as_numpy, assert_close, integers, numbers
 from tests.grids import on_jax
 
@@ -85,11 +84,6 @@ def test_a_decoder_is_causal_unless_its_arguments_specify_otherwise(made, mask) 
     assert_close(layer(x, **arguments), layer(x, visibility=visibility))
 
 
-def test_a_decoder_does_not_take_a_causal_mask_for_padding() -> None:
-    with pytest.raises(InputError, match=r"\(B, S\).*Expected: \(3, 5\). Received: shape \(5, 5\)"):
-        DECODERS["stack"]()(x, attention_mask=causal)
-
-
 @pytest.mark.jax
 def test_a_causal_decoder_in_a_functional_model_of_any_length() -> None:
     inputs = {"x": keras.Input((None, 12), name="x"), "mask": keras.Input((None,), dtype="int32", name="mask")}
@@ -111,20 +105,6 @@ def test_a_causal_decoder_in_a_functional_model_of_any_length() -> None:
         InputError, match="Expected: attention_mask= and bias= of the layer. Received: symbolic key_mask"
     ):
         layers.Visibility(key_mask=inputs["mask"])
-
-
-@pytest.mark.jax_release
-def test_a_decoder_of_encoder_layers() -> None:
-    parts = [encoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)]
-    decoder, stack = layers.Decoder(parts), layers.Encoder(parts)
-    mask = layers.causal_mask(5)
-    assert_close(decoder(x, attention_mask=mask), stack(x, attention_mask=mask))
-    empty = layers.GrowingCache(tuple(np.zeros((2, 3, 3, 0, 4), "float32")))
-    step = decoder(x[:, :4], attention_mask=mask[..., :4, :4], caches=[empty, empty], return_cache=True)
-    last = decoder(x[:, 4:], attention_mask=mask[..., 4:, :], caches=step["caches"])
-    assert_close(last, decoder(x, attention_mask=mask)[:, 4:])
-    with pytest.raises(InputError, match="has no cross attention. Expected: no memory. Received: one"):
-        decoder(x, memory=memory, attention_mask=mask)
 
 
 def test_functional_models_return_requested_states() -> None:
@@ -200,22 +180,3 @@ def test_dropout_avoids_an_operation_that_is_slow_with_xla() -> None:
         assert 0.25 < zeros.mean() < 0.35 and np.allclose(as_numpy(dropped)[~zeros], 1 / 0.7)
     assert np.abs(as_numpy(run(ones)) - as_numpy(run(ones))).max() > 0
     assert_close(layer(ones), ones)
-
-
-BOTTLENECK = (layers.MultiHeadAttention(3, 12), layers.FeedForward(12, 20), [layers.FeedForward(12, 20)])
-OF_SINGLE_MODELS = {
-    "embeddings": (layers.TransformerEmbeddings(11, 9, 12, 5, 2), integers(11, 3, 4)),
-    "trigrams": (layers.TransformerEmbeddings(11, 9, 14, token_dim=5, neighbors=1, norm="no_norm"), integers(11, 3, 4)),
-    "bottleneck": (layers.BottleneckEncoderLayer(*BOTTLENECK, hidden_dim=14, norm="no_norm"), numbers(2, 3, 14)),
-    "tied output": (TiedLM(), integers(11, 3, 4)),
-}
-"""Layers without a case in `cases.py`, since `transformers` has their reference in whole models."""
-
-
-@pytest.mark.parametrize(("layer", "inputs"), OF_SINGLE_MODELS.values(), ids=OF_SINGLE_MODELS)
-def test_layers_of_single_models_come_back_from_their_configuration(layer, inputs) -> None:
-    expected = layer(inputs)
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
-    again(inputs)
-    again.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(as_numpy(again(inputs)), as_numpy(expected))

@@ -8,8 +8,8 @@ from transformers.activations import ACT2FN
 from kerasformer import layers
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.layers.activations import _ACTIVATIONS
-from tests.core.layers.cases import decoder, decoder_layer, encoder, encoder_layer
-from tests.core.layers.parity import as_numpy, assert_close, call_layer, numbers
+from tests.core.layers.cases import decoder, decoder_layer, encoder_layer
+from tests.core.layers.parity import as_numpy, assert_close, numbers
 from tests.grids import on_jax
 
 # Includes the range in which the exact and the approximate GELU differ.
@@ -44,48 +44,6 @@ def test_norms_are_computed_in_float32() -> None:
     for layer in (layers.LayerNormalization(dtype="mixed_float16"), layers.RMSNormalization(dtype="mixed_float16")):
         exact = type(layer)(layer.epsilon)
         assert_close(layer(x), exact(x.astype("float32")), tolerance=2e-3)
-
-
-@pytest.mark.jax_release
-def test_a_schedule_repeats_layers() -> None:
-    """A layer may be applied three times, as in ALBERT."""
-    layer, x = encoder_layer()(), numbers(2, 3, 12)
-    shared = layers.Encoder([layer], schedule=[0, 0, 0])(x, return_hidden_states=True, return_attention=True)
-    assert_close(shared["output"], layer(layer(layer(x))))
-    assert [len(shared["hidden_states"]), len(shared["attentions"])] == [4, 3]
-
-
-def test_a_stack_returns_the_states_of_every_layer() -> None:
-    stack, x = encoder(), numbers(2, 3, 12)
-    given = stack(x, return_hidden_states=True, return_attention=True)
-    first = stack.layers[0](x, return_attention=True)
-    assert_close(given["hidden_states"][0], x)
-    assert_close(given["hidden_states"][1], first["output"])
-    assert_close(given["attentions"][0], first["attention"])
-    assert_close(given["hidden_states"][2], given["output"])
-    assert_close(given["output"], stack.final_norm(stack.layers[1](first["output"])))
-    assert_close(stack(x), given["output"])
-    assert given.keys() == {"output", "hidden_states", "attentions"}
-
-
-def test_rotary_reaches_every_layer_of_a_stack() -> None:
-    attentions = [layers.MultiHeadAttention(3, 12, rotary=layers.Rotary(dim=4)) for _ in range(2)]
-    stack = layers.Encoder([layers.EncoderLayer(each, layers.FeedForward(12, 20)) for each in attentions])
-    x = numbers(2, 3, 12)
-    turned = stack(x, visibility=layers.Visibility(positions=np.array([[0, 1, 2], [0, 2, 4]], "int32")))
-    assert np.abs(as_numpy(turned) - as_numpy(stack(x))).max() > 1e-3
-
-
-def test_dropout_applies_only_in_training() -> None:
-    x = numbers(2, 3, 12)
-    for layer in (
-        encoder_layer(dropout=0.5)(),
-        layers.FeedForward(12, 20, dropout=0.5),
-        layers.ClassificationHead(3, dropout=0.5),
-    ):
-        still = call_layer(layer, {"x": x})[0]
-        assert_close(call_layer(layer, {"x": x}, training=False)[0], still)
-        assert np.abs(as_numpy(call_layer(layer, {"x": x}, training=True)[0]) - as_numpy(still)).max() > 1e-3
 
 
 def test_a_decoder_needs_no_memory() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 
 
 class TorchAttention(nn.Module):
@@ -136,31 +134,3 @@ class TorchDecoder(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
         causal = torch.ones(x.shape[1], x.shape[1]).triu(1).bool()
         return self.inner(x, memory, tgt_mask=causal, memory_key_padding_mask=memory_mask == 0)
-
-
-class LlamaTwin(nn.Module):
-    """A causal LLaMA layer: RMS norm first, rotary, grouped heads, SwiGLU; `head_dim` is not `hidden / heads`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        config = LlamaConfig(
-            hidden_size=18,
-            intermediate_size=20,
-            num_attention_heads=6,
-            num_key_value_heads=2,
-            head_dim=6,
-            rms_norm_eps=1e-6,
-            attn_implementation="eager",
-        )
-        self.inner = LlamaDecoderLayer(config, 0)
-
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        length = x.shape[1]
-        mask = torch.zeros(length, length).masked_fill(torch.ones(length, length).triu(1).bool(), -1e9)
-        return self.inner(x, attention_mask=mask[None, None], position_embeddings=llama_angles(6, positions))
-
-
-def llama_angles(head_dim: int, positions: Tensor, theta: float = 10000.0) -> tuple[Tensor, Tensor]:
-    """Returns the cosines and sines of LLaMA, `(B, T, D)` each."""
-    config = LlamaConfig(head_dim=head_dim, rope_parameters={"rope_type": "default", "rope_theta": theta})
-    return LlamaRotaryEmbedding(config)(torch.zeros(1), positions)
