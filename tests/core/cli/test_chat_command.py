@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 import warnings
-from types import SimpleNamespace
 
 import pytest
 
@@ -146,20 +145,6 @@ def test_warnings_stand_on_lines_of_their_own(session, capsys, monkeypatch):
     assert capsys.readouterr().out == "2 full\nWarning: the cache is full\n4 More\n"
 
 
-@pytest.mark.parametrize(("source", "name"), [("FOLDER/my-model/", "my-model"), ("someone/a-model", "someone/a-model")])
-def test_the_header_names_the_model(source, name, tmp_path, monkeypatch, capsys):
-    (tmp_path / "my-model").mkdir()
-    pipe = Parrot()
-    pipe.info, pipe.engine = SimpleNamespace(name="LlamaCausalLM"), "litert"
-    pipe.tokenizer = SimpleNamespace(chat_template="{{ messages }}")
-    monkeypatch.setattr(chat_command, "open_pipeline", lambda *_, **__: pipe)
-    monkeypatch.setattr(chat_command, "_lines", lambda interactive: iter(()))
-    standard_input(monkeypatch, b"")
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    assert main("chat", source.replace("FOLDER", str(tmp_path))) == 0
-    assert capsys.readouterr().out == f"{name} (LlamaCausalLM on litert). Write a message, or /help.\n"
-
-
 def test_an_interrupted_answer_is_kept(session, capsys):
     session.pipe.interrupted = True
     run(session, "Hello")
@@ -178,12 +163,6 @@ def test_an_answer_that_is_interrupted_before_its_first_word(session, capsys):
 
 def interrupt(*_, **__):
     raise KeyboardInterrupt
-
-
-def test_help(session, capsys):
-    run(session, "/help")
-    out = capsys.readouterr().out
-    assert all(f"/{name}" in out for name in "help system reset undo retry save load set exit".split())
 
 
 def test_lines_that_continue(monkeypatch):

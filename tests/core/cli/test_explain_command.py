@@ -49,25 +49,6 @@ def test_what_is_wrong_is_named_before_a_model_is_loaded(tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--view", "foo"), "view must be 'heads', "),
-        (("--kind", "foo"), "kind must be 'encoder', "),
-        (("--view", "model", "--layer", 1), "no layer to choose"),
-        (("--view", "alignment", "--kind", "cross"), "no kind to choose"),
-    ],
-)
-def test_options_are_checked_before_a_model_is_loaded(arguments: tuple[object, ...], message: str) -> None:
-    done = run("explain", "no-such-model", "time", *arguments)
-    assert done.exit_code == 1 and message in " ".join(done.output.split())
-
-
-def test_a_site_has_no_other_file(tmp_path: Path) -> None:
-    done = run("explain", "no-such-model", "--site", tmp_path / "site", "--out", tmp_path / "view.html")
-    assert done.exit_code == 1 and "--out cannot be used with --site" in " ".join(done.output.split())
-
-
 @pytest.mark.parametrize("arguments", [("--view", "alignment"), ("--layer", 9), ("--head", 12), ("--kind", "cross")])
 def test_what_the_model_does_not_have_is_named(arguments: tuple[object, ...], tmp_path: Path) -> None:
     done = run("explain", "sentiment-bert", "time", "--out", tmp_path / "view.html", *arguments)

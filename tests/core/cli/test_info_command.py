@@ -46,23 +46,11 @@ def test_configurations_and_bundles_are_counted(config: Path) -> None:
     assert exported["cache_bytes_per_token"] == found.cache_bytes
 
 
-def test_a_row_for_each_model(config: Path) -> None:
-    bundle = shared_bundle(CLASSIFIER, "onnx")
-    title, heads, measured, alone, _ = [line.split("\t") for line in run(bundle, config).stdout.splitlines()]
-    assert title == ["Comparison"]
-    assert heads == ["model", "parameters (M)", "weights (MB)", "multiply-adds (M/token)", "cache (KB/token)"]
-    assert measured[1] == f"{costs(bundle).parameters / 1e6:,.2f}" and measured[4] == "–"
-    assert alone[:3] == ["gpt2-xl", "1,557.61", "3,115.22"]
-    assert run(config).stdout.splitlines()[2].split("\t") == alone
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("CONFIG", "CONFIG"), "Each source may be given only once"),
         (("CONFIG", "CONFIG", "--anatomy"), "--anatomy and --out need one source"),
-        (("--out", "model.svg"), "--anatomy and --out need one source. Received: none"),
-        (("story-gpt2", "--task", "fill-mask"), "--task is for --anatomy and for several sources"),
         (("CONFIG", "nowhere"), "no model of that name"),
         (("CONFIG", "--clear-cache"), "--clear-cache clears the cache of all models"),
     ],
