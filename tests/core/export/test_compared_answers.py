@@ -13,16 +13,9 @@ from kerasformer.export.quantization.sample_inputs import single_pass_references
 from kerasformer.export.references import record
 from kerasformer.models.keras_forward import KerasForward
 from kerasformer.tools.evaluation import examples
-from tests.core.export.text_models import ROWS
 from tests.core.generation.engines import Toy
 
 pytestmark = pytest.mark.grid
-
-
-@pytest.fixture(scope="module")
-def models():
-    made = {}
-    return lambda name: made.setdefault(name, ROWS[name].model())
 
 
 def recorded(model, *lengths: int, given=None):

@@ -384,3 +384,13 @@ def shared_bundle(name: str, format: str, quantize: str = "none") -> Path:
     model, recipe = shared_model(name), {**ROWS, **OTHERS}[name].recipe(quantize)
     sizes = size_options(model, format, LENGTHS, CAPACITY)
     return shared.exported(model, format, recipe, **sizes)
+
+
+SEVERAL = (
+    "bert-text-classification",
+    "distilbert-text-classification",
+    "albert-fill-mask",
+    "gpt2-text-generation",
+    "t5-text2text-generation",
+)
+"""Rows with all kinds of matrices, for tests of their quantization."""

@@ -12,9 +12,9 @@ from kerasformer.bundle import Fidelity
 from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.errors import ExportError, ExportMismatchError, InputError
 from kerasformer.export import export
-from kerasformer.export.quantization.auto import COLUMNS, ChosenMix, _hull, search_rows
-from kerasformer.export.quantization.search import Auto, Search, Tried
-from tests.core.export.text_models import ROWS, size_options
+from kerasformer.export.quantization.auto import _hull
+from kerasformer.export.quantization.search import Auto, Search
+from tests.core.export.text_models import ROWS, SEVERAL, size_options
 from tests.grids import grid
 
 pytestmark = pytest.mark.grid
@@ -173,13 +173,7 @@ def automatic(name: str, folder: Path, format: str, **limits: float) -> Any:
 @pytest.mark.parametrize(
     ("name", "format"),
     grid(
-        [
-            "bert-text-classification",
-            "distilbert-text-classification",
-            "albert-fill-mask",
-            "gpt2-text-generation",
-            "t5-text2text-generation",
-        ],
+        SEVERAL,
         ["tflite", "onnx"],
         always={
             ("albert-fill-mask", "onnx"),
@@ -202,38 +196,3 @@ def test_every_model_in_every_format(name, format, tmp_path):
     assert len(record["sensitivities"]) >= 6
     sizes = [tried["megabytes"] for tried in record["tried"]]
     assert sizes == sorted(sizes, reverse=True)
-
-
-@pytest.mark.grid
-def test_the_search_is_deterministic(tmp_path):
-    row = "distilbert-text-classification"
-    first, second = (automatic(row, tmp_path / name, "onnx", min_agreement=0.95) for name in "ab")
-    assert first.recipe == second.recipe
-    assert first.files == second.files
-
-
-@pytest.mark.grid
-def test_a_limit_of_size_and_speed(tmp_path):
-    name = "gpt2-text-generation"
-    small = automatic(name, tmp_path / "small", "onnx", min_agreement=0.8).recipe["auto"]["tried"]
-    smallest = next(tried["megabytes"] for tried in small if tried["chosen"])
-    limit = smallest * 1.15
-    manifest = automatic(name, tmp_path / "sized", "onnx", max_size=limit, min_agreement=0.8, max_latency=1000.0)
-    chosen = next(tried for tried in manifest.recipe["auto"]["tried"] if tried["chosen"])
-    assert smallest < chosen["megabytes"] <= limit and 0 < chosen["latency"] < 1000
-    with pytest.raises(ExportError, match="The best possible"):
-        automatic(name, tmp_path / "none", "onnx", max_size=smallest / 2, min_agreement=0.8)
-    assert not (tmp_path / "none").exists()
-
-
-def test_the_table_of_mixes():
-    tried = [
-        Tried({"int8": 3, "int4": 23}, 2.345, 0.01, 0.98765, None, None),
-        Tried({"int4": 26}, 1.5, 0.02, 0.981, 3.14159, 0.98, chosen=True),
-    ]
-    rows = search_rows(ChosenMix(RECIPES["int8"], Fidelity(0, 0, 1, 1), Auto(), tuple(tried), ()).to_dict())
-    assert rows == [
-        ["3 int8, 23 int4", "2.35", "98.77%", "", "", ""],
-        ["26 int4", "1.50", "98.10%", "98.00%", "3.14", "chosen"],
-    ]
-    assert all(len(row) == len(COLUMNS) for row in rows)

@@ -12,16 +12,9 @@ from kerasformer.export import export
 from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.sample_inputs import MAX_TEXTS, as_inputs, passages, read_texts
 from kerasformer.layers.primitives import Primitives, lowering
-from tests.core.export.text_models import ROWS
+from tests.core.export.text_models import ROWS, SEVERAL
 
 TEXTS = ["Rain is expected.", "The museum is closed on Mondays", "What a waste!"]
-MODELS = (
-    "bert-text-classification",
-    "distilbert-text-classification",
-    "albert-fill-mask",
-    "gpt2-text-generation",
-    "t5-text2text-generation",
-)
 
 
 class Recorder(Primitives):
@@ -38,7 +31,7 @@ class Recorder(Primitives):
         return y
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.grid
 def test_ranges_are_those_of_all_values(name):
     model = ROWS[name].model()
@@ -109,13 +102,6 @@ def test_sources_of_texts(tmp_path):
 def test_invalid_sources(source, message):
     with pytest.raises(InputError, match=message):
         read_texts(source)
-
-
-def test_a_file_that_is_not_utf8(tmp_path):
-    path = tmp_path / "texts.txt"
-    path.write_bytes(b"caf\xe9\n")
-    with pytest.raises(InputError, match="UTF-8"):
-        read_texts(path)
 
 
 @pytest.mark.parametrize(

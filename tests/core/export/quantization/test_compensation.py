@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import keras
 import numpy as np
 import pytest
 
 from kerasformer import zoo
 from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines.fidelity.references import single_texts
-from kerasformer.errors import ExportError
 from kerasformer.export.formats.onnx.layout import OnnxLayout
 from kerasformer.export.formats.onnx.rounding import four_bit_scales
 from kerasformer.export.formats.tflite.layout import TfliteLayout
@@ -20,7 +18,6 @@ from kerasformer.export.quantization import calibration, compensation
 from kerasformer.export.quantization.calibration import CalibratedKernel, _Observer, calibrate
 from kerasformer.export.quantization.compensation import Grid, joined, nearest, round_kernel
 from kerasformer.export.quantization.layouts import calibrated_kernels
-from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.sample_inputs import as_inputs, passages
 from kerasformer.layers.primitives import lowering
 from tests.core.export.text_models import ROWS
@@ -129,13 +126,6 @@ def test_a_tied_table_of_four_bits_is_rounded_for_both_of_its_uses(layout):
     assert plain[0] < 0.9 * plain[1], "rows that are looked up are no closer"
 
 
-def test_onnx_blocks_are_long_where_they_divide_a_row():
-    for width, block in ((768, 128), (576, 64)):
-        variable = keras.Variable(np.zeros((width, 16), "float32"), name="kernel")
-        grid = OnnxLayout().grid(ModelMatrix(variable, True, False, False, True), RECIPES["int4"])
-        assert grid is not None and grid.block == block
-
-
 def test_samples_of_a_short_decoder_fit_into_it():
     sizes = {
         **dict.fromkeys(("num_layers", "num_decoder_layers"), 1),
@@ -144,16 +134,6 @@ def test_samples_of_a_short_decoder_fit_into_it():
     }
     arrays = passages(zoo.build("bart", vocab_size=60, max_length=40, **sizes), ["one", "another"], sampled=True)
     assert 0 < (arrays["decoder_tokens"] * arrays["attention_mask"]).sum(axis=1).max() <= 40
-
-
-def test_recipes_with_invalid_rounding():
-    with pytest.raises(ExportError, match="rounding must be one of nearest, calibrated, trained. Received: 'up'"):
-        replace(RECIPES["int4"], rounding="up")  # type: ignore[arg-type]
-    with pytest.raises(ExportError, match="not both. Received: channelwise=True, block=64"):
-        replace(RECIPES["int4_channel"], block=64)
-    assert RECIPES["int4"].compensates and not replace(RECIPES["int4"], rounding="nearest").compensates
-    assert Recipe("own", "int8", "int8", "dynamic", 1, 0, rounding="calibrated").compensates
-    assert not Recipe("own", "float16", "int8", "dynamic", 1, 0, rounding="calibrated").compensates
 
 
 def test_sensitive_matrices_are_values_outputs_of_feed_forward_networks_and_outer_layers():
