@@ -12,31 +12,39 @@ from kerasformer.export.api import export
 from kerasformer.export.attention_support import check_attention
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.tflite.layout import TfliteLayout
-from kerasformer.export.options import resolve_options
-from kerasformer.export.quantization.auto import COLUMNS, search_rows
+from kerasformer.export.options import resolve_options, uses_calibration
+from kerasformer.export.progress_report import progress_reporter
+from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import num_bytes
 from kerasformer.export.quantization.model_matrices import ModelMatrix, matrices
 from kerasformer.export.quantization.quantization_aware import QuantizationAware, with_callback
+from kerasformer.export.quantization.sample_inputs import read_texts, shortest, single_pass_references
+from kerasformer.export.quantization.simulation import Simulation
 from kerasformer.export.targets import TARGETS
 
 __all__ = [
     "Bundle",
-    "COLUMNS",
     "ExportOptions",
     "FORMATS",
     "ModelMatrix",
     "QuantizationAware",
     "RECIPES",
     "Recipe",
+    "Simulation",
     "TARGETS",
     "TfliteLayout",
+    "calibrate",
     "check_attention",
     "export",
     "find_format",
     "matrices",
     "num_bytes",
+    "progress_reporter",
+    "read_texts",
     "recipe",
     "resolve_options",
-    "search_rows",
+    "shortest",
+    "single_pass_references",
+    "uses_calibration",
     "with_callback",
 ]

@@ -39,16 +39,13 @@ from kerasformer.export.formats.saved_model.convert import check_in_graph
 from kerasformer.export.graph.adapters import zero_adapter
 from kerasformer.export.hugging_face_files import write_config, write_tokenizer
 from kerasformer.export.job import ExportJob
-from kerasformer.export.options import resolve_options
+from kerasformer.export.options import resolve_options, uses_calibration
 from kerasformer.export.progress_report import progress_reporter
-from kerasformer.export.quantization.auto import NAME as AUTO
-from kerasformer.export.quantization.auto import choose
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.export.quantization.calibration import calibrate
 from kerasformer.export.quantization.layouts import calibrated_kernels
 from kerasformer.export.quantization.rotation import adapted, rotated, rotates
 from kerasformer.export.quantization.sample_inputs import described_texts, read_texts
-from kerasformer.export.quantization.search import LIMITS, Auto
 from kerasformer.export.references import Attentions, keras_quality, record, record_attention
 from kerasformer.export.targets import TARGETS, find_target
 from kerasformer.export.verify import verify_attention
@@ -76,15 +73,15 @@ def export(
     """Exports a model as a verified bundle: a folder that runs without Keras.
 
         export(model, "out", "onnx", "int8")
-        export("path/to/checkpoint", "out", "litert", "auto", capacity=512, max_size=90)
+        export("path/to/checkpoint", "out", "litert", kf.search("path/to/checkpoint", "litert", max_size=90))
 
     Args:
         model: A model of the zoo or of KerasHub, or anything that `zoo.load` accepts: a folder, a preset or a hub id.
             Weights of a model that is loaded here are not kept in memory, but read again as they are written.
         destination: Folder of the bundle. The bundle is written to a temporary folder and then moved here.
         format: `"litert"` (the default; also `"tflite"`), `"onnx"`, or `"saved_model"` for TensorFlow.
-        quantize: Name of one of `RECIPES`, such as `"int8"`; a `Recipe`; or `"auto"`, which searches for the coarsest
-            storage that each part of the model tolerates.
+        quantize: Name of one of `RECIPES`, such as `"int8"`, or a `Recipe`, such as that which `kerasformer.search`
+            finds.
         options: See `ExportOptions`.
 
     Returns:
@@ -93,27 +90,26 @@ def export(
     Raises:
         BundleError: The destination exists and `overwrite` is false.
         ExportError: The format, target or recipe is unknown; the target cannot run the model, its task or its
-            tokenizer; the format lacks an operator; or no mix of storage types satisfies the limits of `auto`.
+            tokenizer; or the format lacks an operator.
         ExportMismatchError: The exported model's answers differ from those of the Keras model by more than the recipe
             allows. If a more faithful recipe was seen to pass, the message names it.
         InputError: The model does not perform the task; lengths, a capacity or texts are out of range; or an option is
             unknown, or would be ignored for this format, model or recipe.
         MissingExtraError: A required converter or runtime is not installed.
     """
+    recipe = find_recipe(quantize)
     options = checked(ExportOptions, options, "an export")
     format = check("format", format, optional(STRING))
     format = ALIASES.get(format or "", format)
-    recipe = _chosen_recipe(quantize, options)
-    name = AUTO if isinstance(recipe, Auto) else recipe.name
     target = options.get("target")
     runtime = find_target(format if target is None and format in TARGETS else target)
     file_format = find_format(runtime.check_options(options, format))
-    file_format.check(options, name)
+    file_format.check(options, recipe.name)
     _check_model(model)
     if "tokenizer" in options:
         model = _with_tokenizer(model, options, file_format)
     check_texts = _check_texts(options)
-    calibration_texts = _calibration_texts(recipe, name, options)
+    calibration_texts = _calibration_texts(recipe, options)
     overwrite = options.get("overwrite") or False
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
     with progress_reporter(options.get("progress")) as report:
@@ -126,12 +122,12 @@ def export(
         check_attention(job, f"format={file_format.name!r}", file_format.attention)
         check_attention(job, f"target={runtime.name!r}", runtime.attention)
         runtime.check_interface(job)
-        runtime.check(job, name)
+        runtime.check(job, recipe.name)
         if calibration_texts is not None and not (
             _measures_ranges(recipe, job.model) or _rotates(job, recipe) or job.cache_dtype == INT8_CACHES
         ):
             raise InputError(
-                f"Calibration has no effect on quantize={name!r} for a model that generates text: its "
+                f"Calibration has no effect on quantize={recipe.name!r} for a model that generates text: its "
                 "activations are rounded in ranges of their own. Received: calibration texts. Remove calibration"
             )
         quality: dict[str, np.ndarray] = {}
@@ -141,30 +137,12 @@ def export(
         with bundle.staging(destination) as folder, merged_lora(job.model), zero_adapter(job), hidden_native_logs():
             if job.cache_dtype == INT8_CACHES:
                 job = _with_cache_scales(job, calibration_texts, report)
-            builder = BundleBuilder(job, runtime, name, folder, report)
+            builder = BundleBuilder(job, runtime, recipe.name, folder, report)
             fallback = options.get("fallback") or False
             manifest = _write_all(builder, recipe, check_texts, quality, calibration_texts, fallback)
             published = bundle.publish(folder, destination, overwrite)
-    logger.info("%s: %s", published, recipe_line(manifest.recipe, name == "none"))
+    logger.info("%s: %s", published, recipe_line(manifest.recipe, recipe.name == "none"))
     return Bundle(published)
-
-
-def _chosen_recipe(quantize: str | Recipe, options: ExportOptions) -> Recipe | Auto:
-    """Returns the recipe, or the limits of the search for one.
-
-    Raises:
-        InputError: There are limits for a fixed recipe.
-    """
-    limits = {name: options[name] for name in LIMITS if name in options}  # type: ignore[literal-required]
-    if quantize == AUTO:
-        return Auto(**limits)
-    recipe = find_recipe(quantize)
-    if limits:
-        received = ", ".join(f"{name}={value}" for name, value in limits.items())
-        raise InputError(
-            f"{', '.join(LIMITS)} are only for quantize={AUTO!r}. Received: {received} for quantize={recipe.name!r}"
-        )
-    return recipe
 
 
 def _check_texts(options: ExportOptions) -> list[Example] | None:
@@ -184,7 +162,7 @@ def _check_texts(options: ExportOptions) -> list[Example] | None:
 
 def _write_all(
     builder: BundleBuilder,
-    recipe: Recipe | Auto,
+    recipe: Recipe,
     texts: Sequence[Example] | None,
     quality: dict[str, np.ndarray],
     calibration_texts: list[str] | None,
@@ -194,7 +172,7 @@ def _write_all(
 
     Args:
         builder: Writes and verifies the model files.
-        recipe: The recipe of the files, or the limits of the search for one.
+        recipe: The recipe of the files.
         texts: The caller's texts, on which the bundle is compared with Keras; `None` for the default texts.
         quality: Keras metrics on labelled texts, for the references.
         calibration_texts: The caller's texts, on which ranges of activations are measured; `None` for the default ones.
@@ -207,10 +185,9 @@ def _write_all(
     bundle.write_references(folder, answers | quality)
     attentions = _attentions(builder, answers)
     with ExitStack() as stack:
-        if isinstance(recipe, Recipe):
-            recipe = recipe.resolved(variable.path for variable in job.model.variables)
+        recipe = recipe.resolved(variable.path for variable in job.model.variables)
         if _rotates(job, recipe):
-            recipe = adapted(cast(Recipe, recipe))
+            recipe = adapted(recipe)
             stack.enter_context(rotated(cast(CausalLM, job.model), keep=not job.owned))
         recipe_entry, fidelity = _write(builder, recipe, fallback, calibration_texts)
     for expected in attentions:
@@ -241,28 +218,23 @@ def _attentions(builder: BundleBuilder, answers: dict[str, np.ndarray]) -> list[
     return [record_attention(builder.job.model, functions[0], answers)] if functions else []
 
 
-def _rotates(job: ExportJob, recipe: Recipe | Auto) -> bool:
+def _rotates(job: ExportJob, recipe: Recipe) -> bool:
     """Returns whether hidden states are rotated; the matrices of adapters would not fit to rotated ones."""
-    return not isinstance(recipe, Auto) and job.lora_rank is None and rotates(job.model, recipe)
+    return job.lora_rank is None and rotates(job.model, recipe)
 
 
 def _write(
-    builder: BundleBuilder, recipe: Recipe | Auto, fallback: bool, calibration_texts: list[str] | None
+    builder: BundleBuilder, recipe: Recipe, fallback: bool, calibration_texts: list[str] | None
 ) -> tuple[JsonObject, Fidelity]:
     """Writes and verifies the model files; returns the manifest's entry for the recipe, and the fidelity."""
     job = builder.job
-    measures = _measures_ranges(recipe, job.model)
-    if measures:
+    if _measures_ranges(recipe, job.model):
         _calibrate(builder, recipe, calibration_texts)
-    if isinstance(recipe, Auto):
-        entry, fidelity = _write_within_budget(builder, recipe)
-    else:
-        if job.owned and builder.format.streams_weights:
-            release_weights(job.model)  # each is read again as it is written
-        recipe, fidelity, refused = write_verified(builder, recipe, fallback)
-        entry = recipe.to_dict() | refused
-        measures = _measures_ranges(recipe, job.model)
-    if measures or job.cache_dtype == INT8_CACHES:
+    if job.owned and builder.format.streams_weights:
+        release_weights(job.model)  # each is read again as it is written
+    recipe, fidelity, refused = write_verified(builder, recipe, fallback)
+    entry = recipe.to_dict() | refused
+    if _measures_ranges(recipe, job.model) or job.cache_dtype == INT8_CACHES:
         entry["calibration"] = described_texts(calibration_texts)
     return entry, fidelity
 
@@ -282,7 +254,7 @@ def _with_cache_scales(job: ExportJob, texts: list[str] | None, report: StagePro
     return replace(job, cache_scales=measure_cache_scales(cast(CausalLM, job.model), read_texts(texts), progress))
 
 
-def _measures_ranges(recipe: Recipe | Auto, model: PretrainedModel) -> bool:
+def _measures_ranges(recipe: Recipe, model: PretrainedModel) -> bool:
     """Returns whether the files of a model depend on the inputs of its products.
 
     A model that generates has no scales of inputs: its hidden states are rotated instead, if it has RMS norms.
@@ -290,34 +262,19 @@ def _measures_ranges(recipe: Recipe | Auto, model: PretrainedModel) -> bool:
     return recipe.activations == "static" or recipe.compensates or (recipe.scales_inputs and not model.generates)
 
 
-def _calibrate(builder: BundleBuilder, recipe: Recipe | Auto, texts: list[str] | None) -> None:
+def _calibrate(builder: BundleBuilder, recipe: Recipe, texts: list[str] | None) -> None:
     """Measures the ranges of activations and rounds kernels."""
     job = builder.job
     builder.report("calibrate", 0, 0)
     passages = read_texts(texts)
     layout = builder.format.layout(job.profile, job.opset)
-    kernels = {} if isinstance(recipe, Auto) else calibrated_kernels(job.model, recipe, layout)
+    kernels = calibrated_kernels(job.model, recipe, layout)
     builder.calibration = calibrate(
         job.model, passages, lambda done, total: builder.report("calibrate", done, total), kernels
     )
 
 
-def _write_within_budget(builder: BundleBuilder, budget: Auto) -> tuple[JsonObject, Fidelity]:
-    """Writes the files with the recipe that a search finds for a budget; returns its entry and the fidelity."""
-    job = builder.job
-    chosen = choose(
-        job.model,
-        bundle.read_references(builder.folder),
-        builder.format.layout(job.profile, job.opset),
-        budget,
-        builder,
-        builder.report,
-        builder.calibration,
-    )
-    return {**chosen.recipe.to_dict(), AUTO: chosen.to_dict()}, chosen.fidelity
-
-
-def _calibration_texts(recipe: Recipe | Auto, name: str, options: ExportOptions) -> list[str] | None:
+def _calibration_texts(recipe: Recipe, options: ExportOptions) -> list[str] | None:
     """Returns the caller's calibration texts, or `None` if there are none.
 
     Raises:
@@ -326,13 +283,12 @@ def _calibration_texts(recipe: Recipe | Auto, name: str, options: ExportOptions)
     calibration = options.get("calibration")
     if calibration is None:
         return None
-    measured = recipe.activations == "static" or recipe.scales_inputs or recipe.compensates
-    if not measured and options.get("cache_dtype") != INT8_CACHES:
+    if not uses_calibration(recipe, options.get("cache_dtype")):
         raise InputError(
             "calibration is only for recipes that round activations of int8 products, such as int8 and int8_static, "
             f"for int4 and int4_channel, and for cache_dtype={INT8_CACHES!r}. "
-            f"Received: quantize={name!r}. Remove calibration; the texts on which a bundle is compared with Keras are "
-            "texts"
+            f"Received: quantize={recipe.name!r}. Remove calibration; the texts on which a bundle is "
+            "compared with Keras are texts"
         )
     return read_texts(calibration)
 

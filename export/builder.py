@@ -1,6 +1,6 @@
-"""Writes, runs and verifies the model files of a bundle; a search for a recipe does so repeatedly.
+"""Writes, runs and verifies the model files of a bundle.
 
-Called by `api`, once for a recipe, or for each candidate of a search.
+Called by `api`, for a recipe and those that it falls back to.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle import Fidelity, GpuFinding, Manifest, Rounding, Signature
 from kerasformer.bundle.export_options import GPU
 from kerasformer.bundle.recipes import RECIPES, Recipe
-from kerasformer.engines import open_engine
 from kerasformer.engines.fidelity.comparison import record_rounding
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.base import Converted, Format
@@ -27,11 +26,10 @@ from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.adapters import with_adapters
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
-from kerasformer.export.latency import latency
 from kerasformer.export.progress_report import WRITE_WEIGHTS
 from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.model_matrices import matrices
-from kerasformer.export.quantization.sensitivity import Simulation
+from kerasformer.export.quantization.simulation import Simulation
 from kerasformer.export.targets import Target
 from kerasformer.export.verify import first_look, verify
 
@@ -119,21 +117,10 @@ class BundleBuilder:
             )
         return findings
 
-    def latency(self) -> float:
-        """Returns the milliseconds that a token, or a text, takes in the runtime."""
-        return latency(open_engine(self.folder, self.manifest()), bundle.read_references(self.folder))
-
     def verify(self, recipe: Recipe) -> Fidelity:
         """Runs the files in their runtime and compares all answers with the references in the folder.
 
-        Raises:
-            ExportMismatchError: They are less faithful than the recipe promises.
-        """
-        self.report("verify", 0, 0)
-        return verify(self.folder, self.manifest(), self._limits(recipe))
-
-    def verify_decided(self, recipe: Recipe) -> Fidelity:
-        """Compares like `verify`, but if too few answers agree, excludes near ties and counts only the others.
+        If too few answers agree, near ties are excluded, and only the others count.
 
         Raises:
             ExportMismatchError: They are less faithful than the recipe promises, or than its rounding explains.
@@ -154,7 +141,7 @@ class BundleBuilder:
         self.report("verify", 0, 0)
         figures = first_look(self.folder, self.manifest(), self._limits(recipe))
         passed = "a comparison" if figures is None else "a first look"
-        return f"{passed} ({bundle.figure_line((figures or self.verify_decided(recipe)).to_dict())})"
+        return f"{passed} ({bundle.figure_line((figures or self.verify(recipe)).to_dict())})"
 
     def supports(self, recipe: Recipe) -> bool:
         """Returns whether the target runs files of a recipe."""

@@ -16,12 +16,10 @@ from kerasformer import errors
 from kerasformer.basics.arguments import Arguments
 from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle.export_options import ExportOptions
-from kerasformer.bundle.recipes import RECIPES, TRAINED, Recipe
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.progress_report import read_line
-from kerasformer.export.quantization.auto import NAME as AUTO
-from kerasformer.export.quantization.search import Auto
 from kerasformer.extras import require
 from kerasformer.files.reading import local_path
 from kerasformer.models.pretrained import PretrainedModel
@@ -34,7 +32,7 @@ def export_in_child(
     model: PretrainedModel | str | Path,
     destination: str | Path,
     format: str,
-    recipe: Recipe | Auto,
+    recipe: Recipe,
     options: ExportOptions,
     texts: Mapping[str, Sequence[str] | Sequence[Example] | None],
     report: StageProgress,
@@ -45,21 +43,16 @@ def export_in_child(
         model: As for `export`.
         destination: As for `export`.
         format: Name of the format.
-        recipe: One of `RECIPES` or `TRAINED`, or the limits of a search.
+        recipe: How weights are stored.
         options: The caller's options, checked.
         texts: The texts among them, by the name of the option; `None` for the default ones.
         report: Called with each stage that the child process reports.
 
     Raises:
-        ExportError: The recipe is none of these, or the model could not be passed to the child process.
+        ExportError: The model could not be passed to the child process.
         KerasformerError: The child process failed; its error is raised here with the same type and message.
     """
     require("tensorflow", "export")
-    if isinstance(recipe, Recipe) and {**RECIPES, **TRAINED}.get(recipe.name) != recipe:
-        raise ExportError(
-            "With a custom recipe, Keras must run on its TensorFlow backend (KERAS_BACKEND=tensorflow). "
-            f"Received: {recipe}"
-        )
     with tempfile.TemporaryDirectory() as name:
         folder, source = Path(name), model
         passed: Arguments = {**options, "progress": None, "labels": None, "texts": None, "calibration": None}
@@ -72,7 +65,7 @@ def export_in_child(
                 "source": str(source),
                 "destination": str(local_path(destination)),
                 "format": format,
-                "quantize": recipe.name if isinstance(recipe, Recipe) else AUTO,
+                "quantize": recipe.to_dict(),
                 "options": passed,
             }
             (folder / _REQUEST).write_text(json.dumps(request), encoding="utf-8")

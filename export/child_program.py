@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.export.api import export
 from kerasformer.export.progress_report import write_line
 from kerasformer.files.reading import read_json
@@ -19,7 +20,8 @@ def main(file: Path) -> None:
     if options["texts"] is not None:
         options["texts"] = read_examples(Path(options["texts"]))
     free_tensors()
-    export(request["source"], request["destination"], request["format"], request["quantize"], **options)
+    recipe = Recipe.from_dict(request["quantize"])
+    export(request["source"], request["destination"], request["format"], recipe, **options)
 
 
 if __name__ == "__main__":

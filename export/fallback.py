@@ -27,7 +27,7 @@ def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tu
     """
     builder.write(recipe)
     try:
-        return recipe, builder.verify_decided(recipe), {}
+        return recipe, builder.verify(recipe), {}
     except ExportMismatchError as error:
         refused = {recipe.name: error.with_traceback(None)}  # its frames hold the engine
     for other in filter(builder.supports, fallbacks(recipe)):
@@ -37,7 +37,7 @@ def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tu
         try:
             builder.write(other)
             if fallback:
-                return other, builder.verify_decided(other), {FALLBACK: _entry(refused)}
+                return other, builder.verify(other), {FALLBACK: _entry(refused)}
             seen = builder.look(other)
         except ExportMismatchError as error:
             refused[other.name] = error.with_traceback(None)

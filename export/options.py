@@ -12,8 +12,9 @@ from typing import Any
 
 from kerasformer.basics.tasks import task_of_model, without_languages
 from kerasformer.bundle import PROMPT_MASK
-from kerasformer.bundle.export_options import IN_GRAPH, ExportOptions
+from kerasformer.bundle.export_options import IN_GRAPH, INT8_CACHES, ExportOptions
 from kerasformer.bundle.interface import MAX_CAPACITY
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.engines.protocols import default_capacity
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.formats.base import Format
@@ -79,6 +80,12 @@ def resolve_options(
         accelerator=options.get("accelerator") or "cpu",
         outputs=tuple(options.get("outputs") or ()),
     )
+
+
+def uses_calibration(recipe: Recipe, cache_dtype: str | None) -> bool:
+    """Returns whether an export may measure something on calibration texts: ranges, roundings, or scales of caches."""
+    measures = recipe.activations == "static" or recipe.scales_inputs or recipe.compensates
+    return measures or cache_dtype == INT8_CACHES
 
 
 def _refuse_ignored(model: PretrainedModel, options: Mapping[str, Any], format: Format) -> None:

@@ -18,7 +18,6 @@ from kerasformer.engines import Forward, Step, open_engine
 from kerasformer.engines.fidelity import verification
 from kerasformer.engines.whole_texts import WholeTexts
 from kerasformer.errors import ExportMismatchError
-from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.references import Attentions
 from kerasformer.pipelines.quality import QUALITY, compare_quality, pipeline_of
 from kerasformer.tokenization import Tokenizer
@@ -169,7 +168,7 @@ def _advice(recipe: Recipe, limits: Limits, figures: Fidelity) -> str:
     ways = [
         "Choose a recipe with more bits or with activations in float32",
         'store sensitive matrices with more bits (Recipe.layers, such as (("*/layer_0/*", "int8"),), or '
-        "quantize='auto')",
+        "the recipe that kf.search(model, …) finds)",
         "compare on texts of the kind that the model is used for (texts=…)",
     ]
     accepted = "if these figures are acceptable, pass"
@@ -179,7 +178,4 @@ def _advice(recipe: Recipe, limits: Limits, figures: Fidelity) -> str:
         return f"{', '.join(ways)}, or, {accepted} a Recipe with higher limits of the divergence (max_divergence)"
     if limits.min_cosine is not None:
         return f"{', '.join(ways)}, or, {accepted} a Recipe with a lower min_cosine"
-    lower = "a Recipe with a lower min_agreement, or quantize='auto' with min_agreement=…"
-    if recipe.name == AUTO:
-        lower = "a lower min_agreement=…"
-    return f"{', '.join(ways)}, or, {accepted} {lower}"
+    return f"{', '.join(ways)}, or, {accepted} a Recipe with a lower min_agreement"

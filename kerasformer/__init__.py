@@ -22,7 +22,6 @@ __version__ = "0.1.0"
 __path__.append(f"{__path__[0]}/moved")
 
 _ROOMS = {"errors": "errors", "export": "export", "layers": "layers", "training": "tools.training", "zoo": "zoo"}
-_ROOMS = {"errors": "errors", "export": "export", "layers": "layers", "training": "tools.training", "zoo": "zoo"}
 _MODULES = {
     "EmbeddingIndex": "pipelines.embedding_index",
     "Tokenizer": "tokenization",
@@ -38,6 +37,7 @@ _MODULES = {
     "pipeline": "pipelines",
     "projection": "tools.interpretability.projection",
     "prompt": "tools.evaluation",
+    "search": "tools.search",
     "sequence_logprob": "tools.evaluation.likelihood",
     "sweep": "tools.evaluation.decoding_sweep",
 }

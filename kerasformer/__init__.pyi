@@ -13,6 +13,7 @@ from kerasformer.tools.interpretability.attribution import attribute
 from kerasformer.tools.interpretability.contextual import contextual
 from kerasformer.tools.interpretability.lens import logit_lens
 from kerasformer.tools.interpretability.projection import projection
+from kerasformer.tools.search import search
 from kerasformer.zoo import load
 
 __version__: str
@@ -35,6 +36,7 @@ __all__ = [
     "pipeline",
     "projection",
     "prompt",
+    "search",
     "sequence_logprob",
     "sweep",
     "training",

@@ -9,7 +9,7 @@ from pathlib import Path
 from kerasformer.bundle import MANIFEST, Manifest, encoded
 from kerasformer.export.card import in_apps, in_python, token_section
 from kerasformer.export.card.credits import NONE, Credits
-from kerasformer.export.card.page import adapters, fidelity, gpu, languages, measured, recipe, shipped, tensors, title
+from kerasformer.export.card.page import adapters, fidelity, gpu, languages, recipe, shipped, tensors, title
 from kerasformer.export.targets import Target
 
 TENSORS = "tensors.md"
@@ -40,7 +40,7 @@ def write_card(
     parts = [title(manifest, credits), shipped(sizes, folder)]
     parts += [target.card(manifest, folder), in_python.section(manifest, folder), apps]
     parts += [token_section.section(target, folder), adapters(manifest), languages(manifest)]
-    parts += [recipe(manifest), fidelity(manifest), measured(manifest), gpu(manifest), _SEE]
+    parts += [recipe(manifest), fidelity(manifest), gpu(manifest), _SEE]
     text = credits.front_matter(manifest.info.task) + "\n".join(part for part in parts if part)
     for name, content in {"README.md": text, TENSORS: tensors(manifest)}.items():
         (folder / name).write_text(content, encoding="utf-8", errors="replace")

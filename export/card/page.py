@@ -12,7 +12,6 @@ from kerasformer.bundle.recipes import WHEN, fallback_text
 from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.facts import kind, limit, text_prefix
 from kerasformer.export.card.quoting import code, markdown
-from kerasformer.export.quantization.auto import COLUMNS, search_rows
 from kerasformer.files.reading import JsonObject
 
 _ENGINES = {"tflite": "LiteRT", "onnx": "ONNX Runtime", "saved-model": "TensorFlow"}
@@ -340,17 +339,3 @@ def _compared_on(figures: JsonObject) -> str:
         return f", on {entry['count']} texts that were passed to the export"
     kind = "conversations in the model's chat template" if entry["chats"] else "texts"
     return f", on {entry['count']} {kind}, in English, that ship with kerasformer"
-
-
-def measured(manifest: Manifest) -> str:
-    """Returns how the recipe was chosen, if a search chose it."""
-    parts = []
-    if "auto" in manifest.recipe:
-        header = "| " + " | ".join(COLUMNS) + " |\n" + "|---" * len(COLUMNS) + "|"
-        rows = "\n".join("| " + " | ".join(map(markdown, row)) + " |" for row in search_rows(manifest.recipe["auto"]))
-        parts.append(f"## How the recipe was chosen\n\nMixes of storage types that were tried:\n\n{header}\n{rows}\n")
-        layers = "\n".join(f"| {code(pattern, True)} | {storage} |" for pattern, storage in manifest.recipe["layers"])
-        stored = f"Matrices are stored in {manifest.recipe['weights']} and tables in {manifest.recipe['tables']}"
-        table = f", except:\n\n| path | storage |\n|---|---|\n{layers}\n"
-        parts.append(f"{stored}{table}" if layers else f"{stored}.\n")
-    return "\n".join(parts)

@@ -82,12 +82,6 @@ class Format:
         profile = options.get("profile")
         if profile not in (None, *self.profiles):
             raise ExportError(f"Unknown profile. Expected one of {', '.join(self.profiles)}. Received: {profile!r}")
-        for name, stored in (("lora_rank", "adapters"), ("cache_dtype", "caches")):
-            if quantize == "auto" and options.get(name) not in (None, "float32"):
-                raise InputError(
-                    f"quantize='auto' searches for the storage of weights, not of {stored}. "
-                    f"Received: {name}={options.get(name)!r}. Choose a recipe, such as quantize='int8'"
-                )
         if "lora_targets" in options and "lora_rank" not in options:
             raise InputError(
                 "lora_targets need the rank of the adapters. "

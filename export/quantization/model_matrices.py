@@ -1,19 +1,14 @@
-"""The matrices of a model whose storage a recipe determines, and groups of them."""
+"""The matrices of a model whose storage a recipe determines."""
 
 from __future__ import annotations
 
-import glob
-from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
 
 import keras
 import numpy as np
 
-from kerasformer.bundle.recipes import MIN_QUANTIZED, Recipe, Storage
-from kerasformer.export.graph.variable_names import below_model
+from kerasformer.bundle.recipes import MIN_QUANTIZED, Recipe
 from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, Ranges, input_scale
 from kerasformer.export.quantization.compensation import RoundedKernel
@@ -137,73 +132,3 @@ class _MatrixUsage(Primitives):
         self.output_first[table.path] = True
         self.tables.add(table.path)
         return super().embedding(table, ids)
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Matrices with the same storage type: those of an attention, of a feed-forward network, or a single table.
-
-    Runtimes merge products of one input, for which the matrices need the same storage type.
-
-    Attributes:
-        name: The common part of their paths.
-        parts: The matrices.
-        patterns: Shell patterns that match their paths and no others, whatever the model's name is.
-    """
-
-    name: str
-    parts: tuple[ModelMatrix, ...]
-    patterns: tuple[str, ...]
-
-    @property
-    def table(self) -> bool:
-        """Whether the group is a table."""
-        return self.parts[0].table
-
-
-def groups(parts: Sequence[ModelMatrix]) -> list[Group]:
-    """Divides the matrices into groups."""
-    members_by_name: dict[str, list[ModelMatrix]] = {}
-    for part in parts:
-        layer = part.path.rsplit("/", 1)[0]
-        members_by_name.setdefault(layer if part.table else layer.rsplit("/", 1)[0], []).append(part)
-    return [_group(members, parts) for members in members_by_name.values()]
-
-
-def _group(members: list[ModelMatrix], parts: Sequence[ModelMatrix]) -> Group:
-    common = members[0].path.rsplit("/", 1)[0]
-    if len(members) > 1:
-        common = common.rsplit("/", 1)[0]
-    others = [part.path for part in parts if not any(part is member for member in members)]
-    whole = "/" in common and not any(path.startswith(f"{common}/") for path in others)
-    name = below_model(common)
-    if whole:
-        return Group(name, tuple(members), (f"*/{glob.escape(name)}/*",))
-    return Group(name, tuple(members), tuple(f"*/{glob.escape(below_model(member.path))}" for member in members))
-
-
-def mixed(name: str, chosen: Mapping[str, Storage], parts: Sequence[Group], **settings: Any) -> Recipe:
-    """Returns a recipe with the most common storage types as defaults and all others as exceptions.
-
-    Args:
-        name: Name of the recipe.
-        chosen: Storage type by name of the group.
-        parts: The groups.
-        settings: Other fields of the recipe.
-    """
-
-    def most_common(table: bool) -> Storage:
-        sizes: Counter[Storage] = Counter()
-        for group in parts:
-            if group.table == table:
-                sizes[chosen[group.name]] += len(group.patterns)
-        return sizes.most_common(1)[0][0] if sizes else "float32"
-
-    defaults = {table: most_common(table) for table in (False, True)}
-    layers = tuple(
-        (pattern, chosen[group.name])
-        for group in parts
-        if chosen[group.name] != defaults[group.table]
-        for pattern in group.patterns
-    )
-    return Recipe(name, defaults[False], defaults[True], layers=layers, **settings)

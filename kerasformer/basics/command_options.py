@@ -11,6 +11,11 @@ from kerasformer.basics.options import Option
 from kerasformer.basics.progress import CountProgress, StageProgress
 
 _PATH = instance("a path", str, Path)
+_LARGEST = 100_000  # MB: more than any model file, so that a larger limit was meant in bytes
+_MEGABYTES = number(above=0).where(
+    lambda size: size <= _LARGEST,
+    f"a number of MB (1e6 bytes) above 0, up to {_LARGEST:,}; for 30,000,000 bytes, pass 30",
+)
 _TEMPLATE = Kind("a template or a function", lambda value: value if callable(value) else STRING.convert(value))
 
 
@@ -173,6 +178,21 @@ class ShrinkOptions(CutOptions, total=False):
     held_out: Annotated[float, Option(number(0, 0.9), 0.1)]
     seed: Annotated[int, Option(integer(0), 0)]
     progress: Annotated[StageProgress | None, Option(FUNCTION, in_shell=False)]
+
+
+class SearchLimits(TypedDict, total=False):
+    """Limits of `kerasformer.search`, beside the options of an export.
+
+    Attributes:
+        max_size: Largest total size of the model files, in MB (1e6 bytes).
+        max_latency: Largest latency on this machine, in milliseconds per token, or per text for a model that does not
+            generate.
+        min_agreement: Smallest share of answers whose most probable choice is that of the Keras model.
+    """
+
+    max_size: Annotated[float | None, Option(_MEGABYTES)]
+    max_latency: Annotated[float | None, Option(number(above=0))]
+    min_agreement: Annotated[float, Option(number(0, 1), 0.98)]
 
 
 class SiteOptions(TypedDict, total=False):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
-from kerasformer.basics.arguments import BOOLEAN, STRING, Kind, integer, number, one_of, sequence
+from kerasformer.basics.arguments import BOOLEAN, STRING, Kind, integer, one_of, sequence
 from kerasformer.basics.options import Option
 from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle.interface import MAX_CAPACITY
@@ -25,11 +25,6 @@ ATTENTIONS = "attentions"
 OUTPUTS = (ATTENTIONS,)
 """Further outputs that a bundle may have."""
 
-_LARGEST = 100_000  # MB: more than any model file, so that a larger limit was meant in bytes
-_MEGABYTES = number(above=0).where(
-    lambda size: size <= _LARGEST,
-    f"a number of MB (1e6 bytes) above 0, up to {_LARGEST:,}; for 30,000,000 bytes, pass 30",
-)
 _LENGTH = integer(1, MAX_CAPACITY)
 _TEXTS = Kind("a list or a file of texts", lambda value: value)
 _LABELS = sequence(Kind("anything", lambda label: label))
@@ -85,11 +80,6 @@ class ExportOptions(TypedDict, total=False):
             The fidelity then includes the metrics of the task, and the bundle contains the texts.
         fallback: Replace a recipe whose files differ too much from Keras by the smallest more faithful one that does
             not. By default, the export fails and the error names that recipe.
-        max_size: For the recipe `auto`: largest total size of the model files, in MB.
-        max_latency: For the recipe `auto`: largest latency on this machine, in milliseconds per token, or per text for
-            a model that does not generate.
-        min_agreement: For the recipe `auto`: smallest share of answers that are those of the Keras model; 0.98 by
-            default.
         progress: A function that is called with each stage, or `False` for no report. By default, a progress bar is
             shown on standard error if it is a terminal.
     """
@@ -116,7 +106,4 @@ class ExportOptions(TypedDict, total=False):
     texts: Annotated[Any, Option(_TEXTS)]
     labels: Annotated[Sequence[Any] | None, Option(_LABELS)]
     fallback: Annotated[bool | None, Option(BOOLEAN)]
-    max_size: Annotated[float | None, Option(_MEGABYTES)]
-    max_latency: Annotated[float | None, Option(number(above=0))]
-    min_agreement: Annotated[float | None, Option(number(0, 1))]
     progress: Annotated[StageProgress | bool | None, Option(_FUNCTION, in_shell=False)]

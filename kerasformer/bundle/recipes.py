@@ -184,6 +184,11 @@ class Recipe:
         """Returns the fields as a dictionary for the manifest."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, fields: JsonMapping) -> Recipe:
+        """Returns the recipe with the fields of `to_dict`, also after they were JSON."""
+        return cls(**{**fields, "layers": tuple(map(tuple, fields["layers"]))})
+
 
 def _larger(limit: float | None, other: float | None) -> float | None:
     """Returns the larger one of two limits, of which `None` is the strictest."""
@@ -286,10 +291,12 @@ def recipe(name: str | Recipe | None) -> Recipe:
     """
     if isinstance(name, Recipe):
         return name
+    if name == "auto":
+        raise ExportError("A search is a call of its own. Expected: quantize=kf.search(model, …). Received: 'auto'")
     try:
         return {**RECIPES, **TRAINED}[name or "none"]
     except (KeyError, TypeError):
-        known = ", ".join((*RECIPES, *TRAINED, "auto"))
+        known = ", ".join((*RECIPES, *TRAINED))
         raise ExportError(f"Unknown quantization recipe. Expected one of {known}. Received: {shown(name)}") from None
 
 

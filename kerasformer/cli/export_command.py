@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kerasformer.bundle import ExportOptions, tested
+from kerasformer.basics.command_options import SearchLimits
+from kerasformer.bundle import ExportOptions, check_destination, tested
 from kerasformer.cli.console import Checkpoint, one_of, print_json, say, table
 from kerasformer.cli.declared_options import passed, with_options
+from kerasformer.errors import InputError
 from kerasformer.extras import require
 from kerasformer.process import free_tensors
 
+if TYPE_CHECKING:
+    from kerasformer.tools.search import Candidate
+
+COLUMNS = ["parts", "MB", "agreement in Keras", "in the runtime", "ms", ""]
 NAMES = ("litert", "onnx", "saved_model")
 # A copy of values of `kerasformer.export`, whose import would load Keras.
 RECIPES = tuple("none fp16 int8 int8_fast int8_weights int8_static int4 int4_mixed int4_channel auto".split())
@@ -26,6 +32,34 @@ def _merged(source: str, task: str | None, adapter: str) -> Any:
     model.load_adapter(adapter)
     model.merge_adapter()
     return model
+
+
+def _found(model: Any, destination: Path, format: str | None, settings: dict[str, Any], as_json: bool) -> Any:
+    """Searches for a recipe and shows the candidates; settings are then those of the export alone."""
+    from kerasformer.export import uses_calibration
+    from kerasformer.tools.search import candidates
+
+    check_destination(destination, settings.get("overwrite", False))  # a search takes minutes
+    tried = candidates(model, format, **settings)
+    for name in SearchLimits.__annotations__:
+        settings.pop(name, None)
+    recipe = next(each.recipe for each in tried if each.chosen)
+    if not uses_calibration(recipe, settings.get("cache_dtype")):
+        settings.pop("calibration", None)
+    if not as_json:
+        table("Candidates of the search", COLUMNS, map(_row, tried))
+    return recipe
+
+
+def _row(candidate: Candidate) -> list[str]:
+    figures = candidate.agreement, candidate.verified
+    return [
+        ", ".join(f"{count} {storage}" for storage, count in candidate.parts.items()),
+        f"{candidate.megabytes:.2f}",
+        *("" if figure is None else f"{figure:.2%}" for figure in figures),
+        "" if candidate.latency is None else f"{candidate.latency:.2f}",
+        "chosen" if candidate.chosen else "refused" if candidate.refused else "",
+    ]
 
 
 def _list_targets(context: typer.Context, requested: bool) -> None:
@@ -53,7 +87,7 @@ def _with_recipes(models: dict[str, list[str]]) -> list[str]:
 
 
 @with_options(
-    [ExportOptions],
+    [ExportOptions, SearchLimits],
     "target",
     "task",
     "capacity",
@@ -99,17 +133,18 @@ def export(
 
     settings = {"progress": not as_json, **passed(options)}
     model = source if adapter is None else _merged(source, settings.get("task"), adapter)
-    written = export_model(model, destination, format, quantize, **settings)
+    recipe: Any = quantize
+    if quantize == "auto":
+        recipe = _found(model, destination, format, settings, as_json)
+    elif limits := ", ".join(name for name in SearchLimits.__annotations__ if name in settings):
+        raise InputError(f"{limits} is only for --quantize auto. Received: --quantize {quantize}")
+    written = export_model(model, destination, format, recipe, **settings)
     manifest = written.manifest
     if as_json:
         print_json(
             {"folder": str(written), "files": written.files, "recipe": manifest.recipe, "fidelity": written.fidelity}
         )
         return
-    if "auto" in manifest.recipe:
-        from kerasformer.export import COLUMNS, search_rows
-
-        table("Candidates of the search", list(COLUMNS), search_rows(manifest.recipe["auto"]))
     table(str(written), ["file", "bytes"], [[name, f"{size:,}"] for name, size in written.files.items()])
     say(f"Against Keras: {figure_line(written.fidelity)}")
     say(recipe_line(manifest.recipe, default=quantize == "none"))

@@ -19,6 +19,7 @@ from kerasformer.engines.fidelity.comparison import SAME_DIRECTION
 from kerasformer.engines.fidelity.references import (
     DEFAULT_TEXTS,
     ENDS_OF_SPANS,
+    inputs_of,
     is_hidden_state,
     output_names,
     recorded_entries,
@@ -58,6 +59,7 @@ __all__ = [
     "continues_prompts",
     "gpu_findings",
     "input_vocab_size",
+    "inputs_of",
     "is_hidden_state",
     "left_padded",
     "log_probabilities",

@@ -17,7 +17,6 @@ from kerasformer.export.formats.tflite.metadata import WORDPIECE, Tensor, attach
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.outputs import with_mean, with_probabilities, with_segments
 from kerasformer.export.job import ExportJob
-from kerasformer.export.quantization.auto import NAME as AUTO
 from kerasformer.export.targets.base import TOKENIZED, Target
 from kerasformer.export.targets.mediapipe.card import section
 from kerasformer.export.targets.mediapipe.tokenizer_conversion import LINE_ENDS, check, vocabulary
@@ -58,11 +57,10 @@ class Mediapipe(Target):
             ExportError: MediaPipe does not support the model or an option; the message has the reason.
         """
         info = job.info
-        if quantize == AUTO or job.in_graph:
-            received = "quantize='auto'" if quantize == AUTO else "tokenizer='in-graph'"
+        if job.in_graph:
             raise ExportError(
-                "A file for MediaPipe has its own outputs and tokenizer, so that neither a search for a recipe nor a "
-                f"tokenizer in the graph is supported. Received: {received}. Choose a recipe, and remove tokenizer"
+                "A file for MediaPipe has its own tokenizer, so that none in the graph is supported. "
+                "Received: tokenizer='in-graph'. Remove it"
             )
         if info.task not in _TASKS:
             raise ExportError(

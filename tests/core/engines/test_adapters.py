@@ -143,7 +143,6 @@ def test_other_runtimes_and_formats_refuse_adapters(tmp_path):
     for options, message in {
         ("saved-model", "none", None): "target='saved-model' passes no adapters",
         (None, "none", "genai"): "target='genai' passes no adapters",
-        ("onnx", "auto", None): "searches for the storage of weights",
     }.items():
         form, recipe, target = options
         with pytest.raises(InputError, match=message):

@@ -109,7 +109,6 @@ def test_groups_that_share_heads_and_numbers_beyond_the_range() -> None:
     [
         ({"model": "sentiment-bert"}, "cache_dtype is only for decoders"),
         ({"model": "summarizer-t5"}, "cache_dtype is only for decoders"),
-        ({"quantize": "auto"}, "not of caches"),
         ({"format": None, "target": "transformers.js"}, "passes caches of float32"),
         ({"format": "saved-model"}, "passes caches of float32"),
         ({"cache_dtype": "int4"}, "cache_dtype must be 'float32' or 'int8'"),

@@ -11,7 +11,7 @@ from kerasformer.export.formats.onnx.layout import OnnxLayout
 from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.formats.tflite.signatures import tflite_functions
 from kerasformer.export.quantization import model_matrices
-from kerasformer.export.quantization.sensitivity import Simulation
+from kerasformer.export.quantization.simulation import Simulation
 from tests.core.export import onnx_bundles, tflite_bundles
 from tests.grids import grid
 

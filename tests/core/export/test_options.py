@@ -13,6 +13,7 @@ import kerasformer as kf
 from kerasformer import zoo
 from kerasformer.basics.options import checked
 from kerasformer.bundle.export_options import ALIASES, FORMATS, ExportOptions
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export import api, child_process
 from kerasformer.export.formats.registry import find_format
@@ -55,11 +56,13 @@ def test_a_child_process_gets_every_option(tmp_path, monkeypatch):
     monkeypatch.setattr(child_process, "_run", run)
     monkeypatch.setattr(api, "Bundle", Path)  # the child process wrote no bundle
     monkeypatch.setattr(api.keras.backend, "backend", lambda: "jax")
-    given = {"max_size": 5, "min_agreement": 0.9, "lengths": (16, 32), "fallback": True, "overwrite": True}
+    given = {"lengths": (16, 32), "fallback": True, "overwrite": True}
+    recipe = replace(RECIPES["int8"], name="mine", layers=(("*/layer_0/*", "float16"),))
     texts = {"texts": ["one", "two"], "labels": ["a", "b"], "calibration": ["one\ntwo", "three"]}
-    api.export("sentiment-bert", tmp_path / "out", "litert", "auto", **given, **texts, progress=False)
+    api.export("sentiment-bert", tmp_path / "out", "litert", recipe, **given, **texts, progress=False)
     request, examples, calibration = requests
-    assert (request["source"], request["format"], request["quantize"]) == ("sentiment-bert", "tflite", "auto")
+    assert (request["source"], request["format"]) == ("sentiment-bert", "tflite")
+    assert Recipe.from_dict(request["quantize"]) == recipe
     assert {name: request["options"][name] for name in given} == {**given, "lengths": [16, 32]}
     assert [json.loads(line)["label"] for line in examples.splitlines()] == ["a", "b"]
     assert calibration == "one two\nthree"
@@ -72,7 +75,7 @@ def test_a_child_process_gets_every_option(tmp_path, monkeypatch):
     ("options", "message"),
     [
         ({"window": 3}, "Unknown option of an export. Expected one of target, .* Received: window"),
-        ({"quantize": "int8", "min_agreement": 0.9}, "are only for quantize='auto'. Received: min_agreement=0.9 for q"),
+        ({"quantize": "auto", "max_size": 5}, r"Expected: quantize=kf.search\(model, …\). Received: 'auto'"),
         ({"quantize": "fp16", "calibration": ["a"]}, "recipes that round activations"),
         ({"format": 3}, "format must be a string"),
         ({"format": "onnx", "batch_sizes": [2]}, r"batch_sizes is only for format='tflite'.*\(2,\), format='onnx'"),
@@ -82,7 +85,6 @@ def test_a_child_process_gets_every_option(tmp_path, monkeypatch):
         ({"labels": ["a"]}, "labels must come with a list of texts"),
         ({"format": "onnx", "profile": "fast"}, "Unknown profile. Expected one of ort, portable. Received: 'fast'"),
         ({"batch_sizes": [1]}, "batch_sizes must be a list, each item an integer of at least 2"),
-        ({"quantize": "auto", "lora_rank": 2}, "not of adapters. Received: lora_rank=2"),
         ({"lora_targets": "q_proj"}, "lora_targets need the rank of the adapters"),
     ],
     ids=str,

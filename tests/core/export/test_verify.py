@@ -169,7 +169,7 @@ def test_an_unfaithful_export_is_an_error_with_figures_and_advice():
         "Received: agreement ",
         "mean KL divergence of at most 0.015 nats. Received",  # at a first look
         "Recipe.layers",
-        "quantize='auto'",
+        "kf.search",
         "texts=",
         "Nothing was written",
     ):

@@ -214,7 +214,6 @@ def test_options_of_other_runtimes(option, message, tmp_path):
     ("options", "error", "message"),
     [
         ({"quantize": "int8"}, ExportError, "stores its weights in float32"),
-        ({"quantize": "auto"}, ExportError, "stores its weights in float32"),
         ({"profile": "ort"}, InputError, "profile is only for format='onnx'"),
         ({"tokenizer": "in-graph"}, ExportError, "generates text"),
     ],

@@ -126,7 +126,6 @@ def test_a_warning_about_different_tokens(tmp_path):
     ("name", "settings", "message"),
     [
         ("bert-text-classification", {"lengths": [16, 32]}, r"single length .*lengths=\[16, 32\]"),
-        ("bert-text-classification", {"quantize": "auto"}, "quantize='auto'"),
     ],
 )
 def test_other_models_are_refused(name, settings, message, tmp_path):

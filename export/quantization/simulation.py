@@ -7,18 +7,16 @@ them. All trials use the same compiled function, since the matrices are among it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import Fidelity
-from kerasformer.bundle.recipes import Activations, Recipe, Storage
+from kerasformer.bundle.recipes import Recipe
 from kerasformer.engines.fidelity.comparison import compare
 from kerasformer.export.quantization.layouts import Layout
-from kerasformer.export.quantization.model_matrices import Group, ModelMatrix
+from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.sample_inputs import as_inputs, compared
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
@@ -26,33 +24,6 @@ from kerasformer.models.compilation import compiled
 from kerasformer.models.pretrained import PretrainedModel
 
 _INTEGERS = ("int8", "int4")
-
-
-@dataclass(frozen=True)
-class Sensitivity:
-    """Cost and size of one group's storage type, with everything else in float32.
-
-    Attributes:
-        group: Name of the group.
-        storage: Storage type of its matrices.
-        num_bytes: Size of its matrices in bytes.
-        divergence: Divergence of the answers; see `cost`.
-        agreement: Share of answers whose most probable choice stays the same.
-    """
-
-    group: str
-    storage: Storage
-    num_bytes: int
-    divergence: float
-    agreement: float
-
-
-def cost(fidelity: Fidelity) -> float:
-    """Returns the mean Kullback-Leibler divergence of the answers from those of Keras, in nats.
-
-    For answers that are not probabilities, it returns the squared mean error, which grows in the same way.
-    """
-    return fidelity.mean_error**2 if fidelity.divergence is None else fidelity.divergence
 
 
 class Simulation:
@@ -158,35 +129,3 @@ class _RoundedInputs(Primitives):
             rounded = ops.round(scaled / step) * step / self.scales[kernel.path]
             x = ops.where(self.rounded[kernel.path] > 0, rounded, x)
         return super().linear(x, kernel, bias, transposed=transposed)
-
-
-def sensitivities(
-    simulation: Simulation,
-    parts: Sequence[Group],
-    storages: Callable[[Group], Sequence[Storage]],
-    references: Mapping[str, np.ndarray],
-    activations: Activations = "dynamic",
-    progress: CountProgress | None = None,
-) -> list[Sensitivity]:
-    """Measures each storage type for each group alone.
-
-    Args:
-        simulation: The model.
-        parts: The groups.
-        storages: Returns the storage types to try for a group.
-        references: Result of `single_pass_references`; a few hundred tokens suffice to rank groups.
-        activations: Activations of the trial recipes.
-        progress: Called with the number of trials done and their total.
-    """
-    results: list[Sensitivity] = []
-    total = sum(len(storages(group)) for group in parts)
-    for group in parts:
-        for storage in storages(group):
-            layers = tuple((pattern, storage) for pattern in group.patterns)
-            recipe = Recipe("trial", "float32", "float32", activations, tolerance=1.0, min_agreement=0.0, layers=layers)
-            fidelity = simulation.fidelity(recipe, references)
-            size = sum(simulation.layout.num_bytes(part, recipe) for part in group.parts)
-            results.append(Sensitivity(group.name, storage, size, cost(fidelity), fidelity.agreement))
-            if progress is not None:
-                progress(len(results), total)
-    return results

@@ -7,8 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from kerasformer.engines import Forward, Step
-from kerasformer.engines.fidelity.references import inputs_of
+from kerasformer.engines import Forward, Step, inputs_of
 
 _WARM_UP = 3
 _TOKENS = 24
