@@ -8,9 +8,10 @@ Called by the user as `model.export`.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Unpack, cast
 
@@ -33,7 +34,6 @@ from kerasformer.export.card.credits import Credits
 from kerasformer.export.card.model_card import write_card
 from kerasformer.export.child_process import export_in_child
 from kerasformer.export.fallback import write_verified
-from kerasformer.export.formats.base import Format
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.formats.saved_model.convert import check_in_graph
 from kerasformer.export.graph.adapters import zero_adapter
@@ -56,7 +56,7 @@ from kerasformer.models.contracts import CausalLM
 from kerasformer.models.loading import load
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.models.variables import release_weights
-from kerasformer.pipelines.labelled_texts import Example, examples, read_examples
+from kerasformer.pipelines.labelled_texts import examples, read_examples
 from kerasformer.process import hidden_native_logs
 
 logger = logging.getLogger("kerasformer")
@@ -107,91 +107,79 @@ def export(
     file_format.check(options, recipe.name)
     _check_model(model)
     if "tokenizer" in options:
-        model = _with_tokenizer(model, options, file_format)
-    check_texts = _check_texts(options)
-    calibration_texts = _calibration_texts(recipe, options)
+        model = _with_tokenizer(model, options)
+    _read_given_texts(options, recipe)
     overwrite = options.get("overwrite") or False
     runtime.check_name(bundle.check_destination(destination, overwrite).name)
     with progress_reporter(options.get("progress")) as report:
         if converter_of(model):
             model = load(model, options.get("task"))
         if keras.backend.backend() != "tensorflow":
-            texts = {"texts": check_texts, "calibration": calibration_texts}
-            return Bundle(export_in_child(model, destination, file_format.name, recipe, options, texts, report))
+            return Bundle(export_in_child(model, destination, file_format.name, recipe, options, report))
         job = resolve_options(model, options, file_format, runtime)
+        job = replace(job, recipe=recipe.resolved(variable.path for variable in job.model.variables))
+        if _rotates(job):
+            job = replace(job, recipe=adapted(job.recipe))
         check_attention(job, f"format={file_format.name!r}", file_format.attention)
         check_attention(job, f"target={runtime.name!r}", runtime.attention)
         runtime.check_interface(job)
-        runtime.check(job, recipe.name)
-        if calibration_texts is not None and not (
-            _measures_ranges(recipe, job.model) or _rotates(job, recipe) or job.cache_dtype == INT8_CACHES
-        ):
+        runtime.check(job)
+        measures = _measures_ranges(job) or _rotates(job) or job.cache_dtype == INT8_CACHES
+        if job.calibration is not None and not measures:
             raise InputError(
                 f"Calibration has no effect on quantize={recipe.name!r} for a model that generates text: its "
                 "activations are rounded in ranges of their own. Received: calibration texts. Remove calibration"
             )
-        quality: dict[str, np.ndarray] = {}
-        if check_texts and any(example.label is not None for example in check_texts):
-            report("measure Keras", 0, 0)
-            quality = keras_quality(job.model, job.info, check_texts)
         with bundle.staging(destination) as folder, merged_lora(job.model), zero_adapter(job), hidden_native_logs():
             if job.cache_dtype == INT8_CACHES:
-                job = _with_cache_scales(job, calibration_texts, report)
-            builder = BundleBuilder(job, runtime, recipe.name, folder, report)
-            fallback = options.get("fallback") or False
-            manifest = _write_all(builder, recipe, check_texts, quality, calibration_texts, fallback)
+                job = _with_cache_scales(job, report)
+            manifest = _write_all(BundleBuilder(job, runtime, folder, report))
             published = bundle.publish(folder, destination, overwrite)
     logger.info("%s: %s", published, recipe_line(manifest.recipe, recipe.name == "none"))
     return Bundle(published)
 
 
-def _check_texts(options: ExportOptions) -> list[Example] | None:
-    """Returns the texts on which the bundle is compared with Keras; `None` for the default ones.
+def _read_given_texts(options: ExportOptions, recipe: Recipe) -> None:
+    """Replaces texts, labels and calibration by the texts that they stand for.
 
     Raises:
-        InputError: There are labels without texts, or for a file, which has its own.
+        InputError: There are labels without texts, or for a file, which has its own; or calibration texts for a recipe
+            that ignores them.
     """
-    texts, labels = options.get("texts"), options.get("labels")
-    if isinstance(texts, str | Path) and labels is None:
-        return read_examples(texts)
+    texts, labels = options.get("texts"), options.pop("labels", None)
     if labels is not None and (texts is None or isinstance(texts, str | Path)):
         received = "no texts" if texts is None else f"the file {texts}, which has a column of labels"
         raise InputError(f"labels must come with a list of texts. Received: labels and {received}")
-    return None if texts is None else examples(texts, labels)
+    if texts is not None:
+        options["texts"] = read_examples(texts) if isinstance(texts, str | Path) else examples(texts, labels)
+    if "calibration" not in options:
+        return
+    if not uses_calibration(recipe, options.get("cache_dtype")):
+        raise InputError(
+            "calibration is only for recipes that round activations of int8 products, such as int8 and int8_static, "
+            f"for int4 and int4_channel, and for cache_dtype={INT8_CACHES!r}. "
+            f"Received: quantize={recipe.name!r}. Remove calibration; the texts on which a bundle is "
+            "compared with Keras are texts"
+        )
+    options["calibration"] = read_texts(options["calibration"])
 
 
-def _write_all(
-    builder: BundleBuilder,
-    recipe: Recipe,
-    texts: Sequence[Example] | None,
-    quality: dict[str, np.ndarray],
-    calibration_texts: list[str] | None,
-    fallback: bool,
-) -> Manifest:
-    """Writes all files of a bundle: the verified model files and everything beside them.
-
-    Args:
-        builder: Writes and verifies the model files.
-        recipe: The recipe of the files.
-        texts: The caller's texts, on which the bundle is compared with Keras; `None` for the default texts.
-        quality: Keras metrics on labelled texts, for the references.
-        calibration_texts: The caller's texts, on which ranges of activations are measured; `None` for the default ones.
-        fallback: Whether to fall back to a more faithful recipe.
-    """
+def _write_all(builder: BundleBuilder) -> Manifest:
+    """Writes all files of a bundle: the verified model files and everything beside them."""
     job, folder = builder.job, builder.folder
     write_tokenizer(job, folder)
+    quality: dict[str, np.ndarray] = {}
+    if any(example.label is not None for example in job.texts or ()):
+        builder.report("measure Keras", 0, 0)
+        quality = keras_quality(job.model, job.info, job.texts)
     builder.report("answer with Keras", 0, 0)
-    answers = record(job.model, builder.manifest(), texts, builder.functions[0])
+    answers = record(job.model, builder.manifest(), job.texts, builder.functions[0])
     bundle.write_references(folder, answers | quality)
     attentions = _attentions(builder, answers)
-    with ExitStack() as stack:
-        recipe = recipe.resolved(variable.path for variable in job.model.variables)
-        if _rotates(job, recipe):
-            recipe = adapted(recipe)
-            stack.enter_context(rotated(cast(CausalLM, job.model), keep=not job.owned))
-        recipe_entry, fidelity = _write(builder, recipe, fallback, calibration_texts)
+    with rotated(cast(CausalLM, job.model), keep=not job.owned) if _rotates(job) else nullcontext():
+        recipe, fidelity = _write(builder)
     for expected in attentions:
-        verify_attention(folder, builder.manifest(), str(recipe_entry["name"]), expected)
+        verify_attention(folder, builder.manifest(), str(recipe["name"]), expected)
     findings = builder.gpu_findings()
     signatures = builder.manifest().signatures
     if job.in_graph:
@@ -200,7 +188,7 @@ def _write_all(
     manifest = replace(
         builder.manifest(),
         signatures=signatures,
-        recipe=recipe_entry,
+        recipe=recipe,
         fidelity=fidelity.to_dict() | _compared_on(answers),
         gpu_findings=findings,
     )
@@ -218,24 +206,22 @@ def _attentions(builder: BundleBuilder, answers: dict[str, np.ndarray]) -> list[
     return [record_attention(builder.job.model, functions[0], answers)] if functions else []
 
 
-def _rotates(job: ExportJob, recipe: Recipe) -> bool:
+def _rotates(job: ExportJob) -> bool:
     """Returns whether hidden states are rotated; the matrices of adapters would not fit to rotated ones."""
-    return job.lora_rank is None and rotates(job.model, recipe)
+    return job.lora_rank is None and rotates(job.model, job.recipe)
 
 
-def _write(
-    builder: BundleBuilder, recipe: Recipe, fallback: bool, calibration_texts: list[str] | None
-) -> tuple[JsonObject, Fidelity]:
+def _write(builder: BundleBuilder) -> tuple[JsonObject, Fidelity]:
     """Writes and verifies the model files; returns the manifest's entry for the recipe, and the fidelity."""
     job = builder.job
-    if _measures_ranges(recipe, job.model):
-        _calibrate(builder, recipe, calibration_texts)
+    if _measures_ranges(job):
+        _calibrate(builder)
     if job.owned and builder.format.streams_weights:
         release_weights(job.model)  # each is read again as it is written
-    recipe, fidelity, refused = write_verified(builder, recipe, fallback)
+    recipe, fidelity, refused = write_verified(builder)
     entry = recipe.to_dict() | refused
-    if _measures_ranges(recipe, job.model) or job.cache_dtype == INT8_CACHES:
-        entry["calibration"] = described_texts(calibration_texts)
+    if _measures_ranges(replace(job, recipe=recipe)) or job.cache_dtype == INT8_CACHES:
+        entry["calibration"] = described_texts(job.calibration)
     return entry, fidelity
 
 
@@ -245,57 +231,31 @@ def _compared_on(references: Mapping[str, np.ndarray]) -> JsonObject:
     return {"texts": {"count": texts, "given": not references[DEFAULT_TEXTS], "chats": bool(references.get(CHATS, 0))}}
 
 
-def _with_cache_scales(job: ExportJob, texts: list[str] | None, report: StageProgress) -> ExportJob:
+def _with_cache_scales(job: ExportJob, report: StageProgress) -> ExportJob:
     """Measures the ranges of keys and values on the caller's calibration texts, or on the default ones."""
-
-    def progress(done: int, total: int) -> None:
-        report("measure caches", done, total)
-
-    return replace(job, cache_scales=measure_cache_scales(cast(CausalLM, job.model), read_texts(texts), progress))
+    texts, progress = read_texts(job.calibration), partial(report, "measure caches")
+    return replace(job, cache_scales=measure_cache_scales(cast(CausalLM, job.model), texts, progress))
 
 
-def _measures_ranges(recipe: Recipe, model: PretrainedModel) -> bool:
+def _measures_ranges(job: ExportJob) -> bool:
     """Returns whether the files of a model depend on the inputs of its products.
 
     A model that generates has no scales of inputs: its hidden states are rotated instead, if it has RMS norms.
     """
-    return recipe.activations == "static" or recipe.compensates or (recipe.scales_inputs and not model.generates)
+    recipe = job.recipe
+    return recipe.activations == "static" or recipe.compensates or (recipe.scales_inputs and not job.model.generates)
 
 
-def _calibrate(builder: BundleBuilder, recipe: Recipe, texts: list[str] | None) -> None:
+def _calibrate(builder: BundleBuilder) -> None:
     """Measures the ranges of activations and rounds kernels."""
     job = builder.job
     builder.report("calibrate", 0, 0)
-    passages = read_texts(texts)
-    layout = builder.format.layout(job.profile, job.opset)
-    kernels = calibrated_kernels(job.model, recipe, layout)
-    builder.calibration = calibrate(
-        job.model, passages, lambda done, total: builder.report("calibrate", done, total), kernels
-    )
+    texts, progress = read_texts(job.calibration), partial(builder.report, "calibrate")
+    kernels = calibrated_kernels(job.model, job.recipe, builder.format.layout(job.profile, job.opset))
+    builder.calibration = calibrate(job.model, texts, progress, kernels)
 
 
-def _calibration_texts(recipe: Recipe, options: ExportOptions) -> list[str] | None:
-    """Returns the caller's calibration texts, or `None` if there are none.
-
-    Raises:
-        InputError: Texts were passed for a recipe that ignores them.
-    """
-    calibration = options.get("calibration")
-    if calibration is None:
-        return None
-    if not uses_calibration(recipe, options.get("cache_dtype")):
-        raise InputError(
-            "calibration is only for recipes that round activations of int8 products, such as int8 and int8_static, "
-            f"for int4 and int4_channel, and for cache_dtype={INT8_CACHES!r}. "
-            f"Received: quantize={recipe.name!r}. Remove calibration; the texts on which a bundle is "
-            "compared with Keras are texts"
-        )
-    return read_texts(calibration)
-
-
-def _with_tokenizer(
-    model: PretrainedModel | str | Path, options: ExportOptions, file_format: Format
-) -> PretrainedModel:
+def _with_tokenizer(model: PretrainedModel | str | Path, options: ExportOptions) -> PretrainedModel:
     """Returns the model after checking that its tokenizer can be exported in the graph."""
     if options["tokenizer"] != IN_GRAPH:
         raise ExportError(

@@ -40,7 +40,6 @@ class BundleBuilder:
     Args:
         job: The model and its resolved export options.
         target: The runtime that the bundle is for.
-        name: Name of the recipe, which is part of some file names.
         folder: Folder that the files are written to.
         report: Called with each stage.
 
@@ -49,14 +48,14 @@ class BundleBuilder:
         calibration: Ranges of activations, for recipes that depend on them; `None` until they are measured.
     """
 
-    def __init__(self, job: ExportJob, target: Target, name: str, folder: Path, report: StageProgress) -> None:
+    def __init__(self, job: ExportJob, target: Target, folder: Path, report: StageProgress) -> None:
         self.job, self.target, self.folder, self.report = job, target, folder, report
         self.format = find_format(job.format)
         self._converted: Converted = {}
         self._in_place: dict[str, Collection[str]] = {}
         self.calibration: Calibration | None = None
         self.functions = target.functions(job, self.format.functions(job))
-        self._files = self._files_of(name)
+        self._files = self._files_of(job.recipe.name)
 
     def _files_of(self, name: str) -> dict[str, list[Function]]:
         """Returns the functions of each file for a recipe of that name."""
@@ -148,7 +147,7 @@ class BundleBuilder:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                self.target.check(self.job, recipe.name)
+                self.target.check(replace(self.job, recipe=recipe))
         except ExportError:
             return False
         return True

@@ -34,7 +34,6 @@ def export_in_child(
     format: str,
     recipe: Recipe,
     options: ExportOptions,
-    texts: Mapping[str, Sequence[str] | Sequence[Example] | None],
     report: StageProgress,
 ) -> Path:
     """Runs an export in another process; the model is passed as a checkpoint.
@@ -44,8 +43,7 @@ def export_in_child(
         destination: As for `export`.
         format: Name of the format.
         recipe: How weights are stored.
-        options: The caller's options, checked.
-        texts: The texts among them, by the name of the option; `None` for the default ones.
+        options: The caller's options, checked, with texts that were read.
         report: Called with each stage that the child process reports.
 
     Raises:
@@ -55,12 +53,13 @@ def export_in_child(
     require("tensorflow", "export")
     with tempfile.TemporaryDirectory() as name:
         folder, source = Path(name), model
-        passed: Arguments = {**options, "progress": None, "labels": None, "texts": None, "calibration": None}
+        passed: Arguments = {**options, "progress": None}
         try:
             if isinstance(model, PretrainedModel):
                 source = _checkpoint(model, folder)
                 passed["task"] = options.get("task") or model.task
-            passed |= {key: _write_texts(values, folder / key) for key, values in texts.items() if values is not None}
+            for key in {"texts", "calibration"} & options.keys():
+                passed[key] = _write_texts(passed[key], folder / key)
             request = {
                 "source": str(source),
                 "destination": str(local_path(destination)),

@@ -17,7 +17,7 @@ def main(file: Path) -> None:
     """Exports what a file asks for, and prints the stages to standard output."""
     request = read_json(file)
     options = {**request["options"], "progress": write_line}
-    if options["texts"] is not None:
+    if "texts" in options:
         options["texts"] = read_examples(Path(options["texts"]))
     free_tensors()
     recipe = Recipe.from_dict(request["quantize"])

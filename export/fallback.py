@@ -11,13 +11,12 @@ from kerasformer.export.builder import BundleBuilder
 from kerasformer.files.reading import JsonObject
 
 
-def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tuple[Recipe, Fidelity, JsonObject]:
+def write_verified(builder: BundleBuilder) -> tuple[Recipe, Fidelity, JsonObject]:
     """Writes and verifies the files of a recipe or, if they are refused, of the first of its fallbacks that is not.
 
     Args:
-        builder: Writes and verifies the model files.
-        recipe: The requested recipe.
-        fallback: Whether to fall back. Otherwise the error names the first fallback that was seen to pass.
+        builder: Writes and verifies the model files, by the requested recipe. Unless its job has `fallback`, the error
+            names the first fallback that was seen to pass.
 
     Returns:
         The recipe of the files, their fidelity, and the entries of the manifest's recipe about refused recipes.
@@ -25,6 +24,7 @@ def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tu
     Raises:
         ExportMismatchError: The files are refused, and no fallback was requested or faithful enough.
     """
+    recipe = builder.job.recipe
     builder.write(recipe)
     try:
         return recipe, builder.verify(recipe), {}
@@ -36,7 +36,7 @@ def write_verified(builder: BundleBuilder, recipe: Recipe, fallback: bool) -> tu
         builder.report(f"try {other.name}", 0, 0)
         try:
             builder.write(other)
-            if fallback:
+            if builder.job.fallback:
                 return other, builder.verify(other), {FALLBACK: _entry(refused)}
             seen = builder.look(other)
         except ExportMismatchError as error:

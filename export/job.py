@@ -5,17 +5,20 @@ Called by whatever writes or verifies: every stage of an export reads it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kerasformer.bundle import ModelInfo
+from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.export.formats.tflite.signatures import DecoderSignatures
 from kerasformer.layers import CacheScales
 from kerasformer.models.pretrained import PretrainedModel
+from kerasformer.pipelines.labelled_texts import Example
 
 
 @dataclass(frozen=True)
 class ExportJob:
-    """A model with its resolved export options, except for the recipe.
+    """A model with its resolved export options.
 
     Attributes:
         model: The model, with its tokenizer if it has one.
@@ -37,6 +40,10 @@ class ExportJob:
         cache_scales: Scales of each layer of int8 caches; `None` until they are measured, and for others.
         accelerator: Processor that a TFLite file is written for.
         outputs: Further outputs, such as `attentions`.
+        recipe: How weights are stored.
+        texts: The caller's texts, on which the bundle is compared with Keras; `None` for the default ones.
+        calibration: The caller's texts, on which ranges of activations are measured; `None` for the default ones.
+        fallback: Whether to fall back to a more faithful recipe.
     """
 
     model: PretrainedModel
@@ -46,7 +53,7 @@ class ExportJob:
     encoder_capacity: int | None
     lengths: tuple[int, ...]
     profile: str | None
-    opset: int | None
+    opset: int | None = None
     in_graph: bool = False
     signatures: DecoderSignatures = DecoderSignatures()
     rolling_caches: bool = True
@@ -57,3 +64,7 @@ class ExportJob:
     cache_scales: tuple[CacheScales | None, ...] | None = None
     accelerator: str = "cpu"
     outputs: tuple[str, ...] = ()
+    recipe: Recipe = RECIPES["none"]
+    texts: Sequence[Example] | None = None
+    calibration: Sequence[str] | None = None
+    fallback: bool = False

@@ -24,6 +24,9 @@ from kerasformer.export.targets.base import Target
 from kerasformer.models.loading import load
 from kerasformer.models.pretrained import PretrainedModel
 
+_UNCHANGED = "accelerator cache_dtype calibration fallback lora_rank lora_targets opset outputs texts".split()
+"""Options that a job has as they are checked."""
+
 
 def resolve_options(
     model: PretrainedModel | str | Path, options: ExportOptions, format: Format, target: Target
@@ -69,16 +72,11 @@ def resolve_options(
         encoder_capacity=max(resolved_lengths) if model.is_encoder_decoder else None,
         lengths=resolved_lengths,
         profile=options.get("profile", next(iter(format.profiles), None)),
-        opset=options.get("opset"),
         in_graph=options.get("tokenizer") == IN_GRAPH,
         signatures=signatures,
         rolling_caches=target.rolling_caches,
         owned=owned,
-        lora_rank=options.get("lora_rank"),
-        lora_targets=options.get("lora_targets") or "all-linear",  # type: ignore[arg-type]  # a tuple, once checked
-        cache_dtype=options.get("cache_dtype") or "float32",
-        accelerator=options.get("accelerator") or "cpu",
-        outputs=tuple(options.get("outputs") or ()),
+        **{name: options[name] for name in _UNCHANGED if name in options},  # type: ignore[literal-required]
     )
 
 

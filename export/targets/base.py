@@ -122,12 +122,11 @@ class Target:
                 f"{job.info.name}, which also has {', '.join(further)}. {plain}"
             )
 
-    def check(self, job: ExportJob, quantize: str) -> None:
+    def check(self, job: ExportJob) -> None:
         """Refuses what this runtime does not support, before anything is written.
 
         Args:
             job: The model, with its task and tokenizer, and its export options.
-            quantize: Name of the recipe.
 
         Raises:
             ExportError: The runtime does not support the model; the message has the reason and what to do instead.

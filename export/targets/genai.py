@@ -66,7 +66,7 @@ class Genai(Target):
     format = "onnx"
     attention = AttentionSupport(caches_may_differ=False, states=False)  # it creates all empty caches with one shape
 
-    def check(self, job: ExportJob, quantize: str) -> None:
+    def check(self, job: ExportJob) -> None:
         """See `Target.check`."""
         if job.model.is_encoder_decoder:
             raise ExportError(

@@ -33,7 +33,7 @@ class LitertWeb(Target):
     # a copy of the weights for every signature.
     lengths = (16, 32, 48, 64, 96, 128, 256, 512)
 
-    def check(self, job: ExportJob, quantize: str) -> None:
+    def check(self, job: ExportJob) -> None:
         """Refuses signatures that a page does not call.
 
         Raises:

@@ -74,7 +74,7 @@ class Optimum(Target):
     splits_special_tokens = True
     attention = AttentionSupport(caches_may_differ=False, states=False)  # it creates all empty caches with one shape
 
-    def check(self, job: ExportJob, quantize: str) -> None:
+    def check(self, job: ExportJob) -> None:
         """See `Target.check`."""
         if job.info.task not in _CLASSES:
             raise ExportError(

@@ -144,14 +144,14 @@ class TransformersJs(Target):
     reads_tokenizer = True
     app_files = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 
-    def check(self, job: ExportJob, quantize: str) -> None:
+    def check(self, job: ExportJob) -> None:
         """See `Target.check`."""
         self._check_pipeline(job)
         self._check_tokenizer(job)
-        if quantize not in SUFFIXES:
+        if job.recipe.name not in SUFFIXES:
             raise ExportError(
                 f"target={self.name!r} supports only the recipes {', '.join(SUFFIXES)}, which have file "
-                f"names there. Received: {quantize!r}. Remove target: ONNX Runtime itself runs the plain "
+                f"names there. Received: {job.recipe.name!r}. Remove target: ONNX Runtime itself runs the plain "
                 "bundle of format='onnx'"
             )
         if ignored := _ignored_settings(job.info):

@@ -54,7 +54,7 @@ class Triton(Target):
     app_files = ("tokenizer.json",)
     model_folder = "1"
 
-    def check(self, job: ExportJob, quantize: str) -> None:
+    def check(self, job: ExportJob) -> None:
         """See `Target.check`."""
         if job.model.generates:
             raise ExportError(

@@ -30,7 +30,7 @@ def try_to_export(target: str, name: str, functions: bool = True) -> None:
     format = find_format(runtime.format)
     format.check({}, "none")
     job = resolve_options(shared_model(name), {}, format, runtime)
-    runtime.check(job, "none")
+    runtime.check(job)
     if functions and not runtime.functions(job, format.functions(job)):
         raise AssertionError(f"{target} has no function of {name}")
 

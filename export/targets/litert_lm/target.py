@@ -44,7 +44,7 @@ class LitertLm(Target):
     rolling_caches = False
     attention = AttentionSupport(states=False)
 
-    def check(self, job: ExportJob, quantize: str) -> None:
+    def check(self, job: ExportJob) -> None:
         """Refuses models that LiteRT-LM cannot run, or would run differently from this package.
 
         Raises:

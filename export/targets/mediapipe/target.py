@@ -50,7 +50,7 @@ class Mediapipe(Target):
     app_files = ()
     lengths = (128,)
 
-    def check(self, job: ExportJob, quantize: str) -> None:
+    def check(self, job: ExportJob) -> None:
         """Refuses other tasks and tokenizers, several lengths, and regression.
 
         Raises:

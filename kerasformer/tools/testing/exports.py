@@ -131,7 +131,7 @@ def _accepted(model: PretrainedModel, name: str) -> str:
         job = resolve_options(model, options, file_format, target)
         check_attention(job, f"target={name!r}", target.attention)
         target.check_interface(job)
-        target.check(job, "none")
+        target.check(job)
     except (ExportError, InputError, MissingExtraError) as error:
         expect(str(error), f"target={name!r} refuses the model without a reason")
         return f"refused: {error}"

@@ -140,7 +140,7 @@ def test_fallbacks_have_more_bits_or_finer_activations():
 @pytest.fixture
 def unrotated(monkeypatch):
     """Exports without rotated hidden states, which would make int8 faithful."""
-    monkeypatch.setattr("kerasformer.export.api._rotates", lambda job, recipe: False)
+    monkeypatch.setattr("kerasformer.export.api._rotates", lambda job: False)
 
 
 def test_rotated_hidden_states_make_int8_faithful(chat_model, tmp_path):
@@ -152,7 +152,7 @@ def test_rotated_hidden_states_make_int8_faithful(chat_model, tmp_path):
 def fallen_back(chat_model, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("fallback") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kerasformer.export.api._rotates", lambda job, recipe: False)
+        patch.setattr("kerasformer.export.api._rotates", lambda job: False)
         return kf.export.export(chat_model, folder, "onnx", "int8", capacity=CAPACITY, fallback=True)
 
 

@@ -162,7 +162,7 @@ def test_signatures_that_a_runtime_never_calls(target, field, models):
         kf.export.targets.base.refuse_signatures(target, job, field)
     job = settled(models, "gpt2", "tflite", **{field: []})
     if target == "litert-web":
-        TARGETS[target].check(job, "none")
+        TARGETS[target].check(job)
 
 
 def test_the_encoder_of_an_encoder_decoder_has_its_length(models):

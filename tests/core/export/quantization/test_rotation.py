@@ -89,7 +89,7 @@ def test_eight_bits_lose_less_with_enormous_channels(format, tmp_path, monkeypat
     divergences = []
     for name, rotation in (("rotated", True), ("plain", False)):
         if not rotation:
-            monkeypatch.setattr("kerasformer.export.api._rotates", lambda job, recipe: False)
+            monkeypatch.setattr("kerasformer.export.api._rotates", lambda job: False)
         manifest = export(model, tmp_path / name, format, lenient, capacity=64).manifest
         divergences.append(manifest.fidelity["divergence"])
         assert manifest.recipe["rounding"] == ("calibrated" if rotation else "nearest")
@@ -99,4 +99,4 @@ def test_eight_bits_lose_less_with_enormous_channels(format, tmp_path, monkeypat
 def test_adapters_prevent_rotation():
     model = ROWS["llama-text-generation"].model()
     for rank, expected in ((None, True), (4, False)):
-        assert rotates_in(SimpleNamespace(model=model, lora_rank=rank), recipe("int8")) is expected
+        assert rotates_in(SimpleNamespace(model=model, lora_rank=rank, recipe=recipe("int8"))) is expected
