@@ -168,10 +168,11 @@ def _write_all(builder: BundleBuilder) -> Manifest:
     """Writes all files of a bundle: the verified model files and everything beside them."""
     job, folder = builder.job, builder.folder
     write_tokenizer(job, folder)
+    texts = job.texts or ()
     quality: dict[str, np.ndarray] = {}
-    if any(example.label is not None for example in job.texts or ()):
+    if any(example.label is not None for example in texts):
         builder.report("measure Keras", 0, 0)
-        quality = keras_quality(job.model, job.info, job.texts)
+        quality = keras_quality(job.model, job.info, texts)
     builder.report("answer with Keras", 0, 0)
     answers = record(job.model, builder.manifest(), job.texts, builder.functions[0])
     bundle.write_references(folder, answers | quality)

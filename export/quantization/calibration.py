@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from keras import ops
@@ -23,13 +22,10 @@ from kerasformer.engines.fidelity.references import single_texts
 from kerasformer.errors import ExportError
 from kerasformer.export.quantization.compensation import Grid, RoundedKernel, round_kernels
 from kerasformer.export.quantization.sample_inputs import Passages, as_inputs, passages
-from kerasformer.layers.primitives import Primitives, lowering
+from kerasformer.layers.primitives import Primitives, Weight, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.compilation import compiled
 from kerasformer.models.pretrained import PretrainedModel
-
-if TYPE_CHECKING:
-    import keras
 
 _MOMENT_BYTES = 1 << 30
 """Memory for the moments of inputs that are summed in one pass over the texts."""
@@ -321,14 +317,7 @@ class _Observer(Primitives):
         # Tensors and not only their ids, which other tensors could reuse.
         self._normalized: dict[int, Tensor] = {}
 
-    def linear(
-        self,
-        x: Tensor,
-        kernel: keras.Variable | Tensor,
-        bias: keras.Variable | Tensor | None = None,
-        *,
-        transposed: bool = False,
-    ) -> Tensor:
+    def linear(self, x: Tensor, kernel: Weight, bias: Weight | None = None, *, transposed: bool = False) -> Tensor:
         """Computes the product and updates its extreme values."""
         y = super().linear(x, kernel, bias, transposed=transposed)
         if kernel.path in self.kernels:
@@ -340,18 +329,16 @@ class _Observer(Primitives):
             self.channels[kernel.path] = ops.maximum(self.channels.get(kernel.path, largest), largest)
         return y
 
-    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
+    def embedding(self, table: Weight, ids: Tensor) -> Tensor:
         """Looks up the rows and records the table."""
         self.tables.add(table.path)
         return super().embedding(table, ids)
 
-    def layer_norm(
-        self, x: Tensor, scale: keras.Variable | Tensor | None, bias: keras.Variable | Tensor | None, epsilon: float
-    ) -> Tensor:
+    def layer_norm(self, x: Tensor, scale: Weight | None, bias: Weight | None, epsilon: float) -> Tensor:
         """Normalizes and records the result."""
         return self._recorded(super().layer_norm(x, scale, bias, epsilon))
 
-    def rms_norm(self, x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
+    def rms_norm(self, x: Tensor, scale: Weight, epsilon: float) -> Tensor:
         """Normalizes and records the result."""
         return self._recorded(super().rms_norm(x, scale, epsilon))
 

@@ -13,7 +13,7 @@ from kerasformer.export.graph.variable_values import value_of
 from kerasformer.export.quantization.calibration import Calibration, Ranges, input_scale
 from kerasformer.export.quantization.compensation import RoundedKernel
 from kerasformer.export.quantization.sample_inputs import few_tokens
-from kerasformer.layers.primitives import Primitives, lowering
+from kerasformer.layers.primitives import Primitives, Weight, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -114,20 +114,13 @@ class _MatrixUsage(Primitives):
         self.products: set[str] = set()
         self.tables: set[str] = set()
 
-    def linear(
-        self,
-        x: Tensor,
-        kernel: keras.Variable | Tensor,
-        bias: keras.Variable | Tensor | None = None,
-        *,
-        transposed: bool = False,
-    ) -> Tensor:
+    def linear(self, x: Tensor, kernel: Weight, bias: Weight | None = None, *, transposed: bool = False) -> Tensor:
         """Computes the product and records its kernel."""
         self.output_first[kernel.path] = transposed
         self.products.add(kernel.path)
         return super().linear(x, kernel, bias, transposed=transposed)
 
-    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
+    def embedding(self, table: Weight, ids: Tensor) -> Tensor:
         """Looks up the rows and records the table."""
         self.output_first[table.path] = True
         self.tables.add(table.path)

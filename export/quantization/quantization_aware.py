@@ -31,7 +31,7 @@ from kerasformer.export.quantization.layouts import Levels
 from kerasformer.export.quantization.model_matrices import ModelMatrix, matrices
 from kerasformer.layers.core import layers_with_lora
 from kerasformer.layers.layer_types import LayerConfig, Outputs
-from kerasformer.layers.primitives import Primitives, lowering
+from kerasformer.layers.primitives import Primitives, Weight, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.pretrained import PretrainedModel
 
@@ -216,7 +216,7 @@ def _with_reduced_pairs(levels: Tensor, largest: int) -> Tensor:
     return ops.concatenate([reduced, levels[..., width:]], axis=-1)
 
 
-def _rows(variable: keras.Variable | Tensor, output_first: bool) -> Tensor:
+def _rows(variable: Weight, output_first: bool) -> Tensor:
     value = ops.convert_to_tensor(variable)
     return value if output_first else ops.transpose(value)
 
@@ -231,14 +231,7 @@ class _RoundedWeights(Primitives):
     def __init__(self, rounded: Mapping[str, _Rounded]) -> None:
         self.rounded = rounded
 
-    def linear(
-        self,
-        x: Tensor,
-        kernel: keras.Variable | Tensor,
-        bias: keras.Variable | Tensor | None = None,
-        *,
-        transposed: bool = False,
-    ) -> Tensor:
+    def linear(self, x: Tensor, kernel: Weight, bias: Weight | None = None, *, transposed: bool = False) -> Tensor:
         """Computes the product with the rounded matrix."""
         each = self.rounded.get(getattr(kernel, "path", ""))
         if each is not None:
@@ -247,7 +240,7 @@ class _RoundedWeights(Primitives):
             kernel = _straight_through(value, values if transposed else ops.transpose(values))
         return super().linear(x, kernel, bias, transposed=transposed)
 
-    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
+    def embedding(self, table: Weight, ids: Tensor) -> Tensor:
         """Looks up rows of the rounded table."""
         rows, each = super().embedding(table, ids), self.rounded.get(getattr(table, "path", ""))
         return rows if each is None else _straight_through(rows, each.values(rows, ids))

@@ -18,7 +18,7 @@ from kerasformer.engines.fidelity.comparison import compare
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.export.quantization.model_matrices import ModelMatrix
 from kerasformer.export.quantization.sample_inputs import as_inputs, compared
-from kerasformer.layers.primitives import Primitives, lowering
+from kerasformer.layers.primitives import Primitives, Weight, lowering
 from kerasformer.layers.tensor import Tensor
 from kerasformer.models.compilation import compiled
 from kerasformer.models.pretrained import PretrainedModel
@@ -114,14 +114,7 @@ class _RoundedInputs(Primitives):
     def __init__(self, rounded: Mapping[str, Tensor], scales: Mapping[str, Tensor]) -> None:
         self.rounded, self.scales = rounded, scales
 
-    def linear(
-        self,
-        x: Tensor,
-        kernel: keras.Variable | Tensor,
-        bias: keras.Variable | Tensor | None = None,
-        *,
-        transposed: bool = False,
-    ) -> Tensor:
+    def linear(self, x: Tensor, kernel: Weight, bias: Weight | None = None, *, transposed: bool = False) -> Tensor:
         """Computes the product with a rounded input."""
         if kernel.path in self.rounded:
             scaled = x * self.scales[kernel.path]

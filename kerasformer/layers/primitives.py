@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import keras
 import numpy as np
@@ -27,6 +27,9 @@ from kerasformer.layers.layer_types import LayerArguments, Outputs
 from kerasformer.layers.tensor import Tensor, in_dtype_of, merge_heads, parts_to_convert, split_heads
 from kerasformer.layers.visibility import Visibility
 
+Weight: TypeAlias = keras.Variable | Tensor
+"""A variable, or the tensor that takes its place."""
+
 
 class LowRankProduct(NamedTuple):
     """Low-rank product of an adapted layer, `scale * a @ b`.
@@ -37,8 +40,8 @@ class LowRankProduct(NamedTuple):
         scale: Factor of the product.
     """
 
-    a: keras.Variable | Tensor
-    b: keras.Variable | Tensor
+    a: Weight
+    b: Weight
     scale: float
 
 
@@ -49,9 +52,7 @@ class Primitives:
         """Applies a layer of a stack: `layer(x, **arguments)`."""
         return layer(x, **arguments)
 
-    def linear(
-        self, x: Tensor, kernel: keras.Variable | Tensor, bias: Tensor | None = None, *, transposed: bool = False
-    ) -> Tensor:
+    def linear(self, x: Tensor, kernel: Weight, bias: Tensor | None = None, *, transposed: bool = False) -> Tensor:
         """`x @ kernel + bias`.
 
         Args:
@@ -73,14 +74,12 @@ class Primitives:
         y = ops.reshape(y, (*outer, weight.shape[axis]))
         return y if bias is None else ops.add(y, bias)
 
-    def adapted_linear(
-        self, x: Tensor, kernel: keras.Variable | Tensor, bias: Tensor | None, low_rank: LowRankProduct
-    ) -> Tensor:
+    def adapted_linear(self, x: Tensor, kernel: Weight, bias: Tensor | None, low_rank: LowRankProduct) -> Tensor:
         """`x @ kernel + bias + scale * x @ a @ b`; arguments as for `linear`, with a kernel `(E, F)`."""
         product = ops.matmul(ops.matmul(x, low_rank.a), low_rank.b)
         return self.linear(x, kernel, bias) + (product if low_rank.scale == 1 else low_rank.scale * product)
 
-    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
+    def embedding(self, table: Weight, ids: Tensor) -> Tensor:
         """Looks up the rows `ids` `(...)` of the variable `table` `(V, E)`: `(..., E)`."""
         return ops.take(table, ids, axis=0)
 
@@ -88,9 +87,7 @@ class Primitives:
         """`x + y`: adds the output `y` of a sublayer to its input `x`, both `(..., E)`."""
         return x + y
 
-    def layer_norm(
-        self, x: Tensor, scale: keras.Variable | Tensor | None, bias: Tensor | None, epsilon: float
-    ) -> Tensor:
+    def layer_norm(self, x: Tensor, scale: Weight | None, bias: Tensor | None, epsilon: float) -> Tensor:
         """Normalizes the last axis to mean 0 and variance 1, computed in float32 (Ba et al. 2016, arXiv:1607.06450)."""
         x32 = ops.cast(x, "float32")
         centered = x32 - ops.mean(x32, axis=-1, keepdims=True)
@@ -100,7 +97,7 @@ class Primitives:
         y = y if scale is None else y * ops.convert_to_tensor(scale)
         return y if bias is None else y + ops.convert_to_tensor(bias)
 
-    def rms_norm(self, x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
+    def rms_norm(self, x: Tensor, scale: Weight, epsilon: float) -> Tensor:
         """Divides by the root mean square of the last axis, in float32 (Zhang and Sennrich 2019, arXiv:1910.07467)."""
         x32 = ops.cast(x, "float32")
         y = x32 * ops.rsqrt(ops.mean(ops.square(x32), axis=-1, keepdims=True) + epsilon)
@@ -260,7 +257,7 @@ def layer(layer: keras.layers.Layer, x: Tensor, arguments: LayerArguments) -> Te
 
 def linear(
     x: Tensor,
-    kernel: keras.Variable | Tensor,
+    kernel: Weight,
     bias: Tensor | None = None,
     *,
     transposed: bool = False,
@@ -272,7 +269,7 @@ def linear(
     return _active.get().linear(x, kernel, bias, transposed=transposed)
 
 
-def embedding(table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
+def embedding(table: Weight, ids: Tensor) -> Tensor:
     """See `Primitives.embedding`."""
     return _active.get().embedding(table, ids)
 
@@ -282,12 +279,12 @@ def residual(x: Tensor, y: Tensor) -> Tensor:
     return _active.get().residual(x, y)
 
 
-def layer_norm(x: Tensor, scale: keras.Variable | Tensor | None, bias: Tensor | None, epsilon: float) -> Tensor:
+def layer_norm(x: Tensor, scale: Weight | None, bias: Tensor | None, epsilon: float) -> Tensor:
     """See `Primitives.layer_norm`."""
     return _active.get().layer_norm(x, scale, bias, epsilon)
 
 
-def rms_norm(x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
+def rms_norm(x: Tensor, scale: Weight, epsilon: float) -> Tensor:
     """See `Primitives.rms_norm`."""
     return _active.get().rms_norm(x, scale, epsilon)
 

@@ -32,6 +32,11 @@ def classifier():
     return shared_bundle(CLASSIFIER, "onnx")
 
 
+def test_a_search_finds_a_recipe():
+    recipe = kf.search(shared_model(CLASSIFIER), "onnx", min_agreement=0.9, progress=False)
+    assert recipe.min_agreement == 0.9 and not recipe.exact
+
+
 def test_training_lowers_the_loss():
     model = ROWS[CLASSIFIER].model()
     data = kf.training.dataset(model, TEXTS, [0, 1, 1, 0], batch_size=2)

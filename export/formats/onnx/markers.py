@@ -17,11 +17,10 @@ from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import ExportError
 from kerasformer.layers.attention_call import HeadAttentionCall
 from kerasformer.layers.attention_spec import Rotary
-from kerasformer.layers.primitives import LowRankProduct, Primitives, needs_weights
+from kerasformer.layers.primitives import LowRankProduct, Primitives, Weight, needs_weights
 from kerasformer.layers.tensor import Shape, Tensor
 
 if TYPE_CHECKING:
-    import keras
     import tf2onnx
 
 MARKER_DOMAIN = "kerasformer"
@@ -59,14 +58,7 @@ class OnnxLowering(Primitives):
         self.names, self.opset = names, opset
         self.markers: list[Marker] = []
 
-    def linear(
-        self,
-        x: Tensor,
-        kernel: keras.Variable | Tensor,
-        bias: keras.Variable | Tensor | None = None,
-        *,
-        transposed: bool = False,
-    ) -> Tensor:
+    def linear(self, x: Tensor, kernel: Weight, bias: Weight | None = None, *, transposed: bool = False) -> Tensor:
         """Marks `x @ kernel + bias`."""
         weights = self._named(kernel=kernel, bias=bias)
         if weights is None:
@@ -74,9 +66,7 @@ class OnnxLowering(Primitives):
         shape = (*x.shape[:-1], kernel.shape[0 if transposed else 1])
         return self._mark("linear", {"x": x}, shape, weights, transposed=transposed)
 
-    def adapted_linear(
-        self, x: Tensor, kernel: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, low_rank: LowRankProduct
-    ) -> Tensor:
+    def adapted_linear(self, x: Tensor, kernel: Weight, bias: Weight | None, low_rank: LowRankProduct) -> Tensor:
         """Marks a product with a low-rank product, whose matrices are inputs of the function and whose scale is 1."""
         weights = self._named(kernel=kernel, bias=bias)
         if weights is None:
@@ -86,23 +76,21 @@ class OnnxLowering(Primitives):
         settings = {"transposed": False, "low_rank": int(matrices["a"].shape[1])}
         return self._mark("linear", {"x": x, **matrices}, shape, weights, **settings)
 
-    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
+    def embedding(self, table: Weight, ids: Tensor) -> Tensor:
         """Marks a lookup."""
         weights = self._named(table=table)
         if weights is None:
             return super().embedding(table, ids)
         return self._mark("embedding", {"ids": ids}, (*ids.shape, table.shape[1]), weights)
 
-    def layer_norm(
-        self, x: Tensor, scale: keras.Variable | Tensor | None, bias: keras.Variable | Tensor | None, epsilon: float
-    ) -> Tensor:
+    def layer_norm(self, x: Tensor, scale: Weight | None, bias: Weight | None, epsilon: float) -> Tensor:
         """Marks a layer norm."""
         weights = self._named(scale=scale, bias=bias)
         if weights is None:
             return super().layer_norm(x, scale, bias, epsilon)
         return self._mark("layer_norm", {"x": x}, x.shape, weights, epsilon=float(epsilon), size=x.shape[-1])
 
-    def rms_norm(self, x: Tensor, scale: keras.Variable | Tensor, epsilon: float) -> Tensor:
+    def rms_norm(self, x: Tensor, scale: Weight, epsilon: float) -> Tensor:
         """Marks an RMS norm."""
         weights = self._named(scale=scale)
         if weights is None:
@@ -128,7 +116,7 @@ class OnnxLowering(Primitives):
             return super().rotary(x, cosine, sine, rotary)
         return self._mark("rotary", {"x": x, "cosine": cosine, "sine": sine}, x.shape, {}, rotary=rotary)
 
-    def _named(self, **variables: keras.Variable | Tensor | None) -> dict[str, str] | None:
+    def _named(self, **variables: Weight | None) -> dict[str, str] | None:
         """Returns the names of the variables that are not `None`, or `None` if any of them is not exported."""
         names = {role: self.names.get(id(variable)) for role, variable in variables.items() if variable is not None}
         exported = {role: name for role, name in names.items() if name is not None}

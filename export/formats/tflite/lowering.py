@@ -16,7 +16,7 @@ from kerasformer.extras import require
 from kerasformer.layers.attention_call import HeadAttentionCall
 from kerasformer.layers.attention_spec import Rotary
 from kerasformer.layers.layer_types import LayerArguments, Outputs
-from kerasformer.layers.primitives import LowRankProduct, Primitives
+from kerasformer.layers.primitives import LowRankProduct, Primitives, Weight
 from kerasformer.layers.tensor import Tensor
 
 _STEPS = 255
@@ -70,14 +70,7 @@ class TfliteLowering(Primitives):
         integers = tuple(form.integer for form in forms)
         return integers, None if scale is None else scale.tobytes(), variable.path in self.wide
 
-    def linear(
-        self,
-        x: Tensor,
-        kernel: keras.Variable | Tensor,
-        bias: keras.Variable | Tensor | None = None,
-        *,
-        transposed: bool = False,
-    ) -> Tensor:
+    def linear(self, x: Tensor, kernel: Weight, bias: Weight | None = None, *, transposed: bool = False) -> Tensor:
         """Computes the product with an output-first weight, which becomes FULLY_CONNECTED."""
         weight = (self.tables if transposed else self.kernels).get(id(kernel))
         if weight is None:
@@ -93,9 +86,7 @@ class TfliteLowering(Primitives):
             y = ops.add(y, ops.convert_to_tensor(bias))
         return ops.reshape(y, (*_sizes(x.shape[:-1]), weight.shape[0]))
 
-    def adapted_linear(
-        self, x: Tensor, kernel: keras.Variable | Tensor, bias: keras.Variable | Tensor | None, low_rank: LowRankProduct
-    ) -> Tensor:
+    def adapted_linear(self, x: Tensor, kernel: Weight, bias: Weight | None, low_rank: LowRankProduct) -> Tensor:
         """Adds the product with the matrices of an adapter, in float32; its scale is 1.
 
         For more than a few tokens, BATCH_MATMUL takes a third of the time of FULLY_CONNECTED, whose fast kernels need
@@ -118,7 +109,7 @@ class TfliteLowering(Primitives):
             self._scaled[key] = x, keras.ops.multiply(x, scale)
         return self._scaled[key][1]
 
-    def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
+    def embedding(self, table: Weight, ids: Tensor) -> Tensor:
         """Looks up rows with flat ids, which becomes GATHER, or EMBEDDING_LOOKUP for a quantized table."""
         weight = self.tables.get(id(table))
         if weight is None:

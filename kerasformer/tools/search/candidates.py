@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Unpack
+from typing import Unpack, cast
 
 from kerasformer import bundle
 from kerasformer.basics.arguments import Arguments
@@ -109,7 +109,7 @@ def candidates(
 ) -> list[Candidate]:
     """Searches like `search`; returns every mix that was measured, the largest first, of which one is chosen."""
     settings: Arguments = dict(checked(SearchOptions, options, "a search"))
-    limits = SearchLimits(**{name: settings.pop(name) for name in declared(SearchLimits) if name in settings})
+    limits = cast(SearchLimits, {name: settings.pop(name) for name in declared(SearchLimits) if name in settings})
     with progress_reporter(settings.get("progress")) as report, TemporaryDirectory() as folder:
         if not isinstance(model, PretrainedModel):
             model = load(model, settings.get("task"))

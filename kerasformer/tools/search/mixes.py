@@ -103,7 +103,8 @@ def sensitivities(
     Returns:
         The costs of each group, by its name.
     """
-    layout, costs = simulation.layout, {}
+    layout = simulation.layout
+    costs: dict[str, Costs] = {}
     for done, group in enumerate(parts, 1):
         choices: dict[Storage, tuple[int, float]] = {}
         for storage in BITS:
