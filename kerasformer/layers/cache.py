@@ -172,7 +172,6 @@ class _BatchCache(ABC):
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
     ) -> tuple[Tensor, Tensor | None, LayerCache]:
-        """See `LayerCache.attend`."""
         (keys, values), cache = self.update(key, value)
         return (*attention(query, keys, values, bias), cache)
 

@@ -65,7 +65,6 @@ class SparseBlocks:
 
 @lru_cache(maxsize=256)
 def _drawn(blocks: SparseBlocks, num_heads: int, num_blocks: int) -> np.ndarray:
-    """See `SparseBlocks.random_blocks`."""
     stream = np.random.RandomState(blocks.seed)  # a stream of its own: the global one is the program's
     count = blocks.num_random
     heads: list[list[Sequence[int] | np.ndarray]]

@@ -70,25 +70,20 @@ class MockStep:
         self.input_vocab_size = 1 << 20
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
-        """See `Step.start`."""
         rows = [row[real > 0].tolist() for row, real in zip(inputs, mask, strict=True)]
         if self.is_encoder_decoder:
             return [(self.model.start(row), []) for row in rows]
         return [(self.model.start(None), row[:-1]) for row in rows]
 
     def step(self, tokens: np.ndarray, state: State) -> tuple[np.ndarray, State]:
-        """See `Step.step`."""
         following = [(start, [*ids, int(token)]) for (start, ids), token in zip(state, tokens[:, 0], strict=True)]
         return np.stack([self.model.logits(*row)[None] for row in following]), following
 
     def reorder(self, state: State, rows: np.ndarray) -> State:
-        """See `Step.reorder`."""
         return [state[row] for row in rows]
 
     def rewind(self, state: State, count: int) -> State:
-        """See `Step.rewind`."""
         return [(start, ids[: len(ids) - count]) for start, ids in state]
 
     def fork(self, state: State) -> State:
-        """See `Step.fork`."""
         return list(state)

@@ -381,7 +381,6 @@ class RecordedForward:
         }
 
     def run(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """See `Forward.run`."""
         mask = inputs["attention_mask"] > 0
         rows = [
             self._outputs({name: array[row][mask[row]] for name, array in inputs.items()}) for row in range(len(mask))

@@ -62,12 +62,10 @@ class _Recorder(Primitives):
         return super().layer(layer, x, arguments)
 
     def multi_head_attention(self, call: AttentionCall) -> tuple[Tensor, Tensor | None, LayerCache | None]:
-        """See `Primitives.multi_head_attention`."""
         self._group_size = call.spec.group_size
         return super().multi_head_attention(call)
 
     def attention(self, call: HeadAttentionCall) -> tuple[Tensor, Tensor | None]:
-        """See `Primitives.attention`."""
         if self.layers:
             self.layers[-1].calls.append(
                 _Call(call.query, call.key, call.bias, call.scale, call.softcap, self._group_size)

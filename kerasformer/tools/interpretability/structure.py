@@ -297,12 +297,10 @@ class _Trace(Counting):
         return total
 
     def linear(self, x: Tensor, kernel: Tensor, bias: Tensor | None = None, *, transposed: bool = False) -> Tensor:
-        """See `Primitives.linear`."""
         self.products[id(kernel)] = transposed
         return super().linear(x, kernel, bias, transposed=transposed)
 
     def embedding(self, table: keras.Variable | Tensor, ids: Tensor) -> Tensor:
-        """See `Primitives.embedding`."""
         self.tables.add(id(table))
         return super().embedding(table, ids)
 

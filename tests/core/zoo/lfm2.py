@@ -104,7 +104,6 @@ class Lfm2(GatedDecoder):
 
     @property
     def feed_forward_dim(self) -> int:
-        """See `CausalDecoder.feed_forward_dim`."""
         return self.config.feed_forward_dim
 
     def make_attention(self, index: int) -> keras.layers.Layer:
