@@ -134,7 +134,9 @@ class ChatTokenizer(Vocabulary):
             add_special_tokens=False,
             return_tensors=return_tensors,
         )
-        return encoding.with_array("assistant_masks", _generated_mask(encoding, rendered)) if masked else encoding
+        if masked:
+            encoding.add_array("assistant_masks", _generated_mask(encoding, rendered))
+        return encoding
 
     @property
     def pair_template(self) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -103,12 +102,10 @@ class Encoding(dict[str, Any]):
         arrays = "".join(f"\n  {name}: {text}" for name, text in texts.items())
         return f"Encoding of {len(self._rows)} x {self._width} tokens{arrays}"
 
-    def with_array(self, name: str, array: np.ndarray) -> Encoding:
-        """Returns a copy that also has this array, in the mapping and as an attribute."""
-        other = copy.copy(self)
-        other[name] = _tensor(array, self._tensors)
-        setattr(other, name, other[name])
-        return other
+    def add_array(self, name: str, array: np.ndarray) -> None:
+        """Adds an array, to the mapping and as an attribute."""
+        self[name] = _tensor(array, self._tensors)
+        setattr(self, name, self[name])
 
     # Functions by which Keras takes a structure of arrays apart and creates it with converted arrays (`keras.tree`).
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 import re
@@ -127,17 +126,14 @@ class MultilingualTokenizer(Tokenizer):
         """Returns a tokenizer for other languages, which shares the vocabulary; see `Tokenizer.for_languages`."""
         if src_lang is None and tgt_lang is None:
             return self
-        other = copy.copy(self)
-        other.src_lang = self._src_lang if src_lang is None else src_lang
-        other.tgt_lang = self._tgt_lang if tgt_lang is None else tgt_lang
-        return other
+        source = self._src_lang if src_lang is None else self.known_language("src_lang", src_lang)
+        target = self._tgt_lang if tgt_lang is None else self.known_language("tgt_lang", tgt_lang)
+        return self._replace(_src_lang=source, _tgt_lang=target)
 
     @property
     def writer(self) -> Self:
         """Tokenizer of texts in the language of the output; without `tgt_lang`, it cannot add special tokens."""
-        other = copy.copy(self)
-        other._src_lang, other._side = self._tgt_lang, ("tgt_lang", "output")
-        return other
+        return self._replace(_src_lang=self._tgt_lang, _side=("tgt_lang", "output"))
 
     def target_settings(self, given: JsonMapping) -> dict[str, int]:
         """Returns the generation settings for the language of the output; see `Tokenizer.target_settings`."""

@@ -5,7 +5,6 @@ Called by pipelines: `__call__` for the input, `decode` for the output.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -287,9 +286,7 @@ class Tokenizer(ChatTokenizer):
 
     def with_clean_up(self, clean_up_spaces: bool) -> Self:
         """Returns a tokenizer whose decoding removes, or keeps, spaces before punctuation."""
-        other = copy.copy(self)
-        other._cleans_spaces = check("clean_up_spaces", clean_up_spaces, BOOLEAN)
-        return other
+        return self._replace(_cleans_spaces=check("clean_up_spaces", clean_up_spaces, BOOLEAN))
 
     def for_bundles(self) -> Tokenizer:
         """Returns the tokenizer without files that only checkpoints contain; by default itself."""

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from numbers import Integral
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import tokenizers
@@ -177,13 +177,19 @@ class Vocabulary:
                 "Tokens are added to a tokenizer with one vocabulary, which tokenizer.json describes. "
                 f"Received: {type(self).__name__}" + ("" if self.target is None else " with a vocabulary for each side")
             )
-        other = copy.copy(self)
+        backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
+        backend.encode_special_tokens = self.backend.encode_special_tokens  # the Rust library does not copy it
+        backend.add_special_tokens([AddedToken(token, normalized=False) for token in [*named.values(), *tokens]])
+        other = self._replace(backend=backend, _special_tokens={**self._special_tokens, **named})
         members = [member for kind in type(self).__mro__ for member in vars(kind).items()]
         for name in (name for name, value in members if isinstance(value, cached_property)):
             vars(other).pop(name, None)
-        other.backend = tokenizers.Tokenizer.from_str(self.backend.to_str())
-        other._special_tokens = {**self._special_tokens, **named}
-        other.backend.add_special_tokens([AddedToken(token, normalized=False) for token in [*named.values(), *tokens]])
+        return other
+
+    def _replace(self, **attributes: Any) -> Self:
+        """Returns a tokenizer with other attributes, which shares all others."""
+        other = copy.copy(self)
+        vars(other).update(attributes)
         return other
 
     @property

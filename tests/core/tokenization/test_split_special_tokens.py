@@ -44,7 +44,8 @@ def test_the_setting_is_kept(folder: Path, tmp_path: Path) -> None:
     original = Tokenizer.load(folder)
     original.save(tmp_path / "saved")
     saved = Tokenizer.load(tmp_path / "saved")
-    for other in (saved, copy.deepcopy(original), pickle.loads(pickle.dumps(original)), original.with_clean_up(True)):
+    copies = copy.deepcopy(original), pickle.loads(pickle.dumps(original))
+    for other in (saved, *copies, original.with_clean_up(True), original.with_tokens(["<new>"])):
         assert [other.encode(text) for text in texts(original)] == [original.encode(text) for text in texts(original)]
     # Libraries that ignore the setting refuse the tokenizer of a bundle, since these texts have other ids for them.
     plain = Tokenizer(Tokenizer.load(folder).backend, special_tokens=original.special_tokens)

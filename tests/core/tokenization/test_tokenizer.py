@@ -183,7 +183,8 @@ def test_tensors_of_each_framework(bert, kind, package):
     np.testing.assert_array_equal(np.asarray(tensor), bert(["the", "the White Rabbit"]).input_ids)
     for name in ("input_ids", "attention_mask", "token_type_ids", "offsets", "overflow_to_sample"):
         assert type(getattr(batch, name)) is type(tensor), name
-    assert type(batch.inputs["attention_mask"]) is type(batch.with_array("more", np.ones(2))["more"]) is type(tensor)
+    batch.add_array("more", np.ones(2))
+    assert type(batch.inputs["attention_mask"]) is type(batch["more"]) is type(batch.more) is type(tensor)
     assert "input_ids" in repr(batch)
 
 
