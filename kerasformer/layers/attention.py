@@ -14,6 +14,7 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import banded, block_sparse, primitives
+from kerasformer.layers.attention_call import AttentionCall
 from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config, rotary_to_config
 from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import CacheSpec, LayerCache
@@ -199,30 +200,22 @@ class MultiHeadAttention(Composite):
         if cache is None or not cache.complete:
             projected = self._normalized(self.key(memory), self.key_norm), self.value(value)
         states = self._normalized(self.query(query), self.query_norm), *projected
-        dropout = self._drop if training and self.dropout else None
+        call = AttentionCall(*states, self.spec, visibility, cache, self._drop if training and self.dropout else None)
         if cache is None and banded.attends_within_window(self.spec, visibility):
-            global_states = self.global_states(query, memory, value)
             context, weights = banded.multi_head_attention(
-                *states,
-                self.spec,
-                visibility,
-                dropout,
-                global_states,
+                call,
+                self.global_states(query, memory, value),
                 first_tokens=key_value is not None,
                 zero_padding=self.zero_padding,
                 return_attention=return_attention,
             )
         elif self.spec.blocks is not None:
-            context, weights = block_sparse.multi_head_attention(
-                *states,
-                self.spec,
-                visibility,
-                dropout,
-                training,
-                dense=return_attention or key_value is not None,
-            )
+            dense = return_attention or key_value is not None
+            context, weights = block_sparse.multi_head_attention(call, training, dense)
         else:
-            context, weights, cache = primitives.multi_head_attention(*states, self.spec, visibility, cache, dropout)
+            context, weights, cache = primitives.multi_head_attention(
+                *states, self.spec, visibility, cache, call.dropout
+            )
         return packed(
             self.project_output(context, training),
             return_attention or return_cache,

@@ -19,6 +19,7 @@ from keras import backend, ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
+from kerasformer.layers.attention_call import AttentionCall
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.masks import mask_to_bias
 from kerasformer.layers.tensor import Tensor, merge_heads, split_heads
@@ -87,12 +88,7 @@ def attends_within_window(spec: AttentionSpec, visibility: Visibility) -> bool:
 
 
 def multi_head_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    spec: AttentionSpec,
-    visibility: Visibility,
-    dropout: Callable[[Tensor], Tensor] | None = None,
+    call: AttentionCall,
     global_states: Callable[[GlobalTokens], States] | None = None,
     first_tokens: bool = False,
     zero_padding: bool = False,
@@ -105,12 +101,7 @@ def multi_head_attention(
     results; only the output of padding that sees no real token, an average of arbitrary values, may differ.
 
     Args:
-        query: `(B, T, H * D)`.
-        key: `(B, S, G * D)` with `G` key heads.
-        value: Likewise.
-        spec: Description of the attention, with a window.
-        visibility: Masks of padding and of global tokens.
-        dropout: Function applied to the weights in training; `None` otherwise.
+        call: The call, without a cache. Its `spec` has a window, its `visibility` masks of padding and global tokens.
         global_states: Function that projects queries, keys and values for the attention of global tokens; `None` if all
             tokens share the same projections.
         first_tokens: Whether the queries are those of the first `T` tokens alone; otherwise `T` is `S`.
@@ -123,6 +114,8 @@ def multi_head_attention(
     Raises:
         InputError: `spec` has no window, or the mask is causal.
     """
+    query, key, value, spec, dropout = call.query, call.key, call.value, call.spec, call.dropout
+    visibility = call.visibility
     if not attends_within_window(spec, visibility) or spec.window is None:
         raise InputError(
             "Banded attention requires a window on both sides. Expected: a window and no causal mask. "

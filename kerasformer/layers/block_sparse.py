@@ -17,7 +17,6 @@ Reference: Zaheer et al. 2020, "Big Bird: Transformers for Longer Sequences", ar
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -25,6 +24,7 @@ from keras import backend, ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
+from kerasformer.layers.attention_call import AttentionCall
 from kerasformer.layers.attention_spec import AttentionSpec
 from kerasformer.layers.masks import mask_to_bias
 from kerasformer.layers.random_blocks import SparseBlocks
@@ -37,14 +37,7 @@ _SLOTS = 5
 
 
 def multi_head_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    spec: AttentionSpec,
-    visibility: Visibility,
-    dropout: Callable[[Tensor], Tensor] | None = None,
-    training: bool = False,
-    dense: bool = False,
+    call: AttentionCall, training: bool = False, dense: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Computes block-sparse self attention.
 
@@ -53,13 +46,8 @@ def multi_head_attention(
     not count, so that an answer does not depend on the length to which a text is padded. In training it counts.
 
     Args:
-        query: `(B, T, H * D)`.
-        key: `(B, S, H * D)`.
-        value: Likewise.
-        spec: Description of the attention, with blocks.
-        visibility: Mask of padding. With any further mask, the dense form is computed.
-        dropout: Function applied to the weights of full attention in training; block-sparse attention has no dropout,
-            as in the reference.
+        call: The call, without a cache. Its `spec` has blocks; with any other mask than that of padding, the dense form
+            is computed. Block-sparse attention has no dropout, as in the reference, and full attention has.
         training: Whether to attend to random blocks, which requires a known length.
         dense: Whether to compute the dense form, which returns the weights, and whose queries may be those of the first
             `T` tokens alone; otherwise `T` is `S`.
@@ -70,6 +58,8 @@ def multi_head_attention(
     Raises:
         InputError: `spec` has no blocks, the mask is causal, or the length is unknown in training.
     """
+    key: Tensor  # without a cache, there is one
+    query, key, value, spec, visibility = call.query, call.key, call.value, call.spec, call.visibility
     if spec.blocks is None or visibility.causal:
         raise InputError(
             "Block-sparse attention requires blocks and no causal mask. "
@@ -78,7 +68,7 @@ def multi_head_attention(
     blocks, length, dense_spec = spec.blocks, key.shape[1], replace(spec, blocks=None)
     visibility = visibility.rendered("keys", lambda: with_key_mask(visibility))
     if length is not None and length <= blocks.full_length:
-        return primitives.multi_head_attention(query, key, value, dense_spec, visibility, None, dropout)[:2]
+        return primitives.multi_head_attention(query, key, value, dense_spec, visibility, None, call.dropout)[:2]
     if training and length is None:
         raise InputError(
             "The random blocks of block-sparse attention depend on the length of the texts, which must be known in "

@@ -13,6 +13,7 @@ from kerasformer.basics.arguments import TEXT, Arguments, check, integer, one_of
 from kerasformer.errors import InputError
 from kerasformer.models.config import Config, ProblemType, numbered_labels
 from kerasformer.models.config_types import MOST_LABELS
+from kerasformer.models.sentence_settings import SentenceSettings
 from kerasformer.models.weights import NewHead
 
 logger = logging.getLogger("kerasformer")
@@ -28,6 +29,7 @@ class HeadRequest:
         labels: Names of the classes in order.
         problem_type: Type of the classification problem, as in Hugging Face's configurations.
         new_head: Whether the head is untrained even if the checkpoint has one.
+        sentence: How the embeddings of sentences are computed.
     """
 
     num_labels: int | None = None
@@ -35,6 +37,7 @@ class HeadRequest:
     labels: Iterable[str] | None = None
     problem_type: str | None = None
     new_head: bool = False
+    sentence: SentenceSettings | None = None
 
     @property
     def new(self) -> NewHead:

@@ -134,32 +134,27 @@ def load(
         CheckpointError: weights do not match the model or are not finite; one error lists all problems.
         InputError: the architecture does not support the task, or arguments contradict each other.
     """
-    options: Arguments = {
-        "num_labels": num_labels,
-        "id2label": id2label,
-        "labels": labels,
-        "problem_type": problem_type,
-        "new_head": new_head,
-        "sentence": sentence,
-        "model_type": model_type,
-        "dtype": dtype,
-        "keep_dtype": keep_dtype,
-        "revision": revision,
-        "token": token,
-    }
+    request = HeadRequest(num_labels, id2label, labels, problem_type, new_head, sentence)
+    options: Arguments = {"model_type": model_type, "dtype": dtype, "keep_dtype": keep_dtype, "token": token}
     if live.is_model(source):
-        return _of_live_model(source, task, tokenizer, options)
-    model = _load(source, task, **options)
+        return _of_live_model(source, task, request, tokenizer, options)
+    if converter := readers.converter_of(source):
+        model = converter.from_model(source, task, request=request, dtype=dtype)
+    else:
+        path = sources.resolve(source, revision=revision, token=token)
+        model = _load(path, task, request, name=str(source).rstrip("/").split("/")[-1], **options)
     if tokenizer is not None:
         _set_tokenizer(model, tokenizer)
     return model
 
 
-def _of_live_model(source: Any, task: str | None, tokenizer: Any, options: Arguments) -> PretrainedModel:
+def _of_live_model(
+    source: Any, task: str | None, request: HeadRequest, tokenizer: Any, options: Arguments
+) -> PretrainedModel:
     """Loads a model of `transformers` or `peft` in memory."""
     written = (tokenizer,) if live.is_tokenizer(tokenizer) else ()
     with live.files_of(source, *written) as folder:
-        model = _load(folder, task, name=type(source).__name__, **options)
+        model = _load(folder, task, request, name=type(source).__name__, **options)
         forget_sources(model)  # the files are gone after this
         if tokenizer is not None and not written:
             _set_tokenizer(model, tokenizer)
@@ -177,27 +172,17 @@ def _set_tokenizer(model: PretrainedModel, tokenizer: Any) -> None:
 
 
 def _load(
-    source: str | Path | keras.Model,
+    path: Path,
     task: str | None,
+    request: HeadRequest,
     *,
-    num_labels: int | None,
-    id2label: Mapping[int, str] | None,
-    labels: Sequence[str] | None,
-    problem_type: str | None,
-    new_head: bool,
-    sentence: SentenceSettings | None,
     model_type: str | None,
     dtype: str | keras.DTypePolicy | None,
     keep_dtype: bool,
-    revision: str | None,
     token: str | None,
-    name: str | None = None,
+    name: str,
 ) -> PretrainedModel:
-    """Loads a checkpoint; arguments are those of `load`, and the name of the Keras model."""
-    request = HeadRequest(num_labels, id2label, labels, problem_type, new_head)
-    if converter := readers.converter_of(source):
-        return converter.from_model(source, task, request=request, dtype=dtype)
-    path = sources.resolve(source, revision=revision, token=token)
+    """Loads a folder or file; arguments are those of `load`, and the name of the Keras model."""
     if sources.kind(path) == "bundle":
         raise SourceError(f"A checkpoint was expected. Received a bundle: {path}. Open it with kerasformer.pipeline.")
     # At its first operation, TensorFlow logs that it finds no GPU.
@@ -226,8 +211,7 @@ def _load(
         check_layer_counts(config, file)
         config = request.applied(config, task_class.task, task_class.has_labels)
         config, file = resolved(classes_by_task, task_class, config, file)
-        name = name or str(source).rstrip("/").split("/")[-1]
-        options = {**task_class.parts(file), **task_class.options(task, config, folder, sentence)}
+        options = {**task_class.parts(file), **task_class.options(task, config, folder, request.sentence)}
         model: PretrainedModel = create(task_class, config, dtype, build=False, name=name, **options)
 
         # The variables get the values of the tensors.
@@ -242,7 +226,7 @@ def _load(
             if task not in NEEDS:
                 raise
             raise MissingHeadError(
-                f"{task} needs {NEEDS[task]}. Received: {source}, which has no head for {model.task}"
+                f"{task} needs {NEEDS[task]}. Received: {name}, which has no head for {model.task}"
             ) from error
         for adapter in adapters:
             model.attach_adapter(adapter.products())

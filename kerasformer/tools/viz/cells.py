@@ -30,20 +30,18 @@ def draw_cells(
     path: str | Path,
     *,
     label: str = "",
-    limits: tuple[float, float] = (0, 1),
     title: str = "",
     dark: bool = False,
 ) -> None:
     """Draws a heat map.
 
     Args:
-        values: `(R, C)`, which are the shades.
+        values: `(R, C)`, from 0 to 1, the shades from the lightest to the darkest.
         texts: A text for each cell, shortened if it is long.
         rows: Names of the rows, from top to bottom.
         columns: Names of the columns, from left to right.
         path: Output file, ending in `.png` or `.svg`.
         label: Meaning of the values.
-        limits: Values of the lightest and of the darkest shade.
         title: Title of the figure.
         dark: Use colours for dark pages.
 
@@ -59,7 +57,7 @@ def draw_cells(
     width, height = 2.4 + 0.78 * len(columns), 1.5 + 0.3 * len(rows)
     with canvas(Path(path), width, height, theme) as figure:
         axis = figure.subplots()
-        image = axis.imshow(values, cmap=_shades(theme), vmin=limits[0], vmax=limits[1], aspect="auto")
+        image = axis.imshow(values, cmap=_shades(theme), vmin=0, vmax=1, aspect="auto")
         _write(axis, values, texts, image, theme)
         axis.set_xticks(
             range(len(columns)), list(map(_plain, columns)), rotation=45, ha="right", rotation_mode="anchor"

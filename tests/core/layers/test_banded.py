@@ -14,6 +14,7 @@ from transformers.models.longformer.modeling_longformer import LongformerSelfAtt
 from kerasformer import layers
 from kerasformer.errors import InputError
 from kerasformer.layers import banded
+from kerasformer.layers.attention_call import AttentionCall
 from kerasformer.layers.visibility import Visibility
 from tests.core.layers.parity import as_numpy, assert_close, numbers
 from tests.grids import on_jax
@@ -208,4 +209,4 @@ def test_errors() -> None:
     spec = layers.MultiHeadAttention(3, E).spec
     x = numbers(1, 5, E)
     with pytest.raises(InputError, match="window=None, causal=False"):
-        banded.multi_head_attention(x, x, x, spec, Visibility())
+        banded.multi_head_attention(AttentionCall(x, x, x, spec, Visibility()))

@@ -14,6 +14,7 @@ from transformers.models.big_bird.modeling_big_bird import BigBirdBlockSparseAtt
 from kerasformer import layers
 from kerasformer.errors import InputError
 from kerasformer.layers import block_sparse
+from kerasformer.layers.attention_call import AttentionCall
 from kerasformer.layers.visibility import Visibility
 from tests.core.layers.parity import as_numpy, assert_close, numbers
 from tests.grids import on_jax
@@ -206,7 +207,7 @@ def test_errors() -> None:
     spec = layers.MultiHeadAttention(H, E).spec
     x = numbers(1, 5, E)
     with pytest.raises(InputError, match="blocks=None, causal=False"):
-        block_sparse.multi_head_attention(x, x, x, spec, Visibility())
+        block_sparse.multi_head_attention(AttentionCall(x, x, x, spec, Visibility()))
     layer = layers.BlockSparseAttention(H, E, layers.SparseBlocks(4, 1, 96))
     with pytest.raises(InputError, match="causal=True"):
         layer(x, visibility=Visibility.of_text(5, causal=True))
