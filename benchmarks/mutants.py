@@ -369,9 +369,9 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
         ),
         Mutant(
             "number-that-is-a-boolean",
-            "kerasformer/bundle/typed_json.py",
-            "isinstance(value, kind) and (kind is bool or not isinstance(value, bool))",
-            "isinstance(value, kind)",
+            "kerasformer/basics/arguments.py",
+            "if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):",
+            "if not isinstance(value, types):",
             "A manifest with true in the place of an integer is accepted.",
             ("tests/core/bundle/test_bundle.py", "tests/core/bundle/test_interface.py"),
         ),

@@ -13,10 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import keras
 
 from kerasformer import layers
+from kerasformer.basics.arguments import integer
 from kerasformer.layers.layer_types import LayerArguments
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
-from kerasformer.models.config_types import Epsilon, Layers, Range, Rate, Size, TokenId
+from kerasformer.models.config_types import Epsilon, Layers, Rate, Size, TokenId
 from kerasformer.models.encoder import BidirectionalEncoder, EncoderConfig
 from kerasformer.models.rotary_config import LayerRotaryConfig
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, POSITION_IDS
@@ -51,7 +52,7 @@ class ModernBertConfig(LayerRotaryConfig, EncoderConfig):
     head_dropout: Rate = hf("classifier_dropout", 0.0)
     epsilon: Epsilon = hf("norm_eps", 1e-5)
     max_length: Size = hf("max_position_embeddings", 8192)
-    window: Annotated[int, Range(2, 2**31 - 1)] = hf("local_attention", 128)
+    window: Annotated[int, integer(2, 2**31 - 1)] = hf("local_attention", 128)
     global_every: Size = hf("global_attn_every_n_layers", 3)
     norm_bias: bool = hf("norm_bias", False)
     attention_bias: bool = hf("attention_bias", False)

@@ -12,10 +12,11 @@ from typing import Annotated, Any, ClassVar
 
 import keras
 
+from kerasformer.basics.arguments import integer
 from kerasformer.layers import RelativePositionBias
 from kerasformer.models import task_models
 from kerasformer.models.config import hf
-from kerasformer.models.config_types import Range, Size, TokenId
+from kerasformer.models.config_types import Size, TokenId
 from kerasformer.models.encoder import TOKENS, BidirectionalEncoder, EncoderConfig, layer_table
 from kerasformer.models.text_inputs import ATTENTION_MASK, INPUT_IDS, OFFSET_POSITION_IDS
 from kerasformer.models.weight_table import Names, Row, embedding
@@ -38,8 +39,8 @@ class MPNetConfig(EncoderConfig):
     num_segments: ClassVar[int] = 0  # type: ignore[misc]
 
     vocab_size: Size = hf("vocab_size", 30527)
-    num_positions: Annotated[int, Range(PADDING_ID + 2, 2**31 - 1)] = hf("max_position_embeddings", 512)
-    num_rows: Annotated[int, Range(NUM_BUCKETS, 2**20)] = hf("relative_attention_num_buckets", NUM_BUCKETS)
+    num_positions: Annotated[int, integer(PADDING_ID + 2, 2**31 - 1)] = hf("max_position_embeddings", 512)
+    num_rows: Annotated[int, integer(NUM_BUCKETS, 2**20)] = hf("relative_attention_num_buckets", NUM_BUCKETS)
     bos_token_id: TokenId | None = hf("bos_token_id", 0)
     pad_token_id: TokenId | None = hf("pad_token_id", 1)
     eos_token_id: TokenId | list[TokenId] | None = hf("eos_token_id", 2)

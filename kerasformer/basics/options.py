@@ -23,13 +23,11 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
-from kerasformer.basics.arguments import Kind, check
+from kerasformer.basics.arguments import ANYTHING, Kind, check
 from kerasformer.errors import InputError
 
 _WIDTH = 120
 """Maximum length of the lines of a docstring."""
-
-ANYTHING = Kind("anything", lambda value: value)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Options = TypeVar("Options")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, TypedDict
 
-from kerasformer.basics.arguments import BOOLEAN, STRING, Kind, integer, one_of, sequence
+from kerasformer.basics.arguments import ANYTHING, BOOLEAN, STRING, Kind, integer, one_of, sequence
 from kerasformer.basics.options import Option
 from kerasformer.basics.progress import StageProgress
 from kerasformer.bundle.interface import MAX_CAPACITY
@@ -27,7 +27,7 @@ OUTPUTS = (ATTENTIONS,)
 
 _LENGTH = integer(1, MAX_CAPACITY)
 _TEXTS = Kind("a list or a file of texts", lambda value: value)
-_LABELS = sequence(Kind("anything", lambda label: label))
+_LABELS = sequence(ANYTHING)
 _FUNCTION = Kind("a function, True or False", lambda value: value if callable(value) else BOOLEAN.convert(value))
 _MODULES = Kind(
     "a regular expression, 'all-linear' or a list of names",

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from kerasformer.basics.arguments import check, kind_of, optional
 from kerasformer.errors import BundleError
 from kerasformer.files.reading import JsonMapping, JsonObject
 
@@ -99,19 +100,11 @@ class Rounding:
             BundleError: the record has wrong fields, or values that are not numbers.
         """
         recorded = figures.get("rounding")
-        if recorded is None:
-            return None
-        names = [field.name for field in fields(cls)]
-        known = dict(recorded) if isinstance(recorded, Mapping) else {}
-        known = {key: value for key, value in known.items() if key not in _OF_EARLIER_VERSIONS}
-        if set(known) != set(names) or any(
-            type(value) not in (int, float) and (name, value) != ("divergence", None) for name, value in known.items()
-        ):
-            raise BundleError(
-                f"fidelity.rounding must have the numbers {', '.join(names)}. "
-                f"Received: {recorded}. Export the model again"
-            )
-        return cls(**known)
+        if isinstance(recorded, Mapping):
+            recorded = {key: value for key, value in recorded.items() if key not in _OF_EARLIER_VERSIONS}
+        kind, advice = optional(kind_of(cls)), "Export the model again"
+        rounding: Rounding | None = check("fidelity.rounding", recorded, kind, error=BundleError, advice=advice)
+        return rounding
 
     def explains(self, mean_error: float, divergence: float | None) -> bool:
         """Returns whether differences are no larger than those of rounding, within the spread of such measurements."""

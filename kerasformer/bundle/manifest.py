@@ -23,6 +23,7 @@ from typing import Literal, NoReturn, TypeVar
 import numpy as np
 
 from kerasformer.basics import tasks
+from kerasformer.basics.arguments import check, kind_of
 from kerasformer.bundle.figures import Limits
 from kerasformer.bundle.info import ModelInfo
 from kerasformer.bundle.interface import (
@@ -38,7 +39,6 @@ from kerasformer.bundle.interface import (
     described,
     of_role,
 )
-from kerasformer.bundle.typed_json import parse
 from kerasformer.errors import BundleError, KerasformerError, SourceError
 from kerasformer.files.publishing import MANIFEST, repair
 from kerasformer.files.reading import JsonObject, parse_json
@@ -202,7 +202,7 @@ def read(folder: str | Path, *, check: bool = True) -> Manifest:
             f"supports versions up to {FORMAT_VERSION}. Received: {folder}. Install a newer kerasformer"
         )
     checksum = content.pop(_CHECKSUM, None)
-    manifest = parse(Manifest, content, "")
+    manifest = _parsed(content)
     _check_signatures(manifest)
     _check_files(folder, manifest, check)
     if checksum is None:
@@ -292,7 +292,7 @@ def write(folder: Path, manifest: Manifest) -> None:
     # Parse it, so that an invalid manifest fails here and not when it is read.
     content = parse_json(text, MANIFEST)
     content.pop(_CHECKSUM)
-    parsed = parse(Manifest, content, "")
+    parsed = _parsed(content)
     _check_signatures(parsed)
     _check_files(folder, parsed, check=False)
     temporary = folder / f"{MANIFEST}.new"
@@ -341,6 +341,11 @@ def read_references(folder: Path) -> dict[str, np.ndarray]:
             f"the reference answers cannot be read: {error}. Expected: {path}, as written by export. "
             "Export the model again"
         ) from error
+
+
+def _parsed(content: JsonObject) -> Manifest:
+    parsed: Manifest = check("", content, kind_of(Manifest), error=lambda text: BundleError(f"{MANIFEST}: {text}"))
+    return parsed
 
 
 def _check_signatures(manifest: Manifest) -> None:

@@ -13,13 +13,25 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, get_type_hints
 
 import numpy as np
 
-from kerasformer.errors import CheckpointError, SourceError, UnsupportedConfigError
+from kerasformer.basics.arguments import (
+    STRING,
+    Kind,
+    any_of,
+    check,
+    integer,
+    kind_of,
+    mapping,
+    number,
+    one_of,
+    sequence,
+)
+from kerasformer.errors import CheckpointError, InputError, SourceError, UnsupportedConfigError
 from kerasformer.files.reading import read_json
 from kerasformer.files.sources import inside, resolve
 from kerasformer.files.tensors import Safetensors, TensorFile, TorchFile, save_tensors
@@ -40,8 +52,6 @@ _UNUSED = re.compile(r".+\.(original_module\.\w+|token_adapter\.trainable_tokens
 """Names of tensors of the base model that others of the adapter replace."""
 _MAGNITUDE = re.compile(r"(?P<module>.+)\.lora_magnitude_vector(?:\.default)?(?:\.weight)?")
 _ROWS = re.compile(r"(?P<module>.+)\.token_adapter\.trainable_tokens_delta(?:\.default)?")
-_BIASES = ("none", "all", "lora_only")
-"""Which biases an adapter replaces: those of all layers, or of the adapted ones."""
 
 _NAMES = {
     "rank": "r",
@@ -74,6 +84,34 @@ _CHANGED_BASES = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Values of `init_lora_weights` with which PEFT changes the weights of the base model, too."""
 
 
+def _pattern(within: str = "{}") -> Kind:
+    """A regular expression that is valid where it is used, in the place of the braces."""
+
+    def convert(value: object) -> str:
+        text: str = STRING.convert(value)
+        try:
+            re.compile(text[:_LONGEST_PATTERN])
+            re.compile(within.format(text[:_LONGEST_PATTERN]))
+        except (RecursionError, re.error) as error:
+            raise ValueError from error
+        return text
+
+    expected = f"a valid regular expression of at most {_LONGEST_PATTERN} characters"
+    return Kind(expected, convert).where(lambda text: len(text) <= _LONGEST_PATTERN, expected)
+
+
+def _several(kind: Kind) -> Kind:
+    """One value of a kind, or a list of them; a tuple."""
+    return any_of(Kind(kind.expected, lambda value: (kind.convert(value),)), sequence(kind))
+
+
+_COUNT, _NUMBER = integer(1, 2**31 - 1), number(-(2**31), 2**31)
+_ROWS_OF_ONE = _several(integer(0)).where(lambda rows: len(set(rows)) == len(rows), "different ids of tokens")
+_ALL = Kind(repr(ALL_LINEAR), lambda value: one_of(ALL_LINEAR).convert(STRING.convert(value).lower()))
+_Names = Annotated[str | tuple[str, ...], any_of(_ALL, _pattern(), sequence(STRING))]
+_Rows = Annotated[tuple[int, ...] | Mapping[str, tuple[int, ...]], any_of(_ROWS_OF_ONE, mapping(STRING, _ROWS_OF_ONE))]
+
+
 @dataclass(frozen=True)
 class AdapterConfig:
     """Content of `adapter_config.json`.
@@ -98,20 +136,20 @@ class AdapterConfig:
         base_model: Name of the base model; optional.
     """
 
-    rank: int = 8
-    alpha: float = 8
-    targets: str | tuple[str, ...] = ALL_LINEAR
-    excluded: str | tuple[str, ...] = ()
-    layers: tuple[int, ...] = ()
-    layers_pattern: tuple[str, ...] = ()
-    rank_pattern: Mapping[str, int] = field(default_factory=dict)
-    alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    rank: Annotated[int, _COUNT] = 8
+    alpha: Annotated[float, _NUMBER] = 8
+    targets: _Names = ALL_LINEAR
+    excluded: _Names = ()
+    layers: Annotated[tuple[int, ...], _several(integer())] = ()
+    layers_pattern: Annotated[tuple[str, ...], _several(_pattern(_LAYER))] = ()
+    rank_pattern: Annotated[Mapping[str, int], mapping(_pattern(_END), _COUNT)] = field(default_factory=dict)
+    alpha_pattern: Annotated[Mapping[str, float], mapping(_pattern(_END), _NUMBER)] = field(default_factory=dict)
     rslora: bool = False
     dora: bool = False
-    bias: str = "none"
-    tokens: tuple[int, ...] | Mapping[str, tuple[int, ...]] = ()
-    saved: tuple[str, ...] = ()
-    dropout: float = 0.0
+    bias: Literal["none", "all", "lora_only"] = "none"
+    tokens: _Rows = ()
+    saved: Annotated[tuple[str, ...], _several(STRING)] = ()
+    dropout: Annotated[float, _NUMBER] = 0.0
     task_type: str | None = None
     base_model: str | None = None
 
@@ -128,14 +166,14 @@ class AdapterConfig:
                 wrong type; one error lists all of them.
         """
         problems = list(_unsupported(content))
-        values: dict[str, Any] = {}
+        values, hints = dict[str, Any](), get_type_hints(cls, include_extras=True)
         for attribute, key in _NAMES.items():
             if content.get(key) is None:
                 continue
             try:
-                values[attribute] = _CONVERSIONS[attribute](content[key])
-            except (OverflowError, RecursionError, TypeError, ValueError, re.error) as error:
-                problems.append(f"{key}: {error}. Received: {content[key]!r:.200}")
+                values[attribute] = check(key, content[key], kind_of(hints[attribute]))
+            except InputError as error:
+                problems.append(str(error))
         if problems:
             raise UnsupportedConfigError(
                 f"{source} describes an adapter that is unsupported ({len(problems)} problems):\n  "
@@ -229,118 +267,6 @@ def _unsupported(content: Mapping[str, Any]) -> Iterable[str]:
     for key, value in content.items():
         if key not in _IGNORED and key not in _NAMES.values() and value not in (None, False, [], {}, "", 0):
             yield f"{key}: unsupported. Received: {value!r:.200}. Merge the adapter in PEFT: merge_and_unload()"
-
-
-def _names_of(value: object) -> str | tuple[str, ...]:
-    if isinstance(value, str):
-        if value.lower() == ALL_LINEAR:
-            return ALL_LINEAR
-        _pattern(value)
-        return value
-    if not isinstance(value, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in value):
-        raise TypeError("expected a list of names, or a regular expression")
-    return tuple(value)
-
-
-def _listed_names(value: object) -> tuple[str, ...]:
-    names = (value,) if isinstance(value, str) else value
-    if not isinstance(names, list | tuple | set | frozenset) or not all(isinstance(name, str) for name in names):
-        raise TypeError("expected a list of names")
-    return tuple(names)
-
-
-def _listed_patterns(value: object) -> tuple[str, ...]:
-    return tuple(_pattern(name, _LAYER) for name in _listed_names(value))
-
-
-def _pattern(value: str, within: str = "{}") -> str:
-    """Returns a regular expression that is valid where it is used, in the place of the braces."""
-    if len(value) > _LONGEST_PATTERN:
-        raise ValueError(f"expected at most {_LONGEST_PATTERN} characters")
-    re.compile(value)
-    re.compile(within.format(value))
-    return value
-
-
-def _integer(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-        raise ValueError("expected a positive integer")
-    return value
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 2**31:
-        raise ValueError("expected a number below 2**31")
-    return value
-
-
-def _indices(value: object) -> tuple[int, ...]:
-    indices = value if isinstance(value, list | tuple) else [value]
-    if any(isinstance(index, bool) or not isinstance(index, int) for index in indices):
-        raise TypeError("expected integers")
-    return tuple(indices)
-
-
-def _rows(value: object) -> tuple[int, ...] | dict[str, tuple[int, ...]]:
-    if isinstance(value, Mapping):
-        return {str(name): _row_indices(rows) for name, rows in value.items()}
-    return _row_indices(value)
-
-
-def _row_indices(value: object) -> tuple[int, ...]:
-    rows = _indices(value)
-    if len(set(rows)) != len(rows) or min(rows, default=0) < 0:
-        raise ValueError("expected different ids of tokens")
-    return rows
-
-
-def _bias(value: object) -> str:
-    if value not in _BIASES:
-        raise ValueError(f"expected one of {', '.join(_BIASES)}")
-    return str(value)
-
-
-def _patterns(convert: Any) -> Any:
-    def read(value: object) -> dict[str, Any]:
-        if not isinstance(value, Mapping):
-            raise TypeError("expected an object")
-        return {_pattern(key, _END): convert(each) for key, each in value.items()}
-
-    return read
-
-
-def _boolean(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("expected true or false")
-    return value
-
-
-def _string(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("expected a string")
-    return value
-
-
-_CONVERSIONS: dict[str, Any] = {
-    "rank": _integer,
-    "alpha": _number,
-    "targets": _names_of,
-    "excluded": _names_of,
-    "layers": _indices,
-    "layers_pattern": _listed_patterns,
-    "rank_pattern": _patterns(_integer),
-    "alpha_pattern": _patterns(_number),
-    "rslora": _boolean,
-    "dora": _boolean,
-    "bias": _bias,
-    "tokens": _rows,
-    "saved": _listed_names,
-    "dropout": _number,
-    "task_type": _string,
-    "base_model": _string,
-}
-if set(_CONVERSIONS) != {each.name for each in fields(AdapterConfig)}:  # pragma: no cover
-    raise TypeError("each attribute of AdapterConfig needs a conversion")
 
 
 @dataclass(frozen=True)

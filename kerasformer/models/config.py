@@ -17,10 +17,10 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
-from kerasformer.basics.arguments import Arguments
-from kerasformer.errors import UnsupportedConfigError
+from kerasformer.basics.arguments import Arguments, Kind, check, integer, kind_of, shown
+from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject
-from kerasformer.models.config_types import MOST_LABELS, TokenId, described, fits, is_layers, is_token_id
+from kerasformer.models.config_types import LAYERS, MOST_LABELS, TOKEN_ID, TokenId
 
 logger = logging.getLogger("kerasformer")
 
@@ -116,11 +116,13 @@ class Config:
         for name, other in self.same_as.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, getattr(self, other))
-        problems = [
-            f"{_named(field)} must be {described(hint)}. Received: {_short(getattr(self, field.name))}"
-            for field, hint in _kinds(type(self)).items()
-            if not fits(hint, getattr(self, field.name))
-        ]
+        problems = []
+        for field, hint in _hints(type(self)).items():
+            try:
+                value = check(_named(field), getattr(self, field.name), kind_of(hint))
+                object.__setattr__(self, field.name, value)
+            except InputError as error:
+                problems.append(str(error))
         problems += [] if problems else _further_problems(self)
         if problems:
             raise UnsupportedConfigError(
@@ -146,7 +148,7 @@ class Config:
     @property
     def layer_counts(self) -> dict[str, int]:
         """Numbers of layers that have separate weights, by their names in `config.json`."""
-        counts = {field: hint for field, hint in _kinds(type(self)).items() if is_layers(hint)}
+        counts = [field for field, hint in _hints(type(self)).items() if _mentions(hint, LAYERS)]
         return {field.metadata["hf"][0]: getattr(self, field.name) or 0 for field in counts}
 
     @property
@@ -177,7 +179,7 @@ class Config:
     @property
     def token_ids(self) -> dict[str, list[int]]:
         """Ids of tokens, by the fields that contain them."""
-        named = (field.name for field, hint in _kinds(type(self)).items() if is_token_id(hint))
+        named = (field.name for field, hint in _hints(type(self)).items() if _mentions(hint, TOKEN_ID))
         values = {name: getattr(self, name) for name in named}
         return {name: [x] if isinstance(x, int) else list(x) for name, x in values.items() if x is not None}
 
@@ -203,7 +205,7 @@ class Config:
         """
         content = _with_labels(content)
         values: Arguments = {}
-        hints_by_field = _kinds(cls)
+        hints = _hints(cls)
         required = {**_REQUIRED, **cls.required}
         known = set(_IGNORED | cls.ignored | set(required))
         for field in _fields(cls):
@@ -211,7 +213,7 @@ class Config:
             for name in field.metadata["hf"]:
                 exists, value = _find(content, name)
                 if exists:
-                    values[field.name] = _converted(field, hints_by_field[field], value)
+                    values[field.name] = _converted(field, hints[field], value)
                     break
         for key, allowed in required.items():
             if key in content and content[key] not in allowed:
@@ -290,7 +292,7 @@ def _fields(cls: type[Config]) -> list[_Field]:
     return [field for field in dataclasses.fields(cls) if "hf" in field.metadata]
 
 
-def _kinds(cls: type[Config]) -> dict[_Field, Any]:
+def _hints(cls: type[Config]) -> dict[_Field, Any]:
     hints = get_type_hints(cls, include_extras=True)
     return {field: hints[field.name] for field in _fields(cls)}
 
@@ -300,13 +302,18 @@ def _named(field: _Field) -> str:
     return field.name if field.name == name else f"{field.name} ({name} in config.json)"
 
 
+def _mentions(hint: object, kind: Kind) -> bool:
+    """Whether a type is that of a kind, or contains it, as a list does."""
+    return hint is kind or any(_mentions(argument, kind) for argument in get_args(hint))
+
+
 def _further_problems(config: Config) -> list[str]:
     problems = []
     if sorted(config.id2label) != list(range(len(config.id2label))) or not config.id2label:
-        problems.append(f"id2label must name the classes 0, 1, 2 … Received: {_short(config.id2label)}")
+        problems.append(f"id2label must name the classes 0, 1, 2 … Received: {shown(config.id2label)}")
     for task, values in (config.task_specific_params or {}).items():
         if not isinstance(values.get("prefix", ""), str | NoneType):
-            problems.append(f"the prefix of {task!r} must be of type str. Received: {_short(values['prefix'])}")
+            problems.append(f"the prefix of {task!r} must be a string. Received: {shown(values['prefix'])}")
     return problems
 
 
@@ -321,25 +328,20 @@ def _find(content: JsonMapping, name: str) -> tuple[bool, Any]:
 
 
 def _converted(field: _Field, hint: object, value: Any) -> Any:
-    """Converts a JSON value for a field: null becomes the default, keys become integers, and integers floats."""
-    if value is None and not fits(hint, None):
+    """Converts a JSON value for a field: null becomes the default, and keys become integers."""
+    kind = kind_of(hint)
+    if value is None and not kind.accepts(None):
         return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    if is_token_id(hint) and not fits(hint, value):
-        return _token_id(value, hint)
-    if field.name == "id2label":
-        return _labels(value)
-    return float(value) if _is_float(hint) and fits(float, value) else value
+    if _mentions(hint, TOKEN_ID) and not kind.accepts(value):
+        return _token_id(value, kind)
+    return _labels(value) if field.name == "id2label" else value
 
 
-def _token_id(value: Any, hint: object) -> Any:
+def _token_id(value: Any, kind: Kind) -> Any:
     """Converts an id in another form: -1 means no token, and a list of one a single id."""
     if isinstance(value, list) and value and not isinstance(value[0], list):
-        return _token_id(value[0], hint)
-    return None if value == -1 and fits(hint, None) else value
-
-
-def _is_float(hint: object) -> bool:
-    return hint is float or any(_is_float(argument) for argument in get_args(hint))
+        return _token_id(value[0], kind)
+    return None if value == -1 and kind.accepts(None) else value
 
 
 def _labels(value: Any) -> Any:
@@ -374,17 +376,9 @@ def check_label_count(count: Any) -> None:
     Raises:
         UnsupportedConfigError: it is not an integer from 1 to `MOST_LABELS`.
     """
-    if not fits(int, count) or not 1 <= count <= MOST_LABELS:
-        raise UnsupportedConfigError(
-            f"num_labels must be of type int, from 1 to {MOST_LABELS}. Received: {_short(count)}"
-        )
+    check("num_labels", count, integer(1, MOST_LABELS), error=UnsupportedConfigError)
 
 
 def numbered_labels(count: int) -> dict[int, str]:
     """Returns default names of classes."""
     return {index: f"LABEL_{index}" for index in range(count)}
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}…"

@@ -8,11 +8,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from kerasformer.basics.arguments import check, kind_of
 from kerasformer.errors import InputError, UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.layers import Rotary, RotaryScaling
 from kerasformer.models.config import Config, ConfigWarning, hf
-from kerasformer.models.config_types import fits
 
 _NUMBERS = {
     "factor": "factor",
@@ -135,7 +135,7 @@ class LayerRotaryConfig(Config):
         """See `Config.from_hf`; converts the rotary settings of older files to `rope_parameters`."""
         content = dict(content)
         given, scaling = content.get("rope_parameters") or {}, content.pop("rope_scaling", None) or {}
-        if not fits(dict[str, dict[str, Any]], given) or not fits(dict[str, Any], scaling):
+        if not kind_of(dict[str, JsonObject]).accepts(given) or not kind_of(JsonObject).accepts(scaling):
             raise UnsupportedConfigError(
                 f"rope_parameters of {cls.model_type} must be a dictionary with a dictionary for each of "
                 f"{', '.join(cls.bases)}, and rope_scaling a dictionary. Received: {given!r} and {scaling!r}"
@@ -254,11 +254,7 @@ def rotary_of(parameters: JsonMapping, head_dim: int, max_length: int | None, *,
     numbers = [*_NUMBERS, "rope_theta", "partial_rotary_factor", "mscale", "mscale_all_dim"]
     hints: dict[str, Any] = {name: float for name in numbers} | {name: list[float] for name in _LISTS}
     for name, hint in hints.items():
-        if not fits(hint | None, parameters.get(name)):
-            raise UnsupportedConfigError(
-                f"{name} in rope_parameters must be {'numbers' if name in _LISTS else 'a number'}. "
-                f"Received: {parameters[name]!r}"
-            )
+        check(f"{name} in rope_parameters", parameters.get(name), kind_of(hint | None), error=UnsupportedConfigError)
     values = {name: value for name, value in parameters.items() if value is not None}
     rope_type = values.get("rope_type", "default")
     dim = int(head_dim * values.get("partial_rotary_factor", 1.0))

@@ -18,6 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Self
 
+from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer, mapping, number, optional
 from kerasformer.bundle import SIMILARITIES
 from kerasformer.errors import UnsupportedConfigError
 from kerasformer.files.reading import JsonMapping, JsonObject, parse_json, read_bytes, read_json
@@ -96,17 +97,17 @@ class SentenceSettings:
         _expect(_SETTINGS, "similarity_fn_name", self.similarity, SIMILARITIES)
         for mode in self.pooling or ("none",):
             _expect("Pooling", "pooling_mode", mode, POOLINGS)
-        for name, text in self.prompts.items():
-            if not isinstance(text, str):
-                raise UnsupportedConfigError(f"{_SETTINGS}: the prompt {name!r} must be a string. Received: {text!r}")
+        kinds = {
+            f"{_SETTINGS}: prompts": (self.prompts, mapping(STRING, STRING)),
+            "truncate_dim": (self.truncate_dim, optional(integer(1))),
+            "max_seq_length": (self.max_length, optional(integer(1))),
+            "do_lower_case": (self.lower_case, BOOLEAN),
+            "include_prompt": (self.include_prompt, BOOLEAN),
+        }
+        for name, (value, kind) in kinds.items():
+            check(name, value, kind, error=UnsupportedConfigError)
         if self.default_prompt is not None:
             _expect(_SETTINGS, "default_prompt_name", self.default_prompt, tuple(self.prompts))
-        for key, size in (("truncate_dim", self.truncate_dim), ("max_seq_length", self.max_length)):
-            if size is not None and not _is_count(size):
-                raise UnsupportedConfigError(f"{key} must be a positive integer or null. Received: {size!r}")
-        for key, flag in (("do_lower_case", self.lower_case), ("include_prompt", self.include_prompt)):
-            if not isinstance(flag, bool):
-                raise UnsupportedConfigError(f"{key} must be true or false. Received: {flag!r}")
 
     @classmethod
     def default(cls, folder: Path | None = None) -> Self:
@@ -319,20 +320,15 @@ def _projection(path: str, config: JsonMapping, size: int) -> Projection:
     _expect(path, "activation_function", activation, tuple(_ACTIVATIONS))
     required = {"in_features": (size,), "bias": (True, False), "use_residual": (False,), **_VECTOR}
     check_keys(path, config, required=required, known=("out_features", "activation_function"))
-    if not _is_count(config.get("out_features")):
-        raise UnsupportedConfigError(
-            f"{path}: out_features must be a positive integer. Received: {config.get('out_features')!r}"
-        )
-    return Projection(config["out_features"], _ACTIVATIONS[activation], config.get("bias", True))
+    size = check(f"{path}: out_features", config.get("out_features"), integer(1), error=UnsupportedConfigError)
+    return Projection(size, _ACTIVATIONS[activation], config.get("bias", True))
 
 
 def _dropout(path: str, config: JsonMapping) -> VectorDropout:
     """Returns a dropout, which has the rate 0.2 by default."""
     check_keys(path, config, required={}, known=("dropout",))
     rate = config.get("dropout", 0.2)
-    if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
-        raise UnsupportedConfigError(f"{path}: dropout must be a number from 0 to 1. Received: {rate!r}")
-    return VectorDropout(rate)
+    return VectorDropout(check(f"{path}: dropout", rate, number(0, 1), error=UnsupportedConfigError))
 
 
 def _module(step: Step) -> str:
@@ -408,7 +404,3 @@ def _expect(name: str, key: str, value: object, values: Sequence[object]) -> Non
     if value not in values:
         expected = " or ".join(map(repr, values)) or "none"
         raise UnsupportedConfigError(f"{name} supports only {key}={expected}. Received: {key}={value!r:.200}")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0

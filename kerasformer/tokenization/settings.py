@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
 from tokenizers import AddedToken
 
+from kerasformer.basics.arguments import check, integer, kind_of
 from kerasformer.errors import SourceError, TokenizerError
 from kerasformer.files import sources
 from kerasformer.files.reading import JsonMapping, JsonObject
@@ -16,36 +18,36 @@ from kerasformer.tokenization.families import CLASSES, GENERIC_CLASSES, MODEL_TY
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 # transformers stores a huge number if the maximum length is unknown.
 _NO_LIMIT = 10**9
-_MAX_EXTRA_IDS = 100_000
-_BOOLEAN = (bool, type(None))
-_OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
-    "do_lower_case": (bool,),
-    "strip_accents": _BOOLEAN,
-    "tokenize_chinese_chars": (bool,),
-    "keep_accents": (bool,),
-    "add_prefix_space": _BOOLEAN,
-    "trim_offsets": (bool,),
-    "add_bos_token": (bool,),
-    "normalization": (bool,),
-    "extra_ids": (int,),
-    "offset": (int,),
-    "mask_token_sent": (str, type(None)),
-    "do_lowercase_and_remove_accent": (bool,),
-    "clean_up_tokenization_spaces": _BOOLEAN,
-    "tokenizer_class": (str, type(None)),
-    "model_max_length": (int, float, type(None)),
-    "padding_side": (str,),
-    "truncation_side": (str,),
-    "model_input_names": (list,),
-    "added_tokens_decoder": (dict,),
-    "src_lang": (str, type(None)),
-    "tgt_lang": (str, type(None)),
-    "language_codes": (str, type(None)),
-    "legacy_behaviour": (bool,),
-    "separate_vocabs": (bool,),
-    "dropped_characters": (str,),
-    "split_special_tokens": _BOOLEAN,
-    "kept_languages": (list,),
+_SIDE = Literal["left", "right"]
+_NUMBER = Annotated[int, integer(0, 100_000)]
+_OPTION_TYPES: Mapping[str, Any] = {
+    "do_lower_case": bool,
+    "strip_accents": bool | None,
+    "tokenize_chinese_chars": bool,
+    "keep_accents": bool,
+    "add_prefix_space": bool | None,
+    "trim_offsets": bool,
+    "add_bos_token": bool,
+    "normalization": bool,
+    "extra_ids": _NUMBER,
+    "offset": _NUMBER,
+    "mask_token_sent": str | None,
+    "do_lowercase_and_remove_accent": bool,
+    "clean_up_tokenization_spaces": bool | None,
+    "tokenizer_class": str | None,
+    "model_max_length": int | float | None,
+    "padding_side": _SIDE,
+    "truncation_side": _SIDE,
+    "model_input_names": list,
+    "added_tokens_decoder": dict,
+    "src_lang": str | None,
+    "tgt_lang": str | None,
+    "language_codes": str | None,
+    "legacy_behaviour": bool,
+    "separate_vocabs": bool,
+    "dropped_characters": str,
+    "split_special_tokens": bool | None,
+    "kept_languages": list,
 }
 
 
@@ -148,20 +150,9 @@ def _read(folder: Path, name: str) -> JsonObject:
 
 def _check_types(options: JsonMapping, folder: Path) -> None:
     path = folder / "tokenizer_config.json"
-    for name, types in _OPTION_TYPES.items():
-        value = options.get(name)
-        wrong_bool = isinstance(value, bool) and bool not in types
-        if name in options and (wrong_bool or not isinstance(value, types)):
-            expected = " or ".join(
-                "null" if expected_type is type(None) else expected_type.__name__ for expected_type in types
-            )
-            raise TokenizerError(f"{name} in {path} must be {expected}. Received: {value!r}")
-    for name in ("extra_ids", "offset"):
-        if not 0 <= options.get(name, 0) <= _MAX_EXTRA_IDS:
-            raise TokenizerError(f"{name} of {path} must be 0 to {_MAX_EXTRA_IDS}. Received: {options[name]}")
-    for name in ("padding_side", "truncation_side"):
-        if options.get(name, "right") not in ("left", "right"):
-            raise TokenizerError(f"{name} in {path} must be 'left' or 'right'. Received: {options[name]!r}")
+    for name, hint in _OPTION_TYPES.items():
+        if name in options:
+            check(f"{name} in {path}", options[name], kind_of(hint), error=TokenizerError)
 
 
 def _fixed_tokens(options: JsonMapping, legacy: JsonMapping, folder: Path) -> dict[int, AddedToken]:

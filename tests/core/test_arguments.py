@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from kerasformer.basics.arguments import (
     Kind,
     check,
     integer,
+    kind_of,
     number,
     one_of,
     optional,
@@ -50,6 +52,12 @@ KINDS: list[tuple[Kind, str, list[Any], list[Any]]] = [
         [[], [0], 1, "12", {1: 2}, [[1]], np.array(1), [1, None]],
     ),
     (sequence(STRING), "a list, each item a string", [[], ["a"], iter(["b"])], ["a", ["a", 1], None]),
+    (number(above=0, high=1), "a number above 0, up to 1", [0.5, 1], [0, 1.5, NAN]),
+    (kind_of(bool), "True or False", [True], [1, "true", None]),
+    (kind_of(Annotated[int, integer(1)] | str), "an integer of at least 1 or a string", [1, "a"], [0, True, None]),
+    (kind_of(Literal["a", 1] | None), "'a' or 1, or None", ["a", 1, None], [True, "b"]),
+    (kind_of(tuple[int, ...]), "a list, each item an integer", [[1], []], [1, "12", {1: 2}, None]),
+    (kind_of(dict[int, str]), "an object, each value a string", [{}, {0: "a"}], [[], {"0": "a"}, None]),
 ]
 
 
@@ -68,6 +76,33 @@ def test_values_are_returned_in_plain_form() -> None:
     assert type(check("n", np.int64(3), integer())) is int
     assert type(check("x", np.float32(0.5), number())) is float
     assert check("early", np.bool_(True), one_of(True, False, "never")) is True
+
+
+@dataclass(frozen=True)
+class Point:
+    x: float
+    names: tuple[str, ...] = ()
+
+
+def test_an_annotation_converts_the_content_of_a_file() -> None:
+    points = check("", {"a": {"x": 1, "names": ["b"]}}, kind_of(dict[str, Point]))
+    assert points == {"a": Point(1.0, ("b",))} and type(points["a"].x) is float
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"a": {"x": 1, "names": ["b", 2]}}, r"a.names\[1\] must be a string. Received: 2"),
+        ({"a": {"x": "1"}}, "a.x must be a finite number. Received: '1'"),
+        ({"a": {}}, "a.x must be present: a finite number"),
+        ({"a": {"x": 1, "z": 2}}, "a.z must be left out: the fields are x, names. Received: 2"),
+        ({"a": 5}, "a must be an object. Received: a=5"),
+        (5, "its content must be an object, each value an object. Received: 5"),
+    ],
+)
+def test_an_error_names_the_item_that_is_wrong(content: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check("", content, kind_of(dict[str, Point]))
 
 
 def test_error_type_and_advice() -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kerasformer.basics.arguments import check, kind_of
 from kerasformer.errors import CheckpointError, UnsupportedConfigError
 from kerasformer.files.reading import JsonObject
 from kerasformer.tools.gguf.container import Container
@@ -60,13 +61,10 @@ class Metadata:
         value: Any = values[key]
         if isinstance(value, list) and value and kind is not str and all(item == value[0] for item in value):
             value = value[0]
-        if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind is not bool):
-            raise CheckpointError(
-                f"{key} in {self.container.path} must be of type {kind.__name__}. Received: {value!r:.200}"
-            )
+        value = check(f"{key} in {self.container.path}", value, kind_of(kind), error=CheckpointError)
         # The shortest decimal with the same float32: 1e-05 rather than 9.999999747378752e-06.
         if kind is float:
-            value = float(str(np.float32(value)))  # type: ignore[arg-type]
+            value = float(str(np.float32(value)))
         return value
 
     def own(self, key: str, kind: type, default: Any = _REQUIRED) -> Any:

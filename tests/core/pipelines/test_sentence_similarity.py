@@ -296,7 +296,11 @@ def test_a_folder_without_settings(checkpoint, caplog, tmp_path):
 @pytest.mark.parametrize(
     ("file", "entries", "message"),
     [
-        ("1_Pooling/config.json", {"include_prompt": "no"}, "include_prompt must be true or false. Received: 'no'"),
+        (
+            "1_Pooling/config.json",
+            {"include_prompt": "no"},
+            "include_prompt must be True or False. Received: include_prompt='no'",
+        ),
         ("1_Pooling/config.json", {"pooling_mode": "sum"}, "pooling_mode='cls'.*Received: pooling_mode='sum'"),
         ("1_Pooling/config.json", {"pooling_mode_attention": True}, "unsupported pooling.*pooling_mode_attention"),
         ("1_Pooling/config.json", {"embedding_dimension": 48}, "embedding_dimension=32. Received.*48"),
@@ -312,7 +316,7 @@ def test_a_folder_without_settings(checkpoint, caplog, tmp_path):
             "default_prompt_name='document'.*absent",
         ),
         ("sentence_bert_config.json", {"transformer_task": "fill-mask"}, "transformer_task='feature-extraction'"),
-        ("sentence_bert_config.json", {"max_seq_length": -1}, "max_seq_length must be a positive integer"),
+        ("sentence_bert_config.json", {"max_seq_length": -1}, "max_seq_length must be an integer of at least 1"),
     ],
 )
 def test_what_is_not_implemented_is_refused(written, tmp_path, file, entries, message):

@@ -167,7 +167,7 @@ def test_files_alone_are_recognized(tmp_path):
         ({"vocab.txt": "a 1\nb\n"}, "a new token and a number in each line. Received: 'b' in line 2"),
         ({"vocab.txt": "a 1\na 2\n"}, "Received: 'a 2' in line 2"),
         ({"bpe.codes": "a\n"}, "bpe.codes must have two parts and a number"),
-        ({"tokenizer_config.json": {"normalization": "yes"}}, "normalization in .* must be bool"),
+        ({"tokenizer_config.json": {"normalization": "yes"}}, "normalization in .* must be True or False"),
     ],
     ids=["vocabulary", "repeated", "one part", "option"],
 )

@@ -376,7 +376,7 @@ def test_adapters_that_do_not_fit(loaded, tmp_path):
     before = logits(it, inputs)
     with pytest.raises(InputError, match="c_attn, c_fc, c_proj, wpe.*Received: target_modules=.'q_proj'"):
         model.enable_lora(2, ["q_proj"])
-    with pytest.raises(UnsupportedConfigError, match="r: expected a positive integer"):
+    with pytest.raises(UnsupportedConfigError, match="r must be an integer from 1"):
         model.enable_lora(0)
     with pytest.raises(InputError, match="modules_to_save=.'score'"):
         model.enable_lora(2, modules_to_save=["score"])
@@ -400,7 +400,7 @@ def test_adapters_that_do_not_fit(loaded, tmp_path):
     damaged(tmp_path / "good", use_dora="yes", bias="some", trainable_token_indices=[2, 2], novelty=3, r="two")
     with pytest.raises(UnsupportedConfigError) as error:
         model.load_adapter(tmp_path / "good")
-    parts = ("5 problems", "use_dora: ", "bias: expected one of none, all, ", "different ids", "novelty: ", "r: ")
+    parts = ("5 problems", "use_dora must", "bias must be 'none', 'all' or", "different ids", "novelty: ", "r must be")
     assert all(part in str(error.value) for part in parts)
     damaged(tmp_path / "good", use_dora=True, bias="all", trainable_token_indices=[99], novelty=None, r=2)
     rows = {"transformer.wte.token_adapter.trainable_tokens_delta": np.ones((1, 36), "float32")}

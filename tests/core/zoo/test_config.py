@@ -92,7 +92,6 @@ REFUSED = [
     ("gemma2", "layer_types", ["chunked_attention"] * 3),
     ("gpt_neo", "attention_types", [[["global", "banded"], 2]]),
     ("gpt_neo", "attention_types", [[["global", "local"], 3]]),
-    ("gpt_neo", "attention_types", [["global", "local"]]),
     ("gpt_neo", "attention_types", [[["global", "local"], 10**12]]),
     ("gpt_neo", "window_size", 0),
     ("gptj", "rotary_dim", 5),
@@ -158,8 +157,14 @@ def test_an_unknown_activation_is_refused(case, tmp_path):
 
 @pytest.mark.parametrize("value", ["36", 36.5, True, [36]])
 def test_a_value_of_the_wrong_type_is_refused_by_name(value):
-    with pytest.raises(UnsupportedConfigError, match="hidden_size.*of type int.*Received"):
+    with pytest.raises(UnsupportedConfigError, match="hidden_size.*must be an integer.*Received"):
         config_type(FIRST[-1]).from_hf({"hidden_size": value})
+
+
+def test_an_item_of_the_wrong_type_is_refused_by_its_place():
+    case = next(case for case in FIRST if case.model_type == "gpt_neo")
+    with pytest.raises(UnsupportedConfigError, match=r"attention_types\[0\]\[0\] must be a list.*Received: 'global'"):
+        config_type(case).from_hf({**case.settings, "attention_types": [["global", "local"]]})
 
 
 def test_types_of_layers_that_contradict_each_other_are_refused():
@@ -179,7 +184,7 @@ def test_the_forms_that_files_give_an_id(value, expected):
     ours = GenerationConfig.from_dict({**settings, "decoder_start_token_id": value})
     assert (ours.suppress_tokens, ours.begin_suppress_tokens) == ((), (7,))
     assert (ours.pad_token_id, ours.decoder_start_token_id) == (expected, expected)
-    with pytest.raises(UnsupportedConfigError, match="pad_token_id must be .*Received: -2"):
+    with pytest.raises(UnsupportedConfigError, match="pad_token_id must be .*Received: pad_token_id=-2"):
         config_type("t5").from_hf({"pad_token_id": -2})
 
 

@@ -124,9 +124,9 @@ def test_a_head_of_two_tasks_asks_which(folder):
         ({"architectures": "BertModel"}, "architectures in config.json must be a list of names. Received: 'BertModel'"),
         ({"architectures": [5]}, r"must be a list of names. Received: \[5\]"),
         ({"model_type": 5}, "model_type in config.json must be a string. Received: 5"),
-        ({"id2label": ["a", "b"]}, r"id2label must be dict .*Received: \['a', 'b'\]"),
+        ({"id2label": ["a", "b"]}, r"id2label must be an object, each value a string. Received: id2label=\['a', 'b'\]"),
         ({"id2label": {"1": "a", "2": "b"}}, "id2label must name the classes 0, 1, 2"),
-        ({"task_specific_params": {"x": {"prefix": 5}}}, "prefix of 'x' must be of type str. Received: 5"),
+        ({"task_specific_params": {"x": {"prefix": 5}}}, "prefix of 'x' must be a string. Received: 5"),
     ],
     ids=str,
 )

@@ -126,7 +126,9 @@ def test_defaults_are_those_of_the_base_model():
     assert (config.num_layers, config.hidden_dim, config.num_heads, config.intermediate_dim) == (6, 512, 8, 2048)
     matrices = 18 * 4 * 512**2 + 12 * 2 * 512 * 2048  # of attention and feed-forward networks
     assert 62e6 < 37000 * 512 + matrices < 65e6
-    with pytest.raises(UnsupportedConfigError, match="activation_dropout must be .*from 0 to 1. Received: 2"):
+    with pytest.raises(
+        UnsupportedConfigError, match="activation_dropout must be .*from 0 to 1. Received: activation_dropout=2"
+    ):
         type(config).create(activation_dropout=2)
 
 

@@ -148,7 +148,7 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Path], type[KerasformerError], str]]
         lambda path: llama(path, {"block_count": None}), CheckpointError, "no value for the key llama.block_count",
     ),
     "wrong type": (
-        lambda path: llama(path, {"block_count": "many"}), CheckpointError, "llama.block_count .* must be of type int",
+        lambda path: llama(path, {"block_count": "many"}), CheckpointError, "llama.block_count .* must be an integer",
     ),
     "many layers": (
         lambda path: llama(path, {"block_count": 2**31}), CheckpointError, "block_count .* must be at most 11, the",

@@ -201,7 +201,7 @@ def test_wrong_arguments(folder_of: Checkpoint) -> None:
 
 def test_wrong_settings(copied: Checkpoint) -> None:
     for options, message in (
-        ({"dropped_characters": 3}, "dropped_characters .*must be str"),
+        ({"dropped_characters": 3}, "dropped_characters .*must be a string"),
         ({"kept_languages": ["xx_XX"]}, "lacks tokens that are added to each text"),
     ):
         with pytest.raises(TokenizerError, match=message):
