@@ -25,7 +25,7 @@ from kerasformer.engines.fidelity.references import (
     recorded_entries,
 )
 from kerasformer.engines.fidelity.verification import verify
-from kerasformer.engines.likelihood import check_capacity, log_probabilities, next_distributions, next_log_probabilities
+from kerasformer.engines.likelihood import log_probabilities, next_distributions, next_log_probabilities
 from kerasformer.engines.litert.gpu_rules import gpu_findings
 from kerasformer.engines.protocols import (
     AdaptableEngine,
@@ -34,8 +34,10 @@ from kerasformer.engines.protocols import (
     ResumableStep,
     State,
     Step,
+    check_capacity,
     continues_prompts,
     input_vocab_size,
+    read_by_start,
 )
 from kerasformer.engines.saved_state import SavedState
 from kerasformer.engines.weight_cache import user_folder
@@ -68,6 +70,7 @@ __all__ = [
     "next_log_probabilities",
     "open_engine",
     "output_names",
+    "read_by_start",
     "recorded_entries",
     "right_padded",
     "softmax",

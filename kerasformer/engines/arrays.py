@@ -176,6 +176,19 @@ def row_indices(rows: object, count: int) -> np.ndarray:
     return indices
 
 
+def check_discarded(count: int, limit: int) -> None:
+    """Checks the number of tokens that `Step.rewind` and `ResumableStep.resume` remove from a cache.
+
+    Raises:
+        InputError: there are not so many, or some layers no longer have the keys before them.
+    """
+    if not 0 <= count <= limit:
+        raise InputError(
+            f"From 0 to {limit} tokens of earlier steps can be discarded, since some layers keep only the last ones. "
+            f"Received: {count}"
+        )
+
+
 def row_lengths(mask: np.ndarray) -> np.ndarray:
     """Returns the length of each row up to its last token that is not padding, at least 1, `(B,)`.
 

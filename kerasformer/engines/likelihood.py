@@ -9,7 +9,7 @@ import numpy as np
 from kerasformer.engines.arrays import token_array
 from kerasformer.engines.distribution import log_softmax
 from kerasformer.engines.protocols import State, Step
-from kerasformer.errors import CapacityError, GenerationError
+from kerasformer.errors import GenerationError
 
 _MAX_STEP_LENGTH = 64
 """Maximum number of tokens per step, which limits the memory for logits: each token has one per vocabulary entry."""
@@ -112,16 +112,3 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
             "its numbers"
         )
     return log_softmax(logits)
-
-
-def check_capacity(step: Step, length: int) -> None:
-    """Checks that a number of tokens fits into the cache.
-
-    Raises:
-        CapacityError: `length` exceeds the capacity.
-    """
-    if length > step.capacity:
-        raise CapacityError(
-            f"The text is longer than the cache. Expected at most {step.capacity} tokens. Received: {length}. "
-            "Shorten it, or load or export the model with a larger capacity."
-        )

@@ -13,6 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from kerasformer.engines.saved_state import SavedState
+from kerasformer.errors import CapacityError
 from kerasformer.files.adapters import Adapter
 
 DEFAULT_CAPACITY = 1024
@@ -66,9 +67,9 @@ class Step(Protocol):
         """Reads the prompt.
 
         Args:
-            inputs: `(B, P)` int32 ids. A decoder receives a left-padded prompt and reads all but its last token, which
-                the caller passes to the first `step`. An encoder-decoder receives the right-padded encoder input,
-                encodes it and fills its cross-attention caches.
+            inputs: `(B, P)` int32 ids. A decoder receives a left-padded prompt and reads its part `read_by_start`; the
+                caller passes the last token to the first `step`. An encoder-decoder receives the right-padded encoder
+                input, encodes it and fills its cross-attention caches.
             mask: `(B, P)` int32, 1 for real tokens.
         Raises:
             CapacityError: the prompt does not fit into the cache.
@@ -125,6 +126,28 @@ def input_vocab_size(step: Step) -> int:
     An encoder-decoder may have separate vocabularies for the text that it reads and for the one that it writes.
     """
     return int(getattr(step, "input_vocab_size", step.vocab_size))
+
+
+def read_by_start(step: Step, prompts: np.ndarray) -> np.ndarray:
+    """Returns the part of prompts, or of their mask, `(…, P)`, that is in a decoder's cache after `Step.start`.
+
+    It is all but the last token, which the first step reads, since only steps compute logits. The decoder of an
+    encoder-decoder has read nothing.
+    """
+    return prompts[..., :0] if step.is_encoder_decoder else prompts[..., :-1]
+
+
+def check_capacity(step: Step, length: int) -> None:
+    """Checks that a number of tokens fits into the cache.
+
+    Raises:
+        CapacityError: `length` exceeds the capacity.
+    """
+    if length > step.capacity:
+        raise CapacityError(
+            f"The text is longer than the cache. Expected at most {step.capacity} tokens. Received: {length}. Shorten "
+            "it, request fewer tokens, or load or export the model with a larger capacity"
+        )
 
 
 def continues_prompts(step: Step) -> bool:

@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from kerasformer.basics.arguments import check, integer
-from kerasformer.engines.protocols import ResumableStep, State, Step, continues_prompts
+from kerasformer.engines.protocols import ResumableStep, State, Step, continues_prompts, read_by_start
 from kerasformer.engines.saved_state import SavedState
 from kerasformer.errors import CapacityError, InputError, KerasformerError
 from kerasformer.generation.wrapped_step import WrappedStep
@@ -153,12 +153,13 @@ class Reusing(WrappedStep):
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> _Tracked:
         """Reads the prompt, or only its last part; see `Step.start`."""
-        ids = inputs[0][mask[0] > 0][:-1] if len(inputs) == 1 and inputs.shape[1] <= self.capacity else None
+        single = len(inputs) == 1 and inputs.shape[1] <= self.capacity
+        ids = read_by_start(self, inputs[0][mask[0] > 0]) if single else None
         common, state = (0, None) if ids is None else self._resumed(ids)
         if state is None:
             state = self.engine.start(inputs, mask)
         self._copies = ()  # while the text is generated, the cache may drop them to free their memory
-        self.reused, self.read = common, int((mask > 0).sum()) - len(mask) - common
+        self.reused, self.read = common, int((read_by_start(self, mask) > 0).sum()) - common
         return self._tracked(state, ids)
 
     def _resumed(self, ids: np.ndarray) -> tuple[int, State | None]:

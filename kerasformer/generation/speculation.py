@@ -20,7 +20,7 @@ from typing import Protocol
 
 import numpy as np
 
-from kerasformer.engines.protocols import MIN_REWIND, JointStep, State, Step
+from kerasformer.engines.protocols import MIN_REWIND, JointStep, State, Step, read_by_start
 from kerasformer.generation.draft_length import DraftLength
 from kerasformer.generation.speculation_counts import SpeculationCounts
 from kerasformer.generation.wrapped_step import WrappedStep
@@ -127,7 +127,7 @@ class Assistant:
         row = prompt[None].astype(np.int32)
         self._choose = choose
         self._state = self._step.start(row, np.ones_like(row))
-        self._read = row[0, :0] if self._step.is_encoder_decoder else row[0, :-1]
+        self._read = read_by_start(self._step, row[0])
 
     def guess(self, tokens: np.ndarray, count: int) -> list[int]:
         """See `Drafter.guess`."""
@@ -199,7 +199,7 @@ class GuessedText:
         prompt = inputs[0][mask[0] == 1]
         self._drafter.start(prompt, self._choose)
         self._draft_length = DraftLength(self._lengths, self._drafter.cost, self._drafter.expected_acceptance)
-        tokens = prompt[:0] if self._engine.is_encoder_decoder else prompt[:-1]
+        tokens = read_by_start(self._engine, prompt)
         self._start_length = self._length = len(tokens)
         self._text = np.concatenate([tokens, np.zeros(self._num_steps, np.int32)]).astype(np.int32)
         self.state = self._engine.start(inputs, mask)

@@ -16,8 +16,8 @@ from keras import ops
 
 from kerasformer.basics.arguments import check, integer, optional
 from kerasformer.bundle.interface import MAX_CAPACITY
-from kerasformer.engines.arrays import prompt_arrays, row_indices, step_tokens
-from kerasformer.engines.protocols import MIN_REWIND, default_capacity
+from kerasformer.engines.arrays import check_discarded, prompt_arrays, row_indices, step_tokens
+from kerasformer.engines.protocols import MIN_REWIND, check_capacity, default_capacity, read_by_start
 from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.files.adapters import Adapter
@@ -95,25 +95,21 @@ class KerasStep:
         inputs, mask = prompt_arrays(inputs, mask, self.input_vocab_size)
         if self.is_encoder_decoder:
             return self._encode(inputs, mask)
-        batch, length = inputs.shape
-        if length > self.capacity:
-            raise CapacityError(
-                f"The prompt is longer than the cache. Expected at most {self.capacity} tokens. Received: {length}"
-            )
-        # The last token is left to the first step. A prefix language model reads it here, too, since all others see it.
-        count = length if self.prefix_lm else length - 1
-        ids, mask = inputs[:, :count], mask[:, :count]
+        check_capacity(self, inputs.shape[1])
+        count = read_by_start(self, inputs).shape[1]
+        # A prefix language model reads the last token here, too, since all others see it.
+        ids, mask = (array if self.prefix_lm else read_by_start(self, array) for array in (inputs, mask))
         unused = -ids.shape[1] % _BUCKET
         ids, mask = (np.pad(array, ((0, 0), (unused, 0))).astype("int32") for array in (ids, mask))
         starts = ids.shape[1] - mask.sum(axis=1, dtype="int32")
         slots = self._caches.sufficient(ids.shape[1] + 1)
-        caches, read = self._caches.empty(batch, slots), 0
+        caches, read = self._caches.empty(len(ids), slots), 0
         parts = (ids.shape[1],) if self.prefix_lm else _PARTS
         while read < ids.shape[1]:
             size = next(size for size in parts if size <= ids.shape[1] - read)
             caches = self._functions(slots)["read"](ids[:, read : read + size], np.int32(read), caches, starts)
             read += size
-        return KerasState(caches, slots, unused + length - 1, unused, starts)
+        return KerasState(caches, slots, unused + count, unused, starts)
 
     def step(self, tokens: np.ndarray, state: KerasState) -> tuple[np.ndarray, KerasState]:
         """Computes the logits of further tokens; see `Step.step`."""
@@ -146,8 +142,7 @@ class KerasStep:
         return new, greatest, state
 
     def _check_room(self, state: KerasState, count: int) -> None:
-        if state.index - state.unused + count > self.capacity:
-            raise CapacityError(f"The cache is full: it holds {self.capacity} tokens")
+        check_capacity(self, state.index - state.unused + count)
 
     def _after(self, state: KerasState, caches: list[tuple[Tensor, ...]], count: int) -> KerasState:
         """Returns the state after `count` more tokens of `step`."""
@@ -166,10 +161,7 @@ class KerasStep:
 
     def rewind(self, state: KerasState, count: int) -> KerasState:
         """Returns the state before the last `count` tokens, whose slots are overwritten before they are visible."""
-        if not 0 <= count <= state.steps:
-            raise InputError(
-                f"count must be from 0 to {state.steps}, the number of tokens that can be discarded. Received: {count}"
-            )
+        check_discarded(count, state.steps)
         return replace(state, index=state.index - count, steps=state.steps - count)
 
     def resume(self, state: KerasState, length: int, tokens: np.ndarray) -> KerasState:
@@ -180,13 +172,9 @@ class KerasStep:
                 f"prompt is read as a whole. Expected: Step.start. Received: {length} tokens to keep"
             )
         index = state.unused + length
-        if self._is_rolling and state.index - index > state.steps:
-            raise InputError(
-                f"At most {state.steps} tokens can be discarded, because some layers keep only the last tokens. "
-                f"Received: {state.index - index}"
-            )
-        if length + len(tokens) > self.capacity:
-            raise CapacityError(f"The cache holds {self.capacity} tokens. Received: {length + len(tokens)}")
+        if self._is_rolling:
+            check_discarded(state.index - index, state.steps)
+        check_capacity(self, length + len(tokens))
         ids = tokens[None].astype("int32")
         state = self._caches.with_room(replace(state, index=index), len(tokens) + 1)
         caches, functions, read = state.caches, self._functions(state.slots), 0
@@ -210,8 +198,7 @@ class KerasStep:
         saved.check_model(self.identity())
         unused = int(saved.integers("unused", (1,), 0, _BUCKET - 1)[0])
         index = int(saved.integers("index", (1,), unused, MAX_CAPACITY + _BUCKET)[0])
-        if index - unused > self.capacity:
-            raise CapacityError(f"The cache holds {self.capacity} tokens. Received: a state of {index - unused}")
+        check_capacity(self, index - unused)
         starts = saved.integers("starts", (None,), 0, index)
         steps = int(saved.integers("steps", (1,), 0, index)[0])
         caches, slots, memory = self._caches.restored(saved, len(starts), index, unused)

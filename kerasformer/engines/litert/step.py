@@ -19,7 +19,7 @@ import numpy as np
 
 from kerasformer.bundle import Manifest, Role, Signature
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind, without_row
-from kerasformer.engines.arrays import prompt_arrays, row_indices, row_lengths, step_tokens
+from kerasformer.engines.arrays import check_discarded, prompt_arrays, row_indices, row_lengths, step_tokens
 from kerasformer.engines.litert.engine import KeptTensor
 from kerasformer.engines.litert.held_adapter import HeldAdapter
 from kerasformer.engines.litert.signatures import (
@@ -32,8 +32,9 @@ from kerasformer.engines.litert.signatures import (
     smallest,
     verify_steps,
 )
+from kerasformer.engines.protocols import check_capacity, read_by_start
 from kerasformer.engines.saved_state import SavedState, identity_of
-from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.errors import BundleError, InputError
 from kerasformer.files.adapters import Adapter
 
 _POOL_SIZE = 16
@@ -157,12 +158,8 @@ class LiteRTStep:
             if self.is_encoder_decoder:
                 return LiteRTState(self._encode(ids, mask))
             prompts = [ids[row][mask[row] > 0] for row in range(len(ids))]
-            longest = max(map(len, prompts))
-            if longest > self.capacity:
-                raise CapacityError(
-                    f"A prompt may have at most {self.capacity} tokens. Received: {longest}. Shorten it"
-                )
-            return LiteRTState([self._prefill(prompt[:-1]) for prompt in prompts])
+            check_capacity(self, max(map(len, prompts)))
+            return LiteRTState([self._prefill(read_by_start(self, prompt)) for prompt in prompts])
 
     def step(self, tokens: np.ndarray, state: LiteRTState) -> tuple[np.ndarray, LiteRTState]:
         """Processes the next tokens of each row; see `Step.step`.
@@ -174,8 +171,7 @@ class LiteRTStep:
         rows = _rows_of(state)
         tokens = step_tokens(tokens, len(rows), self.step_lengths)
         count = tokens.shape[1]
-        if any(row.position + count > self.capacity for row in rows):
-            raise CapacityError(f"The cache is full: its capacity is {self.capacity} tokens, including the prompt")
+        check_capacity(self, count + max((row.position for row in rows), default=0))
         with self._lock:
             state.rows = None
             if count == 1:
@@ -225,11 +221,7 @@ class LiteRTStep:
         """
         with self._lock:
             rows = _rows_of(state)
-            limit = min((row.steps for row in rows), default=0)
-            if not 0 <= count <= limit:
-                raise InputError(
-                    f"count must be from 0 to {limit}, the number of tokens that can be discarded. Received: {count}"
-                )
+            check_discarded(count, min((row.steps for row in rows), default=0))
             state.rows = None
             for row in rows:
                 row.position -= count
@@ -244,13 +236,9 @@ class LiteRTStep:
         """
         with self._lock:
             (row,) = _rows_of(state)
-            if row.position - length > row.steps and self._margin < self.capacity:
-                raise InputError(
-                    f"At most {row.steps} tokens can be discarded, because some layers keep only the last tokens. "
-                    f"Received: {row.position - length}"
-                )
-            if length + len(tokens) > self.capacity:
-                raise CapacityError(f"The cache holds {self.capacity} tokens. Received: {length + len(tokens)}")
+            if self._margin < self.capacity:
+                check_discarded(row.position - length, row.steps)
+            check_capacity(self, length + len(tokens))
             state.rows = None
             row.position, row.steps = length, 0
             self._read(row, tokens)

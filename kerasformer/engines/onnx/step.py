@@ -31,9 +31,10 @@ from kerasformer.bundle.interface import (
     POSITION_IDS,
 )
 from kerasformer.engines.adapter_inputs import AdapterInputs
-from kerasformer.engines.arrays import prompt_arrays, row_indices, step_tokens
+from kerasformer.engines.arrays import check_discarded, prompt_arrays, row_indices, step_tokens
 from kerasformer.engines.onnx.caches import Caches, GrowingCaches, SharedCaches, ShiftingStates
 from kerasformer.engines.onnx.session import OnnxSession, tensor
+from kerasformer.engines.protocols import check_capacity, read_by_start
 from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, CapacityError, InputError
 from kerasformer.files.adapters import Adapter
@@ -178,21 +179,17 @@ class OnnxStep:
         if self._encoder is not None:
             memory = self._encode(self._encoder, ids, mask)
         else:
-            self._check_room(ids.shape[1])
-        # The last token of a prompt is never padding.
-        slots = _Slots(mask[:, :-1] if memory is None else mask[:, :0])
-        caches = self._empty(len(ids), ids.shape[1] if memory is None else 1)
-        state = _State(caches, 0, 0, slots, memory, np.arange(len(ids)))
-        if memory is None and ids.shape[1] > 1:
-            state = self._read(ids[:, :-1], state)
-        # The caller passes the last token to the first step.
-        return replace(state, steps=0)
+            check_capacity(self, ids.shape[1])
+        read = read_by_start(self, ids)
+        caches = self._empty(len(ids), read.shape[1] + 1)
+        state = _State(caches, 0, 0, _Slots(read_by_start(self, mask)), memory, np.arange(len(ids)))
+        return replace(self._read(read, state), steps=0)
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Processes the next tokens; see `Step.step`."""
         cache_rows = state.cache_rows
         ids = step_tokens(tokens, len(cache_rows), dtype="int64")
-        self._check_room(state.length + ids.shape[1])
+        check_capacity(self, state.length + ids.shape[1])
         if len(ids) == 1 or _in_order(cache_rows):
             return self._process(ids, state)
         logits, state = self._process(ids[np.argsort(cache_rows)], state)
@@ -225,23 +222,17 @@ class OnnxStep:
     def rewind(self, state: _State, count: int) -> _State:
         """Removes the last tokens; see `Step.rewind`."""
         _check_current(state)
-        if not 0 <= count <= state.steps:
-            raise InputError(f"count must be from 0 to {state.steps}, the tokens of earlier steps. Received: {count}")
+        check_discarded(count, state.steps)
         # Their slots are overwritten by later steps.
         return replace(state, length=state.length - count, steps=state.steps - count)
 
     def resume(self, state: _State, length: int, tokens: np.ndarray) -> _State:
         """Keeps the first tokens of a text and processes others after them; see `ResumableStep.resume`."""
         _check_current(state)
-        self._check_room(length + len(tokens))
-        if state.length - length > state.steps and self._margin < self.capacity:
-            raise InputError(
-                f"At most {state.steps} tokens can be discarded, because some layers keep only the last tokens. "
-                f"Received: {state.length - length}"
-            )
+        check_capacity(self, length + len(tokens))
+        if self._margin < self.capacity:
+            check_discarded(state.length - length, state.steps)
         kept = replace(state, length=length, slots=_Slots(state.slots.mask(length)), steps=0)
-        if not len(tokens):
-            return kept
         return replace(self._read(tokens[None].astype("int64"), kept), steps=0)
 
     def save(self, state: _State) -> SavedState:
@@ -265,7 +256,7 @@ class OnnxStep:
         saved.check_model(self.identity())
         mask = saved.integers("mask", (None, None), 0, 1)
         batch, length = mask.shape
-        self._check_room(length)
+        check_capacity(self, length)
         rows = saved.integers("cache_rows", (batch,), 0, batch - 1)
         steps = saved.integers("steps", (1,), 0, min(length, self._margin))
         content = {name: self._saved(saved, name, batch, length) for name in self._cache_names}
@@ -332,7 +323,7 @@ class OnnxStep:
 
     def _read(self, ids: np.ndarray, state: _State) -> _State:
         """Processes tokens of prompts `(B, T)` without logits; fused attention reads those of a single row in parts."""
-        size = _PART if len(ids) == 1 and isinstance(state.caches, SharedCaches) else ids.shape[1]
+        size = _PART if len(ids) == 1 and isinstance(state.caches, SharedCaches) else max(ids.shape[1], 1)
         for start in range(0, ids.shape[1], size):
             _, state = self._advance(ids[:, start : start + size], state, logits=False)
         return state
@@ -373,13 +364,6 @@ class OnnxStep:
         states = ShiftingStates.named(self._decoder, self._cache_names)
         growing = set(self._cache_names) - set(states)
         return self._decoder.on_cpu and self._decoder.in_place.issuperset(growing)
-
-    def _check_room(self, length: int) -> None:
-        if length > self.capacity:
-            raise CapacityError(
-                f"The cache has a capacity of {self.capacity} tokens, including the prompt. Received: {length}. "
-                "Shorten the prompt, request fewer tokens, or export with a larger capacity"
-            )
 
 
 def _arranged(parents: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

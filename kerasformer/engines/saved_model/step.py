@@ -26,10 +26,11 @@ from kerasformer.bundle.interface import (
     PREFILL,
     TOKENS,
 )
-from kerasformer.engines.arrays import prompt_arrays, row_indices, step_tokens
+from kerasformer.engines.arrays import check_discarded, prompt_arrays, row_indices, step_tokens
+from kerasformer.engines.protocols import check_capacity, read_by_start
 from kerasformer.engines.saved_model.loaded_model import LoadedModel, check_length
 from kerasformer.engines.saved_state import SavedState, identity_of
-from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.errors import BundleError
 from kerasformer.extras import require
 
 if TYPE_CHECKING:
@@ -87,17 +88,17 @@ class SavedModelStep:
             check_length(ids.shape[1], self._loaded.manifest.encoder_capacity)
             memory = self._loaded.call(ENCODE, {INPUT_IDS: ids, ATTENTION_MASK: mask})
             return _State(caches, np.ones((len(ids), 0), np.int32), {ENCODER_MASK: mask, **memory})
-        self._check_room(ids.shape[1])
-        cached_mask = mask[:, :-1]
-        if ids.shape[1] > 1:
-            caches = self._loaded.call(PREFILL, {TOKENS: ids[:, :-1], ATTENTION_MASK: cached_mask, **caches})
-        return _State(caches, cached_mask, {})
+        check_capacity(self, ids.shape[1])
+        ids, mask = read_by_start(self, ids), read_by_start(self, mask)
+        if ids.size:
+            caches = self._loaded.call(PREFILL, {TOKENS: ids, ATTENTION_MASK: mask, **caches})
+        return _State(caches, mask, {})
 
     def step(self, tokens: np.ndarray, state: _State) -> tuple[np.ndarray, _State]:
         """Processes the next tokens; see `Step.step`."""
         ids = step_tokens(tokens, len(state.mask))
         mask = np.concatenate([state.mask, np.ones_like(ids)], axis=1)
-        self._check_room(mask.shape[1])
+        check_capacity(self, mask.shape[1])
         others = state.memory or {ATTENTION_MASK: mask}
         results = self._loaded.call(DECODE, {TOKENS: ids, **others, **state.caches})
         logits = results.pop(LOGITS).numpy()
@@ -115,8 +116,7 @@ class SavedModelStep:
 
     def rewind(self, state: _State, count: int) -> _State:
         """Removes the last tokens; see `Step.rewind`."""
-        if not 0 <= count <= state.steps:
-            raise InputError(f"count must be from 0 to {state.steps}, the tokens of earlier steps. Received: {count}")
+        check_discarded(count, state.steps)
         length = state.mask.shape[1] - count
         caches = {name: tensor[:, :, :length] for name, tensor in state.caches.items()}
         return replace(state, caches=caches, mask=state.mask[:, :length], steps=state.steps - count)
@@ -139,7 +139,7 @@ class SavedModelStep:
         saved.check_model(self.identity())
         mask = saved.integers("mask", (None, None), 0, 1)
         batch, length = mask.shape
-        self._check_room(length)
+        check_capacity(self, length)
         inputs = self._loaded.signature(DECODE).inputs
         caches, memory = {}, {}
         for name in self._caches:
@@ -187,13 +187,6 @@ class SavedModelStep:
         """Returns a cache without slots."""
         _, heads, _, size = self._loaded.signature(DECODE).inputs[name].shape
         return np.zeros((batch, int(heads), 0, int(size)), np.float32)
-
-    def _check_room(self, length: int) -> None:
-        if length > self.capacity:
-            raise CapacityError(
-                f"The cache has a capacity of {self.capacity} tokens, including the prompt. Received: {length}. "
-                "Shorten the prompt, request fewer tokens, or export with a larger capacity"
-            )
 
 
 def _take(tensor: tf.Tensor, rows: np.ndarray) -> tf.Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasformer.engines import JointStep, ResumableStep, SavedState, State, Step, continues_prompts
+from kerasformer.engines import JointStep, ResumableStep, SavedState, State, Step, continues_prompts, read_by_start
 from kerasformer.errors import InputError, KerasformerError
 from kerasformer.generation import WrappedStep
 
@@ -184,11 +184,11 @@ class ResumableSharedStep(SharedStep):
 
     def start(self, inputs: np.ndarray, mask: np.ndarray) -> State:
         """Reads the prompt; see `Step.start`."""
-        ids = inputs[0][mask[0] > 0] if len(inputs) == 1 else inputs[0][:0]
-        if not continues_prompts(self) or not CHUNK < len(ids) - 1 < self.capacity:
+        ids = read_by_start(self, inputs[0][mask[0] > 0])
+        if len(inputs) > 1 or not continues_prompts(self) or not CHUNK < len(ids) < self.capacity:
             return super().start(inputs, mask)
         first = ids[None, : CHUNK + 1]
-        return self.resume(super().start(first, np.ones_like(first)), CHUNK, ids[CHUNK:-1])
+        return self.resume(super().start(first, np.ones_like(first)), CHUNK, ids[CHUNK:])
 
     def resume(self, state: State, length: int, tokens: np.ndarray) -> State:
         """Continues an earlier text; see `ResumableStep.resume`."""

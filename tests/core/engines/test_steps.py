@@ -342,11 +342,11 @@ def test_the_cache_is_never_exceeded(subject: Subject) -> None:
     """A write beyond the end would be shifted back over earlier tokens."""
     for count in subject.row.lengths:
         state, tokens = subject.started([3], CAPACITY - count + 1)
-        with pytest.raises(CapacityError, match=f"(holds|capacity is|capacity of) {CAPACITY} tokens"):
+        with pytest.raises(CapacityError, match=f"at most {CAPACITY} tokens"):
             subject.step.step(np.ones((1, count), "int32"), state)
         received, state = subject.singly(tokens, state)  # the error left the state as it was
         assert received.shape[1] == count - 1
-        with pytest.raises(CapacityError, match=f"(holds|capacity is|capacity of) {CAPACITY} tokens"):
+        with pytest.raises(CapacityError, match=f"at most {CAPACITY} tokens"):
             subject.step.step(np.ones((1, 1), "int32"), state)
 
 
