@@ -34,7 +34,7 @@ from kerasformer.tools.server.application import application
 from kerasformer.tools.server.limits import Limits
 from kerasformer.tools.server.measurements import Measurements
 from kerasformer.tools.server.running import listen, settings
-from kerasformer.tools.server.served_model import ServedModel
+from kerasformer.tools.server.served_model import ServedModel, served
 from kerasformer.tools.server.served_models import ServedModels
 
 
@@ -68,7 +68,7 @@ def running(bundle: Path, limits: Limits, threads: int | None) -> Iterator[tuple
     measurements = Measurements()
     # Figures do not depend on the tokenizer, which bundles of random weights lack.
     pipe = kf.pipeline(bundle, tokenizer="story-gpt2", num_threads=threads)
-    model = ServedModel("model", pipe, limits, measurements)
+    model = served("model", pipe, limits, measurements)
     app = application(ServedModels([model]), limits, measurements, reuse=False)
     with listen("127.0.0.1", 0) as listening:
         server = uvicorn.Server(settings(app, limits))

@@ -14,7 +14,7 @@ from kerasformer.generation.request import Request, request
 from kerasformer.generation.samplers import sampling_of
 from kerasformer.generation.setting_names import GenerationSettings
 from kerasformer.generation.speculation_counts import SpeculationCounts
-from kerasformer.generation.stopping import Stop, has_stop_string
+from kerasformer.generation.stopping import Stop
 from kerasformer.generation.streams import NewText, Stream
 from kerasformer.generation.token_bytes import TokenBytes, token_bytes_of
 from kerasformer.generation.wrapped_step import WrappedStep
@@ -45,7 +45,6 @@ __all__ = [
     "WrappedStep",
     "decoder_start",
     "generate",
-    "has_stop_string",
     "prepare",
     "readable_token",
     "request",

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from kerasformer.generation import TokenBytes, token_bytes_of
 from kerasformer.pipelines import (
     FeatureExtractionPipeline,
     GenerationPipeline,
+    Opened,
     Pipeline,
     SentenceSimilarityPipeline,
     pipeline,
@@ -29,48 +31,27 @@ from kerasformer.tools.server.measurements import Measurements
 from kerasformer.tools.server.shared_step import SharedStep, shared_step
 
 
+@dataclass(eq=False)
 class ServedModel:
-    """A model that requests name.
-
-    Args:
-        name: Name of the model.
-        pipe: Its pipeline, which no one else may use.
-        limits: Limits of the server.
-        measurements: Figures of the server.
-        adapters: Adapters of the model by name.
+    """A model that requests name, alone or with an adapter.
 
     Attributes:
-        name: Name of the model.
+        name: Name of the model, or of the adapter.
         pipe: Its pipeline.
         jobs: Its requests.
         adapted: The model with each of its adapters, by name.
-    Raises:
-        InputError: the model runs no adapters.
-        CheckpointError: an adapter belongs to another model.
+        taking: Makes a computation wait until no request for another adapter runs; `None` without adapters.
     """
 
-    def __init__(
-        self,
-        name: str,
-        pipe: Any,
-        limits: Limits,
-        measurements: Measurements,
-        adapters: Mapping[str, Adapter] | None = None,
-    ) -> None:
-        self.name, self.pipe = name, pipe
-        self._turns = AdapterTurns(_adaptable(pipe), adapters) if adapters else None
-        self._adapter: str | None = None
-        self.jobs = Jobs(name, limits, measurements)
-        self.adapted: dict[str, ServedModel] = {each: AdaptedModel(self, each) for each in adapters or ()}
-        self._shared: SharedStep | None = None
-        if isinstance(pipe.model, Step):
-            pipe.model = self._shared = shared_step(pipe.model, measurements.step_rows.labels(name).observe)
+    name: str
+    pipe: Any
+    jobs: Jobs
+    adapted: Mapping[str, ServedModel] = field(default_factory=dict)
+    taking: Callable[[Compute], Compute] | None = None
 
     def start(self, compute: Compute, rows: int = 1, client: str = "") -> Job:
         """Starts a job; see `Jobs.start`. With adapters, it waits until no request for another adapter runs."""
-        if self._turns is not None:
-            compute = self._turns.taking(self._adapter, compute)
-        return self.jobs.start(compute, rows, client)
+        return self.jobs.start(compute if self.taking is None else self.taking(compute), rows, client)
 
     @property
     def generates(self) -> bool:
@@ -97,21 +78,33 @@ class ServedModel:
     def close(self) -> None:
         """Cancels all requests and ends all threads."""
         self.jobs.close()
-        if self._shared is not None:
-            self._shared.close()
+        if isinstance(self.pipe.model, SharedStep):
+            self.pipe.model.close()
 
 
-class AdaptedModel(ServedModel):
-    """A model with an adapter, which requests name like a model.
+def served(
+    name: str, pipe: Any, limits: Limits, measurements: Measurements, adapters: Mapping[str, Adapter] | None = None
+) -> ServedModel:
+    """Returns a model for several requests at a time.
 
     Args:
-        base: The model.
-        name: Name of the adapter.
+        name: Name of the model.
+        pipe: A pipeline, whose engine no one else may use.
+        limits: Limits of the server.
+        measurements: Figures of the server.
+        adapters: Adapters of the model by name.
+    Raises:
+        InputError: the model runs no adapters.
+        CheckpointError: an adapter belongs to another model.
     """
-
-    def __init__(self, base: ServedModel, name: str) -> None:
-        self.name, self.pipe, self.jobs = name, base.pipe, base.jobs
-        self._turns, self._adapter, self._shared, self.adapted = base._turns, name, None, {}
+    jobs, turns = Jobs(name, limits, measurements), AdapterTurns(_adaptable(pipe), adapters) if adapters else None
+    if isinstance(pipe.model, Step):
+        step = shared_step(pipe.model, measurements.step_rows.labels(name).observe)
+        pipe = type(pipe)(Opened(pipe.engine, step, pipe.tokenizer, pipe.info, pipe.task))
+    if turns is None or adapters is None:
+        return ServedModel(name, pipe, jobs)
+    adapted = {each: ServedModel(each, pipe, jobs, taking=partial(turns.taking, each)) for each in adapters}
+    return ServedModel(name, pipe, jobs, adapted, partial(turns.taking, None))
 
 
 def _adaptable(pipe: Any) -> AdaptableEngine:

@@ -18,7 +18,7 @@ from kerasformer.tools.server.jobs import POLL
 from kerasformer.tools.server.limits import Limits
 from kerasformer.tools.server.measurements import Measurements
 from kerasformer.tools.server.replies import ApiError, overloaded
-from kerasformer.tools.server.served_model import ServedModel, check_source, name_of, open_pipeline, size_of
+from kerasformer.tools.server.served_model import ServedModel, check_source, name_of, open_pipeline, served, size_of
 
 _GIGABYTE = 1e9
 
@@ -239,9 +239,7 @@ def open_models(
         check_source(source)
 
     def opening(name: str, source: str) -> Callable[[], ServedModel]:
-        return lambda: ServedModel(
-            name, open_pipeline(source, num_threads), limits, measurements, of_model[name] or None
-        )
+        return lambda: served(name, open_pipeline(source, num_threads), limits, measurements, of_model[name])
 
     if memory_budget is not None:
         entries = [Entry(name, opening(name, source), size_of(source), tuple(of_model[name])) for name, source in named]

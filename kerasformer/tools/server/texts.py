@@ -13,7 +13,7 @@ import numpy as np
 
 from kerasformer.engines import Step, check_capacity, next_distributions
 from kerasformer.errors import KerasformerError
-from kerasformer.generation import ENDED, NewText, Node, has_stop_string
+from kerasformer.generation import ENDED, NewText, Node
 from kerasformer.pipelines import Prompt
 from kerasformer.tools.server.jobs import Job
 from kerasformer.tools.server.measurements import Measurements
@@ -170,7 +170,7 @@ class Texts:
                 pieces = [
                     text.add(token, node)
                     for text, token, node in zip(texts, tokens.tolist(), steps.nodes, strict=True)
-                    if token != ENDED
+                    if token != ENDED and not text.is_stopped
                 ]
                 self.usage.new += len(pieces) * self._num_copies
                 self._figures.new_tokens.labels(self._model.name).inc(len(pieces))
@@ -228,8 +228,6 @@ class Texts:
     def _prepared(self, prompt: Any, job: Job) -> Prompt:
         settings = {**self._sampling.settings, "cancelled": job.is_cancelled, "max_time": max(job.remaining, 0.001)}
         settings["explain"] = self._num_candidates is not None  # records the candidates
-        if self._sampling.stops:
-            settings["stop"] = self._has_stop
         prepared: Prompt = self._model.pipe.prompt(prompt, **self._options, **settings)
         request, step = prepared.request, prepared.step
         room = step.capacity - (1 if step.is_encoder_decoder else prepared.num_tokens)
@@ -242,11 +240,6 @@ class Texts:
             request.constraint.check_length(budget)
         config = request.config.replace(max_new_tokens=budget)
         return dataclasses.replace(prepared, request=dataclasses.replace(request, config=config))
-
-    def _has_stop(self, tokens: np.ndarray) -> bool:
-        """Whether the new tokens of a text contain a stop sequence. One that begins in the prompt does not count."""
-        decode = self._model.pipe.tokenizer.writer.decode
-        return has_stop_string(self._sampling.stops, tokens[:0], tokens, decode)
 
     def _count_prompt(self, prompt: Prompt) -> None:
         self.usage.prompt += prompt.num_tokens
@@ -291,8 +284,6 @@ class _Text:
 
     def add(self, token: int, node: Node | None) -> Piece | None:
         """Adds a token; returns the piece that can be passed on, if there is one."""
-        if self.is_stopped:
-            return None
         self.ids.append(token)
         if node is not None and self.num_candidates is not None:
             best = zip(node.choice.tokens.tolist(), node.choice.log_probabilities.tolist(), strict=True)
