@@ -56,7 +56,7 @@ class BigBirdPegasus(bart.Bart):
     config_type = BigBirdPegasusConfig
     position_offset = 0
     embedding_norm = False
-    norm_first = True
+    order = "pre_norm"
     final_norm = True
     batch_dependent = True  # the longest text decides where the last block is
 

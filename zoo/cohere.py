@@ -60,14 +60,15 @@ class Cohere(GatedDecoder):
 
     config_type = CohereConfig
     norm = "layer_norm"
+    order = "shared_parallel"
 
     def make_norm(self, name: str) -> keras.layers.Layer:
         """Creates a layer norm without bias."""
         return normalization(self.norm, self.config.epsilon, use_bias=False, name=name)
 
     def layer_options(self, index: int) -> dict[str, Any]:
-        """Returns the arrangement of the layer: in parallel, after the same norm."""
-        return {"parallel": True, "shared_norm": True, "norm_bias": False}
+        """Returns that layer norms have no bias."""
+        return {"norm_bias": False}
 
     def attention_options(self, index: int) -> dict[str, Any]:
         """Returns the options of LLaMA's attention, and the norms of queries and keys."""

@@ -99,7 +99,7 @@ class Gemma2(GatedDecoder):
     """Gemma 2 without head."""
 
     config_type: ClassVar[type[GemmaConfig]] = Gemma2Config
-    has_output_norms = True
+    order = "sandwich_norm"
 
     @property
     def embedding_scale(self) -> float:

@@ -58,6 +58,7 @@ class GPTNeoX(CausalDecoder):
     """GPT-NeoX without head."""
 
     config_type = GPTNeoXConfig
+    order = property(lambda self: "parallel" if self.config.parallel else "pre_norm")
     # Ignored: the causal masks and rotary frequencies of older files.
     names = Names(
         "gpt_neox.",
@@ -70,10 +71,6 @@ class GPTNeoX(CausalDecoder):
     def embedding_dropout(self) -> float:
         """Dropout rate of the embeddings."""
         return self.config.hidden_dropout
-
-    def layer_options(self, index: int) -> LayerArguments:
-        """Returns the arrangement of the layer, with two norms in either case."""
-        return {"parallel": self.config.parallel}
 
     def attention_options(self, index: int) -> LayerArguments:
         """Returns the rotary positions of a part of each head."""

@@ -72,12 +72,9 @@ class GPTJ(CausalDecoder):
     """GPT-J without head."""
 
     config_type = GPTJConfig
+    order = "shared_parallel"
     # Ignored: the causal masks of older files.
     names = Names("transformer.", (r"h\.\d+\.attn\.(bias|masked_bias)",), tokens="wte.weight")
-
-    def layer_options(self, index: int) -> LayerArguments:
-        """Returns the arrangement of the layer: in parallel, after the same norm."""
-        return {"parallel": True, "shared_norm": True}
 
     def attention_options(self, index: int) -> LayerArguments:
         """Returns the rotary positions of pairs of neighboring entries."""

@@ -74,7 +74,7 @@ class M2m100(bart.Bart):
     architecture_prefix = "M2M100"
     learned_positions = False
     embedding_norm = False
-    norm_first = True
+    order = "pre_norm"
     final_norm = True
     # Ignored: the sinusoids of older files, besides what BART ignores.
     names = replace(bart.Bart.names, ignored=(*bart.Bart.names.ignored, r"(encoder|decoder)\.embed_positions\.weights"))

@@ -34,7 +34,7 @@ class Mbart(bart.Bart):
 
     config_type = MbartConfig
     architecture_prefix = "MBart"
-    norm_first = True
+    order = "pre_norm"
     final_norm = True
 
     def shift_right(self, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:

@@ -86,7 +86,8 @@ class ModernBert(BidirectionalEncoder):
         self, index: int, kind: type[layers.EncoderLayer] | None = layers.EncoderLayer, **options: Any
     ) -> layers.EncoderLayer:
         """Creates a layer; the first one does not normalize the embeddings again."""
-        options |= {"norm_first": True, "input_norm": index > 0, "norm_bias": self.config.norm_bias, "dropout": 0.0}
+        order = "pre_norm" if index else "feed_forward_pre_norm"
+        options |= {"order": order, "norm_bias": self.config.norm_bias, "dropout": 0.0}
         return super().make_layer(index, kind, **options)
 
     def make_feed_forward(self, **options: Any) -> layers.FeedForward:

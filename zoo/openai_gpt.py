@@ -62,7 +62,7 @@ class OpenaiGpt(CausalDecoder):
     config_type = OpenaiGptConfig
     architecture_prefix = "OpenAIGPT"
     has_positions = True
-    norm_first = False
+    order = "post_norm"
     has_final_norm = False
     embedding_dropout = property(lambda self: self.config.embedding_dropout)
     hidden_dropout = property(lambda self: self.config.residual_dropout)

@@ -61,7 +61,7 @@ class Opt(CausalDecoder):
     position_offset = 2
     positions_from_mask = True
     norm = property(lambda self: "layer_norm" if self.config.norm_affine else "plain_layer_norm")
-    norm_first = property(lambda self: self.config.norm_first)
+    order = property(lambda self: "pre_norm" if self.config.norm_first else "post_norm")
     has_final_norm = property(lambda self: self.config.norm_first and not self.config.remove_final_norm)
     hidden_dropout = property(lambda self: self.config.hidden_dropout)
     names = Names("model.", tokens="decoder.embed_tokens.weight")

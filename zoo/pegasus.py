@@ -47,7 +47,7 @@ class Pegasus(bart.Bart):
     learned_positions = False
     position_offset = 0
     embedding_norm = False
-    norm_first = True
+    order = "pre_norm"
     final_norm = True
 
     def make_positions(self, stack: Stack) -> SinusoidalPositions:

@@ -56,12 +56,9 @@ class Phi(CausalDecoder):
     """Phi without head."""
 
     config_type = PhiConfig
+    order = "shared_parallel"
     # Ignored: the rotary frequencies of older files.
     names = Names("model.", (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",), tokens="embed_tokens.weight")
-
-    def layer_options(self, index: int) -> LayerArguments:
-        """Returns the arrangement of the layer: in parallel, after the same norm."""
-        return {"parallel": True, "shared_norm": True}
 
     def attention_options(self, index: int) -> LayerArguments:
         """Returns the rotary positions of a part of each head, and its optional norms."""

@@ -71,7 +71,7 @@ class T5(EncoderDecoder):
 
     config_type = T5Config
     norm = "rms_norm"
-    norm_first = True
+    order = "pre_norm"
     final_norm = True
     output_dropout = True
     # Ignored: relative positions of the cross attention, which older versions created and never used.

@@ -105,13 +105,12 @@ def rotates(model: PretrainedModel, recipe: Recipe) -> bool:
 
 
 def _reads_normalized(layer: DecoderLayer) -> bool:
-    norms = [layer.attention_norm] if layer.shared_norm else [layer.attention_norm, layer.feed_forward_norm]
+    norms = [layer.attention_norm, layer.feed_forward_norm or layer.attention_norm]
     return (
         type(layer) is DecoderLayer
         and type(layer.attention) is MultiHeadAttention
         and type(layer.feed_forward) is FeedForward
-        and layer.norm_first
-        and not layer.output_norm
+        and layer.order in ("pre_norm", "parallel", "shared_parallel")
         and layer.cross_attention is None
         and all(isinstance(norm, RMSNormalization) for norm in norms)
     )
@@ -210,8 +209,7 @@ def _transforms(model: CausalLM, rotation: Rotation) -> dict[str, tuple[keras.Va
         attention, feed_forward = layer.attention, layer.feed_forward
         read(layer.attention_norm, *(part.kernel for part in (attention.query, attention.key, attention.value)))
         inputs = (feed_forward.intermediate, feed_forward.gate, feed_forward.up)
-        norm = layer.attention_norm if layer.shared_norm else layer.feed_forward_norm
-        read(norm, *(part.kernel for part in inputs if part is not None))
+        read(layer.feed_forward_norm or layer.attention_norm, *(part.kernel for part in inputs if part is not None))
         written(attention.output_dense)
         written(feed_forward.output_dense)
     return transforms

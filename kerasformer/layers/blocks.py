@@ -6,7 +6,7 @@ Called by `stacks`, once for each layer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal, Unpack, get_args
 
 import keras
 from keras import ops
@@ -30,6 +30,9 @@ from kerasformer.layers.norms import normalization
 from kerasformer.layers.tensor import Tensor, Tokens, zero_padding
 from kerasformer.layers.visibility import Visibility, visibility_of
 
+Order = Literal["post_norm", "pre_norm", "feed_forward_pre_norm", "sandwich_norm", "parallel", "shared_parallel"]
+"""Values of `EncoderLayer.order`."""
+
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class EncoderLayer(Composite):
@@ -41,17 +44,13 @@ class EncoderLayer(Composite):
         norm: Kind of the norms, see `normalization`.
         epsilon: Epsilon of the norms.
         feed_forward_epsilon: Epsilon of the norm of the feed-forward network; `epsilon` by default.
-        norm_first: Normalizes the input of attention and feed-forward (GPT-2, T5) instead of the residual sum (BERT).
-        parallel: Attention and feed-forward both take the input of the layer, and the sum of their outputs is added to
-            it (GPT-NeoX); requires `norm_first`.
-        shared_norm: Whether attention and feed-forward of a parallel layer take the output of the same norm (GPT-J,
-            Phi), `attention_norm`.
+        order: What is normalized: the residual sums (`"post_norm"`, BERT); the inputs of attention and feed-forward
+            (`"pre_norm"`, GPT-2, T5), of the feed-forward alone (`"feed_forward_pre_norm"`, the first layer of
+            ModernBERT, whose input is normalized already), or their inputs and outputs (`"sandwich_norm"`, Gemma 2).
+            With `"parallel"`, attention and feed-forward both take the input of the layer, each with a norm, and the
+            sum of their outputs is added to it (GPT-NeoX); with `"shared_parallel"`, after one norm (GPT-J, Phi).
         dropout: Dropout rate on the outputs of attention and feed-forward.
         norm_bias: Whether layer norms have a bias.
-        input_norm: Whether `norm_first` applies to the attention, too. The first layer of ModernBERT, whose input is
-            normalized already, has no such norm.
-        output_norm: Whether the outputs of self attention and feed-forward are normalized before they are added to the
-            residual sum (Gemma 2); requires `norm_first`.
         kwargs: `keras.layers.Layer` arguments.
 
     Call arguments:
@@ -85,48 +84,34 @@ class EncoderLayer(Composite):
         feed_forward: FeedForward,
         norm: str = "layer_norm",
         epsilon: float = 1e-5,
-        norm_first: bool = False,
-        parallel: bool = False,
+        order: Order = "post_norm",
         dropout: float = 0.0,
         norm_bias: bool = True,
-        input_norm: bool = True,
         feed_forward_epsilon: float | None = None,
-        output_norm: bool = False,
-        shared_norm: bool = False,
         **kwargs: Unpack[LayerOptions],
     ) -> None:
         super().__init__(**kwargs)
-        if output_norm and (parallel or not norm_first):
-            raise InputError(
-                "Only a layer that normalizes its input can also normalize the outputs of its parts, one after the "
-                "other. Expected: norm_first=True, parallel=False. "
-                f"Received: norm_first={norm_first}, parallel={parallel}, output_norm=True"
-            )
-        if parallel and not norm_first:
-            raise InputError(
-                "A parallel layer must normalize its input. Expected: norm_first=True. Received: norm_first=False"
-            )
-        if shared_norm and not (parallel and input_norm):
-            raise InputError(
-                "Only a parallel layer that normalizes its input can share the norm. Expected: parallel=True, "
-                f"input_norm=True. Received: shared_norm=True, parallel={parallel}, input_norm={input_norm}"
-            )
-        if not input_norm and not norm_first:
-            raise InputError(
-                "Only a layer that normalizes its input can omit a norm. "
-                "Expected: norm_first=True. Received: norm_first=False, input_norm=False"
-            )
+        if order not in get_args(Order):
+            raise InputError(f"order must be one of {', '.join(get_args(Order))}. Received: order={order!r}")
         self.norm, self.epsilon, self.feed_forward_epsilon = norm, epsilon, feed_forward_epsilon
-        self.norm_first, self.parallel, self.dropout = norm_first, parallel, dropout
-        self.norm_bias, self.input_norm, self.shared_norm = norm_bias, input_norm, shared_norm
+        self.order, self.dropout, self.norm_bias = order, dropout, norm_bias
         self.attention = attention
         self.feed_forward = feed_forward
-        self.attention_norm = self._norm("attention_norm") if input_norm else None
-        self.feed_forward_norm = None if shared_norm else self._norm("feed_forward_norm", feed_forward_epsilon)
-        self.output_norm = output_norm
-        self.attention_output_norm = self._norm("attention_output_norm") if output_norm else None
-        self.feed_forward_output_norm = self._norm("feed_forward_output_norm") if output_norm else None
+        self.attention_norm = self.feed_forward_norm = None
+        self.attention_output_norm = self.feed_forward_output_norm = None
+        if order != "feed_forward_pre_norm":
+            self.attention_norm = self._norm("attention_norm")
+        if order != "shared_parallel":
+            self.feed_forward_norm = self._norm("feed_forward_norm", feed_forward_epsilon)
+        if order == "sandwich_norm":
+            self.attention_output_norm = self._norm("attention_output_norm")
+            self.feed_forward_output_norm = self._norm("feed_forward_output_norm")
         self.residual_dropout = Dropout(dropout, name="residual_dropout", dtype=self.dtype_policy)
+
+    @property
+    def parallel(self) -> bool:
+        """Whether attention and feed-forward both take the input of the layer."""
+        return self.order in ("parallel", "shared_parallel")
 
     def _norm(self, name: str, epsilon: float | None = None) -> keras.layers.Layer:
         epsilon = self.epsilon if epsilon is None else epsilon
@@ -212,7 +197,7 @@ class EncoderLayer(Composite):
 
     def _normed(self, x: Tensor, norm: keras.layers.Layer | None) -> Tensor:
         """Returns the input of attention or feed-forward."""
-        return norm(x) if self.norm_first and norm is not None else x
+        return x if norm is None or self.order == "post_norm" else norm(x)
 
     def _attend(self, x: Tensor, y: Tensor, training: bool) -> Tensor:
         """Returns the residual sum of the input and the output of the self attention."""
@@ -227,12 +212,12 @@ class EncoderLayer(Composite):
 
     def _add(self, x: Tensor, y: Tensor, norm: keras.layers.Layer | None, training: bool) -> Tensor:
         total = primitives.residual(x, self.residual_dropout(y, training=training))
-        return total if self.norm_first or norm is None else norm(total)
+        return total if norm is None or self.order != "post_norm" else norm(total)
 
     def get_config(self) -> LayerConfig:
         """Arguments of the constructor."""
-        norms = "norm", "epsilon", "norm_bias", "norm_first", "input_norm", "output_norm", "shared_norm"
-        arguments = arguments_of(self, *norms, "feed_forward_epsilon", "parallel", "dropout")
+        names = "norm", "epsilon", "order", "dropout", "norm_bias", "feed_forward_epsilon"
+        arguments = arguments_of(self, *names)
         arguments |= {name: serialize_part(getattr(self, name)) for name in ("attention", "feed_forward")}
         return {**super().get_config(), **arguments}
 

@@ -99,7 +99,7 @@ class BottleneckEncoderLayer(EncoderLayer):
             a second reduction for queries and keys, and the hidden states for values (`"shared"`); or the hidden states
             (`"hidden"`).
         output_dropout: Dropout rate of the restored states; `dropout` is that of attention and last feed-forward.
-        kwargs: Arguments of `EncoderLayer`, except `norm_first` and `parallel`.
+        kwargs: Arguments of `EncoderLayer`, except `order`.
 
     Call arguments:
         x: `(B, T, E)`.
@@ -109,7 +109,7 @@ class BottleneckEncoderLayer(EncoderLayer):
         `(B, T, E)`, or the dictionary of `EncoderLayer`.
 
     Raises:
-        InputError: an unknown `attention_input`, or a layer with `norm_first`.
+        InputError: an unknown `attention_input`, or another `order`.
 
     Reference: Sun et al. 2020, arXiv:2004.02984, sections 3.1 and 3.2; `transformers.models.mobilebert`.
     """
@@ -125,8 +125,8 @@ class BottleneckEncoderLayer(EncoderLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(attention, feed_forward, **kwargs)
-        if self.norm_first:
-            raise InputError(f"{type(self).__name__} normalizes residual sums. Expected: norm_first=False")
+        if self.order != "post_norm":
+            raise InputError(f"{type(self).__name__} normalizes residual sums. Expected: order='post_norm'")
         if attention_input not in ATTENTION_INPUTS:
             expected = ", ".join(ATTENTION_INPUTS)
             raise InputError(f"Unknown attention_input. Expected one of {expected}. Received: {attention_input!r}")

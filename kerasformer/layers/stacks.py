@@ -97,7 +97,7 @@ class Encoder(_Stack):
 
     Args:
         layers: The layers; they may differ.
-        final_norm: Norm of the output of the last layer, for layers with `norm_first`; optional.
+        final_norm: Norm of the output of the last layer, for layers that do not normalize it; optional.
         schedule: Indices of the layers in the order in which they are applied, which may repeat (ALBERT); all layers in
             order by default.
         kwargs: `keras.layers.Layer` arguments.
@@ -152,7 +152,7 @@ class Decoder(_Stack):
 
     Args:
         layers: The layers; they may differ, also in the shapes of their caches.
-        final_norm: Norm of the output of the last layer, for layers with `norm_first`; optional.
+        final_norm: Norm of the output of the last layer, for layers that do not normalize it; optional.
         schedule: As in `Encoder`.
         kwargs: `keras.layers.Layer` arguments.
 

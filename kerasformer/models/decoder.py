@@ -27,6 +27,7 @@ from kerasformer.layers import (
     Visibility,
     normalization,
 )
+from kerasformer.layers.blocks import Order
 from kerasformer.layers.core import as_ids
 from kerasformer.layers.layer_types import LayerArguments, LayerOptions, Outputs
 from kerasformer.layers.tensor import Shape, Tensor
@@ -57,9 +58,8 @@ class CausalDecoder(Backbone):
         positions_from_mask: Whether the positions of a text count its real tokens if the caller passes an attention
             mask and no positions; otherwise they count padding on the left, too.
         has_embedding_norm: Whether the embeddings are normalized.
-        norm_first: Whether attention and feed-forward normalize their input, instead of the residual sum.
+        order: What layers normalize, see `EncoderLayer`.
         has_final_norm: Whether the output of the last layer is normalized.
-        has_output_norms: Whether the outputs of attention and feed-forward networks are normalized, see `EncoderLayer`.
 
     Call arguments:
         ids: `(B, T)` int32.
@@ -83,9 +83,8 @@ class CausalDecoder(Backbone):
     position_offset: ClassVar[int] = 0
     positions_from_mask: ClassVar[bool] = False
     has_embedding_norm: ClassVar[bool] = False
-    norm_first: ClassVar[bool] = True
+    order: ClassVar[Order] = "pre_norm"
     has_final_norm: ClassVar[bool] = True
-    has_output_norms: ClassVar[bool] = False
 
     def __init__(self, config: Any, **kwargs: Unpack[LayerOptions]) -> None:
         super().__init__(config, **kwargs)
@@ -136,9 +135,8 @@ class CausalDecoder(Backbone):
             feed_forward,
             norm=self.norm,
             epsilon=self.config.epsilon,
-            norm_first=self.norm_first,
+            order=self.order,
             dropout=self.hidden_dropout,
-            output_norm=self.has_output_norms,
             name=f"layer_{index}",
             **self.layer_options(index),
         )
@@ -161,7 +159,7 @@ class CausalDecoder(Backbone):
         return size
 
     def layer_options(self, index: int) -> dict[str, Any]:
-        """Returns further arguments of the layer of this index, such as `parallel`."""
+        """Returns further arguments of the layer of this index, such as `norm_bias`."""
         return {}
 
     def attention_options(self, index: int) -> LayerArguments:

@@ -28,6 +28,7 @@ from kerasformer.layers import (
     Visibility,
     normalization,
 )
+from kerasformer.layers.blocks import Order
 from kerasformer.layers.core import as_ids
 from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.tensor import Shape, Tensor
@@ -58,7 +59,7 @@ class EncoderDecoder(Backbone):
         norm: Kind of all norms, `"layer_norm"` or `"rms_norm"`.
         learned_positions: Whether each stack adds a learned vector for each of `config.max_length` positions.
         position_offset: Row of a position table that belongs to position 0.
-        norm_first: Whether layers normalize the input of attention and feed-forward instead of the residual sum.
+        order: What layers normalize, see `EncoderLayer`.
         embedding_norm: Whether the embeddings of both stacks are normalized.
         final_norm: Whether the output of both stacks is normalized.
         output_dropout: Whether dropout is applied to the output of both stacks.
@@ -77,7 +78,7 @@ class EncoderDecoder(Backbone):
     norm: ClassVar[str] = "layer_norm"
     learned_positions: ClassVar[bool] = False
     position_offset: ClassVar[int] = 0
-    norm_first: ClassVar[bool] = False
+    order: ClassVar[Order] = "post_norm"
     embedding_norm: ClassVar[bool] = False
     final_norm: ClassVar[bool] = False
     output_dropout: ClassVar[bool] = False
@@ -168,7 +169,7 @@ class EncoderDecoder(Backbone):
             "feed_forward": self.make_feed_forward(stack),
             "norm": self.norm,
             "epsilon": self.epsilon,
-            "norm_first": self.norm_first,
+            "order": self.order,
             "dropout": self.config.dropout,
             "name": f"layer_{index}",
         }

@@ -82,7 +82,7 @@ class DescribedDecoder(keras.Model):
                     ),
                     FeedForward(dim, forward, "silu", gated=True, use_bias=False, name="feed_forward"),
                     norm="rms_norm",
-                    norm_first=True,
+                    order="pre_norm",
                     name=f"layer_{i}",
                 )
                 for i, arguments in enumerate(attentions)

@@ -98,7 +98,7 @@ class TinyDecoder(keras.Model):
         self.vocab_size, self.dim, self.heads, self.capacity = vocab_size, dim, heads, capacity
         self.embeddings = TransformerEmbeddings(vocab_size, capacity, dim, epsilon=None, name="embeddings")
         blocks = [
-            DecoderLayer(**_parts(dim, heads, forward or 4 * dim), norm_first=True, name=f"layer_{i}")
+            DecoderLayer(**_parts(dim, heads, forward or 4 * dim), order="pre_norm", name=f"layer_{i}")
             for i in range(layers)
         ]
         self.decoder = Decoder(blocks, LayerNormalization(name="final_norm"), name="decoder")
@@ -157,10 +157,10 @@ class TinySeq2Seq(keras.Model):
         self.vocab_size, self.dim, self.heads = vocab_size, dim, heads
         self.capacity, self.longest = capacity, longest
         self.embeddings = TransformerEmbeddings(vocab_size, None, dim, epsilon=None, name="embeddings")
-        blocks = [EncoderLayer(**_parts(dim, heads, 2 * dim), norm="rms_norm", norm_first=True) for _ in range(2)]
+        blocks = [EncoderLayer(**_parts(dim, heads, 2 * dim), norm="rms_norm", order="pre_norm") for _ in range(2)]
         self.encoder = Encoder(blocks, name="encoder")
         self.encoder_bias = RelativePositionBias(8, 16, heads, bidirectional=True, name="encoder_bias")
-        cross = [DecoderLayer(**_parts(dim, heads, 2 * dim, True), norm="rms_norm", norm_first=True) for _ in range(2)]
+        cross = [DecoderLayer(**_parts(dim, heads, 2 * dim, True), norm="rms_norm", order="pre_norm") for _ in range(2)]
         self.decoder = Decoder(cross, LayerNormalization(name="final_norm"), name="decoder")
         self.decoder_bias = RelativePositionBias(8, 16, heads, bidirectional=False, name="decoder_bias")
         self.embeddings.build()

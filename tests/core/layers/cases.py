@@ -78,14 +78,14 @@ def decoder_layer(**options: Any) -> Callable[[], keras.layers.Layer]:
 
 
 def encoder() -> keras.layers.Layer:
-    """Creates a stack of two layers with `norm_first` and a final norm."""
-    stack = [encoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)]
+    """Creates a stack of two layers that normalize their inputs, and a final norm."""
+    stack = [encoder_layer(order="pre_norm", name=f"layer_{i}")() for i in range(2)]
     return layers.Encoder(stack, layers.LayerNormalization(name="final_norm"))
 
 
 def decoder() -> keras.layers.Layer:
-    """Creates a stack of two layers with `norm_first` and a final norm."""
-    stack = [decoder_layer(norm_first=True, name=f"layer_{i}")() for i in range(2)]
+    """Creates a stack of two layers that normalize their inputs, and a final norm."""
+    stack = [decoder_layer(order="pre_norm", name=f"layer_{i}")() for i in range(2)]
     return composites.MaskedDecoder(layers.Decoder(stack, layers.LayerNormalization(name="final_norm"), name="decoder"))
 
 

@@ -64,7 +64,7 @@ class LlamaLayer(keras.layers.Layer):
         )
         feed_forward = layers.FeedForward(18, 20, "silu", gated=True, use_bias=False, name="feed_forward")
         self.layer = layers.DecoderLayer(
-            attention, feed_forward, norm="rms_norm", epsilon=1e-6, norm_first=True, name="layer"
+            attention, feed_forward, norm="rms_norm", epsilon=1e-6, order="pre_norm", name="layer"
         )
 
     def build(self, x_shape: Any, positions_shape: Any = None) -> None:

@@ -15,8 +15,8 @@ def layer(**options):
 def test_bad_arguments_are_named():
     with pytest.raises(InputError, match="Expected one of bottleneck, shared, hidden. Received: 'query'"):
         layer(attention_input="query")
-    with pytest.raises(InputError, match="Expected: norm_first=False"):
-        layer(norm_first=True)
+    with pytest.raises(InputError, match="Expected: order='post_norm'"):
+        layer(order="pre_norm")
     with pytest.raises(InputError, match="at most hidden_dim.* Received: embedding_dim=13, hidden_dim=12"):
         layers.MaskedLMHead(97, 12, embedding_dim=13)
     with pytest.raises(InputError, match="plain_layer_norm, head_norm, rms_norm, no_norm. Received: 'batch_norm'"):

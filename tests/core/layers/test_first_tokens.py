@@ -15,11 +15,11 @@ pytestmark = pytest.mark.grid
 SIZES = {"hidden_dim": 12, "num_layers": 2, "num_heads": 3, "intermediate_dim": 20, "max_length": 16}
 
 
-@pytest.mark.parametrize("norm_first", [False, True])
-def test_the_first_tokens_are_those_of_the_whole(norm_first) -> None:
+@pytest.mark.parametrize("order", ["post_norm", "pre_norm"])
+def test_the_first_tokens_are_those_of_the_whole(order) -> None:
     def layer() -> layers.EncoderLayer:
         attention, feed_forward = layers.MultiHeadAttention(3, 12), layers.FeedForward(12, 20, "gelu")
-        return layers.EncoderLayer(attention, feed_forward, norm_first=norm_first)
+        return layers.EncoderLayer(attention, feed_forward, order=order)
 
     encoder = layers.Encoder([layer(), layer()])
     x = np.random.default_rng(0).normal(size=(2, 5, 12)).astype("float32")
