@@ -114,7 +114,7 @@ def test_another_capacity() -> None:
     expected, _ = small.step(ids[:, 3:4], small.start(ids[:, :4], np.ones((1, 4), int)))
     received, _ = small.step(ids[:, 3:4], small.restore(short))
     assert np.abs(received - expected).max() <= 1e-5 * np.abs(expected).max()  # sums over more empty slots
-    with pytest.raises(CapacityError, match="holds 5 tokens. Received: a state of 6"):
+    with pytest.raises(CapacityError, match="at most 5 tokens. Received: 6"):
         small.restore(long)
 
 

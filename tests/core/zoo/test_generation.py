@@ -80,7 +80,7 @@ def test_a_full_cache_is_an_error(loaded):
     step = KerasStep(it.model, capacity=7, jit_compile=False)
     state = step.start(ids, mask)
     _, state = step.step(ids[:, -1:], state)
-    with pytest.raises(CapacityError, match="full: it holds 7"):
+    with pytest.raises(CapacityError, match="at most 7 tokens. Received: 8"):
         step.step(ids[:, :1], state)
 
 
