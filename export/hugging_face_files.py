@@ -6,12 +6,12 @@ both.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from tokenizers import models, normalizers
 
 from kerasformer.export.job import ExportJob
+from kerasformer.files.publishing import write_json
 from kerasformer.files.reading import JsonMapping, JsonObject, read_json
 from kerasformer.tokenization import Tokenizer, hard_texts
 
@@ -29,7 +29,7 @@ def write_tokenizer(job: ExportJob, folder: Path) -> None:
     if job.model.generates and _prepends_bos(tokenizer):
         # Without this setting, transformers.js adds no special tokens to a prompt.
         settings["add_bos_token"] = True
-    _write(path, settings)
+    write_json(path, settings)
     hard_texts.write(tokenizer, folder)
 
 
@@ -52,12 +52,12 @@ def write_config(job: ExportJob, folder: Path, extra_entries: JsonMapping) -> No
         specific = config.get("task_specific_params") or {}
         known = specific.get(job.info.task, {})
         config["task_specific_params"] = {**specific, job.info.task: {**known, "prefix": prefix}}
-    _write(folder / "config.json", config)
+    write_json(folder / "config.json", config)
     if model.generates:
         settings, ends = dict(job.info.generation), end_tokens(job)
         if ends != job.info.eos_token_id:
             settings["eos_token_id"] = list(ends)
-        _write(folder / "generation_config.json", settings)
+        write_json(folder / "generation_config.json", settings)
 
 
 def end_tokens(job: ExportJob) -> tuple[int, ...]:
@@ -107,7 +107,3 @@ def _prefix(job: ExportJob) -> str:
     transformers.js reads that of the task alone.
     """
     return "" if job.info.task in job.info.task_prefixes else job.info.prefix
-
-
-def _write(path: Path, content: JsonMapping) -> None:
-    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

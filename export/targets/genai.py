@@ -10,7 +10,6 @@ Reference: `src/config.h`, `src/models/kv_cache.cpp` and `src/beam_search_scorer
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from kerasformer.export.hugging_face_files import end_tokens
 from kerasformer.export.job import ExportJob
 from kerasformer.export.targets.base import TELEMETRY, Target
 from kerasformer.export.targets.generation_settings import refuse
+from kerasformer.files.publishing import write_json
 from kerasformer.files.reading import JsonObject
 from kerasformer.generation import GenerationConfig
 
@@ -100,7 +100,7 @@ class Genai(Target):
     def finish(self, job: ExportJob, manifest: Manifest, folder: Path) -> Sequence[Path]:
         """Writes `genai_config.json`."""
         path = folder / FILE
-        path.write_text(json.dumps(genai_config(manifest, end_tokens(job)), indent=2) + "\n", encoding="utf-8")
+        write_json(path, genai_config(manifest, end_tokens(job)))
         return [path]
 
     def card(self, manifest: Manifest, folder: Path) -> str:

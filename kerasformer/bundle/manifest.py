@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import zipfile
 from collections.abc import Callable
 from contextlib import suppress
@@ -40,7 +39,7 @@ from kerasformer.bundle.interface import (
     of_role,
 )
 from kerasformer.errors import BundleError, KerasformerError, SourceError
-from kerasformer.files.publishing import MANIFEST, repair
+from kerasformer.files.publishing import MANIFEST, repair, replacing
 from kerasformer.files.reading import JsonObject, parse_json
 from kerasformer.files.sources import inside, read_json
 
@@ -295,9 +294,8 @@ def write(folder: Path, manifest: Manifest) -> None:
     parsed = _parsed(content)
     _check_signatures(parsed)
     _check_files(folder, parsed, check=False)
-    temporary = folder / f"{MANIFEST}.new"
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, folder / MANIFEST)
+    with replacing(folder / MANIFEST) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _without_nulls(content: JsonObject) -> JsonObject:

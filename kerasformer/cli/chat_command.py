@@ -26,6 +26,7 @@ from kerasformer.cli.console import (
 )
 from kerasformer.cli.declared_options import passed, with_options
 from kerasformer.errors import ChatTemplateError, InputError, KerasformerError
+from kerasformer.files.publishing import write_json
 from kerasformer.files.reading import decode, local_path, parse_json, read_text, setting_of
 from kerasformer.generation import GenerationConfig
 
@@ -200,7 +201,7 @@ class ChatSession:
         """Writes the conversation to a JSON file."""
         path = local_path(_required(file, "/save FILE"))
         try:
-            path.write_text(json.dumps(self._conversation(self.messages), indent=2, ensure_ascii=False) + "\n", "utf-8")
+            write_json(path, self._conversation(self.messages))
         except OSError as error:
             raise InputError(f"The conversation cannot be saved: {error}") from error
         say(f"{len(self.messages)} messages saved in {path}")

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 from uuid import uuid4
 
+from kerasformer.bundle import sha256
 from kerasformer.errors import InputError
 
 MAX_BYTES = 4 * 1000**3
@@ -112,7 +113,7 @@ def load(folder: Path, key: str, make: Callable[[Path], _Made], max_bytes: int =
     try:
         result = make(unfinished)
         if unfinished.is_file():
-            unfinished.replace(folder / f"{key}-{_sha256(unfinished)}{_SUFFIX}")
+            unfinished.replace(folder / f"{key}-{sha256(unfinished)}{_SUFFIX}")
     finally:
         with suppress(OSError):  # on systems that cannot rename a file in use, nothing is cached
             unfinished.unlink(missing_ok=True)
@@ -162,15 +163,10 @@ def _valid_file(folder: Path, key: str) -> Path | None:
     """Returns the file with this key whose content has the checksum in its name; removes damaged ones."""
     for path in sorted(folder.glob(f"{key}-*{_SUFFIX}")):
         with suppress(OSError):
-            if path.name == f"{key}-{_sha256(path)}{_SUFFIX}":
+            if path.name == f"{key}-{sha256(path)}{_SUFFIX}":
                 return path
             path.unlink()
     return None
-
-
-def _sha256(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _processor() -> str:

@@ -9,7 +9,6 @@ References: Hu et al. 2021, arXiv:2106.09685; Liu et al. 2024, arXiv:2402.09353 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,6 +31,7 @@ from kerasformer.basics.arguments import (
     sequence,
 )
 from kerasformer.errors import CheckpointError, InputError, SourceError, UnsupportedConfigError
+from kerasformer.files.publishing import write_json
 from kerasformer.files.reading import read_json
 from kerasformer.files.sources import inside, resolve
 from kerasformer.files.tensors import Safetensors, TensorFile, TorchFile, save_tensors
@@ -505,5 +505,4 @@ def write_adapter(folder: Path, adapter: Adapter, transposed: bool = False, dtyp
     for module, value in adapter.rows.items():
         tensors[f"{_ROOT}{module}.token_adapter.trainable_tokens_delta"] = value
     save_tensors({name: value.astype(dtype or value.dtype) for name, value in tensors.items()}, folder / WEIGHTS)
-    content = json.dumps(adapter.config.to_json(transposed), indent=2, ensure_ascii=False)
-    (folder / CONFIG).write_text(content + "\n", encoding="utf-8")
+    write_json(folder / CONFIG, adapter.config.to_json(transposed))

@@ -13,6 +13,7 @@ import errno
 import glob
 import json
 import os
+import secrets
 import shutil
 import tempfile
 import time
@@ -94,6 +95,18 @@ def staging(
             f"the {what} could not be written: {error}. Received: {destination}. Nothing was changed there. "
             "Free disk space, or choose another folder"
         ) from error
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Context with another name for a file, which gets its own at the end, so that no reader finds a part of it."""
+    temporary = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{path.suffix}")
+    try:
+        yield temporary
+        _flush(temporary)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: object) -> None:

@@ -7,8 +7,6 @@ samples from the best 50 tokens).
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +16,7 @@ import numpy as np
 from kerasformer.basics.arguments import BOOLEAN, FUNCTION, Arguments, check, integer, number
 from kerasformer.basics.options import Option, declared
 from kerasformer.errors import GenerationError, SourceError
+from kerasformer.files.publishing import replacing, write_json
 from kerasformer.files.reading import JsonMapping, JsonObject, local_path, read_json
 from kerasformer.files.sources import inside
 from kerasformer.generation.checks import (
@@ -326,9 +325,9 @@ class GenerationConfig:
         """
         path = Path(folder) / FILE_NAME
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{FILE_NAME}.{os.getpid()}")
-        temporary.write_text(json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        return temporary.replace(path)
+        with replacing(path) as temporary:
+            write_json(temporary, self.to_dict())
+        return path
 
 
 def _implies_sampling(passed: Mapping[str, Any], num_beams: int) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from kerasformer.errors import TokenizerError
+from kerasformer.files.publishing import replacing
 from kerasformer.files.reading import JsonMapping
 
 
@@ -26,16 +26,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes], settings: Mappin
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, content in {**files, **texts}.items():
-            _write(folder / name, content)
+            with replacing(folder / name) as temporary:
+                temporary.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
     except OSError as error:
         raise TokenizerError(f"the tokenizer cannot be written to {folder}: {error}") from error
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    """Writes a file atomically."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        temporary.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -9,7 +9,6 @@ Schema: `mediapipe/tasks/metadata/metadata_schema.fbs`; format: https://ai.googl
 from __future__ import annotations
 
 import mmap
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from kerasformer.engines.litert.flatbuffer_schema import schema
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.tflite.prepended_root import BUFFERS, METADATA, offsets, old, prepend_root
 from kerasformer.extras import require
+from kerasformer.files.publishing import replacing
 
 if TYPE_CHECKING:
     import flatbuffers
@@ -115,14 +115,13 @@ def attach(path: Path, content: bytes, files: Mapping[str, bytes]) -> None:
     Raises:
         ExportError: The model has metadata already, or would exceed 2 GB.
     """
-    temporary = path.with_name(f"{path.name}.new")
-    prepend_root(path, temporary, partial(_added, content), sum(map(len, files.values())))
-    with zipfile.ZipFile(temporary, "a", zipfile.ZIP_STORED) as archive:
-        for name, data in files.items():
-            entry = zipfile.ZipInfo(name, _FIXED_TIME)
-            entry.create_system = 3  # fixed, so that the bytes are the same on every system
-            archive.writestr(entry, data)
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        prepend_root(path, temporary, partial(_added, content), sum(map(len, files.values())))
+        with zipfile.ZipFile(temporary, "a", zipfile.ZIP_STORED) as archive:
+            for name, data in files.items():
+                entry = zipfile.ZipInfo(name, _FIXED_TIME)
+                entry.create_system = 3  # fixed, so that the bytes are the same on every system
+                archive.writestr(entry, data)
 
 
 def input_order(path: Path) -> list[str]:

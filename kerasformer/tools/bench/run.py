@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,6 +14,7 @@ from kerasformer.basics.command_options import BenchOptions
 from kerasformer.basics.options import checked, documented
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.files import sources as source_folders
+from kerasformer.files.publishing import replacing
 from kerasformer.files.reading import local_path, read_text
 from kerasformer.tools.bench.machine import machine, versions
 from kerasformer.tools.bench.other_engines import ENGINES, engines_of
@@ -59,9 +59,8 @@ class BenchReport:
 
     def write(self, path: Path) -> None:
         """Writes the report as JSON, atomically."""
-        temporary = path.with_name(f"{path.name}.new")
-        temporary.write_text(self.to_json(), encoding="utf-8")
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            temporary.write_text(self.to_json(), encoding="utf-8")
 
 
 @documented(BenchOptions)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from kerasformer.errors import InputError
 from kerasformer.extras import require
+from kerasformer.files.publishing import replacing
 from kerasformer.files.reading import parse_json
 from kerasformer.files.shards import Block, JsonLines, Parquet, open_shard
 from kerasformer.tools.integrations.columns import ColumnModel, shown_error
@@ -200,7 +198,7 @@ class _Rows:
             table = table.append_column(
                 name, arrow.array([_line(each).strip() for each in values] if is_json else values)
             )
-        with _replaced(path) as temporary:
+        with replacing(path) as temporary:
             parquet.write_table(table, temporary)
 
 
@@ -241,21 +239,8 @@ class _Journal:
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
     """Writes a file under another name, then renames it."""
-    with _replaced(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
         file.writelines(lines)
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[Path]:
-    """Context with another name for a file, which is renamed at its end."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _line(content: object) -> str:

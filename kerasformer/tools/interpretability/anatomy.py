@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from kerasformer.bundle.architectures import architectures
 from kerasformer.errors import InputError
 from kerasformer.extras import require
+from kerasformer.files.publishing import replacing
 from kerasformer.files.reading import JsonObject
 
 if TYPE_CHECKING:
@@ -187,9 +187,8 @@ class Anatomy:
             ".txt": lambda: f"{self}\n",
             ".json": lambda: json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n",
         }
-        temporary = path.with_name(f".{path.name}.new")
-        temporary.write_text(contents[path.suffix.lower()](), encoding="utf-8")
-        os.replace(temporary, path)
+        with replacing(path) as temporary:
+            temporary.write_text(contents[path.suffix.lower()](), encoding="utf-8")
         return path
 
     def _repr_svg_(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import InputError
 from kerasformer.extras import require
+from kerasformer.files.publishing import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -80,10 +80,9 @@ def canvas(path: Path, width: float, height: float, theme: Theme = LIGHT) -> Ite
     with require("matplotlib", "viz").rc_context(_style(theme)):
         figure = require("matplotlib.figure", "viz").Figure(figsize=(width, height), layout="constrained")
         yield figure
-        temporary = path.with_name(f".{path.stem}.new{path.suffix}")
         is_svg = path.suffix.lower() == ".svg"
-        figure.savefig(temporary, dpi=150, metadata={"Date": None} if is_svg else None)
-    os.replace(temporary, path)
+        with replacing(path) as temporary:
+            figure.savefig(temporary, dpi=150, metadata={"Date": None} if is_svg else None)
 
 
 def _style(theme: Theme) -> Arguments:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import base64
 import html
 import json
-import os
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from kerasformer.files.publishing import replacing
 
 FOLDER = "page"
 """Folder of the scripts and styles within this package."""
@@ -79,6 +80,5 @@ def notebook_element(content: str, height: int) -> str:
 
 def write(content: str, path: Path) -> None:
     """Writes a page to a temporary file beside its destination, and then renames it."""
-    temporary = path.with_name(f".{path.name}.new")
-    temporary.write_text(content, encoding="utf-8")
-    os.replace(temporary, path)
+    with replacing(path) as temporary:
+        temporary.write_text(content, encoding="utf-8")

@@ -32,6 +32,7 @@ from kerasformer.bundle import (
     ModelInfo,
     Signature,
     architectures,
+    sha256,
 )
 from kerasformer.bundle.sample_texts import examples
 from kerasformer.errors import BundleError, InputError, SourceError
@@ -359,14 +360,9 @@ def _write_bundle(folder: Path, base: str, member: _SiteBundle, given_texts: boo
 def _listed(folder: Path, paths: Iterable[Path]) -> list[dict[str, Any]]:
     """Describes files as in `site.json`."""
     return [
-        {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": _sha256(path)}
+        {"path": path.relative_to(folder).as_posix(), "bytes": path.stat().st_size, "sha256": sha256(path)}
         for path in paths
     ]
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_list(folder: Path, content: dict[str, object]) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from kerasformer.basics.progress import StageProgress
 from kerasformer.errors import InputError
+from kerasformer.files.publishing import replacing
 from kerasformer.files.reading import JsonObject, local_path
 from kerasformer.tools.interpretability.explainer.packing import script_json
 from kerasformer.tools.interpretability.explainer.precision import RECIPES
@@ -83,9 +84,8 @@ def write_site(
     recorded = record(source, texts, recipes=recipes, bundles=bundles, format=format, progress=progress)
     content = rendered(recorded)
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.stem}.new.html")
-    temporary.write_text(content, encoding="utf-8")
-    os.replace(temporary, file)
+    with replacing(file) as temporary:
+        temporary.write_text(content, encoding="utf-8")
     return file
 
 
