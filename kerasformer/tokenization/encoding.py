@@ -15,6 +15,25 @@ from kerasformer.errors import MissingExtraError
 from kerasformer.tokenization.truncation import Side, TruncationSettings, chunks
 
 
+class ChangedEncoding:
+    """Encoding by the Rust library of which some attributes are replaced; it has all attributes that are used.
+
+    Args:
+        encoding: Encoding by the Rust library.
+        changed: The attributes, such as `ids`, with an entry for each token.
+    """
+
+    def __init__(self, encoding: tokenizers.Encoding, **changed: Sequence[Any]) -> None:
+        self._encoding = encoding
+        vars(self).update(changed)
+
+    def __len__(self) -> int:
+        return len(self._encoding)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._encoding, name)
+
+
 @dataclass(frozen=True)
 class EncodedRow:
     """One row of a batch.

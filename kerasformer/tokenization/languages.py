@@ -15,6 +15,7 @@ from tokenizers import models, processors
 from kerasformer.basics.arguments import STRING, Arguments, check
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files.reading import JsonMapping, JsonObject, parse_json
+from kerasformer.tokenization.encoding import ChangedEncoding
 from kerasformer.tokenization.families import CLASSES, Family, LanguageScheme
 from kerasformer.tokenization.settings import Settings
 from kerasformer.tokenization.tokenizer import Tokenizer
@@ -22,26 +23,6 @@ from kerasformer.tokenization.tokenizer import Tokenizer
 _SETTINGS = ("forced_bos_token_id", "decoder_start_token_id")
 """Generation settings that may name a language."""
 _MARK = re.compile(r">>(\S+)<<")
-
-
-class RelabeledEncoding:
-    """Encoding by the Rust library in which some tokens are replaced; it has all attributes that are used.
-
-    Args:
-        encoding: Encoding by the Rust library.
-        ids: Ids of the tokens.
-        tokens: The tokens as they appear in the vocabulary.
-    """
-
-    def __init__(self, encoding: tokenizers.Encoding, ids: Sequence[int], tokens: Sequence[str]) -> None:
-        self._encoding = encoding
-        self.ids, self.tokens = list(ids), list(tokens)
-
-    def __len__(self) -> int:
-        return len(self._encoding)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._encoding, name)
 
 
 class MultilingualTokenizer(Tokenizer):
@@ -203,7 +184,7 @@ class MultilingualTokenizer(Tokenizer):
         def relabeled(encoding: tokenizers.Encoding) -> tokenizers.Encoding:
             ids, tokens = list(encoding.ids), list(encoding.tokens)
             ids[place], tokens[place] = self._languages[language], self._token(language)
-            return cast(tokenizers.Encoding, RelabeledEncoding(encoding, ids, tokens))
+            return cast(tokenizers.Encoding, ChangedEncoding(encoding, ids=ids, tokens=tokens))
 
         return [relabeled(each) for each in encoded]
 

@@ -23,8 +23,9 @@ from kerasformer.errors import TokenizerError, tokenizer_errors
 from kerasformer.files.reading import JsonMapping, JsonObject
 from kerasformer.tokenization import backends, language_codes, languages, spiece
 from kerasformer.tokenization.dropped import removed
+from kerasformer.tokenization.encoding import ChangedEncoding
 from kerasformer.tokenization.families import Family, LanguageScheme
-from kerasformer.tokenization.languages import MultilingualTokenizer, RelabeledEncoding
+from kerasformer.tokenization.languages import MultilingualTokenizer
 from kerasformer.tokenization.settings import Settings
 
 VOCABULARY, PIECES = "vocab.json", "sentencepiece.bpe.model"
@@ -93,7 +94,7 @@ class M2m100Tokenizer(MultilingualTokenizer):
             if unused := sorted(self._unused.intersection(encoding.tokens)):
                 raise removed(unused)
             ids = [index if index < self._num_ids else unknown for index in encoding.ids]
-            return cast(tokenizers.Encoding, RelabeledEncoding(encoding, ids, encoding.tokens))
+            return cast(tokenizers.Encoding, ChangedEncoding(encoding, ids=ids))
 
         return [known(each) for each in super()._encode_batch(inputs, add_special_tokens, split)]
 

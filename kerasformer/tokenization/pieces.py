@@ -15,6 +15,7 @@ import numpy as np
 import tokenizers
 
 from kerasformer.tokenization.backends import END
+from kerasformer.tokenization.encoding import ChangedEncoding
 from kerasformer.tokenization.tokenizer import Tokenizer
 from kerasformer.tokenization.vocabulary import flat_ids
 
@@ -40,28 +41,6 @@ class Piece:
     token: str
     span: Span
     word: int
-
-
-class PieceEncoding:
-    """Encoding by the Rust library from pieces, with the spans and words of the pieces in the text.
-
-    Args:
-        encoding: Encoding of the pieces, each of which is a word to the Rust library.
-        texts: Pieces of the text, and those of the second text of a pair.
-    """
-
-    def __init__(self, encoding: tokenizers.Encoding, texts: Sequence[Sequence[Piece]]) -> None:
-        self._encoding = encoding
-        pairs = zip(encoding.sequence_ids, encoding.word_ids, strict=True)
-        pieces = [None if text is None or index is None else texts[text][index] for text, index in pairs]
-        self.offsets = [(0, 0) if piece is None else piece.span for piece in pieces]
-        self.word_ids = [None if piece is None else piece.word for piece in pieces]
-
-    def __len__(self) -> int:
-        return len(self._encoding)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._encoding, name)
 
 
 class PieceTokenizer(Tokenizer):
@@ -115,8 +94,7 @@ class PieceTokenizer(Tokenizer):
         words = [tuple([piece.token for piece in text] for text in row) for row in rows]
         batch = [row if len(row) == 2 else row[0] for row in words]
         encoded = self._encode(batch, add_special_tokens, split=True)
-        # It has all attributes that are used.
-        return [cast(tokenizers.Encoding, PieceEncoding(each, row)) for each, row in zip(encoded, rows, strict=True)]
+        return [_spanned(encoding, row) for encoding, row in zip(encoded, rows, strict=True)]
 
     def _pieces(self, text: str | Sequence[str], split: bool) -> list[Piece]:
         """Returns the pieces of a text; of a list of words, with spans in the word."""
@@ -172,6 +150,15 @@ class ContinuedPieceTokenizer(PieceTokenizer):
         skipped = set(self.all_special_ids) if skip_special_tokens else set()
         tokens = [self.backend.id_to_token(index) or "" for index in flat_ids(ids) if index not in skipped]
         return " ".join(filter(None, tokens)).replace(f"{CONTINUED} ", "").strip()
+
+
+def _spanned(encoding: tokenizers.Encoding, texts: Sequence[Sequence[Piece]]) -> tokenizers.Encoding:
+    """Returns an encoding of pieces, each of which is a word to the Rust library, with their spans and words."""
+    pairs = zip(encoding.sequence_ids, encoding.word_ids, strict=True)
+    pieces = [None if text is None or index is None else texts[text][index] for text, index in pairs]
+    offsets = [(0, 0) if piece is None else piece.span for piece in pieces]
+    word_ids = [None if piece is None else piece.word for piece in pieces]
+    return cast(tokenizers.Encoding, ChangedEncoding(encoding, offsets=offsets, word_ids=word_ids))
 
 
 def byte_pairs(word: str, ranks: Mapping[tuple[str, ...], int]) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import tokenizers
 from tokenizers import AddedToken
+
+from kerasformer.tokenization.encoding import ChangedEncoding
 
 # Unicode's white space, without four control characters that Python adds to it.
 _SPACE, _OTHER = r"[^\S\x1c-\x1f]", r"[\S\x1c-\x1f]"
@@ -103,8 +104,8 @@ class WordRule:
         return words
 
 
-class SpacedEncoding:
-    """Encoding by the Rust library whose words are those of a `WordRule`; it has all attributes that are used.
+class SpacedEncoding(ChangedEncoding):
+    """Encoding by the Rust library whose words are those of a `WordRule`.
 
     Args:
         encoding: Encoding by the Rust library.
@@ -114,19 +115,10 @@ class SpacedEncoding:
     """
 
     def __init__(
-        self,
-        encoding: tokenizers.Encoding,
-        texts: Sequence[str],
-        rule: WordRule,
-        added: Mapping[int, AddedToken],
+        self, encoding: tokenizers.Encoding, texts: Sequence[str], rule: WordRule, added: Mapping[int, AddedToken]
     ) -> None:
-        self._encoding, self._texts, self._rule, self._added = encoding, texts, rule, added
-
-    def __len__(self) -> int:
-        return len(self._encoding)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._encoding, name)
+        super().__init__(encoding)
+        self._texts, self._rule, self._added = texts, rule, added
 
     @cached_property
     def word_ids(self) -> list[int | None]:
