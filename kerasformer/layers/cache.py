@@ -11,7 +11,6 @@ of these for each row of a batch. The tensors of a cache with `CacheScales` are 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -138,10 +137,12 @@ class LayerCache(Protocol):
         ...
 
 
-class _BatchCache(ABC):
+class _BatchCache(LayerCache):
     """Base of caches with tensors for the whole batch."""
 
     tensors: tuple[Tensor, ...]
+    complete = False
+    scales: CacheScales | None = None
 
     @property
     def key(self) -> Tensor:
@@ -156,18 +157,6 @@ class _BatchCache(ABC):
     def key_slots(self, length: int | Tensor) -> Tensor | None:
         """Returns `None`: the slots are those of the visibility."""
         return None
-
-    @abstractmethod
-    def slots(self, length: int | Tensor) -> tuple[Tensor, Tensor | None]:
-        """See `LayerCache.slots`."""
-
-    @abstractmethod
-    def last(self, count: int) -> tuple[Tensor, ...]:
-        """See `LayerCache.last`."""
-
-    @abstractmethod
-    def update(self, *entries: Tensor | None) -> tuple[tuple[Tensor, ...], LayerCache]:
-        """See `LayerCache.update`."""
 
     def attend(
         self, attention: Attend, query: Tensor, key: Tensor | None, value: Tensor | None, bias: Tensor | None
@@ -196,7 +185,6 @@ class StaticCache(_IndexedCache):
     Attributes:
         tensors: `(B, H, S, D)` each, such as keys and values.
         position: Slot of the next token in all rows, a scalar int32.
-        complete: Always false.
         visible_length: Number of first slots to attend to, all by default; a smaller number saves time while the text
             is short.
         scales: Scales of int8 tensors; see `LayerCache.scales`.
@@ -204,7 +192,6 @@ class StaticCache(_IndexedCache):
 
     tensors: tuple[Tensor, ...]
     position: Tensor
-    complete: bool = False
     visible_length: int | None = None
     scales: CacheScales | None = None
 
@@ -231,14 +218,12 @@ class GrowingCache(_BatchCache):
 
     Attributes:
         tensors: `(B, H, S, D)` each, such as keys and values.
-        complete: Always false.
         causal: Whether the caller's mask is causal, with the last query at the slot of the last key, so that a lowering
             can use an operator with a built-in causal mask.
         scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
 
     tensors: tuple[Tensor, ...]
-    complete: bool = False
     causal: bool = False
     scales: CacheScales | None = None
 
@@ -264,13 +249,9 @@ class ShiftingCache(_BatchCache):
 
     Attributes:
         tensors: `(B, H, S, D)` each.
-        complete: Always false.
-        scales: Always `None`.
     """
 
     tensors: tuple[Tensor, ...]
-    complete: bool = False
-    scales: CacheScales | None = None
 
     def slots(self, length: int | Tensor) -> tuple[Tensor, None]:
         """Raises an error: the number of earlier tokens is unknown."""
@@ -305,13 +286,11 @@ class RollingCache(_IndexedCache):
     Attributes:
         tensors: `(B, H, S, D)` each, such as keys and values.
         position: Slot of the next token in all rows, a scalar int32.
-        complete: Always false.
         scales: Scales of int8 tensors; see `LayerCache.scales`.
     """
 
     tensors: tuple[Tensor, ...]
     position: Tensor
-    complete: bool = False
     scales: CacheScales | None = None
 
     @staticmethod
@@ -384,8 +363,7 @@ class FixedCache(_BatchCache):
     """Complete cache of keys and values that were projected once."""
 
     tensors: tuple[Tensor, ...]
-    complete: bool = True
-    scales: CacheScales | None = None
+    complete = True
 
     def slots(self, length: int | Tensor) -> tuple[Tensor, None]:
         """Raises an error: no tokens are added."""
