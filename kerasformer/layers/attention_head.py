@@ -10,8 +10,8 @@ from keras import backend, ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
-from kerasformer.layers.core import PACKAGE, Composite, Dense, build_once, packed
-from kerasformer.layers.layer_types import LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, build_once, packed
+from kerasformer.layers.layer_types import LayerOptions, Outputs
 from kerasformer.layers.masks import head_mask, mask_to_bias
 from kerasformer.layers.tensor import Tensor
 
@@ -54,7 +54,7 @@ def scaled_dot_product_attention(
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class AttentionHead(Composite):
+class AttentionHead(Configured, Composite):
     """A single attention head: three projections and scaled dot-product attention.
 
     Args:
@@ -92,7 +92,3 @@ class AttentionHead(Composite):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(B, T, E)` to `(B, T, D)`."""
         return (*input_shape[:-1], self.head_dim)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "head_dim": self.head_dim}

@@ -17,15 +17,14 @@ from kerasformer.layers.cache import LayerCache
 from kerasformer.layers.core import (
     PACKAGE,
     Composite,
+    Configured,
     Dropout,
-    arguments_of,
     build_once,
     packed,
-    serialize_part,
     unpacked,
 )
 from kerasformer.layers.feed_forward import FeedForward
-from kerasformer.layers.layer_types import LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.layer_types import LayerOptions, Outputs
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.tensor import Tensor, Tokens, zero_padding
 from kerasformer.layers.visibility import Visibility, visibility_of
@@ -35,7 +34,7 @@ Order = Literal["post_norm", "pre_norm", "feed_forward_pre_norm", "sandwich_norm
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class EncoderLayer(Composite):
+class EncoderLayer(Configured, Composite):
     """Transformer encoder layer: self attention and feed-forward, each with a residual connection, norm and dropout.
 
     Args:
@@ -214,23 +213,6 @@ class EncoderLayer(Composite):
         total = primitives.residual(x, self.residual_dropout(y, training=training))
         return total if norm is None or self.order != "post_norm" else norm(total)
 
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = "norm", "epsilon", "order", "dropout", "norm_bias", "feed_forward_epsilon"
-        arguments = arguments_of(self, *names)
-        arguments |= {name: serialize_part(getattr(self, name)) for name in ("attention", "feed_forward")}
-        return {**super().get_config(), **arguments}
-
-    @classmethod
-    def from_config(cls, config: LayerConfig) -> EncoderLayer:
-        """Creates a layer from the result of `get_config`."""
-        parts = {
-            name: keras.saving.deserialize_keras_object(config[name])
-            for name in ("attention", "feed_forward", "cross_attention")
-            if config.get(name) is not None
-        }
-        return cls(**{**config, **parts})
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class MaskedEncoderLayer(EncoderLayer):
@@ -349,10 +331,6 @@ class DecoderLayer(EncoderLayer):
         else:
             output = self._output(x, query, y, training)
         return packed(output, return_attention or return_cache, **states)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "cross_attention": serialize_part(self.cross_attention)}
 
 
 def split_output(result: Tensor | Outputs) -> tuple[Tensor, Outputs]:

@@ -14,7 +14,7 @@ from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.blocks import EncoderLayer
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, serialize_part
+from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions
 from kerasformer.layers.norms import normalization
@@ -184,14 +184,3 @@ class BottleneckEncoderLayer(EncoderLayer):
         for feed_forward, norm in zip(self.inner, self.inner_norms, strict=True):
             x = norm(primitives.residual(x, feed_forward(x, training=training)))
         return super()._feed(x, training)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        arguments = arguments_of(self, "hidden_dim", "attention_input", "output_dropout")
-        return {**super().get_config(), **arguments, "inner": [serialize_part(layer) for layer in self.inner]}
-
-    @classmethod
-    def from_config(cls, config: LayerConfig) -> EncoderLayer:
-        """Creates a layer from the result of `get_config`."""
-        inner = [keras.saving.deserialize_keras_object(layer) for layer in config["inner"]]
-        return super().from_config({**config, "inner": inner})

@@ -9,14 +9,14 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers.cache import CacheSpec, LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Dense, arguments_of, build_once, packed
-from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, build_once, packed
+from kerasformer.layers.layer_types import Initializer, LayerOptions, Outputs
 from kerasformer.layers.tensor import Tensor
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class ShortConvolution(Composite):
+class ShortConvolution(Configured, Composite):
     """Causal convolution over a few tokens, between two gates: `output(c * convolution(b * x))`.
 
     `b`, `c` and `x` are projections of the input. Each channel is convolved by itself: token `t` of a channel is the
@@ -123,8 +123,3 @@ class ShortConvolution(Composite):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(B, T, E)` to itself."""
         return (*input_shape[:-1], self.hidden_dim)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = "hidden_dim", "kernel_size", "use_bias", "kernel_initializer"
-        return {**super().get_config(), **arguments_of(self, *names)}

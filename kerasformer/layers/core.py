@@ -6,7 +6,8 @@ import inspect
 import itertools
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, Unpack
+from functools import cache
+from typing import Any, Self, Unpack
 
 import keras
 from keras import ops
@@ -44,13 +45,38 @@ def serialize_part(layer: keras.layers.Layer | None) -> LayerConfig | None:
 
 
 def arguments_of(layer: keras.layers.Layer, *names: str) -> LayerArguments:
-    """Returns attributes of a layer that are arguments of its constructor, for its config; initializers serialized."""
-    values = {name: getattr(layer, name) for name in names}
-    initializer = keras.initializers.Initializer
-    return {
-        name: keras.initializers.serialize(value) if isinstance(value, initializer) else value
-        for name, value in values.items()
-    }
+    """Returns attributes of a layer that are arguments of its constructor, for its config: parts are serialized."""
+    return {name: _serialized(getattr(layer, name)) for name in names}
+
+
+def _serialized(value: object) -> object:
+    if isinstance(value, keras.initializers.Initializer):
+        return keras.initializers.serialize(value)
+    if isinstance(value, keras.layers.Layer):
+        return serialize_part(value)
+    return [_serialized(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+class Configured(keras.layers.Layer):
+    """Base of layers that have each argument of their constructor as an attribute, which are their config."""
+
+    def get_config(self) -> LayerConfig:
+        """Arguments of the constructor."""
+        return {**super().get_config(), **arguments_of(self, *_arguments(type(self)))}
+
+    @classmethod
+    def from_config(cls, config: LayerConfig) -> Self:
+        """Creates a layer from the result of `get_config`."""
+        return cls(**{name: keras.saving.deserialize_keras_object(value) for name, value in config.items()})
+
+
+@cache
+def _arguments(layer: type[Configured]) -> tuple[str, ...]:
+    """Returns the arguments of the constructor of a class, and of those that it passes further arguments to."""
+    classes = layer.__mro__[: layer.__mro__.index(Configured)]
+    constructors = [vars(base)["__init__"] for base in classes if "__init__" in vars(base)]
+    parameters = [each for function in constructors for each in inspect.signature(function).parameters.values()]
+    return tuple(each.name for each in parameters if each.name != "self" and each.kind is not each.VAR_KEYWORD)
 
 
 def packed(output: Tensor, as_dictionary: bool, **entries: object) -> Tensor | Outputs:
@@ -109,7 +135,7 @@ class Composite(OptionalOutputs):
         return [name for name in super().__dir__() if name != "layers"]
 
 
-class LowRank(keras.layers.Layer):
+class LowRank(Configured):
     """Base of layers with one matrix that supports low-rank adaptation (LoRA), as the layers of Keras do.
 
     With DoRA, the columns of the sum of the matrix and the product have trained lengths, the magnitudes. Saved files
@@ -259,11 +285,6 @@ class LowRank(keras.layers.Layer):
         if self.lora_rank is not None:
             self.enable_lora(self.lora_rank, self.lora_alpha)
 
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        low_rank = {"lora_rank": self.lora_rank, "lora_alpha": self.lora_alpha}
-        return {**super().get_config(), **({} if self.lora_rank is None else low_rank)}
-
 
 def layers_with_lora(model: keras.layers.Layer) -> list[LowRank]:
     """Returns the layers of a model that have low-rank matrices."""
@@ -351,11 +372,6 @@ class Dense(LowRank):
         """Maps `(..., in)` to `(..., units)`."""
         return (*input_shape[:-1], self.units)
 
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = "units", "use_bias", "activation", "kernel_initializer"
-        return {**super().get_config(), **arguments_of(self, *names)}
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class Embedding(LowRank):
@@ -415,10 +431,6 @@ class Embedding(LowRank):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(...)` to `(..., output_dim)`."""
         return (*(input_shape or (None, None)), self.output_dim)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), **arguments_of(self, "input_dim", "output_dim", "embeddings_initializer")}
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

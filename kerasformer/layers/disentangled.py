@@ -23,7 +23,7 @@ from kerasformer.layers.activations import activation as get_activation
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.blocks import EncoderLayer
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed
+from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, Dropout, arguments_of, build_once, packed
 from kerasformer.layers.feed_forward import FeedForward
 from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, Outputs
 from kerasformer.layers.norms import LayerNormalization
@@ -53,7 +53,7 @@ class RelativeText:
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class RelativeEmbeddings(Composite):
+class RelativeEmbeddings(Configured, Composite):
     """Embeddings of the distance between two tokens; large distances share vectors in buckets of growing size.
 
     Args:
@@ -136,11 +136,6 @@ class RelativeEmbeddings(Composite):
     @property
     def _descending(self) -> np.ndarray:
         return np.append(self._rows[-2::-1], self._rows[-1])
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = "max_length", "hidden_dim", "max_distance", "num_buckets", "epsilon", "initializer"
-        return {**super().get_config(), **arguments_of(self, *names)}
 
 
 def log_buckets(distances: np.ndarray, num_buckets: int, max_distance: int) -> np.ndarray:
@@ -365,7 +360,3 @@ class ConvolutionEncoderLayer(EncoderLayer):
         if visibility is not None and visibility.key_mask is not None:
             output = zero_padding(output, tokens.of(visibility.key_mask))
         return output
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), **arguments_of(self, "kernel_size", "activation", "kernel_initializer")}

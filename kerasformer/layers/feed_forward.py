@@ -7,13 +7,13 @@ from typing import Any, Unpack
 import keras
 
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once
-from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions
+from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, Dropout, build_once
+from kerasformer.layers.layer_types import Initializer, LayerOptions
 from kerasformer.layers.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class FeedForward(Composite):
+class FeedForward(Configured, Composite):
     """Position-wise feed-forward network.
 
     Computes `output(activation(intermediate(x)))`, or gated (GEGLU, SwiGLU) `output(activation(gate(x)) * up(x))`.
@@ -81,8 +81,3 @@ class FeedForward(Composite):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., in)` to `(..., E)`."""
         return (*input_shape[:-1], self.hidden_dim)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = "hidden_dim", "intermediate_dim", "activation", "gated", "use_bias", "dropout", "kernel_initializer"
-        return {**super().get_config(), **arguments_of(self, *names)}

@@ -10,15 +10,24 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.activations import activation as get_activation
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, Embedding, LowRank, arguments_of, build_once
+from kerasformer.layers.core import (
+    PACKAGE,
+    Composite,
+    Configured,
+    Dense,
+    Dropout,
+    Embedding,
+    LowRank,
+    build_once,
+)
 from kerasformer.layers.feed_forward import FeedForward
-from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, LowRankOptions
+from kerasformer.layers.layer_types import Initializer, LayerOptions, LowRankOptions
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class ClassificationHead(Composite):
+class ClassificationHead(Configured, Composite):
     """Classification head: an optional dense layer and an output layer, for whole texts or for each token.
 
     Args:
@@ -90,14 +99,9 @@ class ClassificationHead(Composite):
         """Maps `(..., E)` to `(..., num_labels)`."""
         return (*input_shape[:-1], self.num_labels)
 
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = "num_labels", "hidden_dim", "activation", "use_bias", "dropout", "input_dropout", "kernel_initializer"
-        return {**super().get_config(), **arguments_of(self, *names, "dense_bias", "epsilon", "norm_bias")}
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class FeedForwardHead(Composite):
+class FeedForwardHead(Configured, Composite):
     """Classification head of a feed-forward network with residual connection and norm, and an output layer (BigBird).
 
     Args:
@@ -150,11 +154,6 @@ class FeedForwardHead(Composite):
         """Maps `(..., E)` to `(..., num_labels)`."""
         return (*input_shape[:-1], self.num_labels)
 
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = "num_labels", "hidden_dim", "intermediate_dim", "activation", "epsilon", "dropout", "kernel_initializer"
-        return {**super().get_config(), **arguments_of(self, *names)}
-
 
 def required(embedding: Embedding | None) -> Embedding:
     """Returns the token embeddings, which a tied head requires.
@@ -173,7 +172,7 @@ def _with_rows_of(kernel: keras.Variable, embedding: Embedding) -> keras.Variabl
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class MaskedLMHead(Composite):
+class MaskedLMHead(Configured, Composite):
     """Masked language modelling head: dense, activation and norm, then the token embeddings and a bias.
 
     Args:
@@ -288,12 +287,6 @@ class MaskedLMHead(Composite):
         """Maps `(..., E)` to `(..., V)`."""
         return (*input_shape[:-1], self.vocab_size)
 
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        sizes = "vocab_size", "hidden_dim", "embedding_dim"
-        names = "activation", "epsilon", "dense_bias", "norm_bias", "use_bias", "kernel_initializer", "tied"
-        return {**super().get_config(), **arguments_of(self, *sizes, *names)}
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class LMHead(LowRank):
@@ -395,8 +388,3 @@ class LMHead(LowRank):
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Maps `(..., E)` to `(..., V)`."""
         return (*input_shape[:-1], self.vocab_size)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = "vocab_size", "tied", "use_bias", "train_bias", "scale", "softcap", "kernel_initializer"
-        return {**super().get_config(), **arguments_of(self, *names)}

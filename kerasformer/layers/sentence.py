@@ -13,7 +13,16 @@ import keras
 from keras import ops
 
 from kerasformer.errors import UnsupportedConfigError
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, OptionalOutputs, arguments_of, build_once
+from kerasformer.layers.core import (
+    PACKAGE,
+    Composite,
+    Configured,
+    Dense,
+    Dropout,
+    OptionalOutputs,
+    arguments_of,
+    build_once,
+)
 from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Tensor
@@ -61,7 +70,7 @@ Step = Projection | VectorDropout | str
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class SentencePooling(OptionalOutputs):
+class SentencePooling(Configured, OptionalOutputs):
     """Pooling of the hidden states of a text to one vector.
 
     Args:
@@ -107,10 +116,6 @@ class SentencePooling(OptionalOutputs):
         """Maps `(B, T, E)` to `(B, N * E)`."""
         size = input_shape[-1]
         return input_shape[0], None if size is None else len(self.modes) * size
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "modes": list(self.modes)}
 
 
 def _pooled(mode: str, states: Tensor, real: Tensor, slots: Tensor, start: Tensor) -> Tensor:

@@ -14,13 +14,13 @@ from kerasformer.errors import InputError
 from kerasformer.layers import primitives
 from kerasformer.layers.blocks import check_memory, decoder_visibility, split_output
 from kerasformer.layers.cache import CacheSpec, LayerCache
-from kerasformer.layers.core import PACKAGE, OptionalOutputs, build_once, packed, serialize_part
-from kerasformer.layers.layer_types import LayerArguments, LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.core import PACKAGE, Configured, OptionalOutputs, build_once, packed
+from kerasformer.layers.layer_types import LayerArguments, LayerOptions, Outputs
 from kerasformer.layers.tensor import Tensor
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 
-class _Stack(OptionalOutputs):
+class _Stack(Configured, OptionalOutputs):
     """Base of stacks: layers applied in sequence, with an optional final norm; `schedule` can repeat layers."""
 
     def __init__(
@@ -73,22 +73,6 @@ class _Stack(OptionalOutputs):
         if return_hidden_states:
             collected["hidden_states"] = tuple(states)
         return packed(x, return_hidden_states or return_attention or return_cache, **collected)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        parts = {
-            "layers": [serialize_part(layer) for layer in self.layers],
-            "final_norm": serialize_part(self.final_norm),
-        }
-        return {**super().get_config(), **parts, "schedule": self.schedule}
-
-    @classmethod
-    def from_config(cls, config: LayerConfig) -> _Stack:
-        """Creates a stack from the result of `get_config`."""
-        deserialize = keras.saving.deserialize_keras_object
-        norm = config["final_norm"]
-        layers = [deserialize(layer) for layer in config["layers"]]
-        return cls(**{**config, "layers": layers, "final_norm": None if norm is None else deserialize(norm)})
 
 
 @keras.saving.register_keras_serializable(PACKAGE)

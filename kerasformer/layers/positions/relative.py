@@ -10,13 +10,13 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE, OptionalOutputs
-from kerasformer.layers.layer_types import LayerConfig, LayerOptions
+from kerasformer.layers.core import PACKAGE, Configured, OptionalOutputs
+from kerasformer.layers.layer_types import LayerOptions
 from kerasformer.layers.tensor import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class RelativePositionBias(OptionalOutputs):
+class RelativePositionBias(Configured, OptionalOutputs):
     """Relative position bias of T5: learned scores of distances, in buckets that grow with the distance.
 
     Args:
@@ -83,11 +83,6 @@ class RelativePositionBias(OptionalOutputs):
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns `(1, H, T, S)`."""
         return 1, self.num_heads, None, None
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = ("num_buckets", "max_distance", "num_heads", "bidirectional", "num_rows")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def relative_buckets(num_buckets: int, max_distance: int, bidirectional: bool) -> np.ndarray:

@@ -9,13 +9,13 @@ import numpy as np
 from keras import ops
 
 from kerasformer.errors import InputError
-from kerasformer.layers.core import PACKAGE, as_ids
-from kerasformer.layers.layer_types import LayerConfig, LayerOptions
+from kerasformer.layers.core import PACKAGE, Configured, as_ids
+from kerasformer.layers.layer_types import LayerOptions
 from kerasformer.layers.tensor import Tensor
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class SinusoidalPositions(keras.layers.Layer):
+class SinusoidalPositions(Configured):
     """Fixed sinusoidal position embeddings, computed in float32.
 
     The vectors are not stored: CTRL's configuration has 50,000 positions, whose table would take 256 MB in each
@@ -74,11 +74,6 @@ class SinusoidalPositions(keras.layers.Layer):
     def compute_output_shape(self, input_shape: tuple[int | None, ...] | None) -> tuple[int | None, ...]:
         """Maps `(...)` to `(..., hidden_dim)`."""
         return (*(input_shape or (None, None)), self.hidden_dim)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        names = ("max_length", "hidden_dim", "interleaved", "endpoint", "zero_row")
-        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 def sinusoids(max_length: int, hidden_dim: int, interleaved: bool = True) -> np.ndarray:
