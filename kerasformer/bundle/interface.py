@@ -17,8 +17,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from kerasformer.errors import BundleError
-
 MAX_CAPACITY = 65_536
 """Maximum number of slots of a cache, whose memory is allocated at the start, and maximum length of a text."""
 
@@ -379,18 +377,6 @@ def adapter_input(module: str, kind: Kind, part: int | None = None, dotted: bool
     name = f"{module}.lora_{'A' if kind == Kind.ADAPTER_A else 'B'}.weight"
     name = name if part is None or kind == Kind.ADAPTER_A else f"{name}.{part}"
     return name if dotted else name.replace(".", "_")
-
-
-def around_layer(name: str) -> tuple[str, str]:
-    """Returns the parts of a cache's name before and after the index of its layer.
-
-    Raises:
-        BundleError: it is not the name of a cache.
-    """
-    match = _STATIC_CACHE.fullmatch(name) or _GROWING_CACHE.fullmatch(name) or _GROWING_STATE.fullmatch(name)
-    if match is None:
-        raise BundleError(f"The name of a cache was expected. Received: {name!r}")
-    return name[: match.start("layer")], name[match.end("layer") :]
 
 
 def without_row(name: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from kerasformer.errors import InputError
+from kerasformer.errors import CapacityError, InputError
 
 _INT32_LIMIT = 2**31
 """Upper bound of ids, exclusive: they are int32 in all engines."""
@@ -174,6 +174,16 @@ def row_indices(rows: object, count: int) -> np.ndarray:
     if indices.ndim != 1 or indices.dtype.kind not in "iu" or ((indices < 0) | (indices >= count)).any():
         raise InputError(f"Rows must be integers from 0 to {count - 1}. Received: {indices.tolist()}")
     return indices
+
+
+def check_length(length: int, limit: int | None) -> None:
+    """Checks the length of a text that a model reads as a whole.
+
+    Raises:
+        CapacityError: it exceeds the maximum length; `None` for no maximum.
+    """
+    if limit is not None and length > limit:
+        raise CapacityError(f"The model accepts at most {limit} tokens. Received: {length}. Shorten the text")
 
 
 def check_discarded(count: int, limit: int) -> None:

@@ -16,7 +16,7 @@ from keras import ops
 
 from kerasformer.basics.arguments import check, integer, optional
 from kerasformer.bundle.interface import MAX_CAPACITY
-from kerasformer.engines.arrays import check_discarded, prompt_arrays, row_indices, step_tokens
+from kerasformer.engines.arrays import check_discarded, check_length, prompt_arrays, row_indices, step_tokens
 from kerasformer.engines.protocols import MIN_REWIND, check_capacity, default_capacity, read_by_start
 from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import CapacityError, InputError
@@ -219,10 +219,7 @@ class KerasStep:
 
     def _encode(self, inputs: np.ndarray, mask: np.ndarray) -> KerasState:
         limit = self.model.max_length
-        if limit is not None and inputs.shape[1] > limit:
-            raise CapacityError(
-                f"The text is longer than the model. Expected at most {limit} tokens. Received: {inputs.shape[1]}"
-            )
+        check_length(inputs.shape[1], limit)
         size = _BUCKET
         while size < inputs.shape[1]:
             size *= 2

@@ -19,10 +19,9 @@ from kerasformer.bundle.interface import (
     MODEL,
 )
 from kerasformer.engines.adapter_inputs import AdapterInputs
-from kerasformer.engines.arrays import row_lengths, similar_rows
+from kerasformer.engines.arrays import check_length, row_lengths, similar_rows
 from kerasformer.engines.onnx.session import OnnxSession
 from kerasformer.engines.text_inputs import text_inputs
-from kerasformer.errors import CapacityError
 from kerasformer.files.adapters import Adapter
 
 _SLOTS_PER_THREAD = 64
@@ -81,10 +80,7 @@ class OnnxForward:
         """
         feeds = text_inputs(inputs, self._session.signature, self._counts, "int64")
         length = feeds[INPUT_IDS].shape[1]
-        if self._max_length is not None and length > self._max_length:
-            raise CapacityError(
-                f"The model accepts at most {self._max_length} tokens. Received: {length}. Shorten the text"
-            )
+        check_length(length, self._max_length)
         if self._slots is None:
             return self._call(feeds)
         mask = feeds.get(ATTENTION_MASK)

@@ -31,12 +31,12 @@ from kerasformer.bundle.interface import (
     POSITION_IDS,
 )
 from kerasformer.engines.adapter_inputs import AdapterInputs
-from kerasformer.engines.arrays import check_discarded, prompt_arrays, row_indices, step_tokens
+from kerasformer.engines.arrays import check_discarded, check_length, prompt_arrays, row_indices, step_tokens
 from kerasformer.engines.onnx.caches import Caches, GrowingCaches, SharedCaches, ShiftingStates
 from kerasformer.engines.onnx.session import OnnxSession, tensor
 from kerasformer.engines.protocols import check_capacity, read_by_start
 from kerasformer.engines.saved_state import SavedState, identity_of
-from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.errors import BundleError, InputError
 from kerasformer.files.adapters import Adapter
 
 if TYPE_CHECKING:
@@ -309,10 +309,7 @@ class OnnxStep:
 
     def _encode(self, encoder: OnnxSession, ids: np.ndarray, mask: np.ndarray) -> _Memory:
         """Encodes the texts and computes the keys and values of the cross-attention, once for all steps."""
-        if self._encoder_capacity is not None and ids.shape[1] > self._encoder_capacity:
-            raise CapacityError(
-                f"The model accepts at most {self._encoder_capacity} tokens. Received: {ids.shape[1]}. Shorten the text"
-            )
+        check_length(ids.shape[1], self._encoder_capacity)
         (hidden,) = encoder.call({INPUT_IDS: ids, ATTENTION_MASK: mask}, [LAST_HIDDEN_STATE])
         tensors = {ENCODER_STATES: hidden, ENCODER_ATTENTION_MASK: tensor(mask)}
         empty = GrowingCaches.empty(self._decoder, [*self._cache_names, *self._cross_names], len(ids)).past

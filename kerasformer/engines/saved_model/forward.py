@@ -10,7 +10,8 @@ from kerasformer.bundle import Manifest
 from kerasformer.bundle.interface import (
     INPUT_IDS,
 )
-from kerasformer.engines.saved_model.loaded_model import LoadedModel, check_length
+from kerasformer.engines.arrays import check_length
+from kerasformer.engines.saved_model.loaded_model import LoadedModel
 from kerasformer.engines.text_inputs import text_inputs
 from kerasformer.errors import BundleError
 

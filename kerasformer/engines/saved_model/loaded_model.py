@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from kerasformer.bundle import Manifest, Signature
-from kerasformer.errors import BundleError, CapacityError, InputError
+from kerasformer.errors import BundleError, InputError
 from kerasformer.extras import require
 
 if TYPE_CHECKING:
@@ -80,9 +80,3 @@ def _set_threads(tf: ModuleType, threads: int) -> None:
             "num_threads must be set before TensorFlow is first used in a process. "
             f"Received: num_threads={threads!r} afterwards. Leave it out, or open this bundle first"
         ) from error
-
-
-def check_length(length: int, limit: int | None) -> None:
-    """Raises `CapacityError` for a text that exceeds the model's maximum length."""
-    if limit is not None and length > limit:
-        raise CapacityError(f"The model accepts at most {limit} tokens. Received: {length}. Shorten the text")

@@ -26,9 +26,9 @@ from kerasformer.bundle.interface import (
     PREFILL,
     TOKENS,
 )
-from kerasformer.engines.arrays import check_discarded, prompt_arrays, row_indices, step_tokens
+from kerasformer.engines.arrays import check_discarded, check_length, prompt_arrays, row_indices, step_tokens
 from kerasformer.engines.protocols import check_capacity, read_by_start
-from kerasformer.engines.saved_model.loaded_model import LoadedModel, check_length
+from kerasformer.engines.saved_model.loaded_model import LoadedModel
 from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError
 from kerasformer.extras import require
