@@ -259,10 +259,6 @@ class PositionsOfOneText(Embedding):
         """Looks up the positions."""
         return super().call(ids) + self.segments(ops.zeros(ops.shape(ids), "int32"))
 
-    def get_config(self) -> dict[str, object]:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "num_segments": self.num_segments}
-
 
 class Bert2BertSeq2SeqLM(Seq2SeqLM, backbone=Bert2Bert):
     """Two BERTs for text-to-text generation; the head is that of BERT's masked words."""

@@ -15,18 +15,18 @@ from keras import ops
 from kerasformer.errors import InputError
 from kerasformer.layers import banded, block_sparse, primitives
 from kerasformer.layers.attention_call import AttentionCall
-from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config, rotary_to_config
+from kerasformer.layers.attention_spec import AttentionSpec, Rotary, rotary_from_config
 from kerasformer.layers.banded import GlobalTokens, States
 from kerasformer.layers.cache import CacheSpec, LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Dense, Dropout, arguments_of, build_once, packed
-from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, Dropout, build_once, packed
+from kerasformer.layers.layer_types import Initializer, LayerOptions, Outputs
 from kerasformer.layers.norms import normalization
 from kerasformer.layers.tensor import Shape, Tensor, split_heads
 from kerasformer.layers.visibility import Visibility, visibility_of
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class MultiHeadAttention(Composite):
+class MultiHeadAttention(Configured, Composite):
     """Scaled dot-product attention over several heads, with an optional cache.
 
     Args:
@@ -119,12 +119,15 @@ class MultiHeadAttention(Composite):
             raise InputError(f"rotary.dim must be at most head_dim. Received: {rotary.dim}, head_dim={head_dim}")
         if window is not None and window < 1:
             raise InputError(f"window must be a positive number of tokens. Received: window={window}")
-        self.hidden_dim = hidden_dim
+        self.num_heads, self.num_key_value_heads = num_heads, groups
+        self.hidden_dim, self.head_dim = hidden_dim, head_dim
+        self.scale = 1.0 / math.sqrt(head_dim) if scale is None else scale
+        self.softcap, self.rotary, self.window, self.float32_scores = softcap, rotary, window, float32_scores
         self.spec = AttentionSpec(
             num_heads=num_heads,
             num_key_value_heads=groups,
             head_dim=head_dim,
-            scale=1.0 / math.sqrt(head_dim) if scale is None else scale,
+            scale=self.scale,
             softcap=softcap,
             rotary=rotary,
             query_key_norm=query_key_norm is not None,
@@ -260,15 +263,3 @@ class MultiHeadAttention(Composite):
 
     def _drop(self, weights: Tensor) -> Tensor:
         return self.weights_dropout(weights, training=True)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        spec_names = ("num_heads", "head_dim", "num_key_value_heads", "scale", "softcap", "window", "float32_scores")
-        biases = ("use_bias", "key_bias", "output_bias")
-        names = ("hidden_dim", *biases, "query_key_norm", "query_key_norm_kind", "dropout", "output_dropout")
-        arguments = {name: getattr(self.spec, name) for name in spec_names}
-        arguments["rotary"] = rotary_to_config(self.spec.rotary)
-        arguments |= arguments_of(self, *names, "kernel_initializer")
-        if self.query_initializer is not None:
-            arguments |= arguments_of(self, "query_initializer")
-        return {**super().get_config(), **arguments}

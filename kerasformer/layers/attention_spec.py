@@ -6,7 +6,7 @@ Shape letters: `B` batch, `T` query length, `D` head size, `R` rotated entries o
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import numpy as np
 from keras import ops
@@ -287,13 +287,8 @@ class AttentionSpec:
         return features
 
 
-def rotary_to_config(rotary: Rotary | None) -> LayerConfig | None:
-    """Converts a `Rotary` to plain values, for `get_config` of a layer."""
-    return None if rotary is None else asdict(rotary)
-
-
 def rotary_from_config(config: Rotary | LayerConfig | None) -> Rotary | None:
-    """Returns a `Rotary` from the result of `rotary_to_config`."""
+    """Returns a `Rotary` from its attributes, as the config of a layer has them."""
     if config is None or isinstance(config, Rotary):
         return config
     scaling = config.get("scaling")

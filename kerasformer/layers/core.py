@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from functools import cache
 from typing import Any, Self, Unpack
 
@@ -54,6 +55,8 @@ def _serialized(value: object) -> object:
         return keras.initializers.serialize(value)
     if isinstance(value, keras.layers.Layer):
         return serialize_part(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     return [_serialized(each) for each in value] if isinstance(value, list | tuple) else value
 
 

@@ -23,9 +23,9 @@ from kerasformer.layers.activations import activation as get_activation
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.blocks import EncoderLayer
 from kerasformer.layers.cache import LayerCache
-from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, Dropout, arguments_of, build_once, packed
+from kerasformer.layers.core import PACKAGE, Composite, Configured, Dense, Dropout, build_once, packed
 from kerasformer.layers.feed_forward import FeedForward
-from kerasformer.layers.layer_types import Initializer, LayerConfig, LayerOptions, Outputs
+from kerasformer.layers.layer_types import Initializer, LayerOptions, Outputs
 from kerasformer.layers.norms import LayerNormalization
 from kerasformer.layers.tensor import Shape, Tensor, Tokens, shifted, split_heads, zero_padding
 from kerasformer.layers.visibility import Visibility, visibility_of
@@ -265,13 +265,6 @@ class DisentangledAttention(MultiHeadAttention):
         selected = ops.take(rows * self.spec.scale, index, axis=0)
         shape = (1, ops.shape(selected)[0], self.spec.num_heads, self.spec.head_dim)
         return ops.transpose(ops.reshape(selected, shape), (0, 2, 3, 1))
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        arguments = arguments_of(self, "terms", "share_projections", "positions", "relative_dropout")
-        config = super().get_config()
-        unused = ("head_dim", "num_key_value_heads", "softcap", "window", "rotary", "query_key_norm")
-        return {**{name: value for name, value in config.items() if name not in unused}, **arguments}
 
 
 def by_distance(scores: Tensor, columns: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -11,8 +11,7 @@ import keras
 from kerasformer.errors import InputError
 from kerasformer.layers.attention import MultiHeadAttention
 from kerasformer.layers.banded import GlobalTokens, States
-from kerasformer.layers.core import PACKAGE, build_once, serialize_part
-from kerasformer.layers.layer_types import LayerConfig
+from kerasformer.layers.core import PACKAGE, build_once
 from kerasformer.layers.positions import RelativePositionBias
 from kerasformer.layers.random_blocks import SparseBlocks
 from kerasformer.layers.tensor import Shape, Tensor
@@ -100,15 +99,6 @@ class RelativeAttention(MultiHeadAttention):
             )
         return self.relative_bias(visibility.query_slots, visibility.key_slots)
 
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "relative_bias": serialize_part(self.relative_bias)}
-
-    @classmethod
-    def from_config(cls, config: LayerConfig) -> RelativeAttention:
-        """Creates a layer from the result of `get_config`."""
-        return cls(**{**config, "relative_bias": keras.saving.deserialize_keras_object(config["relative_bias"])})
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
 class BlockSparseAttention(MultiHeadAttention):
@@ -144,9 +134,3 @@ class BlockSparseAttention(MultiHeadAttention):
         self.check_features("rotary", "query_key_norm", "num_key_value_heads", "window")
         self.blocks = SparseBlocks(**blocks) if isinstance(blocks, dict) else blocks
         self.spec = replace(self.spec, blocks=self.blocks)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        unused = ("rotary", "query_key_norm", "num_key_value_heads", "window")
-        arguments = {name: value for name, value in super().get_config().items() if name not in unused}
-        return {**arguments, "blocks": None if self.blocks is None else asdict(self.blocks)}
