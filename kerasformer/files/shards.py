@@ -123,13 +123,22 @@ class JsonLines(Shard):
 
     def parse(self, raw: bytes, line: int) -> Mapping[str, Any]:
         """Parses a line."""
-        try:
-            row = parse_json(raw, f"{self.path}, line {line},")
-        except SourceError as error:
-            raise InputError(f"Each line must be a JSON object: {error}") from error
-        if not isinstance(row, dict):
-            raise InputError(f"Each line must be a JSON object. Received: {raw[:80]!r} in {self.path}, line {line}")
-        return row
+        return json_row(raw, self.path, line)
+
+
+def json_row(raw: str | bytes, path: Path, line: int) -> dict[str, Any]:
+    """Parses a line of a file of JSON lines.
+
+    Raises:
+        InputError: it is no JSON object.
+    """
+    try:
+        row = parse_json(raw, f"{path}, line {line},")
+    except SourceError as error:
+        raise InputError(f"Each line must be a JSON object: {error}") from error
+    if not isinstance(row, dict):
+        raise InputError(f"Each line must be a JSON object. Received: {raw[:80]!r} in {path}, line {line}")
+    return row
 
 
 class Parquet(Shard):

@@ -10,8 +10,8 @@ from keras import ops
 
 from kerasformer.errors import InputError
 from kerasformer.layers import primitives
-from kerasformer.layers.core import PACKAGE
-from kerasformer.layers.layer_types import LayerConfig, LayerOptions
+from kerasformer.layers.core import PACKAGE, Configured
+from kerasformer.layers.layer_types import LayerOptions
 from kerasformer.layers.tensor import Tensor
 
 
@@ -40,13 +40,9 @@ class _Norm(_Affine):
         super().__init__(use_bias, use_scale, **kwargs)
         self.epsilon = epsilon
 
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "epsilon": self.epsilon}
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class LayerNormalization(_Norm):
+class LayerNormalization(Configured, _Norm):
     """Layer normalization over the last axis, as `nn.LayerNorm`.
 
     Args:
@@ -70,13 +66,9 @@ class LayerNormalization(_Norm):
         """Applies the layer."""
         return primitives.layer_norm(x, self.scale, self.bias, self.epsilon)
 
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "use_bias": self.use_bias, "use_scale": self.use_scale}
-
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class HeadNormalization(_Norm):
+class HeadNormalization(Configured, _Norm):
     """Layer normalization of each attention head, with a scale of its own and without bias (Cohere).
 
     Args:
@@ -106,7 +98,7 @@ class HeadNormalization(_Norm):
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class RMSNormalization(_Norm):
+class RMSNormalization(Configured, _Norm):
     """Root mean square normalization over the last axis, as `nn.RMSNorm`: without mean and bias.
 
     Args:
@@ -128,7 +120,7 @@ class RMSNormalization(_Norm):
 
 
 @keras.saving.register_keras_serializable(PACKAGE)
-class ElementwiseAffine(_Affine):
+class ElementwiseAffine(Configured, _Affine):
     """Multiplication by a scale and addition of a bias, without normalization: the NoNorm of MobileBERT.
 
     Args:
@@ -148,10 +140,6 @@ class ElementwiseAffine(_Affine):
         """Applies the layer."""
         y = x * ops.convert_to_tensor(self.scale)
         return y if self.bias is None else y + ops.convert_to_tensor(self.bias)
-
-    def get_config(self) -> LayerConfig:
-        """Arguments of the constructor."""
-        return {**super().get_config(), "use_bias": self.use_bias}
 
 
 _NORMS: dict[str, Callable[..., keras.layers.Layer]] = {

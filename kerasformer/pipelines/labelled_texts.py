@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kerasformer.errors import InputError, SourceError
+from kerasformer.errors import InputError
 from kerasformer.files.live import is_of
-from kerasformer.files.reading import local_path, parse_json
+from kerasformer.files.reading import local_path
+from kerasformer.files.shards import json_row
 from kerasformer.pipelines.columns import CHOICE_COLUMNS, QUESTION_COLUMNS, TEXT_COLUMNS, Columns
 
 _TABLES = (".tsv", ".csv")
@@ -269,12 +270,7 @@ def _check_utf8(text: str, path: Path, number: int) -> None:
 
 
 def _object(line: str, path: Path, number: int) -> dict[str, Any]:
-    try:
-        row = parse_json(line, f"{path}, line {number},")
-    except SourceError as error:
-        raise InputError(f"Each line must be a JSON object: {error}") from error
-    if not isinstance(row, dict):
-        raise InputError(f"Each line must be a JSON object. Received: {line[:80]!r} in {path}, line {number}")
+    row = json_row(line, path, number)
     translation = row.get("translation")
     # The datasets of Hugging Face have a text by language here.
     return row | translation if isinstance(translation, dict) else row
