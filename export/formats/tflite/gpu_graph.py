@@ -251,18 +251,22 @@ class _Rewriting:
             inputs = [self._computed(op.inputs[0]), *map(self._four, op.inputs[1:])]
         else:
             inputs = [self._four(i) for i in op.inputs]
-        if len(inputs) == 2 and self.skeleton.kind(op) in ORDERED and self._is_exchanged(*inputs, int(op.outputs[0])):
+        if (
+            len(inputs) == 2
+            and self.skeleton.kind(op) in ORDERED
+            and self._is_exchanged(inputs[0], inputs[1], int(op.outputs[0]))
+        ):
             inputs[0] = self._computed_integers(self._value(inputs[0]))
         self._append(op, inputs, [self._result(i) for i in op.outputs])
 
     def _angle(self, op: tflite.OperatorT) -> None:
         """COS and SIN of positions times frequencies, which 16-bit floats lose: rows of a table of all positions."""
         source = self._positions(int(op.inputs[0]))
-        added = None if source is None else self._added(source[0])
-        if self.window is None or source is None or added is None:
+        largest = None if source is None else self._largest(source[0])
+        if source is None or largest is None:
             return self._each(op)
         positions, frequencies = source
-        angles = np.arange(self.window + added, dtype="float32")[:, None] * frequencies.reshape(1, -1)
+        angles = np.arange(largest + 1, dtype="float32")[:, None] * frequencies.reshape(1, -1)
         table = self._constant((np.cos if self.skeleton.kind(op) == "COS" else np.sin)(angles), "float32")
         self._finish(self._gathered(table, self._flat_ids(positions), 0), int(op.outputs[0]))
 
@@ -283,23 +287,26 @@ class _Rewriting:
             positions = operands[0]
         return positions, frequencies
 
-    def _added(self, index: int) -> int | None:
-        """Returns how much more than a position of the text integers can be; `None` if they are something else."""
+    def _largest(self, index: int) -> int | None:
+        """Returns the largest number that integers can be which are computed from positions; `None` if unknown."""
+        if self._dtype(index) == "bool":
+            return 1
+        if index in self.constants:
+            return int(self._value(index).max())
         kind, operands = self.origins.get(index, ("", []))
-        if kind in ("", "NOT_EQUAL"):
-            return 0
+        if not kind:  # an input: a position of the text
+            return None if self.window is None else self.window - 1
         if kind in _SAME_NUMBERS:
-            return self._added(operands[0])
+            return self._largest(operands[0])
+        if kind == "CUMSUM":
+            one, axis = self._largest(operands[0]), int(self._value(operands[1]))
+            return None if one is None else one * self.shapes[operands[0]][axis]
         if kind not in ("ADD", "MUL"):
             return None
-        total = 0
-        for operand in operands:
-            constant = operand in self.constants
-            more = int(self._value(operand).max()) if constant and kind == "ADD" else self._added(operand)
-            if more is None or (constant and kind == "MUL"):
-                return None
-            total += more
-        return total
+        first, second = map(self._largest, operands)
+        if first is None or second is None:
+            return None
+        return first + second if kind == "ADD" else first * second
 
     def _is_exchanged(self, first: int, second: int, result: int) -> bool:
         """Returns whether the delegate takes the first of two operands for the second one."""

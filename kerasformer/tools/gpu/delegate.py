@@ -171,9 +171,10 @@ def _widen(model: Any, codes: list[str], schema: Any) -> bool:
 def _values(model: Any, graph: Any, tensor: Any, types: Any) -> np.ndarray:
     """Returns the numbers of a weight of 8 or 4 bits with a scale for each row or each block of a row."""
     data, shape = np.asarray(model.buffers[tensor.buffer].data, np.uint8), tuple(map(int, tensor.shape))
+    levels = data.view(np.int8)
     if tensor.type == types.INT4:  # two in a byte, the lower half first
-        data = np.stack([data << 4, data], axis=-1).reshape(-1).view(np.int8)[: int(np.prod(shape))] >> 4
-    levels = data.view(np.int8).reshape(shape).astype("float32")
+        levels = np.stack([data << 4, data], axis=-1).reshape(-1).view(np.int8)[: int(np.prod(shape))] >> 4
+    values = levels.reshape(shape).astype("float32")
     scale, details = tensor.quantization.scale, tensor.quantization.details
     if scale is None or not len(scale):
         stored = graph.tensors[details.scales]
@@ -181,7 +182,7 @@ def _values(model: Any, graph: Any, tensor: Any, types: Any) -> np.ndarray:
         factors = np.repeat(blocks.reshape(shape[0], -1), details.blockSize, axis=1)[:, : shape[1]]
     else:
         factors = np.asarray(scale, "float32").reshape(-1, 1)
-    return levels * factors
+    return values * factors
 
 
 if __name__ == "__main__":

@@ -5,6 +5,10 @@ Each architecture's ordinary file is rewritten as an export for a GPU rewrites i
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +75,7 @@ INTEGERS = [
     ("deberta-v2-token-classification", "int4"),
     ("gemma3_text-text-generation", "int4"),
     ("modernbert-token-classification", "int4"),
-    ("mobilebert-text-classification", "int4"),
+    ("albert-fill-mask", "int4"),
     ("electra-fill-mask", "int4"),
 ]
 """Files with integer weights, of rows that no blocks of 32 fill."""
@@ -185,6 +189,40 @@ def test_an_export_for_a_gpu(name, quantize, tmp_path):
     )
     assert exported.manifest.gpu_findings == ()
     assert "nothing of what LiteRT 2.3's GPU delegate" in (tmp_path / "gpu/README.md").read_text()
+
+
+ANSWERS = """
+import json, sys
+import kerasformer as kf
+for accelerator in (None, "gpu"):
+    pipe = kf.pipeline(sys.argv[1], accelerator=accelerator)
+    settings = {"max_new_tokens": 24, "do_sample": False} if pipe.task.endswith("generation") else {}
+    print(json.dumps(pipe(["It was a dark night.", "What a dull film!"], **settings)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "quantize"),
+    [("story-gpt2", "none"), ("sentiment-bert", "none"), ("gemma3_text-text-generation", "none")],
+)
+def test_a_pipeline_on_a_gpu_gives_the_answers_of_the_cpu(source, quantize, tmp_path):
+    """Of presets, and of a decoder with a sliding window."""
+    environment = {**os.environ, **need_gpu()}
+    model = shared_model(source) if source in ROWS else kf.load(source)
+    sizes = size_options(model, "tflite", (32,), 64)
+    kf.export.export(model, tmp_path / "gpu", "litert", quantize, accelerator="gpu", **sizes)
+    process = [sys.executable, "-c", ANSWERS, str(tmp_path / "gpu")]
+    run = subprocess.run(process, env=environment, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr[-2000:]
+    assert "UserWarning" not in run.stderr
+    # LiteRT logs to standard output, too.
+    on_cpu, on_gpu = (json.loads(line) for line in run.stdout.splitlines() if line.startswith("["))
+    for expected, received in zip(on_cpu, on_gpu, strict=True):
+        for one, other in zip(
+            *(each if isinstance(each, list) else [each] for each in (expected, received)), strict=True
+        ):
+            assert one.pop("score", 0) == pytest.approx(other.pop("score", 0), abs=1e-3)
+            assert one == other
 
 
 def test_a_file_that_would_end_the_process_is_refused_for_the_gpu():
