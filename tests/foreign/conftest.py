@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.foreign.environments import need
-from tests.foreign.ticks import OWN
 
 ENVIRONMENTS = {"litert-web": "chromium", "transformers.js": "node"}
 """Environments with another name than their runtime."""
@@ -14,5 +13,4 @@ ENVIRONMENTS = {"litert-web": "chromium", "transformers.js": "node"}
 @pytest.fixture(autouse=True)
 def _runtime(request: pytest.FixtureRequest) -> None:
     for mark in request.node.iter_markers("foreign"):
-        if mark.args[0] not in OWN:
-            need(ENVIRONMENTS.get(mark.args[0], mark.args[0]))
+        need(ENVIRONMENTS.get(mark.args[0], mark.args[0]))

@@ -6,6 +6,7 @@ python -m tests.foreign.table [--write]        without --write, only reports whe
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -92,7 +93,10 @@ def content(runtimes: Sequence[Tested]) -> str:
         "checkpoints": checkpoints(),
         "runtimes": [asdict(each) for each in runtimes],
     }
-    return json.dumps(listed, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(listed, indent=1, ensure_ascii=False)
+    # A list of names takes one line.
+    flat = re.sub(r"\[\n *([^][{}]*?)\n *\]", lambda found: "[" + re.sub(r",\n *", ", ", found[1]) + "]", text)
+    return flat + "\n"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -62,13 +62,15 @@ def test_only_tests_of_tiny_models_that_run_count(marks, expected, monkeypatch):
     assert [(runtime, case.model_type, in_ci) for runtime, case, in_ci in claims] == expected
 
 
-PIPELINES = ("onnxruntime", "transformers.js", "optimum")
-"""Runtimes with code for each task; that of ONNX Runtime is the program of the tests, which also runs in LiteRT."""
+PIPELINES = ("transformers.js", "optimum")
+"""Runtimes with code for each task."""
 
 
 def test_ci_runs_one_model_of_each_kind_in_each_runtime():
     """As docs/runtimes.md says; other layers and most recipes run before a release."""
     for name, row in tested.runtimes().items():
+        if not row.is_target:
+            continue  # test_export.py has all architectures in turn
         assert {kind(task) for task in row.in_ci} == {kind(task) for task in row.bundles}, name
         assert row.in_ci.keys() == row.bundles.keys() or name not in PIPELINES, name
         assert [models for models in row.in_ci.values() if len(models) > 1] == [], name

@@ -7,11 +7,14 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
+
+import pytest
 
 from kerasformer.bundle.tested import Bundles, Tested
 from kerasformer.export.targets import TARGETS
+from tests.core.export import ticks as exports
 from tests.foreign.cases import Case
 from tests.foreign.environments import HERE
 
@@ -19,7 +22,7 @@ OWN = {
     "litert": ("--format tflite", "LiteRT (`ai-edge-litert`): Python, and the C library that all other languages use"),
     "onnxruntime": ("--format onnx", "ONNX Runtime: Python, and C++ with the same library"),
 }
-"""Runtimes that need no target: the option for their export, and their description."""
+"""Runtimes that need no target, in which tests/core/export runs all bundles: the option and their description."""
 
 # Packages whose versions are the version of a runtime.
 _PACKAGES = {
@@ -64,7 +67,14 @@ def collect(refused: Mapping[str, dict[str, dict[str, list[str]]]]) -> list[Test
     Args:
         refused: Model types that each target refuses, by reason and task.
     """
+    from tests.core.export import test_export
+
     covered, in_ci = _by_runtime(), _by_runtime()
+    own = {option.split()[-1]: name for name, (option, _) in OWN.items()}
+    for found, module in ((covered, test_export), (in_ci, _in_ci(test_export))):
+        for format, row, recipe in exports.claims(module):
+            if format in own:
+                found[own[format]][row.task][row.model_type].append(recipe)
     for path in sorted(HERE.glob("test_*.py")):
         for runtime, case, runs_in_ci in claims(importlib.import_module(f"tests.foreign.{path.stem}")):
             for found in (covered, in_ci) if runs_in_ci else (covered,):
@@ -76,6 +86,24 @@ def collect(refused: Mapping[str, dict[str, dict[str, list[str]]]]) -> list[Test
         Tested(name, *about, version(name), in_order(covered[name]), in_order(in_ci[name]), refused.get(name, {}))
         for name, about in known.items()
     ]
+
+
+def _in_ci(module: ModuleType) -> ModuleType:
+    """Returns a module whose tests have the parameters that CI runs."""
+    shown = ModuleType(module.__name__)
+    for name, test in vars(module).items():
+        marks = getattr(test, "pytestmark", []) if name.startswith("test_") else []
+        if any(mark.name == "bundles" for mark in marks) and "release" not in {mark.name for mark in marks}:
+            setattr(shown, name, SimpleNamespace(pytestmark=[_without_release(mark) for mark in marks]))
+    return shown
+
+
+def _without_release(mark: pytest.Mark) -> pytest.Mark:
+    if mark.name != "parametrize":
+        return mark
+    names, rows = mark.args
+    kept = [row for row in rows if "release" not in {each.name for each in getattr(row, "marks", ())}]
+    return pytest.Mark("parametrize", (names, kept), {}, _ispytest=True)
 
 
 def _by_runtime() -> dict[str, dict[str, dict[str, list[str]]]]:
