@@ -21,7 +21,6 @@ let package = Package(
     dependencies: engines,
     targets: [
         .target(name: "Kerasformer", dependencies: engineProducts),
-        .executableTarget(name: "Tokenize", dependencies: ["Kerasformer"], path: "Tests/Tokenize"),
         .testTarget(name: "KerasformerTests", dependencies: ["Kerasformer"]),
     ]
 )

@@ -119,18 +119,6 @@ def test_vectors(run, kind):
     assert int(last.split()[0]) > 50
 
 
-def test_lines(run):
-    """The command for a comparison of many lines reads lines and writes ids and offsets."""
-    folder = VECTORS / "tokenizers" / "gpt2"
-    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()]
-    known = [row for row in rows if "ids" in row and "pair" not in row and "special" not in row]
-    chosen = [row for row in known if not set(row["text"]) & set("\n\r")][:20]
-    written = run("Tokenize", "tokenize", folder, text="\n".join(row["text"] for row in chosen) + "\n")
-    assert [json.loads(line) for line in written.splitlines()] == [
-        {"ids": row["ids"], "offsets": row["offsets"]} for row in chosen
-    ]
-
-
 def test_calls(run, tmp_path):
     """Flows, cancellation, calls at the same time, a closed model, and files that were changed or are missing."""
     assert run("Calls", VECTORS / "tasks" / "story", tmp_path / "changed") == "the calls are right\n"

@@ -1,10 +1,8 @@
-// The program of the tests: compares this library with the vectors that Python writes, tokenizes lines, and answers calls.
+// The program of the tests: compares this library with the vectors that Python writes, and answers calls.
 //
 //     kerasformer_tests tokenizer FOLDER              tokenizer.json and rows.jsonl
 //     kerasformer_tests decoding FOLDER TOKENIZERS    the files of decoding/
 //     kerasformer_tests task FOLDER                   a bundle and calls.json
-//     kerasformer_tests tokenize FOLDER < LINES       writes ids and offsets of each line
-//     kerasformer_tests time FOLDER < LINES           writes the processor's seconds of a second pass
 //     kerasformer_tests call FOLDER LIBRARY < CALLS   answers calls in JSON with a real engine
 //     kerasformer_tests time-calls FOLDER LIBRARY < CALLS   writes the processor's seconds of each, twice answered
 //
@@ -664,27 +662,7 @@ std::vector<std::string> InputLines() {
   return lines;
 }
 
-void TokenizeLines(const std::string& folder) {
-  const Tokenizer tokenizer = Tokenizer::Open(folder);
-  for (const std::string& line : InputLines()) {
-    const Encoding tokens = tokenizer.Encode(line);
-    std::cout << "{\"ids\":" << Json(tokens.ids).Canonical() << ",\"offsets\":" << Flat(tokens.offsets).Canonical() << "}\n";
-  }
-}
-
 double SecondsSince(std::clock_t started) { return static_cast<double>(std::clock() - started) / CLOCKS_PER_SEC; }
-
-void TimeLines(const std::string& folder) {
-  const Tokenizer tokenizer = Tokenizer::Open(folder);
-  const auto lines = InputLines();
-  double seconds = 0;
-  for (int pass = 0; pass < 2; ++pass) {
-    const std::clock_t started = std::clock();
-    for (const std::string& line : lines) tokenizer.Encode(line);
-    seconds = SecondsSince(started);
-  }
-  std::cout << seconds << "\n";
-}
 
 void AnswerCalls(const std::string& folder, const std::string& library) {
   EngineOptions options;
@@ -741,8 +719,6 @@ int main(int count, char** arguments) {
   const std::vector<std::string> given(arguments + 1, arguments + count);
   try {
     if (given.size() < 2) throw InputError("a command and a folder were expected");
-    if (given[0] == "tokenize") return TokenizeLines(given[1]), 0;
-    if (given[0] == "time") return TimeLines(given[1]), 0;
     if (given[0] == "time-calls") return TimeCalls(given[1], given.at(2)), 0;
     if (given[0] == "call") return AnswerCalls(given[1], given.at(2)), 0;
     if (given[0] == "tokenizer") CompareTokenizer(given[1]);
