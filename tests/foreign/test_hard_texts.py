@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from kerasformer.errors import ExportError
-from kerasformer.export.card import token_section as tokens
-from kerasformer.export.targets import TARGETS, Target
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.code_blocks import blocks
@@ -95,9 +93,3 @@ def test_the_python_of_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (folder / hard_texts.FILE).write_text(json.dumps(rows), encoding="utf-8")
     exec(program, {})
     assert capsys.readouterr().out.splitlines() == ["[]", str([rows[2]["text"]])]
-
-
-def test_cards_name_the_texts_where_an_app_handles_tokens(tmp_path: Path) -> None:
-    folder = saved(tiny_text.wordpiece(), tmp_path)
-    assert f"`{hard_texts.FILE}` has texts" in tokens.section(Target(), folder)
-    assert tokens.section(TARGETS["mediapipe"], folder) == ""

@@ -341,14 +341,6 @@ def test_a_model_without_a_tokenizer_is_refused(tmp_path):
         GPT2.export(tmp_path / "out", model, target=TARGET)
 
 
-def test_settings_that_a_call_must_pass_are_on_the_card(tmp_path):
-    model = GPT2.model()
-    model.generation_config = model.generation_config.replace(repetition_penalty=1.1, do_sample=True)
-    card = (GPT2.export(tmp_path / "out", model, target=TARGET) / "README.md").read_text()
-    section = card.partition("## LiteRT-LM")[2].partition("\n## ")[0]
-    assert "`repetition_penalty=1.1`" in section and "`do_sample=True`" not in section
-
-
 def test_sampling_is_in_the_file():
     settings = kf.generation.GenerationConfig(do_sample=True, temperature=0.75, top_p=0.5)
     sampler = litertlm_file.metadata(settings, capacity=8, vocab_size=99, start=None, ends=(0,)).sampler_params

@@ -35,7 +35,6 @@ from tests.foreign.cases import (
     tiny,
 )
 from tests.foreign.environments import started
-from tests.grids import grid
 from tests.keras_pipelines import keras_pipeline
 from tests.margins import check_arrays, check_classes, check_tokens, cosines
 
@@ -272,26 +271,6 @@ def test_a_model_without_a_class_of_entailment_is_refused(tmp_path: Path) -> Non
             case.export(tmp_path / "bundle", target=target)
 
 
-@pytest.mark.parametrize(
-    "case",
-    grid([embedder("bert"), CROSS_ENCODER, NLI], always=(embedder("bert"),), others="release"),
-    ids=lambda case: case.task,
-)
-def test_the_python_of_the_card_for_other_tasks(case: Case, ask: Ask, tmp_path: Path) -> None:
-    """Unchanged, except for the folder."""
-    model = case.model()
-    folder, pipe = case.export(tmp_path / "bundle", model, target="optimum"), keras_pipeline(model, case.task)
-    program = block(folder, "optimum").replace("path/to/this/folder", str(folder))
-    printed = ast.literal_eval(successful(ask({"program": program}))["printed"])
-    if case.task == "sentence-similarity":
-        assert_same(printed, np.array(pipe.encode(["A text."])).tolist())
-    elif case.task == "text-ranking":
-        scores = {row["corpus_id"]: row["score"] for row in pipe.rank("A query.", ["A text.", "Another text."])}
-        assert_same(sigmoid(np.array(printed)).tolist(), [[scores[0]], [scores[1]]])
-    else:
-        assert_same(printed, pipe("A text.", ["a class", "another class"]))
-
-
 def check_quantized(case: Case, model: Any, folder: Path, expected: dict[str, Any], received: dict[str, Any]) -> None:
     """Checks numbers by the tolerance of the recipe, and classes, tokens and positions by their margins."""
     real = np.array(model.tokenizer(TEXTS).attention_mask) > 0
@@ -378,25 +357,33 @@ def test_task_prefixes(case: Case, ask: Ask, tmp_path: Path) -> None:
     [
         tiny("bert", "question-answering"),
         Case(T5, "int8", as_task="translation"),
-        pytest.param(tiny("bert", "fill-mask", "int8"), marks=pytest.mark.release),
-        pytest.param(tiny("gpt2", "text-generation", "int8"), marks=pytest.mark.release),
+        embedder("bert"),
+        *(
+            pytest.param(case, marks=pytest.mark.release)
+            for case in (
+                tiny("bert", "fill-mask", "int8"), tiny("gpt2", "text-generation", "int8"), CROSS_ENCODER, NLI,
+            )
+        ),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_the_python_of_the_card(case: Case, ask: Ask, tmp_path: Path) -> None:
     """Unchanged, except for the folder."""
     folder = case.export(tmp_path / "bundle", target="optimum")
-    program = block(folder, "optimum").replace("path/to/this/folder", str(folder))
-    printed = successful(ask({"program": program}))["printed"]
-    call = re.search(r"print\((pipe.*)\)$", program, re.MULTILINE)
-    assert call is not None
-    pipe = kf.pipeline(folder, case.task)
-    # The names that occur in the call; transformers aligns the answer to words.
-    expected_result = eval(call[1], {"pipe": pipe, "tokenizer": SimpleNamespace(mask_token="[MASK]")})
-    if case.task == "question-answering":
-        assert ast.literal_eval(printed)["answer"] == "text"
+    program, pipe = block(folder, "optimum").replace("path/to/this/folder", str(folder)), kf.pipeline(folder, case.task)
+    printed = ast.literal_eval(successful(ask({"program": program}))["printed"])
+    if case.task == "question-answering":  # transformers aligns the answer to words
+        assert printed["answer"] == "text"
+    elif case.task == "sentence-similarity":
+        assert_same(printed, np.array(pipe.encode(["A text."])).tolist())
+    elif case.task == "text-ranking":
+        scores = {row["corpus_id"]: row["score"] for row in pipe.rank("A query.", ["A text.", "Another text."])}
+        assert_same(sigmoid(np.array(printed)).tolist(), [[scores[0]], [scores[1]]])
     else:
-        assert_same(ast.literal_eval(printed), expected_result)
+        call = re.search(r"print\((pipe.*)\)$", program, re.MULTILINE)
+        assert call is not None
+        tokenizer = SimpleNamespace(mask_token="[MASK]")  # a name that occurs in the call
+        assert_same(printed, eval(call[1], {"pipe": pipe, "tokenizer": tokenizer}))
 
 
 def test_it_is_the_plain_bundle(tmp_path: Path) -> None:

@@ -481,18 +481,6 @@ def test_a_shared_table_is_in_both_files(
     compare_writing(both, case, alone, plain)
 
 
-@pytest.mark.release  # tests/core compares such files in ONNX Runtime
-def test_many_weights_are_beside_the_graph(home: Path, both: list[Ask], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A lower limit stores them in separate files."""
-    monkeypatch.setattr(onnx_files, "INLINE_LIMIT", 0)
-    case = WRITERS[1]
-    model = case.model()
-    folder = case.export(home / f"large-{case}", model, target="transformers.js")
-    graphs, data = ({path.name for path in folder.glob(f"onnx/*.{kind}")} for kind in ("onnx", "onnx_data"))
-    assert data == {f"{name}_data" for name in graphs}
-    compare_writing(both, case, folder, folder)
-
-
 def program_of_the_card(folder: Path) -> str:
     """Returns what the card's program for Node prints."""
     card = (folder / "README.md").read_text(encoding="utf-8")

@@ -189,13 +189,12 @@ def test_a_file_without_the_column_is_named(tmp_path):
     ("make", "message"),
     [
         (lambda folder: None, "A file or folder of JSON lines or Parquet was expected"),
-        (lambda folder: folder.mkdir(), "Files that end in .jsonl"),
         (lambda folder: write_lines(folder / "a.jsonl", []), "At least one row was expected"),
         (lambda folder: write_lines(folder / "a.parquet", []), "A file of Parquet was expected"),
         (lambda folder: write_lines(folder / "a.jsonl", [{"text": "a", "result_label": 1}]), "result_label in both"),
         (lambda folder: write_lines(folder / "a.txt", [{}]), "Files that end in .jsonl"),
     ],
-    ids=["missing", "empty", "no rows", "no Parquet", "collision", "only text"],
+    ids=["missing", "no rows", "no Parquet", "collision", "only text"],
 )
 def test_bad_input_is_named(make, message, tmp_path):
     make(tmp_path / "in")

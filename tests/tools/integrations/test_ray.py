@@ -62,25 +62,6 @@ def test_nothing_starts_ray_by_itself():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.release  # test_columns.py has the same calls
-def test_rows_of_a_data_set(local):
-    import ray.data
-
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    content = [*rows(30), {"id": 30, "text": None}]
-    data = ray.data.from_items(content).repartition(4)
-    model = {
-        "fn_constructor_args": (str(models.classifier()),),
-        "compute": ray.data.ActorPoolStrategy(size=1),
-        "batch_size": 5,
-    }
-    answered = sorted(data.map_batches(ColumnModel, **model).take_all(), key=lambda row: row["id"])
-    expected = ColumnModel(models.classifier())({"text": [row["text"] for row in content]})
-    assert [row["result_label"] for row in answered] == expected["result_label"]
-    assert [row["text"] for row in answered] == [row["text"] for row in content]
-    assert [row["id"] for row in answered if row["error"] is not None] == [30]
-
-
 @pytest.mark.grid
 def test_a_row_that_kills_its_worker_is_kept_aside(local, tmp_path):
     content = rows(20)
@@ -90,15 +71,6 @@ def test_a_row_that_kills_its_worker_is_kept_aside(local, tmp_path):
     assert (report.total.rows, report.total.failed) == (20, 1)
     assert json.loads(report.errors.read_text())["input"]["id"] == 13
     assert [row["id"] for row in read_lines(tmp_path / "out")] == [number for number in range(20) if number != 13]
-
-
-@pytest.mark.release
-def test_errors_of_workers_are_named(local, tmp_path):
-    inputs = write_lines(tmp_path / "in.jsonl", rows(3))
-    with pytest.raises(InputError, match=r"^top_k must be"):
-        batch(ColumnModel(models.classifier(), top_k=0), inputs, tmp_path / "out", on_ray(1))
-    with pytest.raises(InputError, match="The workers need 3 cores. Received: a cluster with 2"):
-        batch(ColumnModel(models.classifier()), inputs, tmp_path / "more", on_ray(3), block_rows=1)
 
 
 def test_a_cluster_that_is_not_there_is_named(monkeypatch):
@@ -119,11 +91,9 @@ def command(*arguments: object) -> subprocess.Popen[str]:
     return subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize(
-    "kills", [pytest.param(3, marks=pytest.mark.grid), pytest.param(20, marks=[pytest.mark.release, pytest.mark.slow])]
-)
-def test_nothing_is_lost_or_doubled_when_workers_are_killed(kills, tmp_path):
-    draw, blocks = random.Random(kills), 20 * kills
+@pytest.mark.grid
+def test_nothing_is_lost_or_doubled_when_workers_are_killed(tmp_path):
+    kills, draw, blocks = 3, random.Random(3), 60
     content = rows(50 * blocks)
     content[77]["text"] = None
     arguments = [models.classifier(), write_lines(tmp_path / "in.jsonl", content), tmp_path / "out"]
@@ -140,10 +110,9 @@ def test_nothing_is_lost_or_doubled_when_workers_are_killed(kills, tmp_path):
             killed.add(victim := draw.choice(new))
             os.kill(victim, signal.SIGKILL)
         time.sleep(0.02)
-    if kills == 3:  # and the command itself
-        running.kill()
-        running.communicate()
-        running = command(*arguments, *options)
+    running.kill()  # and the command itself
+    running.communicate()
+    running = command(*arguments, *options)
     out, error = running.communicate(timeout=600)
     assert running.returncode == 0, error
     report = json.loads(out)

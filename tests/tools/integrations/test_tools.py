@@ -101,25 +101,6 @@ def test_an_evaluator_of_sentence_transformers(embedder: Any) -> None:
     assert ours.get_embedding_dimension() == 384
 
 
-def test_topics_of_bertopic(embedder: Any) -> None:
-    backend = pytest.importorskip("bertopic.backend", reason="pip install bertopic; it takes half a minute to import")
-    from bertopic import BERTopic
-    from bertopic.dimensionality import BaseDimensionalityReduction
-    from sklearn.cluster import KMeans
-
-    class Backend(backend.BaseEmbedder):  # type: ignore[name-defined, misc]
-        def embed(self, documents: Any, verbose: bool = False) -> Any:
-            return self.embedding_model.encode(list(documents))
-
-    model = BERTopic(
-        embedding_model=Backend(embedder),
-        umap_model=BaseDimensionalityReduction(),
-        hdbscan_model=KMeans(2, random_state=0),
-    )
-    topics, _ = model.fit_transform(TEXTS * 3)
-    assert len({*topics}) == 2 and len(topics) == 9
-
-
 MISSING = """
 import importlib, sys
 for plug, module in (each.split("=") for each in sys.argv[1:]):
