@@ -182,9 +182,7 @@ BUNDLES = [
     *(
         pytest.param(*case, marks=pytest.mark.release)
         for case in (
-            ("bert-text-classification", "onnx"), ("t5-text2text-generation", "tflite"),
-            ("mistral-text-generation", "tflite"), ("mistral-text-generation", "onnx"),
-            ("mbart-question-answering", "onnx"),
+            ("mistral-text-generation", "tflite"), ("mbart-question-answering", "onnx"),
         )
     ),
 ]  # fmt: skip
@@ -252,14 +250,10 @@ def test_what_cannot_be_read_or_drawn_is_named(tmp_path: Path) -> None:
         attention.heads(4)
     with pytest.raises(InputError, match="from 0 to 11. Received: head=12"):
         attention.heads(0, 12)
-    with pytest.raises(InputError, match="no attention of this kind. Expected: 'encoder'"):
-        attention.alignment()
     with pytest.raises(InputError, match="kind must be"):
         attention.heads(kind="all")
     with pytest.raises(InputError, match="figure must be 'entropy', "):
         attention.statistics("height")
-    with pytest.raises(InputError, match=r"has no layer to choose. Expected: kind"):
-        attention.views("model", layer=1)
     with pytest.raises(InputError, match="A text must have words. Received: b=' '"):
         kf.attention("sentiment-bert", "a", " ")
     with pytest.raises(InputError, match=r"\.html, \.png or \.svg. Received: .*view\.pdf"):
