@@ -73,6 +73,13 @@ def test_a_row_that_kills_its_worker_is_kept_aside(local, tmp_path):
     assert [row["id"] for row in read_lines(tmp_path / "out")] == [number for number in range(20) if number != 13]
 
 
+@pytest.mark.release
+def test_more_workers_than_cores_are_refused(local, tmp_path):
+    inputs = write_lines(tmp_path / "in.jsonl", rows(3))
+    with pytest.raises(InputError, match="The workers need 3 cores. Received: a cluster with 2"):
+        batch(ColumnModel(models.classifier()), inputs, tmp_path / "out", on_ray(3), block_rows=1)
+
+
 def test_a_cluster_that_is_not_there_is_named(monkeypatch):
     def init(address, **options):
         assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
