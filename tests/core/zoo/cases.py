@@ -6,6 +6,8 @@ creates the model with random weights and saves it, and every test of this folde
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 from kerasformer.tools.testing import Case
@@ -158,9 +160,14 @@ MOBILEBERT = {
     "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12,
 }  # fmt: skip
 
+
+def of(model_type: str, settings: dict[str, Any], **options: Any) -> Case:
+    """Returns the case that has the name of its architecture."""
+    return Case(model_type, model_type, settings, **options)
+
+
 CASES = (
-    Case(
-        "bert",
+    of(
         "bert",
         {
             **BERT, "problem_type": "multi_label_classification", "hidden_dropout_prob": 0.11,
@@ -168,8 +175,7 @@ CASES = (
         },
         on_jax=True,
     ),
-    Case(
-        "distilbert",
+    of(
         "distilbert",
         {
             "vocab_size": 97, "dim": 36, "n_layers": 3, "n_heads": 3, "hidden_dim": 44, "activation": "relu",
@@ -177,8 +183,7 @@ CASES = (
             "seq_classif_dropout": 0.13, "qa_dropout": 0.14,
         },  # fmt: skip
     ),
-    Case(
-        "albert",
+    of(
         "albert",
         {
             **BERT, "embedding_size": 13, "num_hidden_layers": 5, "num_hidden_groups": 2, "inner_group_num": 2,
@@ -187,7 +192,7 @@ CASES = (
         std=0.15,
     ),
     Case("albert-wide", "albert", {**BERT, "embedding_size": 36, "hidden_act": "gelu"}, only=("fill-mask",)),
-    Case("electra", "electra", {**ELECTRA, "classifier_dropout": 0.13}),
+    of("electra", {**ELECTRA, "classifier_dropout": 0.13}),
     Case(
         "electra-base",
         "electra",
@@ -200,8 +205,7 @@ CASES = (
         only=("fill-mask", "replaced-token-detection", "text-classification"),
     ),
     # The settings of google/mobilebert-uncased at small sizes; then all switches the other way.
-    Case(
-        "mobilebert",
+    of(
         "mobilebert",
         {**MOBILEBERT, "classifier_activation": False, "layer_norm_eps": 1e-12, "classifier_dropout": 0.13},
         std=0.15,  # nothing normalizes the hidden states
@@ -234,8 +238,7 @@ CASES = (
         std=0.15,
         zero_padding=True,
     ),
-    Case(
-        "big_bird",
+    of(
         "big_bird",
         {
             **BERT, "max_position_embeddings": 64, "type_vocab_size": 2, "sep_token_id": 2, "block_size": 4,
@@ -260,8 +263,7 @@ CASES = (
         only=("feature-extraction", "text-classification", "question-answering"),
         separator=6,
     ),
-    Case(
-        "longformer",
+    of(
         "longformer",
         {
             **BERT, "max_position_embeddings": 43, "attention_window": [4, 8, 4], "hidden_dropout_prob": 0.11,
@@ -285,7 +287,7 @@ CASES = (
         banded=True,
     ),
     # The settings of roberta-base at small sizes; then unusual sizes, with padding that has positions of its own.
-    Case("roberta", "roberta", ROBERTA),
+    of("roberta", ROBERTA),
     Case(
         "roberta-odd",
         "roberta",
@@ -302,19 +304,17 @@ CASES = (
         {**ROBERTA, "hidden_act": "relu", "pad_token_id": 5, "type_vocab_size": 3, "layer_norm_eps": 1e-12},
         only=("fill-mask", "feature-extraction"),
     ),
-    Case(
-        "camembert",
+    of(
         "camembert",
         {**ROBERTA, "bos_token_id": 5, "eos_token_id": 6},
         only=("feature-extraction", "fill-mask", "text-classification"),
     ),
-    Case(
-        "xlm-roberta",
+    of(
         "xlm-roberta",
         {**ROBERTA, "hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 87},
         only=("feature-extraction", "fill-mask", "text-classification"),
     ),
-    Case("deberta", "deberta", DEBERTA, derived=DEBERTA_UNDECLARED),
+    of("deberta", DEBERTA, derived=DEBERTA_UNDECLARED),
     Case(
         "deberta-near",
         "deberta",
@@ -338,8 +338,7 @@ CASES = (
         only=("text-classification",),
     ),
     Case("deberta-v3", "deberta-v2", DEBERTA_V2, derived=DEBERTA_V2_UNDECLARED),
-    Case(
-        "deberta-v2",
+    of(
         "deberta-v2",
         {
             **DEBERTA_V2, "position_buckets": -1, "max_relative_positions": 5, "share_att_key": False, "legacy": True,
@@ -361,7 +360,7 @@ CASES = (
         only=("text-classification",),
     ),
     # The settings of mpnet-base at small sizes; then a table with rows that the reference does not use.
-    Case("mpnet", "mpnet", {**MPNET, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}),
+    of("mpnet", {**MPNET, "hidden_dropout_prob": 0.11, "attention_probs_dropout_prob": 0.12}),
     Case(
         "mpnet-odd",
         "mpnet",
@@ -379,7 +378,7 @@ CASES = (
         only=("fill-mask", "feature-extraction"),
     ),
     # The settings of ModernBERT-base at small sizes; then every switch the other way; then older files.
-    Case("modernbert", "modernbert", MODERNBERT, std=0.2, derived=frozenset({"global_attn_every_n_layers"})),
+    of("modernbert", MODERNBERT, std=0.2, derived=frozenset({"global_attn_every_n_layers"})),
     Case(
         "modernbert-biased",
         "modernbert",
@@ -408,7 +407,7 @@ CASES = (
         only=("fill-mask", "question-answering"),
         std=0.2,
     ),
-    Case("xlm", "xlm", XLM),
+    of("xlm", XLM),
     Case(
         "xlm-causal",
         "xlm",
@@ -418,7 +417,7 @@ CASES = (
         },
     ),
     Case("xlm-monolingual", "xlm", {**XLM, "n_langs": 1, "n_heads": 6, "emb_dim": 42}, only=("fill-mask",)),
-    Case("gpt2", "gpt2", GPT2, on_jax=True),
+    of("gpt2", GPT2, on_jax=True),
     Case(
         "gpt2-scaled",
         "gpt2",
@@ -436,7 +435,7 @@ CASES = (
         std=0.2,
     ),
     # The settings of TinyLlama, SmolLM2 and Llama 3.2 at small sizes; then all settings that none of them uses.
-    Case("llama", "llama", LLAMA, derived=LLAMA_DERIVED, on_jax=True),
+    of("llama", LLAMA, derived=LLAMA_DERIVED, on_jax=True),
     Case(
         "llama-smollm2",
         "llama",
@@ -517,7 +516,7 @@ CASES = (
         only=("feature-extraction",),
     ),
     # At the default std, the attention weights of the reference differ by more than 1e-5 from those in float64.
-    Case("gemma2", "gemma2", GEMMA2, std=0.2),
+    of("gemma2", GEMMA2, std=0.2),
     Case(
         "gemma2-uncapped",
         "gemma2",
@@ -532,7 +531,7 @@ CASES = (
         std=0.2,
     ),
     # Windows are shorter than the texts, so that each example has tokens outside of them.
-    Case("mistral", "mistral", {**LLAMA, "sliding_window": 4}, derived=LLAMA_DERIVED),
+    of("mistral", {**LLAMA, "sliding_window": 4}, derived=LLAMA_DERIVED),
     Case(
         "mistral-no-window",
         "mistral",
@@ -554,7 +553,7 @@ CASES = (
         derived=LLAMA_DERIVED,
     ),
     # The settings of Qwen2.5 at small sizes; windows in the last layers; then given types of layers.
-    Case("qwen2", "qwen2", {**LLAMA, "tie_word_embeddings": True}, derived=QWEN_DERIVED),
+    of("qwen2", {**LLAMA, "tie_word_embeddings": True}, derived=QWEN_DERIVED),
     Case(
         "qwen2-windows",
         "qwen2",
@@ -578,8 +577,7 @@ CASES = (
         only=("text-generation",),
         derived=QWEN_DERIVED,
     ),
-    Case(
-        "qwen3",
+    of(
         "qwen3",
         {**LLAMA, "head_dim": 10, "tie_word_embeddings": True},
         derived=QWEN_DERIVED,
@@ -605,8 +603,7 @@ CASES = (
         only=("text-generation",),
     ),
     # The settings of SmolLM3 at small sizes; then windows in the layers without positions; then given layers.
-    Case(
-        "smollm3",
+    of(
         "smollm3",
         {**LLAMA, "num_hidden_layers": 4, "eos_token_id": [2, 3]},
         derived=SMOLLM3_DERIVED,
@@ -635,10 +632,10 @@ CASES = (
         },
         only=("text-generation",),
     ),
-    Case("bloom", "bloom", BLOOM, on_jax=True),
+    of("bloom", BLOOM, on_jax=True),
     Case("bloom-untied", "bloom", {**BLOOM, "tie_word_embeddings": False}, only=("text-generation",)),
     # The settings of opt-125m at small sizes; then those of opt-350m; then every switch the other way.
-    Case("opt", "opt", {**OPT, "dropout": 0.11, "attention_dropout": 0.12, "init_std": 0.03}),
+    of("opt", {**OPT, "dropout": 0.11, "attention_dropout": 0.12, "init_std": 0.03}),
     Case("opt-projected", "opt", {**OPT, "word_embed_proj_dim": 20, "do_layer_norm_before": False}),
     Case(
         "opt-unbiased",
@@ -650,7 +647,7 @@ CASES = (
         only=("text-generation", "text-classification", "question-answering"),
     ),
     Case("opt-plain-norms", "opt", {**OPT, "layer_norm_elementwise_affine": False}, only=("text-generation",)),
-    Case("openai-gpt", "openai-gpt", OPENAI_GPT),
+    of("openai-gpt", OPENAI_GPT),
     Case(
         "openai-gpt-swish",
         "openai-gpt",
@@ -658,7 +655,7 @@ CASES = (
         only=("text-generation",),
     ),
     Case("openai-gpt-relu", "openai-gpt", {**OPENAI_GPT, "n_head": 4, "afn": "relu"}, only=("text-generation",)),
-    Case("gpt_bigcode", "gpt_bigcode", GPT_BIGCODE),
+    of("gpt_bigcode", GPT_BIGCODE),
     Case(
         "gpt_bigcode-heads",
         "gpt_bigcode",
@@ -675,13 +672,13 @@ CASES = (
         only=("text-generation",),
         std=0.2,
     ),
-    Case("ctrl", "ctrl", CTRL),
+    of("ctrl", CTRL),
     Case(
         "ctrl-kernel",
         "ctrl",
         {**CTRL, "n_embd": 30, "n_head": 5, "tie_word_embeddings": False, "layer_norm_epsilon": 1e-6},
     ),
-    Case("xglm", "xglm", {**XGLM, "dropout": 0.11, "attention_dropout": 0.12, "activation_dropout": 0.13}),
+    of("xglm", {**XGLM, "dropout": 0.11, "attention_dropout": 0.12, "activation_dropout": 0.13}),
     Case(
         "xglm-unscaled",
         "xglm",
@@ -694,7 +691,7 @@ CASES = (
     # The position with the number of the padding token has no vector.
     Case("xglm-padded", "xglm", {**XGLM, "pad_token_id": 4, "num_layers": 2}, only=("feature-extraction",)),
     # The settings of gpt-neo-125m at small sizes; then odd sizes and a longer list of types; then all other switches.
-    Case("gpt_neo", "gpt_neo", GPT_NEO, std=0.2, derived=frozenset({"attention_layers"}), on_jax=True),
+    of("gpt_neo", GPT_NEO, std=0.2, derived=frozenset({"attention_layers"}), on_jax=True),
     Case(
         "gpt_neo-odd",
         "gpt_neo",
@@ -714,7 +711,7 @@ CASES = (
         only=("text-generation",),
         std=0.2,
     ),
-    Case("gptj", "gptj", GPTJ),
+    of("gptj", GPTJ),
     Case("gptj-odd", "gptj", {**GPTJ, "n_embd": 35, "n_head": 5, "rotary_dim": 6, "n_inner": 50}),
     Case(
         "gptj-tied",
@@ -726,7 +723,7 @@ CASES = (
         only=("text-generation",),
     ),
     # The settings of Pythia at small sizes; then odd sizes and layers in sequence; then scaling, and a tied output.
-    Case("gpt_neox", "gpt_neox", GPT_NEOX),
+    of("gpt_neox", GPT_NEOX),
     Case(
         "gpt_neox-sequential",
         "gpt_neox",
@@ -749,8 +746,7 @@ CASES = (
         only=("text-generation",),
     ),
     # The settings of phi-2 at small sizes; then odd sizes and grouped heads; then whole heads with scaling.
-    Case(
-        "phi",
+    of(
         "phi",
         {**PHI, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.4}},
         derived=frozenset({"num_key_value_heads"}),
@@ -777,7 +773,7 @@ CASES = (
         std=0.25,
     ),
     # The settings of Phi-3-mini at small sizes, with a window; then those of Phi-4-mini.
-    Case("phi3", "phi3", {**PHI3, "sliding_window": 4}, derived=frozenset({"num_key_value_heads"})),
+    of("phi3", {**PHI3, "sliding_window": 4}, derived=frozenset({"num_key_value_heads"})),
     Case(
         "phi3-longrope",
         "phi3",
@@ -792,7 +788,7 @@ CASES = (
         only=("text-generation",),
     ),
     # The settings of Command R at small sizes; then those of Command R+, with scaling and an output of its own.
-    Case("cohere", "cohere", COHERE, derived=frozenset({"num_key_value_heads"})),
+    of("cohere", COHERE, derived=frozenset({"num_key_value_heads"})),
     Case(
         "cohere-normed",
         "cohere",
@@ -803,8 +799,8 @@ CASES = (
         },
         only=("text-generation",),
     ),
-    Case("t5", "t5", T5, std=0.2, derived=T5_DERIVED, end_token=1, on_jax=True),
-    Case("bart", "bart", BART, std=0.15, end_token=2, on_jax=True),
+    of("t5", T5, std=0.2, derived=T5_DERIVED, end_token=1, on_jax=True),
+    of("bart", BART, std=0.15, end_token=2, on_jax=True),
     Case(
         "bart-plain",
         "bart",
@@ -825,7 +821,7 @@ CASES = (
         },
         std=0.15,
     ),
-    Case("mbart", "mbart", MBART, std=0.15, end_token=2),
+    of("mbart", MBART, std=0.15, end_token=2),
     Case(
         "mbart-plain",
         "mbart",
@@ -836,7 +832,7 @@ CASES = (
         only=("text2text-generation",),
         std=0.2,
     ),
-    Case("m2m_100", "m2m_100", M2M_100, std=0.15),
+    of("m2m_100", M2M_100, std=0.15),
     Case(
         "m2m_100-unscaled",
         "m2m_100",
@@ -847,7 +843,7 @@ CASES = (
         std=0.2,
     ),
     # The settings of OPUS-MT at small sizes; then two vocabularies; then all other switches.
-    Case("marian", "marian", MARIAN, std=0.2),
+    of("marian", MARIAN, std=0.2),
     Case(
         "marian-vocabularies",
         "marian",
@@ -876,7 +872,7 @@ CASES = (
         std=0.2,
         derived=T5_DERIVED,
     ),
-    Case("mt5", "mt5", T5, std=0.2, derived=T5_DERIVED, end_token=1),
+    of("mt5", T5, std=0.2, derived=T5_DERIVED, end_token=1),
     Case(
         "mt5-relu",
         "mt5",
@@ -885,7 +881,7 @@ CASES = (
         std=0.2,
         derived=T5_DERIVED,
     ),
-    Case("umt5", "umt5", T5, std=0.15, derived=T5_DERIVED, end_token=1),
+    of("umt5", T5, std=0.15, derived=T5_DERIVED, end_token=1),
     Case(
         "umt5-relu",
         "umt5",
@@ -905,7 +901,7 @@ CASES = (
         std=0.2,
         derived=T5_DERIVED,
     ),
-    Case("pegasus", "pegasus", PEGASUS, std=0.15),
+    of("pegasus", PEGASUS, std=0.15),
     Case(
         "pegasus-plain",
         "pegasus",
@@ -923,7 +919,7 @@ CASES = (
         only=("text2text-generation",),
         std=0.15,
     ),
-    Case("bigbird_pegasus", "bigbird_pegasus", BIGBIRD_PEGASUS, std=0.15, end_token=2),
+    of("bigbird_pegasus", BIGBIRD_PEGASUS, std=0.15, end_token=2),
     Case(
         "bigbird_pegasus-odd",
         "bigbird_pegasus",
@@ -941,7 +937,7 @@ CASES = (
         only=("text2text-generation",),
         std=0.15,
     ),
-    Case("led", "led", LED, std=0.15, banded=True),
+    of("led", LED, std=0.15, banded=True),
     Case(
         "led-wide",
         "led",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kerasformer.bundle import architectures
+from kerasformer.models import registry
 from kerasformer.tools.testing import Case
 from kerasformer.tools.testing.comparison import Loaded
 from tests.core.zoo.cases import BERT_CASE, GPT2_CASE
@@ -59,3 +61,10 @@ def gpt2(loaded: Models) -> Loaded:
 def folder(bert: Loaded, tmp_path: Path) -> Path:
     """A copy of a checkpoint, to be modified."""
     return Path(shutil.copytree(bert.folder, tmp_path / "checkpoint"))
+
+
+@pytest.fixture
+def unregistered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No architecture of another package is known, and those that the test registers are forgotten."""
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(architectures, "_added", {})

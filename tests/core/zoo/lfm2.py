@@ -9,9 +9,8 @@ Paper: Liquid AI 2025, "LFM2 Technical Report", arXiv:2511.23404. Reference: `tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import keras
 
@@ -43,9 +42,9 @@ class Lfm2Config(GatedDecoderConfig):
     model_type = "lfm2"
     default_base = 1e6
     required = {"block_use_swiglu": (True,), "use_pos_enc": (True,)}
-    ignored = frozenset(  # initialization, and sizes that are those of other keys
+    ignored = frozenset(  # initialization, and what other keys say
         "block_dim block_mlp_init_scale block_norm_eps block_out_init_scale block_use_xavier_init "
-        "conv_dim conv_dim_out conv_use_xavier_init".split()
+        "conv_dim conv_dim_out conv_use_xavier_init full_attn_idxs".split()
     )
 
     vocab_size: Size = hf("vocab_size", 65536)
@@ -71,19 +70,6 @@ class Lfm2Config(GatedDecoderConfig):
         if self.layer_types is None:
             object.__setattr__(self, "layer_types", [FULL] * self.num_layers)
         check_layer_types(self.layer_types, self.num_layers, (FULL, CONVOLUTION))
-
-    @classmethod
-    def from_hf(cls, content: Mapping[str, Any]) -> Self:
-        """See `Config.from_hf`; converts the keys of older files."""
-        content = dict(content)
-        for older, name in {"block_ff_dim": "intermediate_size", "tie_embedding": "tie_word_embeddings"}.items():
-            if older in content:
-                content[name] = content.pop(older)
-        attends = content.pop("full_attn_idxs", None)
-        if attends is not None and content.get("layer_types") is None:
-            count = content.get("num_hidden_layers", 32)
-            content["layer_types"] = [FULL if index in attends else CONVOLUTION for index in range(count)]
-        return super().from_hf(content)
 
     @property
     def feed_forward_dim(self) -> int:

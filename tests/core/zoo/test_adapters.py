@@ -376,8 +376,6 @@ def test_adapters_that_do_not_fit(loaded, tmp_path):
     before = logits(it, inputs)
     with pytest.raises(InputError, match="c_attn, c_fc, c_proj, wpe.*Received: target_modules=.'q_proj'"):
         model.enable_lora(2, ["q_proj"])
-    with pytest.raises(UnsupportedConfigError, match="r must be an integer from 1"):
-        model.enable_lora(0)
     with pytest.raises(InputError, match="modules_to_save=.'score'"):
         model.enable_lora(2, modules_to_save=["score"])
     for call in (model.merge_adapter, lambda: model.save_adapter(tmp_path)):
@@ -397,12 +395,7 @@ def test_adapters_that_do_not_fit(loaded, tmp_path):
 
     path = tmp_path / "good" / "adapter_model.safetensors"
     tensors = safetensors.numpy.load_file(path)
-    damaged(tmp_path / "good", use_dora="yes", bias="some", trainable_token_indices=[2, 2], novelty=3, r="two")
-    with pytest.raises(UnsupportedConfigError) as error:
-        model.load_adapter(tmp_path / "good")
-    parts = ("5 problems", "use_dora must", "bias must be 'none', 'all' or", "different ids", "novelty: ", "r must be")
-    assert all(part in str(error.value) for part in parts)
-    damaged(tmp_path / "good", use_dora=True, bias="all", trainable_token_indices=[99], novelty=None, r=2)
+    damaged(tmp_path / "good", use_dora=True, bias="all", trainable_token_indices=[99])
     rows = {"transformer.wte.token_adapter.trainable_tokens_delta": np.ones((1, 36), "float32")}
     vector = {"transformer.h.0.attn.c_attn.lora_magnitude_vector": np.ones(9, "float32")}
     safetensors.numpy.save_file({**tensors, **vector}, path)
@@ -521,6 +514,10 @@ def test_modules_that_are_saved_as_a_whole(loaded, tmp_path):
 def test_values_that_no_adapter_can_have():
     content = {
         "peft_type": "LORA",
+        "use_dora": "yes",
+        "bias": "some",
+        "trainable_token_indices": [2, 2],
+        "novelty": 3,
         "r": True,
         "lora_alpha": 10**400,
         "target_modules": "a{99999999999999}",
@@ -529,7 +526,7 @@ def test_values_that_no_adapter_can_have():
         "rank_pattern": {"(?i)h": 1},
         "alpha_pattern": {"h": float("nan")},
     }
-    with pytest.raises(UnsupportedConfigError, match="7 problems") as error:
+    with pytest.raises(UnsupportedConfigError, match="11 problems") as error:
         AdapterConfig.from_json(content)
     assert all(f"\n  {name}: " in str(error.value) for name in content.keys() - {"peft_type"})
 
@@ -538,9 +535,7 @@ SAVED = [
     (one("gpt2", "text-generation"), ["wte"], {}),
     (one("bert", "fill-mask"), ["embeddings.word_embeddings"], {}),  # the end of a path
     pytest.param(one("xlm", "fill-mask"), ["embeddings"], {}, marks=pytest.mark.grid),
-    pytest.param(one("gpt2", "text-generation"), ["lm_head"], {}, marks=pytest.mark.grid),
     pytest.param(one("gpt2", "text-generation"), ["wte", "lm_head"], {}, marks=pytest.mark.grid),
-    pytest.param(one("cohere", "text-generation"), ["embed_tokens"], {}, marks=pytest.mark.grid),
     pytest.param(
         one("cohere", "text-generation"), ["embed_tokens"], {"ensure_weight_tying": True}, marks=pytest.mark.grid
     ),

@@ -9,9 +9,8 @@ import types
 import pytest
 
 from kerasformer import zoo
-from kerasformer.bundle import architectures
 from kerasformer.errors import InputError
-from kerasformer.models import registry, task_models
+from kerasformer.models import task_models
 from kerasformer.tools.testing import Case, check_architecture, exports
 from kerasformer.tools.testing.architecture import check_heads
 from tests.core.export.text_models import ROWS
@@ -21,10 +20,7 @@ from tests.core.zoo.cases import FIRST, LLAMA
 SETTINGS = {**LLAMA, "head_dim": 8}
 
 
-@pytest.fixture(autouse=True)
-def _none_is_registered(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr(architectures, "_added", {})
+pytestmark = pytest.mark.usefixtures("unregistered")
 
 
 @pytest.mark.grid

@@ -59,25 +59,19 @@ def test_an_unknown_key_is_named(case):
 
 REFUSED = [
     ("bert", "position_embedding_type", "relative_key"),
-    ("bert", "is_decoder", True),
     ("bert", "pruned_heads", {"0": [1]}),
-    ("roberta", "position_embedding_type", "relative_key"),
     ("roberta", "is_decoder", True),
     ("xlm-roberta", "add_cross_attention", True),
-    ("albert", "position_embedding_type", "relative_key_query"),
     ("albert", "num_hidden_groups", 99),
     ("electra", "is_decoder", True),
-    ("electra", "position_embedding_type", "relative_key"),
     ("mobilebert", "normalization_type", "batch_norm"),
     ("mobilebert", "num_feedforward_networks", 0),
     ("mpnet", "relative_attention_num_buckets", 16),
-    ("big_bird", "is_decoder", True),
     ("big_bird", "attention_type", "sparse"),
     ("modernbert", "classifier_pooling", "max"),
     ("modernbert", "local_attention", 1),
     ("deberta", "talking_head", True),
     ("xlm", "asm", True),
-    ("xlm", "is_encoder", False),
     ("xlm", "summary_type", "mean"),
     ("gpt2", "add_cross_attention", True),
     ("openai-gpt", "afn", "gelu_new"),
@@ -85,13 +79,12 @@ REFUSED = [
     ("xglm", "add_cross_attention", True),
     ("bloom", "apply_residual_connection_post_layernorm", True),
     ("gemma3_text", "attn_logit_softcapping", 50.0),
-    ("gemma3_text", "sliding_window", None),
     ("gemma3_text", "sliding_window_pattern", 0),
     ("gemma2", "sliding_window", None),
     ("gemma2", "attn_logit_softcapping", -1.0),
     ("gemma2", "layer_types", ["chunked_attention"] * 3),
     ("gpt_neo", "attention_types", [[["global", "banded"], 2]]),
-    ("gpt_neo", "attention_types", [[["global", "local"], 3]]),
+    ("gpt_neo", "attention_types", [["global", "local"]]),
     ("gpt_neo", "attention_types", [[["global", "local"], 10**12]]),
     ("gpt_neo", "window_size", 0),
     ("gptj", "rotary_dim", 5),
@@ -101,27 +94,16 @@ REFUSED = [
     ("phi3", "attention_bias", True),
     ("cohere", "logit_scale", 0.0),
     ("phi3", "rope_parameters", {"rope_type": "linear", "rope_theta": 300.0, "factor": 2.0}),
-    ("mbart", "add_final_layer_norm", False),
     ("mbart", "normalize_before", False),
-    ("mbart", "normalize_embedding", False),
-    ("mbart", "static_position_embeddings", True),
-    ("mbart", "is_decoder", True),
-    ("m2m_100", "normalize_before", False),
     ("m2m_100", "decoder_start_token_id", 0),
     ("m2m_100", "pad_token_id", 3),
-    ("marian", "normalize_embedding", True),
-    ("marian", "normalize_before", True),
-    ("marian", "add_final_layer_norm", True),
     ("marian", "static_position_embeddings", False),
     ("t5", "is_decoder", True),
     ("t5", "feed_forward_proj", "doubly-gated-gelu"),
     ("umt5", "is_decoder", True),
-    ("pegasus", "static_position_embeddings", False),
     ("pegasus", "normalize_embedding", True),
-    ("pegasus", "add_final_layer_norm", False),
     ("bigbird_pegasus", "attention_type", "sparse"),
     ("bigbird_pegasus", "num_random_blocks", 0),
-    ("led", "attention_window", [4, 5]),
     ("led", "attention_window", [4]),
 ]
 
@@ -143,14 +125,8 @@ def activation_key(case: Case) -> str | None:
 
 
 @pytest.mark.parametrize("case", [case for case in FIRST if activation_key(case)], ids=str)
-def test_an_unknown_activation_is_refused(case, tmp_path):
+def test_an_unknown_activation_is_refused(case):
     config = config_type(case).from_hf(with_entry(case.settings, activation_key(case), "swoosh"))
-    names = {
-        field.name: field.metadata["hf"][0] for field in dataclasses.fields(config_type(case)) if "hf" in field.metadata
-    }
-    config = config_type(case).from_hf(
-        with_entry(case.settings, names.get("hidden_act", "feed_forward_proj"), "swoosh")
-    )
     with pytest.raises(UnsupportedConfigError, match="Unknown activation.*gelu.*Received: 'swoosh'"):
         case.kind(case.tasks[0])(config)
 

@@ -62,17 +62,6 @@ def test_tensors_of_another_tokenizer(preset):
         model.generate(max_new_tokens=3)
 
 
-def test_pipelines_by_model(bert):
-    for pipe in (
-        kf.pipeline("sentiment-analysis", model=bert),
-        kf.pipeline(task="text-classification", model=bert),
-        kf.pipeline(model=bert),
-    ):
-        assert pipe("A warm and funny film.")[0]["label"] == "positive"
-    with pytest.raises(InputError, match="With model=, a task alone"):
-        kf.pipeline("sentiment-bert", "text-classification", model=bert)
-
-
 def test_attention_without_heads():
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     mask = np.tril(np.ones((5, 5), bool))

@@ -79,7 +79,6 @@ def test_settings_of_layers_are_those_of_transformers(model_type: str, content: 
 @pytest.mark.parametrize(
     ("model_type", "content", "message"),
     [
-        ("mistral", {"sliding_window": 0}, "sliding_window.*must be an integer from 1"),
         ("qwen2", {"num_hidden_layers": 2, "layer_types": [FULL]}, "type of each of the 2 layers"),
         ("qwen2", {"num_hidden_layers": 1, "layer_types": ["linear_attention"]}, "full_attention, sliding_attention"),
         ("qwen2", {"use_mrope": True}, "supports only use_mrope=False or None. Received: use_mrope=True"),
@@ -89,7 +88,6 @@ def test_settings_of_layers_are_those_of_transformers(model_type: str, content: 
             "requires use_sliding_window and sliding_window. Received: use_sliding_window=False",
         ),
         ("smollm3", {"num_hidden_layers": 3, "no_rope_layers": [1, 0]}, "number for each of the 3 layers"),
-        ("llama", {"rope_interleaved": True}, "supports only rope_interleaved=False"),
     ],
 )
 def test_unsupported_settings(model_type: str, content: dict[str, Any], message: str) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kerasformer
 from kerasformer import zoo
 from kerasformer.errors import CapacityError, GenerationError, InputError
 from kerasformer.generation import Controls, GenerationConfig, generate, loop
@@ -15,7 +14,6 @@ from kerasformer.models import keras_caches
 from kerasformer.models.keras_engine import KerasStep
 from kerasformer.tools.testing import generation
 from kerasformer.tools.testing.comparison import PAD
-from tests import tiny_text
 from tests.core.zoo.cases import OPERATORS
 from tests.core.zoo.harness import HEADS, distinct, less_on_jax, marked, rows
 from tests.grids import on_jax
@@ -191,19 +189,3 @@ def test_models_that_answer_at_once_refuse_to_generate(model_type, task):
         ):
             getattr(model, method)("Once upon a time")
     assert not kind.generates and not hasattr(kind, "decode") and not hasattr(kind, "cache_shapes")
-
-
-@pytest.mark.grid
-def test_engines_and_likelihoods_refuse_a_classifier():
-    model = zoo.build("gpt2", "text-classification", vocab_size=203, hidden_dim=12, num_layers=1, num_heads=3)
-    model.tokenizer = tiny_text.wordpiece()
-    ids = np.array([[4, 5, 6]], "int32")
-    asks = [
-        lambda: KerasStep(model),
-        lambda: kerasformer.sequence_logprob(model, ids),
-        lambda: kerasformer.next_token_distribution(model, "text"),
-        lambda: kerasformer.pipeline(model, "text-generation"),
-    ]
-    for ask in asks:
-        with pytest.raises(InputError, match="generates|This source is for text-classification"):
-            ask()

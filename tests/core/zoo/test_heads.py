@@ -26,15 +26,6 @@ def test_every_class_is_found_by_its_name(model_type):
         assert keras.saving.get_registered_object(f"kerasformer>{name}") is model
 
 
-def test_names_in_import_statements():
-    from kerasformer.zoo.longformer import LongformerQuestionAnswering
-    from kerasformer.zoo.qwen3 import Qwen3CausalLM
-
-    assert Qwen3CausalLM.task == "text-generation" and Qwen3CausalLM.architecture == "Qwen3ForCausalLM"
-    assert Qwen3CausalLM.__doc__ == "`Qwen3` for text-generation, see `LlamaCausalLM`."
-    assert LongformerQuestionAnswering.__doc__.endswith("see `QuestionGlobal` and `QuestionAnswering`.")
-
-
 def test_heads_of_another_architecture():
     class Rembert(bert.Bert):
         pass

@@ -96,21 +96,12 @@ def test_an_encoding_is_accepted_wherever_keras_takes_inputs(models, call, kind)
 
 @pytest.mark.jax_release
 @pytest.mark.parametrize(
-    ("model_type", "task", "sizes"),
-    [
-        ("bert", "feature-extraction", {}),
-        ("gpt2", "feature-extraction", {}),
-        ("opt", "feature-extraction", {}),
-        ("bart", "feature-extraction", {"intermediate_dim": 20}),
-        ("longformer", "feature-extraction", {"num_positions": 18, "attention_window": 4}),
-    ],
-    ids=lambda value: value if value != "feature-extraction" and isinstance(value, str) else "",
+    ("model_type", "sizes"),
+    [("bert", {}), ("gpt2", {}), ("bart", {"intermediate_dim": 20})],
+    ids=["bert", "gpt2", "bart"],
 )
-def test_a_backbone_accepts_an_encoding(model_type, task, sizes):
-    if model_type == "longformer":
-        model = zoo.build(model_type, task, **SIZES, **sizes)
-    else:
-        model = model_of(model_type, task, **sizes)
+def test_a_backbone_accepts_an_encoding(model_type, sizes):
+    model = model_of(model_type, "feature-extraction", **sizes)
     if model_type == "bart":
         arrays: Any = {"input_ids": encoding["input_ids"], "attention_mask": encoding["attention_mask"]}
         expected = model.backbone(arrays["input_ids"], attention_mask=arrays["attention_mask"])
@@ -120,36 +111,6 @@ def test_a_backbone_accepts_an_encoding(model_type, task, sizes):
     np.testing.assert_allclose(model.backbone(arrays), expected, atol=1e-6)
     with pytest.raises(InputError, match="expects input_ids, attention_mask.* Received: input_ids, labels"):
         model.backbone({"input_ids": encoding["input_ids"], "labels": encoding["input_ids"]})
-
-
-def test_a_model_generates_from_an_encoding():
-    model = model_of("gpt2", "text-generation")
-    prompts = {name: encoding[name] for name in ("input_ids", "attention_mask")}
-    settings = {"max_new_tokens": 3, "jit_compile": False, "eos_token_id": None}
-    expected = model.generate(prompts["input_ids"], attention_mask=prompts["attention_mask"], **settings)
-    for one, other in zip(model.generate(prompts, **settings), expected, strict=True):
-        np.testing.assert_array_equal(one, other)
-    with pytest.raises(InputError, match="must be input_ids .* Received: input_ids, token_type_ids, attention_mask"):
-        model.generate(encoding, **settings)
-    with pytest.raises(InputError, match="Received: input_ids, attention_mask, attention_mask="):
-        model.generate(prompts, attention_mask=prompts["attention_mask"])
-
-
-# Keras' own distiller has a `compile` without the configuration that Keras asks for.
-@pytest.mark.filterwarnings("ignore:`compile\\(\\)` was not called as part of model loading:UserWarning")
-@pytest.mark.grid
-def test_knowledge_distillation(tmp_path):
-    from keras.distillation import Distiller, LogitsDistillation
-
-    keras.utils.set_random_seed(1)
-    distiller = Distiller(model_of(), model_of(num_layers=2), LogitsDistillation(temperature=2.0))
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    distiller.compile(keras.optimizers.Adam(1e-3), loss)
-    history = distiller.fit(encoding, labels, epochs=5, verbose=0).history
-    assert history["total_loss"][-1] < history["total_loss"][0]
-    distiller.save(tmp_path / "distiller.keras")
-    loaded = keras.models.load_model(tmp_path / "distiller.keras")
-    np.testing.assert_array_equal(loaded.student(encoding), distiller.student(encoding))
 
 
 def test_no_attribute_hides_one_of_keras():

@@ -7,10 +7,7 @@ import pytest
 import torch
 import transformers
 
-from kerasformer.bundle import architectures
-from kerasformer.errors import UnsupportedConfigError
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
-from kerasformer.models import registry
 from kerasformer.tools.testing import check_architecture
 from kerasformer.tools.testing.comparison import assert_close
 from tests.core.zoo import lfm2
@@ -30,13 +27,7 @@ SETTINGS = {
     "layer_types": ["conv", "full_attention", "conv", "conv"],
     "rope_parameters": {"rope_type": "default", "rope_theta": 500.0},
 }
-pytestmark = pytest.mark.grid
-
-
-@pytest.fixture(autouse=True)
-def _none_is_registered(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr(architectures, "_added", {})
+pytestmark = [pytest.mark.grid, pytest.mark.usefixtures("unregistered")]
 
 
 def test_it_passes_the_checks():
@@ -79,20 +70,6 @@ def loaded(folder):
 
     zoo.register(lfm2)
     return zoo.load(folder)
-
-
-def test_configurations_of_older_files():
-    older = {"block_ff_dim": 96, "tie_embedding": False, "full_attn_idxs": [1], "num_hidden_layers": 3, "conv_dim": 8}
-    config = lfm2.Lfm2Config.from_hf(older)
-    assert config.layer_types == ["conv", "full_attention", "conv"] and not config.tied
-    assert config.intermediate_dim == 96 and config.feed_forward_dim == 256
-    theirs = transformers.Lfm2Config(**older)
-    assert theirs.layer_types == config.layer_types and theirs.intermediate_size == 96
-    assert lfm2.Lfm2Config.from_hf({}).layer_types == ["full_attention"] * 32
-    with pytest.raises(UnsupportedConfigError, match="layer_types must have the type"):
-        lfm2.Lfm2Config.from_hf({"layer_types": ["conv"], "num_hidden_layers": 2})
-    with pytest.raises(UnsupportedConfigError, match="supports only use_pos_enc=True"):
-        lfm2.Lfm2Config.from_hf({"use_pos_enc": False})
 
 
 def test_only_keys_and_values_have_scales():

@@ -216,25 +216,23 @@ def test_dtype_at_load(request, which, policy, weights, tolerance, tmp_path):
 # Names of tensors.
 
 
-def test_without_the_backbones_prefix(bert, folder):
-    change(folder, lambda tensors: {name.removeprefix("bert."): tensor for name, tensor in tensors.items()})
-    assert_same(bert, zoo.load(folder))
+def of_tensorflow(name: str) -> str:
+    """Returns the name that the oldest checkpoints of BERT have, with `gamma` and `beta` of norms."""
+    return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
 
 
-@pytest.mark.parametrize("wrapper", ["module.", "_orig_mod.", "module._orig_mod."])
-def test_names_of_a_model_that_was_wrapped(bert, folder, wrapper):
-    """By `DataParallel` or `torch.compile`, when it was saved."""
-    change(folder, lambda tensors: {wrapper + name: tensor for name, tensor in tensors.items()})
-    assert_same(bert, zoo.load(folder))
+RENAMED: dict[str, Callable[[str], str]] = {
+    "no prefix": lambda name: name.removeprefix("bert."),
+    "DataParallel": lambda name: f"module.{name}",
+    "torch.compile": lambda name: f"_orig_mod.{name}",
+    "both": lambda name: f"module._orig_mod.{name}",
+    "TensorFlow": of_tensorflow,
+}
 
 
-def test_scales_and_biases_of_norms_by_their_names_in_tensorflow(bert, folder):
-    ends = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-
-    def old(name: str) -> str:
-        return next((name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end)), name)
-
-    change(folder, lambda tensors: {old(name): tensor for name, tensor in tensors.items()})
+@pytest.mark.parametrize("form", RENAMED)
+def test_other_names_of_tensors(bert, folder, form):
+    change(folder, lambda tensors: {RENAMED[form](name): tensor for name, tensor in tensors.items()})
     assert_same(bert, zoo.load(folder))
 
 
@@ -379,12 +377,6 @@ def test_a_truncated_pytorch_file(folder, bert, size):
 def test_no_weights(folder):
     (folder / SINGLE).unlink()
     with pytest.raises(CheckpointError, match="No weights found.*Received: config.json"):
-        zoo.load(folder)
-
-
-def test_a_checkpoint_of_another_architecture(gpt2, folder):
-    shutil.copy(gpt2.folder / SINGLE, folder / SINGLE)
-    with pytest.raises(CheckpointError, match=r"(?s)missing: bert\.embeddings.*unknown to this architecture: .*wte"):
         zoo.load(folder)
 
 
@@ -566,6 +558,3 @@ def test_the_peak_of_memory(gpt2, tmp_path):
     peak, released = map(float, result.stdout.splitlines()[-2:])
     assert peak <= 1.3  # of 112 MB
     assert released >= 0.95
-
-
-# Real weights.

@@ -88,18 +88,6 @@ def test_positions_after_a_padding_token_in_the_cache(m2m_100):
     assert_close({}, logits, np.concatenate(expected, axis=1), "logits")
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_beams": 3}], ids=str)
-def test_the_forced_language_is_the_first_token(m2m_100, settings):
-    reference, model = m2m_100
-    ids, mask = texts(3, "right")
-    forced = {"forced_bos_token_id": 17, "max_new_tokens": NEW, "eos_token_id": 96, **settings}
-    with torch.no_grad():
-        expected = reference.generate(**tensors(input_ids=ids, attention_mask=mask), **forced)
-    ours = model.generate(ids, attention_mask=mask, jit_compile=False, **forced)
-    for row, full in zip(ours, expected[:, 1:].tolist(), strict=True):
-        assert row[0] == 17 and row.tolist() == full[: len(row)]
-
-
 def test_the_last_token_is_the_start_of_the_decoder(tmp_path):
     reference, model = saved(
         tmp_path, transformers.MBartModel, transformers.MBartConfig(**{**MBART, "pad_token_id": 1})
@@ -113,10 +101,3 @@ def test_the_last_token_is_the_start_of_the_decoder(tmp_path):
         expected = reference(**tensors(input_ids=ids, attention_mask=mask)).last_hidden_state.numpy()
     arrays = {"input_ids": ids, "attention_mask": mask}
     assert_close(arrays, np.asarray(model(arrays)), expected, "hidden states")
-
-
-def test_other_encoder_decoders_start_with_their_start_token():
-    sizes = {"hidden_dim": 12, "num_layers": 1, "num_decoder_layers": 1, "num_heads": 3, "decoder_num_heads": 3}
-    for model_type in ("bart", "m2m_100"):
-        model = zoo.build(model_type, vocab_size=97, max_length=16, decoder_start_token_id=7, **sizes)
-        assert np.asarray(model.backbone.shift_right(np.array([[5, 6, 2]]))).tolist() == [[7, 5, 6]]

@@ -16,7 +16,7 @@ from kerasformer.errors import CheckpointError, InputError, UnsupportedConfigErr
 from kerasformer.tools.testing.comparison import Loaded, make_inputs
 from tests.core.zoo.cases import CASES, DISTINCT, FIRST
 from tests.core.zoo.harness import HEADS
-from tests.core.zoo.test_loading import BERT, GPT2, assert_same, change, change_config
+from tests.core.zoo.test_loading import BERT, GPT2, assert_same, change, change_config, of_tensorflow
 from tests.grids import grid
 
 
@@ -68,16 +68,13 @@ def test_the_architecture_that_is_passed_replaces_the_named_one(folder, bert):
 
 FOUND = [
     ("deberta", "fill-mask", "fill-mask"),
-    ("deberta-v3", "fill-mask", "fill-mask"),
     ("electra", "replaced-token-detection", "replaced-token-detection"),
     ("bert", "pretraining", "fill-mask"),
-    ("bert", "fill-mask", "fill-mask"),
     ("bert", "feature-extraction", "feature-extraction"),
     ("bert", "question-answering", "question-answering"),
     ("mobilebert", "next-sentence-prediction", "next-sentence-prediction"),
     ("gpt2", "text-classification", "text-classification"),
     ("t5", "feature-extraction", "feature-extraction"),
-    ("llama", "feature-extraction", "feature-extraction"),
 ]
 
 
@@ -95,12 +92,7 @@ def test_the_task_is_found_by_old_names_of_tensors(loaded, tmp_path):
     """`gamma` and `beta` of norms, which the oldest checkpoints of BERT have."""
     folder = shutil.copytree(loaded((BERT, "fill-mask")).folder, tmp_path / "checkpoint")
     without(folder, "architectures")
-    ends = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
-
-    def old(name: str) -> str:
-        return next((name.removesuffix(end) + other for end, other in ends.items() if name.endswith(end)), name)
-
-    change(folder, lambda tensors: {old(name): tensor for name, tensor in tensors.items()})
+    change(folder, lambda tensors: {of_tensorflow(name): tensor for name, tensor in tensors.items()})
     assert zoo.load(folder).task == "fill-mask"
 
 
@@ -122,7 +114,6 @@ def test_a_head_of_two_tasks_asks_which(folder):
     ("values", "message"),
     [
         ({"architectures": "BertModel"}, "architectures in config.json must be a list of names. Received: 'BertModel'"),
-        ({"architectures": [5]}, r"must be a list of names. Received: \[5\]"),
         ({"model_type": 5}, "model_type in config.json must be a string. Received: 5"),
         ({"id2label": ["a", "b"]}, r"id2label must be an object, each value a string. Received: id2label=\['a', 'b'\]"),
         ({"id2label": {"1": "a", "2": "b"}}, "id2label must name the classes 0, 1, 2"),
@@ -216,9 +207,7 @@ def test_names_and_kind_of_the_classes(loaded):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"labels": "positive"}, "labels must be a list of names of classes. Received: 'positive'"),
         ({"labels": ["a", "a"]}, "must be unique"),
-        ({"labels": ["a", 5]}, "labels must be a list, each item a string"),
         ({"labels": ["a", "\ud800"]}, "without lone surrogates"),
         ({"labels": []}, "classes 0, 1, 2"),
         ({"task": "fill-mask", "num_labels": 6}, "a model for fill-mask"),
@@ -226,7 +215,6 @@ def test_names_and_kind_of_the_classes(loaded):
         ({"labels": ["a"], "id2label": {0: "a"}}, "Only one of labels and id2label can be set. Received: both"),
         ({"labels": ["a", "b"], "num_labels": 3}, "as many as num_labels"),
         ({"num_labels": "3"}, "num_labels must be an integer from 1 to 131072, or None. Received: num_labels='3'"),
-        ({"num_labels": 10**9}, "num_labels=1000000000"),
         ({"id2label": ["a"]}, "id2label must name"),
         ({"problem_type": "ranking"}, "problem_type must be .*regression.*Received: problem_type='ranking'"),
         ({"task": "fill-mask", "problem_type": "regression"}, "problem_type can be set only for classification heads"),

@@ -21,9 +21,7 @@ SMALL |= {"intermediate_dim": 20, "head_dim": 4}
 
 
 @pytest.fixture(autouse=True)
-def _none_is_registered(monkeypatch):
-    monkeypatch.setattr(registry, "_registered", {})
-    monkeypatch.setattr(architectures, "_added", {})
+def _none_is_registered(unregistered):
     architectures.installed.cache_clear()
     yield
     architectures.installed.cache_clear()

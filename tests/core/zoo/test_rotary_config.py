@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import transformers
@@ -24,7 +25,6 @@ LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
     "content",
     [
         {},
-        {"rope_theta": 500.0},
         {"rope_theta": 500.0, "rope_scaling": None},
         {"rope_scaling": {"type": "linear", "factor": 2.0}},
         {"rope_theta": 500.0, "rope_scaling": {"rope_type": "llama3", **LLAMA3, "original_max_position_embeddings": 9}},
@@ -60,11 +60,9 @@ def test_dynamic_scaling_reaches_beyond_the_positions_of_the_pretraining(more) -
         ("gpt_neox", {"rotary_pct": 0.5, "rotary_emb_base": 500}),
         ("gpt_neox", {"rotary_pct": 1.0, "rope_scaling": {"type": "linear", "factor": 2.0}}),
         ("gpt_neox", {"rotary_pct": 0.5, "rope_parameters": {"rope_type": "yarn", "factor": 4.0}}),
-        ("gpt_neox", {"rope_parameters": {"rope_theta": 7.0}}),
         # transformers 4 writes both keys.
         ("gpt_neox", dict.fromkeys(("rotary_pct", "partial_rotary_factor"), 0.5)),
         ("phi", {}),
-        ("phi", {"partial_rotary_factor": 0.75, "rope_theta": 500.0, "rope_scaling": None}),
         ("phi", {"partial_rotary_factor": 0.75, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}),
         ("phi", {"rope_parameters": {"rope_theta": 7.0, "partial_rotary_factor": 0.25}}),
     ],
@@ -83,7 +81,6 @@ def test_the_share_that_is_rotated_is_that_of_transformers(kind, content) -> Non
         ({"rotary_pct": 0.5, "partial_rotary_factor": 0.25}, "rotary_pct and partial_rotary_factor must be equal"),
         ({"rotary_emb_base": 500, "rope_theta": 10000}, "rotary_emb_base and rope_theta must be equal"),
         ({"rotary_pct": 0.02}, "positive, even dim. Received: dim=1"),
-        ({"rope_scaling": {"type": "ntk", "factor": 2.0}}, "rope_type='ntk' cannot be used. Unsupported"),
     ],
 )
 def test_contradictory_shares_and_unknown_scalings_are_refused(content, message) -> None:
@@ -99,7 +96,6 @@ def test_contradictory_shares_and_unknown_scalings_are_refused(content, message)
             {"rope_type": "linear", "factor": "2"},
             "factor in rope_parameters must be a finite number, or None. Received: '2'",
         ),
-        ({"rope_type": "linear", "factor": 0.0}, "factor of a rotary scaling must be positive"),
         ({"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}, "short_factors.*must be 64 positive"),
         (
             {"rope_type": "default", "partial_rotary_factor": 0.5},
@@ -118,55 +114,42 @@ def test_an_unknown_key_is_named() -> None:
         LlamaConfig.from_hf({"rope_parameters": {"rope_type": "default", "mrope_section": [1, 2]}})
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"global_rope_theta": 500.0, "local_rope_theta": 70.0},
-        {"local_rope_theta": 70.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
-        {"global_rope_theta": 500.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 9.0}},
-        {"rope_parameters": {"full_attention": {"rope_type": "dynamic", "factor": 2.0}}},
-        {
-            "global_rope_theta": 500.0,
-            "rope_parameters": {"sliding_attention": {"rope_type": "linear", "rope_theta": 7.0, "factor": 2.0}},
-        },
-        {"num_hidden_layers": 4, "global_attn_every_n_layers": 2},
-        {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
-    ],
-    ids=str,
-)
-def test_layers_of_different_types_have_the_positions_of_transformers(content) -> None:
-    ours = ModernBertConfig.from_hf(content)
-    reference = transformers.ModernBertConfig(**copy.deepcopy(content))
-    theirs = ModernBertConfig.from_hf(reference.to_dict())
+BY_LAYER: list[tuple[Any, Any, dict[str, Any]]] = [
+    *(
+        (ModernBertConfig, transformers.ModernBertConfig, content)
+        for content in (
+            {},
+            {"local_rope_theta": 70.0, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+            {"global_rope_theta": 500.0, "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 9.0}},
+            {"rope_parameters": {"full_attention": {"rope_type": "dynamic", "factor": 2.0}}},
+            {"rope_parameters": {"sliding_attention": {"rope_type": "linear", "rope_theta": 7.0, "factor": 2.0}}},
+            {"num_hidden_layers": 4, "global_attn_every_n_layers": 2},
+            {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]},
+        )
+    ),
+    *(
+        (Gemma3TextConfig, transformers.Gemma3TextConfig, content)
+        for content in (
+            {"rope_theta": 500.0, "rope_local_base_freq": 70.0},
+            {"rope_theta": 500.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+            {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5.0}}},
+            {"num_hidden_layers": 4, "sliding_window_pattern": 2},
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "their_kind", "content"), BY_LAYER, ids=str)
+def test_layers_of_different_types_have_the_positions_of_transformers(kind, their_kind, content) -> None:
+    ours, reference = kind.from_hf(content), their_kind(**copy.deepcopy(content))
+    theirs = kind.from_hf(reference.to_dict())
     assert ours.layer_types == reference.layer_types
-    assert [ours.rotary(kind) for kind in ours.bases] == [theirs.rotary(kind) for kind in ours.bases]
-    again = transformers.ModernBertConfig(**ours.to_hf())
+    assert [ours.rotary(name) for name in ours.bases] == [theirs.rotary(name) for name in ours.bases]
+    again = their_kind(**ours.to_hf())
     assert again.rope_parameters == {
-        kind: {name: value for name, value in rope.items() if name != "type"}
-        for kind, rope in reference.rope_parameters.items()
+        name: {key: value for key, value in rope.items() if key != "type"}
+        for name, rope in reference.rope_parameters.items()
     }
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        {},
-        {"rope_theta": 500.0, "rope_local_base_freq": 70.0},
-        {"rope_theta": 500.0, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
-        {"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 5.0}}},
-        {"num_hidden_layers": 7},
-        {"num_hidden_layers": 4, "sliding_window_pattern": 2},
-    ],
-    ids=str,
-)
-def test_scaling_applies_to_global_layers_of_gemma_alone(content) -> None:
-    ours = Gemma3TextConfig.from_hf(content)
-    reference = transformers.Gemma3TextConfig(**copy.deepcopy(content))
-    theirs = Gemma3TextConfig.from_hf(reference.to_dict())
-    assert ours.layer_types == reference.layer_types
-    assert [ours.rotary(kind) for kind in ours.bases] == [theirs.rotary(kind) for kind in ours.bases]
-    assert {ours.rotary(kind).dim for kind in ours.bases} == {256}
 
 
 def test_files_for_older_programs_have_both_bases() -> None:
@@ -184,18 +167,12 @@ def test_files_for_older_programs_have_both_bases() -> None:
             {"layer_types": ["full_attention"]},
             "type of each of the 22 layers, one of full_attention, sliding_attention",
         ),
-        ({"num_hidden_layers": 1, "layer_types": ["chunked_attention"]}, r"Received: \['chunked_attention'\]"),
-        (
-            {"rope_parameters": {"rope_theta": 5.0}},
-            "rope_parameters of modernbert must be a dictionary with a dictionary",
-        ),
         ({"rope_scaling": "linear"}, "rope_scaling a dictionary. Received: {} and 'linear'"),
         ({"rope_parameters": {"chunked_attention": {}}}, "one entry for each of full_attention, sliding_attention"),
         (
             {"rope_parameters": {"full_attention": {"partial_rotary_factor": 0.5}}},
             "modernbert supports only partial_rotary_factor=1.0. Received: 0.5",
         ),
-        ({"hidden_size": 36, "num_attention_heads": 4}, "positive, even dim. Received: dim=9"),
     ],
     ids=str,
 )

@@ -74,14 +74,10 @@ def error(actual: Any, expected: np.ndarray, mask: np.ndarray) -> float:
         {},
         {"tie_word_embeddings": None},
         {"tie_word_embeddings": False},
-        {"tie_word_embeddings": False, "scale_decoder_outputs": True},
         {"scale_decoder_outputs": False},
         {"feed_forward_proj": "gated-gelu"},
-        {"feed_forward_proj": "gelu"},
-        {"feed_forward_proj": "gated-silu"},
         {"dense_act_fn": "gelu_new"},
         {"is_gated_act": True},
-        {"num_layers": 5},
         {"num_layers": 5, "num_decoder_layers": 2},
     ],
 )
@@ -144,16 +140,6 @@ def test_an_equal_copy_of_the_table_is_the_table(save: Save) -> None:
     tensors |= {name: tensors["shared.weight"].copy() for name in ("lm_head.weight", "encoder.embed_tokens.weight")}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     assert zoo.load(folder).head.tied
-
-
-def test_the_table_may_lie_under_the_name_of_a_copy(save: Save) -> None:
-    folder, reference = save()
-    tensors = load_file(folder / "model.safetensors")
-    tensors["decoder.embed_tokens.weight"] = tensors.pop("shared.weight")
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    inputs = make_inputs()
-    expected = reference_logits(reference, inputs)
-    assert error(zoo.load(folder)(inputs), expected, inputs["decoder_attention_mask"]) < TOLERANCE
 
 
 def test_features_are_the_encoders_and_leave_the_decoder_over(save: Save) -> None:

@@ -57,8 +57,3 @@ def test_the_head_with_a_beam_is_refused_by_name(loaded, tmp_path):
         InputError, match=r"XLMForQuestionAnsweringSimple \(question-answering\). Received: .*'XLMForQuestionAnswering'"
     ):
         zoo.load(folder)
-
-
-def test_a_task_that_does_not_exist_names_those_that_do():
-    with pytest.raises(InputError, match="xlm has no such task. Expected one of .*fill-mask.*'text-generation'"):
-        zoo.build("xlm", "text-generation")
