@@ -14,7 +14,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 import kerasformer as kf
 from kerasformer import zoo
-from kerasformer.errors import ExportError, InputError, TokenizerError
+from kerasformer.errors import InputError, TokenizerError
 from kerasformer.tokenization import Tokenizer, has_tokenizer
 from kerasformer.tokenization.ctrl import CONTROL_CODES
 from tests.core.tokenization.conftest import write
@@ -128,11 +128,3 @@ def test_prompts_start_with_a_control_code(folder: Path, prompt: str, message: s
     for call in calls:
         with pytest.raises(InputError, match=message):
             call()
-
-
-def test_targets_that_read_tokenizer_json_refuse_it(folder: Path, tmp_path: Path) -> None:
-    model = zoo.build("ctrl", vocab_size=500, hidden_dim=8, num_layers=1, num_heads=2, intermediate_dim=8)
-    model.tokenizer = Tokenizer.load(folder)
-    for target in ("genai", "transformers.js", "litert-lm"):
-        with pytest.raises(ExportError, match=r"reads tokenizer\.json.*Received: CtrlTokenizer|needs a BPE tokenizer"):
-            kf.export.export(model, tmp_path / "out", target=target)
