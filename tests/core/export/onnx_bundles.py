@@ -18,73 +18,31 @@ from kerasformer.export.formats.onnx.convert import write_onnx
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.layers import CacheScales
 
-TINY = {
-    "bert": {"hidden_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 40, "max_length": 32},
-    "distilbert": {"hidden_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 40, "max_length": 32},
-    "albert": {
-        "embedding_dim": 12,
-        "hidden_dim": 24,
-        "num_layers": 2,
-        "num_heads": 3,
-        "intermediate_dim": 40,
-        "max_length": 32,
-    },
+ENCODER = {"hidden_dim": 24, "num_layers": 2, "num_heads": 3, "intermediate_dim": 40}
+SHORT = {**ENCODER, "max_length": 32}
+TINY: dict[str, dict[str, Any]] = {
+    "bert": SHORT,
+    "distilbert": SHORT,
+    "albert": {**SHORT, "embedding_dim": 12},
     "lfm2": {
-        "hidden_dim": 24,
-        "num_layers": 3,
-        "num_heads": 3,
-        "num_key_value_heads": 1,
-        "intermediate_dim": 60,
-        "multiple_of": 8,
-        "convolution_size": 4,
-        "layer_types": ["conv", "full_attention", "conv"],
+        **ENCODER, "num_layers": 3, "num_key_value_heads": 1, "intermediate_dim": 60, "multiple_of": 8,
+        "convolution_size": 4, "layer_types": ["conv", "full_attention", "conv"],
     },
     "bloom": {"hidden_dim": 36, "num_layers": 2, "num_heads": 6},
-    "big_bird": {
-        "hidden_dim": 24,
-        "num_layers": 2,
-        "num_heads": 3,
-        "intermediate_dim": 40,
-        "max_length": 64,
-        "block_size": 4,
-        "num_random_blocks": 1,
-        "sep_token_id": 2,
-    },
+    "big_bird": {**ENCODER, "max_length": 64, "block_size": 4, "num_random_blocks": 1, "sep_token_id": 2},
     "longformer": {
-        "hidden_dim": 24,
-        "num_layers": 2,
-        "num_heads": 3,
-        "intermediate_dim": 40,
-        "num_positions": 66,
-        "num_segments": 1,
-        "attention_window": [8, 10],
-        "max_global_tokens": 6,
+        **ENCODER, "num_positions": 66, "num_segments": 1, "attention_window": [8, 10], "max_global_tokens": 6,
     },
-    "mobilebert": {
-        "hidden_dim": 24,
-        "num_layers": 2,
-        "num_heads": 3,
-        "intermediate_dim": 40,
-        "max_length": 32,
-        "embedding_dim": 10,
-        "bottleneck_dim": 15,
-        "num_feed_forwards": 2,
-    },
+    "mobilebert": {**SHORT, "embedding_dim": 10, "bottleneck_dim": 15, "num_feed_forwards": 2},
     "gpt2": {"hidden_dim": 32, "num_layers": 2, "num_heads": 4, "max_length": 40},
     # Heads that share keys and values, and do not add up to the hidden size.
     "llama": {
-        "hidden_dim": 32,
-        "head_dim": 6,
-        "num_layers": 2,
-        "num_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_dim": 40,
-        "max_length": 40,
-        "epsilon": 1e-3,
+        "hidden_dim": 32, "head_dim": 6, "num_layers": 2, "num_heads": 4, "num_key_value_heads": 2,
+        "intermediate_dim": 40, "max_length": 40, "epsilon": 1e-3,
     },
     # Heads that do not add up to the hidden size.
     "t5": {"hidden_dim": 20, "head_dim": 6, "num_layers": 2, "num_heads": 3, "intermediate_dim": 36},
-}
+}  # fmt: skip
 
 
 def tiny(model_type: str, task: str | None = None, **settings: Any) -> Any:

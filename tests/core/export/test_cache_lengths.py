@@ -14,7 +14,6 @@ from kerasformer.bundle import recipes
 from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines import open_engine
 from kerasformer.export import export, verify
-from kerasformer.export.formats.tflite import signatures
 from kerasformer.models.keras_engine import KerasStep
 
 CACHE_LENGTH, CAPACITY, READ, ROWS = 8, 24, 16, (3, 6)
@@ -192,11 +191,3 @@ def test_rows_in_a_batch_have_exactly_the_answers_of_single_rows(exported: Any, 
         own = slice(row, row + 1)
         alone = list(stepped(engine, engine.start(ids[own], mask[own]), tokens[own]))
         assert np.array_equal(np.stack(together)[:, row], np.stack(alone)[:, 0])
-
-
-def test_plain_steps_double_their_cache_lengths_by_default():
-    def names(doubled):
-        return {step.name for step in signatures._steps(signatures.DecoderSignatures().sizes, 2048, 2048, doubled)}
-
-    assert names(True) - names(False) == {"decode_512", "decode_1024"}
-    assert {"decode_128", "decode_256", "decode"} < names(False)

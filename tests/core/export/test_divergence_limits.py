@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -190,12 +189,3 @@ def test_a_refusal_is_quick_and_names_the_recipe_that_passed(chat_model, tmp_pat
     assert "The files of fp16 passed a first look (agreement " in message
     assert "pass quantize='fp16', or fallback=True" in message
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.grid
-def test_on_litert_weights_in_int8_suffice(chat_model, tmp_path, unrotated):
-    folder = kf.export.export(chat_model, tmp_path / "out", "tflite", "int8", capacity=CAPACITY, fallback=True)
-    manifest = bundle.read(folder)
-    assert (manifest.recipe["name"], manifest.recipe["fallback"]["requested"]) == ("int8_weights", "int8")
-    assert manifest.fidelity["divergence"] < RECIPES["int8_weights"].max_divergence / 10
-    assert json.loads((folder / "kerasformer.json").read_text())["recipe"]["fallback"]

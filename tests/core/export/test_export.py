@@ -10,10 +10,8 @@ from typing import Any
 
 import keras
 import numpy as np
-import onnx
 import pytest
 import safetensors.numpy
-from ai_edge_litert import interpreter
 
 import kerasformer as kf
 from kerasformer import bundle, errors
@@ -37,11 +35,9 @@ from kerasformer.export import child_process as child
 from kerasformer.export import reference_texts as texts
 from kerasformer.export.formats.onnx import rounding as onnx_rounding
 from kerasformer.export.formats.tflite import storage as tflite_storage
-from kerasformer.export.options import cache_capacity
 from kerasformer.tokenization.truncation import TruncationWarning
-from tests.code_blocks import card_texts
 from tests.core.export.other_backend import exported_on_jax
-from tests.core.export.text_models import CAPACITY, LENGTHS, OTHERS, ROWS, shared_bundle, shared_model, size_options
+from tests.core.export.text_models import CAPACITY, OTHERS, ROWS, shared_bundle, shared_model, size_options
 from tests.core.pipelines.agreement import assert_same
 from tests.core.zoo.cases import OPERATORS, RELATIVES
 from tests.grids import grid, repeats
@@ -229,173 +225,6 @@ def model_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.suffix in (".tflite", ".onnx"))
 
 
-# Names and shapes, as third-party runtimes expect them. D: head size.
-
-
-def caches(name: str, length: int, heads: int = 3, size: int = 24) -> dict[str, tuple[int, ...]]:
-    return {f"{name}_{kind}_{layer}": (1, heads, length, size) for layer in (0, 1) for kind in "kv"}
-
-
-def tflite_encoder_decoder(vocab_size: int, heads: int, size: int) -> dict[str, Any]:
-    """Returns the signatures of an encoder-decoder in a TFLite file."""
-    own, cross = caches("kv_cache", CAPACITY, heads, size), caches("cross", LENGTHS[-1], heads, size)
-    step = {"tokens": (1, 1), "input_pos": (1,), "encoder_mask": (1, LENGTHS[-1])}
-    read = {f"encode_{n}": ({"input_ids": (1, n), "attention_mask": (1, n)}, cross) for n in LENGTHS}
-    return {**read, "decode": ({**step, **own, **cross}, {"logits": (1, 1, vocab_size), **own})}
-
-
-TFLITE: dict[str, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
-    "bert-text-classification": {
-        f"forward_{n}": (
-            {"input_ids": (1, n), "attention_mask": (1, n), "token_type_ids": (1, n)},
-            {"logits": (1, 5)},
-        )
-        for n in LENGTHS
-    },
-    "bert-question-answering": {
-        f"forward_{n}": (
-            {"input_ids": (1, n), "attention_mask": (1, n), "token_type_ids": (1, n)},
-            {"start_logits": (1, n), "end_logits": (1, n)},
-        )
-        for n in LENGTHS
-    },
-    "gpt2-text-generation": {
-        **{
-            f"prefill_{n}": (
-                {"tokens": (1, n), "input_pos": (n,), **caches("kv_cache", CAPACITY)},
-                caches("kv_cache", CAPACITY),
-            )
-            for n in (8, 64)
-        },
-        "decode": (
-            {"tokens": (1, 1), "input_pos": (1,), **caches("kv_cache", CAPACITY)},
-            {"logits": (1, 1, 320), **caches("kv_cache", CAPACITY)},
-        ),
-    },
-    "bart-text2text-generation": tflite_encoder_decoder(320, heads=4, size=18),
-}
-
-
-ROWS_AT_ONCE = 8
-
-
-def together(inputs: dict[str, Any], outputs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the signature of a step for several rows: a cache for each row, and all other tensors with these rows."""
-
-    def rows(tensors: dict[str, Any]) -> dict[str, Any]:
-        found = {}
-        for name, shape in tensors.items():
-            if name.startswith(("kv_cache", "cross")):
-                found |= {f"{name}_row_{row}": shape for row in range(ROWS_AT_ONCE)}
-            else:
-                alike = name == "input_pos" and "encoder_mask" in tensors  # all rows have the same position
-                found[name] = shape if alike else (ROWS_AT_ONCE, *shape[1:])
-        return found
-
-    return rows(inputs), rows(outputs)
-
-
-def read_ahead(inputs: dict[str, Any], outputs: dict[str, Any], count: int) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the signature of a step for several tokens: only tokens, positions and logits are longer."""
-    more = {"tokens": (1, count), "input_pos": (count,)}
-    return {**inputs, **more}, {**outputs, "logits": (1, count, outputs["logits"][-1])}
-
-
-for signatures in TFLITE.values():
-    if "decode" in signatures:
-        signatures[f"decode_rows_{ROWS_AT_ONCE}"] = together(*signatures["decode"])
-        signatures |= {f"verify_{count}": read_ahead(*signatures["decode"], count) for count in (4, 8)}
-
-
-@pytest.mark.parametrize(("name", "quantize"), [*((name, "none") for name in TFLITE), ("gpt2-text-generation", "int8")])
-@pytest.mark.grid
-def test_signatures_of_the_tflite_file(name, quantize):
-    model = interpreter.Interpreter(str(shared_bundle(name, "tflite", quantize) / "model.tflite"))
-    assert set(model.get_signature_list()) == set(TFLITE[name])
-    for signature, (inputs, outputs) in TFLITE[name].items():
-        runner = model.get_signature_runner(signature)
-        for details, expected in ((runner.get_input_details(), inputs), (runner.get_output_details(), outputs)):
-            assert {key: tuple(value["shape"].tolist()) for key, value in details.items()} == expected
-            for key, value in details.items():
-                whole = key in ("tokens", "input_pos", "encoder_mask") or key.endswith(("_ids", "attention_mask"))
-                assert value["dtype"] == (np.int32 if whole else np.float32), key
-
-
-def past(prefix: str, parts: dict[str, str], heads: int = 3, size: int = 24) -> dict[str, tuple[Any, ...]]:
-    return {
-        f"{prefix}.{layer}{part}.{kind}": ("batch_size", heads, length, size)
-        for layer in (0, 1)
-        for part, length in parts.items()
-        for kind in ("key", "value")
-    }
-
-
-def onnx_encoder_decoder(hidden: int, vocab_size: int, **cache: int) -> dict[str, Any]:
-    """Returns the inputs and outputs of the two files of an encoder-decoder."""
-    read, step = ("batch_size", "encoder_sequence_length"), ("batch_size", "decoder_sequence_length")
-    before = {".decoder": "past_decoder_sequence_length", ".encoder": "past_encoder_sequence_length"}
-    after = {".decoder": "present_decoder_sequence_length", ".encoder": "encoder_sequence_length"}
-    inputs = {"encoder_attention_mask": read, "input_ids": step, "encoder_hidden_states": (*read, hidden)}
-    return {
-        "encoder_model": (dict.fromkeys(("input_ids", "attention_mask"), read), {"last_hidden_state": (*read, hidden)}),
-        "decoder_model_merged": (
-            {**inputs, **past("past_key_values", before, **cache)},
-            {"logits": (*step, vocab_size), **past("present", after, **cache)},
-        ),
-    }
-
-
-READ = ("batch_size", "sequence_length")
-ONNX: dict[str, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
-    "bert-text-classification": {
-        "model": (
-            {"input_ids": READ, "attention_mask": READ, "token_type_ids": READ},
-            {"logits": ("batch_size", 5)},
-        )
-    },
-    "bert-token-classification": {
-        "model": ({"input_ids": READ, "attention_mask": READ, "token_type_ids": READ}, {"logits": (*READ, 5)})
-    },
-    "gpt2-text-generation": {
-        "model": (
-            {
-                "input_ids": READ,
-                "attention_mask": ("batch_size", "total_sequence_length"),
-                "position_ids": READ,
-                **past("past_key_values", {"": "past_sequence_length"}),
-            },
-            {"logits": ("batch_size", "logits_length", 320), **past("present", {"": "total_sequence_length"})},
-        )
-    },
-    "bart-text2text-generation": onnx_encoder_decoder(72, 320, heads=4, size=18),
-}
-
-
-def declared(values: Any) -> dict[str, tuple[Any, ...]]:
-    return {value.name: tuple(d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim) for value in values}
-
-
-@pytest.mark.parametrize(("name", "quantize"), [*((name, "none") for name in ONNX), ("gpt2-text-generation", "int8")])
-@pytest.mark.grid
-def test_inputs_and_outputs_of_the_onnx_files(name, quantize):
-    folder = shared_bundle(name, "onnx", quantize) / "onnx"
-    suffix = {"none": "", "int8": "_quantized"}[quantize]
-    assert {path.name for path in folder.iterdir()} == {f"{part}{suffix}.onnx" for part in ONNX[name]}
-    for part, (inputs, outputs) in ONNX[name].items():
-        graph = onnx.load(str(folder / f"{part}{suffix}.onnx")).graph
-        optional = {tensor.name for tensor in graph.initializer}
-        needed = [value for value in graph.input if value.name not in optional]
-        assert list(declared(needed).items()) == list(inputs.items())  # optimum relies on the order
-        assert declared(graph.output) == outputs
-        for value in (*needed, *graph.output):
-            whole = value.name.endswith(("_ids", "attention_mask"))
-            expected = onnx.TensorProto.INT64 if whole else onnx.TensorProto.FLOAT
-            assert value.type.tensor_type.elem_type == expected, value.name
-        domains = {node.domain for node in graph.node}
-        assert domains <= {"", "ai.onnx", "com.microsoft"}
-        assert not {"If", "Loop", "Scan"} & {node.op_type for node in graph.node}
-
-
 # Content of a bundle.
 
 
@@ -451,23 +280,6 @@ def test_signatures_of_earlier_versions_are_ignored(format, version, tmp_path):
     assert not found.failed(manifest.promise)
 
 
-@pytest.mark.parametrize("name", ["bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"])
-@pytest.mark.parametrize("format", grid(IN_FLOAT32, always=FORMATS))
-@pytest.mark.grid
-def test_the_card_lists_files_signatures_and_tensors(name, format):
-    folder = shared_bundle(name, format)
-    card, manifest = card_texts(folder), bundle.read(folder)
-    for signature_name, signature in manifest.signatures.items():
-        assert f"`{signature_name}`" in card and f"in `{signature.file}`" in card
-        for tensor in (*signature.inputs, *signature.outputs):
-            if not [part for part in tensor.replace(".", "_").split("_") if part.isdigit() and part != "0"]:
-                assert f"| `{tensor.removesuffix('_row_0')}` | " in card
-    assert f'kf.pipeline("path/to/this/folder", "{manifest.info.task}"' in card
-    assert f"% of {manifest.fidelity['answers']} " in card
-    code = card.split("```python\n")[1].split("```")[0].replace("path/to/this/folder", str(folder))
-    exec(compile(code, "card", "exec"), {})
-
-
 def test_texts_of_the_user(tmp_path):
     model = shared_model("bert-feature-extraction")
     own = ["Rain.", "Rain, rain and wind from the sea, and then the end."]
@@ -479,21 +291,6 @@ def test_texts_of_the_user(tmp_path):
     ]
     assert rows == [model.tokenizer.encode(text)[:8] for text in own]
     assert len(rows[0]) < len(rows[1]) == 8
-
-
-@pytest.mark.grid
-def test_a_checkpoint_becomes_a_summarizer(tmp_path):
-    model = shared_model("t5-text2text-generation")
-    source = model.save_pretrained(tmp_path / "checkpoint")
-    stages: list[str] = []
-    folder = kf.export.export(
-        source, tmp_path / "out", "onnx", task="summarization", capacity=32, lengths=(24,),
-        progress=lambda stage, done, total: stages.append(stage),
-    )  # fmt: skip
-    assert list(dict.fromkeys(stages)) == ["answer with Keras", "trace and convert", "write weights", "verify"]
-    pipe = kf.pipeline(source=folder)
-    assert pipe.task == "summarization"
-    assert list(pipe(TEXTS[0], max_new_tokens=3)[0]) == ["summary_text"]
 
 
 def test_a_model_without_tokenizer(tmp_path):
@@ -617,18 +414,10 @@ BAD: list[tuple[str, dict[str, Any], type[Exception], str]] = [
         "int4_channel, int8_trained, int4_trained. Received: 'int3'",
     ),
     ("bert-text-classification", {"task": "fill-mask"}, InputError, "is text-classification. Received: task="),
-    ("bert-text-classification", {"lengths": (0, 16)}, InputError, "lengths must be .*from 1"),
-    ("bert-text-classification", {"lengths": 16}, InputError, "lengths must be .*Received: lengths=16"),
-    ("bert-text-classification", {"target": 3}, InputError, "target must be a string"),
-    ("bert-text-classification", {"task": 3}, InputError, "task must be a string"),
-    ("bert-text-classification", {"overwrite": "no"}, InputError, "overwrite must be True or False"),
     ("bert-text-classification", {"progress": 3}, InputError, "progress must be .*a function"),
     ("bert-text-classification", {"quantize": ["int8"]}, ExportError, r"Unknown .*recipe.*Received: \['int8'\]"),
     ("t5-text2text-generation", {"capacity": 10**9}, InputError, "capacity must be an integer from 1 to 65536"),
-    ("t5-text2text-generation", {"lengths": [10**9]}, InputError, "lengths must be .*from 1 to 65536"),
-    ("gpt2-text-generation", {"capacity": True}, InputError, "capacity must be an integer"),
     ("bert-text-classification", {"lengths": (16, 65)}, InputError, r"between 1 and 64. Received: \[16, 65\]"),
-    ("bert-text-classification", {"texts": "Rain."}, InputError, "A file of texts was expected"),
     ("bert-text-classification", {"texts": []}, InputError, "list of at least one text"),
     ("gpt2-text-generation", {"capacity": 97}, InputError, "between 2 and 96. Received: capacity=97"),
     ("gpt2-text-generation", {"task": "summarization"}, InputError, "is text-generation"),
@@ -640,14 +429,6 @@ def test_invalid_options(name, options, error, message, tmp_path):
     with pytest.raises(error, match=message):
         kf.export.export(shared_model(name), tmp_path / "out", **options)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("requested", "limit", "expected"),
-    [(None, 1024, 1024), (None, 2048, 1024), (None, None, 1024), (None, 1000, 960), (None, 40, 40), (70, 96, 70)],
-)
-def test_the_cache_is_a_multiple_of_the_longest_prefill_by_default(requested, limit, expected):
-    assert cache_capacity(requested, limit) == expected
 
 
 def test_invalid_models(tmp_path):

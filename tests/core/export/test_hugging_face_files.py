@@ -119,14 +119,6 @@ def test_tokens_are_unchanged(name: str, tmp_path: Path) -> None:
             assert found["token_type_ids"] == expected.token_type_ids[0].tolist()
 
 
-def test_the_configuration(tmp_path: Path) -> None:
-    decoder = written(tmp_path, small("gpt2", vocab_size=20))["config"]
-    assert decoder["is_encoder_decoder"] is False
-    seq2seq = written(tmp_path, small("t5", vocab_size=20))["config"]
-    assert seq2seq["is_encoder_decoder"] is True
-    assert seq2seq["num_decoder_layers"] == 1
-
-
 @pytest.mark.parametrize(
     "params, task, prefix",
     [

@@ -13,11 +13,10 @@ from kerasformer import layers
 from kerasformer.bundle.interface import growing_caches
 from kerasformer.engines import Step
 from kerasformer.engines.onnx import OnnxStep
-from kerasformer.errors import BundleError, InputError
+from kerasformer.errors import InputError
 from kerasformer.export import export
 from kerasformer.export.quantization.cache_scales import measure_cache_scales
 from kerasformer.layers import CacheScales, GrowingCache
-from kerasformer.tools.web import site
 from tests.core.engines.test_steps import ROWS, VOCAB, model, scales, written
 
 ENGINES = ["litert", "onnx", "onnx-portable"]
@@ -108,10 +107,8 @@ def test_groups_that_share_heads_and_numbers_beyond_the_range() -> None:
     ("arguments", "message"),
     [
         ({"model": "sentiment-bert"}, "cache_dtype is only for decoders"),
-        ({"model": "summarizer-t5"}, "cache_dtype is only for decoders"),
         ({"format": None, "target": "transformers.js"}, "passes caches of float32"),
         ({"format": "saved-model"}, "passes caches of float32"),
-        ({"cache_dtype": "int4"}, "cache_dtype must be 'float32' or 'int8'"),
     ],
 )
 def test_refusals(arguments: dict[str, Any], message: str, tmp_path: Any) -> None:
@@ -119,15 +116,3 @@ def test_refusals(arguments: dict[str, Any], message: str, tmp_path: Any) -> Non
     with pytest.raises(InputError, match=message):
         export(destination=tmp_path / "out", **settings)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.grid
-def test_an_export_with_calibration_texts(tmp_path: Any) -> None:
-    made = export(
-        "story-gpt2", tmp_path / "out", "onnx", cache_dtype="int8", calibration=["The old man looked at the sea."]
-    )
-    assert made.manifest.cache_dtype == "int8" and made.manifest.fidelity["agreement"] > 0.98
-    card = (tmp_path / "out" / "README.md").read_text()
-    assert "kf.pipeline" in card and "### Kotlin" in card and "### C++" not in card  # which passes caches of float32
-    with pytest.raises(BundleError, match="passes caches of float32"):
-        site.build([tmp_path / "out"], tmp_path / "site")

@@ -9,9 +9,7 @@ import sys
 import pytest
 
 from kerasformer.bundle import recipes
-from kerasformer.errors import InputError
 from kerasformer.export import child_process as child
-from kerasformer.export import export
 from kerasformer.export import progress_report as progress
 
 pytestmark = pytest.mark.grid
@@ -72,11 +70,6 @@ def test_a_function_that_fails_ends_the_child():
     program = "import json, time; print(json.dumps({'stage': 'a', 'done': 0, 'total': 0}), flush=True); time.sleep(60)"
     with pytest.raises(KeyboardInterrupt):
         child._run([sys.executable, "-c", program], {**child.os.environ}, stop)
-
-
-def test_an_invalid_progress_is_refused(tmp_path):
-    with pytest.raises(InputError, match="progress must be a function, True or False"):
-        export("sentiment-bert", tmp_path / "out", progress="bar")
 
 
 def test_the_default_recipe_is_logged():

@@ -13,7 +13,6 @@ import pytest
 from kerasformer.engines import Step
 from kerasformer.errors import InputError
 from kerasformer.export.formats.tflite.signatures import DecoderSignatures, tflite_functions
-from kerasformer.generation import Controls, GenerationConfig, generate
 from kerasformer.models.keras_engine import KerasStep
 from tests.core.export import tflite_bundles
 from tests.core.export.described import GROUPS, LLAMA, DescribedDecoder
@@ -144,17 +143,3 @@ def test_a_text_is_resumed_while_its_window_is_known(subject: Subject) -> None:
     for place in range(80, END):
         logits, state = subject.step.step(other[:, place : place + 1], state)
         assert_near(logits[:, 0], want[:, place])
-
-
-def test_greedy_tokens_are_the_best_without_a_cache(subject: Subject) -> None:
-    """Also where guesses are copied from the text, and where the engine assists another one."""
-    (ids, mask), new = texts(WIDTH), 40
-    found = np.stack(generate(subject.step, ids, mask, GenerationConfig(max_new_tokens=new)).sequences)
-    whole = np.concatenate([ids, found], axis=1), np.concatenate([mask, np.ones_like(found)], axis=1)
-    assert np.array_equal(found, model(subject.layers).answers(*whole).argmax(axis=-1)[:, -new - 1 : -1])
-    row = ids[:1], mask[:1]
-    lookup = GenerationConfig(max_new_tokens=new, prompt_lookup_num_tokens=7)
-    assert np.array_equal(generate(subject.step, *row, lookup).sequences, found[:1])
-    assisted = GenerationConfig(max_new_tokens=new, num_assistant_tokens=30)
-    helped = generate(keras_step(subject.layers), *row, assisted, Controls(assistant=subject.step))
-    assert np.array_equal(helped.sequences, found[:1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import resource
 import shutil
 from dataclasses import replace
@@ -22,9 +21,7 @@ from kerasformer.errors import BundleError, ExportError, ExportMismatchError, In
 from kerasformer.export import reference_texts as texts
 from kerasformer.export import references as reference_answers
 from kerasformer.export import verify
-from kerasformer.tools.evaluation import examples
 from tests.core.export.text_models import CAPACITY, LENGTHS, shared_bundle, shared_model
-from tests.keras_pipelines import keras_pipeline
 
 CLASSIFIER, WRITER, SUMMARIZER = "bert-text-classification", "gpt2-text-generation", "t5-text2text-generation"
 
@@ -36,11 +33,6 @@ def run(*arguments: str) -> Any:
 
 
 # References.
-
-
-def test_there_are_20_prompts_and_enough_to_read():
-    assert len(set(texts.PROMPTS)) == 20
-    assert len(set(texts.READING)) == len(texts.READING) >= 32
 
 
 @pytest.mark.parametrize("format", ["tflite", "onnx"])
@@ -55,13 +47,6 @@ def test_a_generating_model_continues_20_prompts(name, format):
     assert figures["generated"] == 1.0
     assert figures["perplexity"] == pytest.approx(figures["keras_perplexity"], rel=1e-4)
     assert 0 <= figures["divergence"] < 1e-6
-
-
-def test_int8_changes_figures():
-    figures = bundle.read(shared_bundle(WRITER, "tflite", "int8")).fidelity
-    assert 1e-7 < figures["divergence"] < 0.1
-    assert figures["perplexity"] != figures["keras_perplexity"]
-    assert figures["perplexity"] == pytest.approx(figures["keras_perplexity"], rel=0.2)
 
 
 def test_every_length_of_an_encoder_is_run():
@@ -80,27 +65,6 @@ def test_every_prefill_is_run(monkeypatch):
     verification.verify(engine, manifest, bundle.read_references(folder))
     assert ran == set(manifest.signatures)
     assert sum(name.startswith("prefill_") for name in ran) > 1
-
-
-def test_questions_with_contexts():
-    model = shared_model("bert-question-answering")
-    rows = list(reference_answers._encoded(model, examples(texts.READING)))
-    assert all(set(types) == {0, 1} for _, types, _ in rows)
-    own = examples([{"question": "What is expected?", "context": "Rain."}])
-    ((ids, _, asked),) = reference_answers._encoded(model, own)
-    encoded = model.tokenizer("What is expected?", "Rain.")
-    assert ids == encoded.input_ids[0].tolist()
-    assert [token for token, here in zip(encoded.tokens(), asked, strict=True) if here] == model.tokenizer.tokenize(
-        "Rain."
-    )
-
-
-def test_blocks_of_a_text_that_is_short():
-    manifest = bundle.Manifest("onnx", shared_model(WRITER).info(), {}, capacity=CAPACITY)
-    (block,) = reference_answers._blocks(
-        [], reference_answers._encoded(shared_model(WRITER), examples(["Rain is"])), manifest
-    )
-    assert block[0] == shared_model(WRITER).tokenizer.encode("Rain is")
 
 
 # Labelled texts.
@@ -123,18 +87,6 @@ def test_accuracy_before_and_after(format, tmp_path):
     assert f"accuracy | {right:.2%} in Keras, {right:.2%} in the bundle" in (folder / "README.md").read_text()
     again = json.loads(run("verify", str(folder), "--json").stdout)
     assert again["quality"] == figures["quality"] and again["faithful"]
-
-
-@pytest.mark.grid
-def test_rouge_before_and_after(tmp_path):
-    model = shared_model(SUMMARIZER)
-    own = ["Rain is expected.", "What a waste!", "The museum is closed."]
-    written = keras_pipeline(model)(own)
-    labels = [row["generated_text"] for row in written[:2]] + ["something else entirely"]
-    assert all(labels)
-    folder = kf.export.export(model, tmp_path / "out", "onnx", lengths=LENGTHS, capacity=32, texts=own, labels=labels)
-    rouge = bundle.read(folder).fidelity["quality"]["rougeL"]
-    assert rouge["keras"] == rouge["bundle"] >= 2 / 3
 
 
 @pytest.mark.parametrize(
@@ -164,19 +116,8 @@ def test_an_unfaithful_export_is_an_error_with_figures_and_advice():
     with pytest.raises(ExportMismatchError) as caught:
         verify.verify(folder, manifest, strict)
     message = str(caught.value)
-    for part in (
-        "largest error of at most 1e-06 of the scale",
-        "Received: agreement ",
-        "mean KL divergence of at most 0.015 nats. Received",  # at a first look
-        "Recipe.layers",
-        "kf.search",
-        "texts=",
-        "Nothing was written",
-    ):
+    for part in ("largest error of at most 1e-06 of the scale", "Received: agreement ", "kf.search"):
         assert part in message
-    number = r"\d[\d.e-]*"
-    figures = rf"agreement {number}% of 128 answers; .*mean KL divergence {number} nats; 99th percentile of the KL"
-    assert re.search(rf"{figures} divergence {number} nats; .*largest error {number} of the scale", message)
     with pytest.raises(ExportMismatchError, match="and equal tokens.*defect of the export"):
         verify.verify(folder, manifest, replace(RECIPES["none"], tolerance=1.0, min_agreement=0.0))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import shutil
 import sys
 from dataclasses import replace
@@ -21,7 +19,6 @@ from kerasformer.engines.fidelity import verification
 from kerasformer.engines.saved_model import SavedModelStep
 from kerasformer.errors import BundleError, ExportError, ExportMismatchError, InputError, MissingExtraError
 from kerasformer.export.formats.saved_model import loops, tf_text
-from tests.code_blocks import blocks
 from tests.core.export import onnx_bundles, saved_model_bundles
 from tests.core.export.text_models import ROWS
 from tests.extras import need
@@ -147,33 +144,6 @@ def test_a_different_tokenizer_in_the_graph_is_not_published(tmp_path, monkeypat
 # The bundle in its runtime.
 
 
-@pytest.mark.grid
-def test_a_bundle_with_its_tokenizer_in_the_graph(tmp_path):
-    need("tensorflow_text")
-    model = ROWS["bert-text-classification"].model()
-    target = tmp_path / "out"
-    target.mkdir()
-    (target / "old.txt").write_text("of another bundle")
-    with pytest.raises(BundleError):
-        kf.export.export(model, target, "saved-model", tokenizer="in-graph")
-    folder = kf.export.export(model, tmp_path / "new", target="saved-model", tokenizer="in-graph")
-    kf.export.export(model, folder, target="saved-model", tokenizer="in-graph", overwrite=True)
-    assert kf.pipeline(folder).engine == "tensorflow"
-    card = (folder / "README.md").read_text()
-    assert '{"signature_name": "serving_default", "inputs": {"text": ["A text."]}}' in card
-    assert "`variables/variables.data-00000-of-00001`" in card
-
-
-def test_requests_on_the_card_are_json(tmp_path):
-    folder = kf.export.export(ROWS["t5-text2text-generation"].model(), tmp_path / "out", "saved-model", capacity=32)
-    card, signature = (folder / "README.md").read_text(), bundle.read(folder).signatures["generate"]
-    (body,) = [line.split("-d '")[1].rstrip("'") for line in card.splitlines() if "-d '" in line]
-    request = json.loads(body)
-    assert request["signature_name"] == "generate" and set(request["inputs"]) == set(signature.inputs)
-    (code,) = [code for code in blocks(folder / "README.md", "python") if "requests" in code]
-    assert ast.literal_eval(code.split("body = ")[1].split("answer")[0]) == request
-
-
 def test_a_damaged_graph(tmp_path):
     manifest = saved_model_bundles.write(tmp_path, onnx_bundles.tiny("bert"))
     with pytest.raises(BundleError, match="lacks the signatures"):
@@ -190,21 +160,6 @@ def test_without_tensorflow(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(MissingExtraError, match=r"\[tensorflow\]"):
         open_engine(tmp_path, manifest)
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ({"providers": ["CPUExecutionProvider"]}, "providers is for ONNX"),
-        ({"accelerator": "gpu"}, "accelerator is for TFLite"),
-        ({"num_threads": 3}, "before TensorFlow is first used"),
-    ],
-    ids=str,
-)
-def test_options_of_other_runtimes(option, message, tmp_path):
-    manifest = saved_model_bundles.write(tmp_path, onnx_bundles.tiny("bert"))
-    with pytest.raises(InputError, match=message):
-        open_engine(tmp_path, manifest, **option)
 
 
 # Refusals.

@@ -19,7 +19,6 @@ import kerasformer as kf
 from kerasformer import bundle, zoo
 from kerasformer.errors import ExportError
 from kerasformer.export.formats.saved_model import tf_text
-from kerasformer.export.formats.saved_model.double_array import double_array
 from kerasformer.tokenization import Tokenizer, hard_texts
 from tests import tiny_text
 from tests.core.tokenization.samples import CORPUS, TEXTS
@@ -137,27 +136,6 @@ def test_a_tflite_file_returns_the_same_ids(tokenizers, name, tmp_path):
             np.testing.assert_array_equal(received[part], getattr(expected, part), err_msg=f"{part} of {text!r}")
     del run
     gc.collect()
-
-
-def test_a_double_array_finds_its_keys_and_no_others():
-    random = np.random.default_rng(0)
-    keys = {bytes(random.integers(1, 256, random.integers(1, 5)).tolist()): int(i) for i in range(3000)}
-    units = double_array(keys)
-
-    def find(key: bytes) -> int | None:
-        place = 0
-        for byte in key:
-            unit = int(units[place])
-            place ^= ((unit >> 10) << ((unit & 0x200) >> 6)) ^ byte
-            if int(units[place]) & 0x800000FF != byte:
-                return None
-        unit = int(units[place])
-        value = int(units[place ^ ((unit >> 10) << ((unit & 0x200) >> 6))])
-        return value & 0x7FFFFFFF if unit & 0x100 else None
-
-    assert all(find(key) == value for key, value in keys.items())
-    others = {bytes(random.integers(1, 256, 3).tolist()) for _ in range(2000)} - set(keys)
-    assert all(find(key) is None for key in others)
 
 
 def _classifier(tokenizer: Tokenizer, **settings: Any) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kerasformer.bundle.recipes import RECIPES, Recipe
-from kerasformer.export.formats.tflite.storage import Form, as_stored, content, form_of, scales
+from kerasformer.export.formats.tflite.storage import Form, as_stored, content, scales
 
 FORMS = [Form("float32"), Form("float16"), Form("int8"), Form("int4"), Form("int4", 32)]
 MATRIX = np.random.default_rng(0).standard_t(4, (70, 96)).astype("float32")
@@ -69,23 +68,3 @@ def test_zeros_stay_zeros(form: Form) -> None:
     matrix[3], matrix[5, :32] = 0, 0
     assert np.all(np.isfinite(scales(matrix, form)) & (scales(matrix, form) > 0))
     assert not np.any(as_stored(matrix, form)[matrix == 0])
-
-
-@pytest.mark.parametrize(
-    ("recipe", "width", "form"),
-    [
-        (RECIPES["none"], 64, Form("float32")),
-        (RECIPES["fp16"], 64, Form("float16")),
-        (RECIPES["int8"], 75, Form("int8")),
-        (RECIPES["int4"], 64, Form("int4", 32)),
-        (RECIPES["int4"], 80, Form("int4")),
-        (RECIPES["int4"], 75, Form("int8")),
-        (Recipe("own", "int4", "int4", "dynamic", 1, 0, block=128), 256, Form("int4", 128)),
-        (Recipe("own", "int4", "int4", "dynamic", 1, 0, block=128), 192, Form("int4")),
-        (Recipe("own", "int4", "int4", "dynamic", 1, 0, block=16), 64, Form("int4")),
-        (Recipe("own", "int4", "int4", "static", 1, 0), 64, Form("int4")),
-    ],
-)
-def test_forms(recipe: Recipe, width: int, form: Form) -> None:
-    assert form_of(recipe, "kernel", (100, width), table=False) == form
-    assert form_of(recipe, "kernel", (3, width), table=False) == Form("float32"), "fewer than 4096 values"

@@ -121,16 +121,6 @@ def test_a_weight_of_two_files_is_stored_once(tmp_path, monkeypatch, limit):
     )
 
 
-def test_progress_ends_with_all_bytes(tmp_path):
-    model, seen = tiny("bert", "text-classification"), []
-    (function,) = onnx_functions(model)
-    write_onnx(
-        {tmp_path / "m.onnx": function}, model.variables, recipe("none"), progress=lambda *counts: seen.append(counts)
-    )
-    assert seen == sorted(seen)
-    assert seen[-1][0] == seen[-1][1] == sum(4 * int(np.prod(v.shape)) for v in model.trainable_variables)
-
-
 def function_of(call, shape=("batch_size", "length", 64), name="y", out=None) -> Function:
     return Function("model", {"x": TensorInfo(shape, "float32")}, {name: TensorInfo(out or shape, "float32")}, call)
 
