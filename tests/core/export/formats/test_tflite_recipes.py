@@ -24,7 +24,7 @@ from kerasformer.layers import primitives
 from kerasformer.layers.primitives import Primitives, lowering
 from kerasformer.layers.tensor import Tensor
 from tests.core.export import tflite_bundles
-from tests.core.export.small_models import TinyDecoder, TinyEncoder, TinySeq2Seq
+from tests.core.export.small_models import TinyEncoder, functions_of, tiny_decoder, tiny_seq2seq
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ CASES = {
 }
 MODELS = {
     "encoder": lambda: (model := TinyEncoder(dim=96)) and (model, [model.function(8)]),
-    "decoder": lambda: (model := TinyDecoder(dim=96)) and (model, model.functions(4)),
-    "encoder-decoder": lambda: (model := TinySeq2Seq(dim=96)) and (model, model.functions(8)),
+    "decoder": lambda: (model := tiny_decoder(96)) and (model, functions_of(model, 4)),
+    "encoder-decoder": lambda: (model := tiny_seq2seq(96)) and (model, functions_of(model, 8)),
 }
 
 

@@ -19,23 +19,18 @@ from kerasformer.export.formats.tflite.convert import write_tflite
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.graph.variable_names import by_path
 from tests.core.export import tflite_bundles
-from tests.core.export.small_models import TinyDecoder, TinyEncoder
+from tests.core.export.small_models import functions_of, tiny_decoder
 
 
 @pytest.fixture(scope="module")
-def encoder() -> TinyEncoder:
-    return TinyEncoder()
-
-
-@pytest.fixture(scope="module")
-def decoder() -> TinyDecoder:
-    return TinyDecoder()
+def decoder() -> Any:
+    return tiny_decoder()
 
 
 @pytest.fixture(scope="module", params=["none", "int8"])
-def bundle(request: Any, tmp_path_factory: Any, decoder: TinyDecoder) -> tuple[Path, str, Manifest]:
+def bundle(request: Any, tmp_path_factory: Any, decoder: Any) -> tuple[Path, str, Manifest]:
     folder = tmp_path_factory.mktemp("decoder")
-    return folder, request.param, tflite_bundles.write(folder, decoder, decoder.functions(4), request.param)
+    return folder, request.param, tflite_bundles.write(folder, decoder, functions_of(decoder, 4), request.param)
 
 
 @pytest.fixture(scope="module")
@@ -86,9 +81,7 @@ def test_products_include_their_bias_and_keep_leading_dimensions(written: tuple[
                 assert graph.operatorCodes[op.opcodeIndex].version == 12
 
 
-def test_every_weight_is_stored_once_whatever_the_number_of_signatures(
-    written: tuple[Path, str], decoder: TinyDecoder
-) -> None:
+def test_every_weight_is_stored_once_whatever_the_number_of_signatures(written: tuple[Path, str], decoder: Any) -> None:
     path, quantize = written
     graph = graph_of(path)
     weights = {name for name, v in by_path(decoder.variables).items() if v.dtype == "float32"}
@@ -108,7 +101,7 @@ def test_every_weight_is_stored_once_whatever_the_number_of_signatures(
     assert expected < path.stat().st_size < expected + 120_000
 
 
-def test_a_signature_has_only_the_weights_that_it_reads(written: tuple[Path, str], decoder: TinyDecoder) -> None:
+def test_a_signature_has_only_the_weights_that_it_reads(written: tuple[Path, str], decoder: Any) -> None:
     graph = graph_of(written[0])
     names = {
         signature.signatureKey.decode(): {
@@ -120,13 +113,6 @@ def test_a_signature_has_only_the_weights_that_it_reads(written: tuple[Path, str
     assert len(final_norm) == 2
     assert final_norm <= names["decode"]
     assert not final_norm & names["prefill_4"]
-
-
-def test_progress_ends_at_the_total(tmp_path: Path, encoder: TinyEncoder) -> None:
-    calls: list[tuple[int, int]] = []
-    path = tmp_path / "model.tflite"
-    write_tflite([encoder.function(8)], encoder.variables, RECIPES["int8"], path, progress=lambda *c: calls.append(c))
-    assert calls[-1][0] == calls[-1][1] == sum(b - a for (a, _), (b, _) in zip([(0, 0), *calls], calls, strict=False))
 
 
 def one_function(call: Any, shape: tuple[Any, ...] = (1, 4), dtype: str = "float32") -> list[Function]:
