@@ -253,7 +253,7 @@ def _calibrate(builder: BundleBuilder) -> None:
     builder.report("calibrate", 0, 0)
     texts, progress = read_texts(job.calibration), partial(builder.report, "calibrate")
     kernels = calibrated_kernels(job.model, job.recipe, builder.format.layout(job.profile, job.opset))
-    builder.calibration = calibrate(job.model, texts, progress, kernels)
+    builder.job = replace(job, ranges=calibrate(job.model, texts, progress, kernels))
 
 
 def _with_tokenizer(model: PretrainedModel | str | Path, options: ExportOptions) -> PretrainedModel:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,12 @@ from kerasformer.bundle.export_options import GPU
 from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.engines.fidelity.comparison import record_rounding
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.base import Converted, Format
+from kerasformer.export.formats.base import Converted, Format, InPlace
 from kerasformer.export.formats.registry import find_format
 from kerasformer.export.graph.adapters import with_adapters
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
 from kerasformer.export.progress_report import WRITE_WEIGHTS
-from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.model_matrices import matrices
 from kerasformer.export.quantization.simulation import Simulation
 from kerasformer.export.targets import Target
@@ -45,15 +44,13 @@ class BundleBuilder:
 
     Attributes:
         functions: The functions of all files, without inputs for adapters.
-        calibration: Ranges of activations, for recipes that depend on them; `None` until they are measured.
     """
 
     def __init__(self, job: ExportJob, target: Target, folder: Path, report: StageProgress) -> None:
         self.job, self.target, self.folder, self.report = job, target, folder, report
         self.format = find_format(job.format)
         self._converted: Converted = {}
-        self._in_place: dict[str, Collection[str]] = {}
-        self.calibration: Calibration | None = None
+        self._in_place: InPlace = {}
         self.functions = target.functions(job, self.format.functions(job))
         self._files = self._files_of(job.recipe.name)
 
@@ -95,9 +92,8 @@ class BundleBuilder:
         if not self._converted:
             self.report("trace and convert", 0, 0)
         files = {self.folder / file: functions for file, functions in self._files.items()}
-        self._in_place = self.format.write(
-            self.job, files, recipe, self.calibration, self._report_weights, self._converted
-        )
+        job = replace(self.job, recipe=recipe)
+        self._in_place = self.format.write(job, files, self._report_weights, self._converted)
         return sum(path.stat().st_size for path in self.format.model_files(self.folder))
 
     def gpu_findings(self) -> tuple[GpuFinding, ...] | None:
@@ -171,7 +167,7 @@ class BundleBuilder:
         """
         self.report("measure rounding", 0, 0)
         model, layout = self.job.model, self.format.layout(self.job.profile, self.job.opset)
-        simulation = Simulation(model, matrices(model, self.calibration), layout, self.functions[0].call)
+        simulation = Simulation(model, matrices(model, self.job.ranges), layout, self.functions[0].call)
         simulation.store(replace(recipe, activations="float" if recipe.activations == "float" else "dynamic"))
         return record_rounding(simulation, references)
 

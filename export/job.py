@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from kerasformer.bundle import ModelInfo
 from kerasformer.bundle.recipes import RECIPES, Recipe
 from kerasformer.export.formats.tflite.signatures import DecoderSignatures
+from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.layers import CacheScales
 from kerasformer.models.pretrained import PretrainedModel
 from kerasformer.pipelines.labelled_texts import Example
@@ -43,6 +44,8 @@ class ExportJob:
         recipe: How weights are stored.
         texts: The caller's texts, on which the bundle is compared with Keras; `None` for the default ones.
         calibration: The caller's texts, on which ranges of activations are measured; `None` for the default ones.
+        ranges: Ranges of activations that were measured on them: required for a recipe with static activations; with
+            dynamic ones, inputs of products are scaled by them.
         fallback: Whether to fall back to a more faithful recipe.
     """
 
@@ -67,4 +70,5 @@ class ExportJob:
     recipe: Recipe = RECIPES["none"]
     texts: Sequence[Example] | None = None
     calibration: Sequence[str] | None = None
+    ranges: Calibration | None = None
     fallback: bool = False

@@ -14,18 +14,20 @@ from kerasformer.basics.options import declared
 from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import GpuFinding, Manifest, Signature
 from kerasformer.bundle.export_options import ExportOptions
-from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError, InputError
 from kerasformer.export.attention_support import AttentionSupport
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
-from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.extras import require
 from kerasformer.files.reading import JsonObject
 
 Converted = dict[Any, Any]
 """Intermediate results that a format keeps between exports of the same functions; keys and values are its own."""
+Files = Mapping[Path, Sequence[Function]]
+"""The functions of each file."""
+InPlace = dict[str, Collection[str]]
+"""For each function, by its name, the inputs that may share a buffer with the output that continues them."""
 
 
 class Format:
@@ -96,28 +98,17 @@ class Format:
         """Returns the path of a function's file, relative to the bundle, for a recipe of that name."""
         return self.model_paths[0]
 
-    def write(
-        self,
-        job: ExportJob,
-        files: Mapping[Path, Sequence[Function]],
-        recipe: Recipe,
-        calibration: Calibration | None,
-        progress: CountProgress,
-        converted: Converted,
-    ) -> dict[str, Collection[str]]:
+    def write(self, job: ExportJob, files: Files, progress: CountProgress, converted: Converted) -> InPlace:
         """Writes the model files.
 
         Args:
             job: The model, whose variables the functions read, and its export options.
             files: Functions of each file.
-            recipe: How weights are stored.
-            calibration: Activation ranges: required for a recipe with static activations; with dynamic ones, inputs of
-                products are scaled by them.
             progress: Called with the number of bytes of weights that are written, and the total.
             converted: Intermediate results, kept between calls for the same functions with different recipes.
 
         Returns:
-            For each function, by its name, the inputs that may share a buffer with the output that continues them.
+            See `InPlace`.
         """
         raise NotImplementedError
 

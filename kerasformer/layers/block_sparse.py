@@ -58,7 +58,8 @@ def multi_head_attention(
     Raises:
         InputError: `spec` has no blocks, the mask is causal, or the length is unknown in training.
     """
-    key: Tensor  # without a cache, there is one
+    key: Tensor  # without a cache, there are keys and values
+    value: Tensor
     query, key, value, spec, visibility = call.query, call.key, call.value, call.spec, call.visibility
     if spec.blocks is None or visibility.causal:
         raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from kerasformer.basics.arguments import Arguments
@@ -10,13 +9,11 @@ from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import Manifest
 from kerasformer.bundle.export_options import ATTENTIONS
 from kerasformer.bundle.interface import ATTENTION_MODEL
-from kerasformer.bundle.recipes import Recipe
-from kerasformer.export.formats.base import Converted, Format
+from kerasformer.export.formats.base import Converted, Files, Format, InPlace
 from kerasformer.export.formats.onnx.signatures import onnx_functions
 from kerasformer.export.graph.attentions import attention_function
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
-from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 from kerasformer.files.reading import JsonObject
 
@@ -49,15 +46,7 @@ class OnnxFormat(Format):
         """See `Format.file`."""
         return f"{self.model_paths[0]}/{function.name}{SUFFIXES.get(recipe, f'_{recipe}')}.onnx"
 
-    def write(
-        self,
-        job: ExportJob,
-        files: Mapping[Path, Sequence[Function]],
-        recipe: Recipe,
-        calibration: Calibration | None,
-        progress: CountProgress,
-        converted: Converted,
-    ) -> dict[str, Collection[str]]:
+    def write(self, job: ExportJob, files: Files, progress: CountProgress, converted: Converted) -> InPlace:
         """See `Format.write`."""
         from kerasformer.export.formats.onnx.convert import write_onnx
 
@@ -69,10 +58,10 @@ class OnnxFormat(Format):
         in_place = write_onnx(
             functions,
             job.model.variables,
-            recipe,
+            job.recipe,
             profile=job.profile or self.profiles[0],
             opset=job.opset,
-            calibration=calibration,
+            calibration=job.ranges,
             progress=progress,
             converted=converted,
         )

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
-
 from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle.export_options import ExportOptions
 from kerasformer.bundle.interface import SERVING_DEFAULT
-from kerasformer.bundle.recipes import Recipe
 from kerasformer.errors import ExportError
-from kerasformer.export.formats.base import Converted, Format
+from kerasformer.export.formats.base import Converted, Files, Format, InPlace
 from kerasformer.export.formats.saved_model.convert import check_texts, write_saved_model
 from kerasformer.export.formats.saved_model.signatures import saved_model_functions
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
-from kerasformer.export.quantization.calibration import Calibration
 
 
 class SavedModelFormat(Format):
@@ -42,15 +37,7 @@ class SavedModelFormat(Format):
         """See `Format.functions`."""
         return saved_model_functions(job)
 
-    def write(
-        self,
-        job: ExportJob,
-        files: Mapping[Path, Sequence[Function]],
-        recipe: Recipe,
-        calibration: Calibration | None,
-        progress: CountProgress,
-        converted: Converted,
-    ) -> dict[str, Collection[str]]:
+    def write(self, job: ExportJob, files: Files, progress: CountProgress, converted: Converted) -> InPlace:
         """See `Format.write`."""
         for path, functions in files.items():
             write_saved_model(functions, job.model.variables, path.parent)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from kerasformer.basics.progress import CountProgress
 from kerasformer.bundle import GpuFinding, Signature
 from kerasformer.bundle.export_options import ATTENTIONS
 from kerasformer.bundle.interface import attention_name
-from kerasformer.bundle.recipes import Recipe
 from kerasformer.engines import gpu_findings
 from kerasformer.export.attention_support import AttentionSupport
-from kerasformer.export.formats.base import Converted, Format
+from kerasformer.export.formats.base import Converted, Files, Format, InPlace
 from kerasformer.export.formats.saved_model import tf_text
 from kerasformer.export.formats.tflite.layout import TfliteLayout
 from kerasformer.export.formats.tflite.signatures import attention_lengths, tflite_functions
 from kerasformer.export.graph.attentions import attention_function
 from kerasformer.export.graph.functions import Function
 from kerasformer.export.job import ExportJob
-from kerasformer.export.quantization.calibration import Calibration
 from kerasformer.export.quantization.layouts import Layout
 
 
@@ -54,15 +51,7 @@ class TfliteFormat(Format):
             ]
         return functions
 
-    def write(
-        self,
-        job: ExportJob,
-        files: Mapping[Path, Sequence[Function]],
-        recipe: Recipe,
-        calibration: Calibration | None,
-        progress: CountProgress,
-        converted: Converted,
-    ) -> dict[str, Collection[str]]:
+    def write(self, job: ExportJob, files: Files, progress: CountProgress, converted: Converted) -> InPlace:
         """See `Format.write`."""
         from kerasformer.export.formats.tflite.convert import write_tflite
 
@@ -70,9 +59,9 @@ class TfliteFormat(Format):
             write_tflite(
                 functions,
                 job.model.variables,
-                recipe,
+                job.recipe,
                 path,
-                calibration,
+                job.ranges,
                 progress,
                 converted,
                 job.accelerator,

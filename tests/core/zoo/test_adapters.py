@@ -528,7 +528,7 @@ def test_values_that_no_adapter_can_have():
     }
     with pytest.raises(UnsupportedConfigError, match="11 problems") as error:
         AdapterConfig.from_json(content)
-    assert all(f"\n  {name}: " in str(error.value) for name in content.keys() - {"peft_type"})
+    assert all(f"\n  {name}" in str(error.value) for name in content.keys() - {"peft_type"})
 
 
 SAVED = [
