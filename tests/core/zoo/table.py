@@ -50,7 +50,7 @@ def section(text: str, members: Iterable[Architecture]) -> str:
     if not end:
         raise ValueError(f"{PAGE} must have the lines {_BEGIN} and {_END}")
     usual: dict[str, str] = {}
-    lines = [["`model_type`", "model", "tasks, if others", "tested checkpoints"], ["---"] * 4]
+    lines = [["`model_type`", "model", "more (+) or fewer (−) tasks", "tested checkpoints"], ["---"] * 4]
     for branch, lineage in lineages(members).items():
         usual[branch] = Counter(_listed_tasks(member) for member, _ in lineage).most_common(1)[0][0]
         lines += [_cells(member, usual[branch]) for member, _ in lineage]
@@ -59,7 +59,7 @@ def section(text: str, members: Iterable[Architecture]) -> str:
     return "\n".join(
         [
             before + _BEGIN,
-            "Tasks of a branch, unless the table has others:",
+            "Tasks of a branch:",
             "",
             *tasks_of_branches,
             "",
@@ -72,8 +72,10 @@ def section(text: str, members: Iterable[Architecture]) -> str:
 def _cells(architecture: Architecture, usual: str) -> list[str]:
     name, listed = architecture.model_type, _listed_tasks(architecture)
     checkpoints = [f"`{checkpoint}`" for checkpoint in tested.checkpoints().get(name, [])]
-    other = "" if listed == usual else listed
-    return [f"`{name}`", f"{architecture.name}: {architecture.summary}", other, ", ".join(checkpoints)]
+    tasks_here, tasks_there = listed.split(", "), usual.split(", ")
+    changes = [f"+ {task}" for task in tasks_here if task not in tasks_there]
+    changes += [f"− {task}" for task in tasks_there if task not in tasks_here]
+    return [f"`{name}`", f"{architecture.name}: {architecture.summary}", ", ".join(changes), ", ".join(checkpoints)]
 
 
 def _listed_tasks(architecture: Architecture) -> str:
