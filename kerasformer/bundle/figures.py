@@ -14,7 +14,7 @@ _SAMPLE_FACTOR = 2.0
 """A mean divergence of about a hundred answers is within this factor of that of all answers."""
 _MAX_ERROR_RATIO = 1.4
 """Maximum ratio of the mean error of a file to that of rounding alone; the square is used for the divergence.
-docs/quantization.md has measurements of correct and of wrong files."""
+benchmarks/RESULTS.md has measurements of correct and of wrong files."""
 _FLOAT32 = 1e-5
 """Mean error allowed for float32 arithmetic, relative to the largest logit; the square is used for the divergence."""
 _OF_EARLIER_VERSIONS = ("step_mean_error", "step_divergence")

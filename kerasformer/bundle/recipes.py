@@ -210,7 +210,7 @@ _INT4 = Recipe(
 )
 
 # In float32, only the order of summation differs. The other recipes are judged by their answers; their tolerance only
-# catches a wrong scale. docs/quantization.md has the measurements that the limits of the divergence follow from.
+# catches a wrong scale. benchmarks/RESULTS.md has the measurements that the limits of the divergence follow from.
 RECIPES = {
     recipe.name: recipe
     for recipe in (

@@ -80,7 +80,7 @@ def test_a_template_for_other_roles_and_given_texts_are_read_as_texts(chat_model
 
 # Limits.
 
-# Mean divergence and its 99th percentile on conversations with SmolLM2-135M-Instruct (docs/quantization.md). Types of
+# Mean divergence and its 99th percentile on conversations with SmolLM2-135M-Instruct (benchmarks/RESULTS.md). Types of
 # llama.cpp pass, and rounded activations that turn its answers into nonsense do not.
 MEASURED = [
     ("int8", 0.0016, 0.0102, True),  # Q8_0
