@@ -39,49 +39,48 @@ class ExportOptions(TypedDict, total=False):
     """Options of an export; those that are left out or `None` have their defaults.
 
     Attributes:
-        target: Third-party runtime with requirements beyond the plain bundle, such as `mediapipe`, which determines the
+        target: Third-party runtime that needs more than the plain bundle, such as `mediapipe`; it determines the
             format. What it does not support raises an error.
-        task: Task that the bundle is meant for, such as `summarization`; the model's own by default.
+        task: Task of the bundle, such as `summarization`; the model's own by default.
         overwrite: Replace an existing bundle, which is kept until the new one is complete.
-        capacity: Number of slots of a decoder's cache, in tokens, for the prompt and the answer; by default the smaller
-            of the model's limit and 1024.
+        capacity: Slots of a decoder's cache, in tokens, for prompt and answer; by default the smaller of the model's
+            limit and 1024.
         encoder_capacity: Longest text that an encoder-decoder reads, in tokens; by default the smaller of the model's
             limit and 512. In the format tflite, it is the largest of `lengths`.
-        lengths: Lengths, in tokens, for which an encoder (or the encoder of an encoder-decoder) is compiled. A text is
-            run at the smallest length that it fits into. By default 16, 32, 64, … up to 512 or the model's limit.
-        prefill_lengths: Numbers of tokens of a prompt that one call of a decoder reads; 8 and 64 by default. A layer
-            with a sliding window needs a longer cache for a longer prefill.
-        cache_lengths: Numbers of cache slots that a step attends to while the text is no longer than that, which is
-            faster than the whole cache. By default 128 and 256, and for a step with one token of one text also 512,
-            1024 and so on, below the capacity.
+        lengths: Lengths, in tokens, for which an encoder is compiled; a text runs at the smallest that it fits into. By
+            default 16, 32, 64, … up to 512 or the model's limit.
+        prefill_lengths: Numbers of tokens of a prompt that one call of a decoder reads; 8 and 64 by default. A sliding
+            window needs a longer cache for a longer prefill.
+        cache_lengths: Numbers of slots that a step attends to while the text is no longer, which is faster than the
+            whole cache. By default 128 and 256, and for one token of one text also 512, 1024 and so on, below the
+            capacity.
         batch_sizes: Numbers of texts, at least 2, that one step continues; 8 by default.
         verify_lengths: Numbers of tokens, at least 2, that one step reads to check guessed tokens; 4 and 8 by default.
-        profile: `ort`, the default, uses the fused operators of ONNX Runtime (domain `com.microsoft`); `portable` uses
-            only standard operators, as far as the recipe allows.
+        profile: `ort`, the default, uses the fused operators of ONNX Runtime; `portable` only standard operators, as
+            far as the recipe allows.
         opset: Version of the standard operators; 17 by default.
         tokenizer: `in-graph` also writes an encoder's tokenizer as TF Text operators, so that the bundle takes texts.
         lora_rank: Largest rank of the low-rank adapters that the bundle runs, see `pipeline.load_adapter`; none by
-            default. The matrices of an adapter are then inputs of the model.
+            default.
         lora_targets: Modules that adapters may adapt, as `target_modules` of `model.enable_lora`; by default all linear
             layers below the head.
-        cache_dtype: `int8` stores the keys and values of a decoder's cache in a quarter of the bytes of `float32`, the
-            default, with scales that are measured on the calibration texts.
+        cache_dtype: `int8` stores a decoder's cache in a quarter of the bytes of `float32`, the default, with scales
+            from the calibration texts.
         accelerator: `gpu` writes a file without anything that LiteRT's GPU delegate is known to compute wrongly or to
             leave to the CPU; `cpu` by default.
-        outputs: Further outputs of the bundle: `attentions` adds a signature that reads a text, or a pair, and returns
-            the attention weights of all layers, for `kerasformer.attention` and `kerasformer explain`. None by default.
-        calibration: Texts on which inputs of products, or keys and values, are measured, for recipes that round or
-            scale them: a file with one text per line, a list, or a dataset. The first 128 are used; by default,
-            sentences that ship with this package.
-        texts: Texts on which the bundle is compared with the Keras model, like those that it is used for: a list of
-            strings, of lists of words, or of `{'question': …, 'context': …}`; or a file, plain lines, TSV, CSV or
-            JSONL, optionally with labels. By default, texts that ship with this package.
+        outputs: Further outputs: `attentions` adds a signature that returns the attention weights of all layers, for
+            `kerasformer.attention` and `kerasformer explain`. None by default.
+        calibration: Texts on which inputs of products, or keys and values, are measured: a file with one text per line,
+            a list, or a dataset, of which the first 128 are used; by default, sentences of this package.
+        texts: Texts on which the bundle is compared with the Keras model: a list of strings, of lists of words, or of
+            `{'question': …, 'context': …}`; or a file, plain lines, TSV, CSV or JSONL, optionally with labels. By
+            default, texts of this package.
         labels: Expected result for each of `texts`: a class, a list of classes, an answer, or a text to be generated.
             The fidelity then includes the metrics of the task, and the bundle contains the texts.
         fallback: Replace a recipe whose files differ too much from Keras by the smallest more faithful one that does
-            not. By default, the export fails and the error names that recipe.
-        progress: A function that is called with each stage, or `False` for no report. By default, a progress bar is
-            shown on standard error if it is a terminal.
+            not, instead of an error that names it.
+        progress: A function that is called with each stage, or `False` for no report. By default, a progress bar on
+            standard error if it is a terminal.
     """
 
     target: Annotated[str | None, Option(STRING)]

@@ -18,14 +18,14 @@ class ServerOptions(Limits):
     Attributes:
         host: Address to listen on; `0.0.0.0` for all networks of this machine.
         port: Port to listen on; 0 selects a free one.
-        api_key: Key that requests must have in the header `Authorization: Bearer KEY`; none by default. On the command
-            line, the variable KERASFORMER_API_KEY is safer, since other users of the machine can read a command line.
-        api_keys: Keys of several clients, `NAME=KEY,NAME=KEY`, or `@FILE` with such lines; the names are those by which
-            clients take turns. The variable KERASFORMER_API_KEYS is safer.
+        api_key: Key that requests must have in the header `Authorization: Bearer KEY`. The variable KERASFORMER_API_KEY
+            is safer, since other users of the machine can read a command line.
+        api_keys: Keys of several clients, which take turns by their names: `NAME=KEY,NAME=KEY`, or `@FILE` with such
+            lines. The variable KERASFORMER_API_KEYS is safer.
         adapter: Adapters that requests name like a model: `NAME=FOLDER`, or `NAME=MODEL:FOLDER` if there are several
             models.
-        memory_budget: Gigabytes for the weights of open models. With it, a model is opened for its first request, and
-            the one that was not used for the longest time is closed when another needs its memory.
+        memory_budget: Gigabytes for the weights of open models, each opened for its first request; the one that was not
+            used for the longest time is closed when another needs its memory.
         num_threads: Number of CPU threads of each bundle; the runtime's default otherwise.
         prefix_cache: Whether a text that begins like an earlier one continues its caches.
         cors_origins: Origins of web pages that may use the server from a browser, such as `https://example.com`, or `*`

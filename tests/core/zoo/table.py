@@ -72,10 +72,11 @@ def section(text: str, members: Iterable[Architecture]) -> str:
 def _cells(architecture: Architecture, usual: str) -> list[str]:
     name, listed = architecture.model_type, _listed_tasks(architecture)
     checkpoints = [f"`{checkpoint}`" for checkpoint in tested.checkpoints().get(name, [])]
-    tasks_here, tasks_there = listed.split(", "), usual.split(", ")
-    changes = [f"+ {task}" for task in tasks_here if task not in tasks_there]
-    changes += [f"− {task}" for task in tasks_there if task not in tasks_here]
-    return [f"`{name}`", f"{architecture.name}: {architecture.summary}", ", ".join(changes), ", ".join(checkpoints)]
+    here, there = listed.split(", "), usual.split(", ")
+    more = ", ".join(task for task in here if task not in there)
+    fewer = ", ".join(task for task in there if task not in here)
+    changes = [f"{sign} {names}" for sign, names in (("+", more), ("−", fewer)) if names]
+    return [f"`{name}`", f"{architecture.name}: {architecture.summary}", "; ".join(changes), ", ".join(checkpoints)]
 
 
 def _listed_tasks(architecture: Architecture) -> str:
