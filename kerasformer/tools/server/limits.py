@@ -18,19 +18,17 @@ class Limits:
     Attributes:
         max_running: Number of requests of a model that are computed at the same time.
         max_waiting: Number of further requests of a model that wait; more are refused with status 503.
-        max_tokens: Largest number of new tokens of a text that a request may ask for; by default the capacity of the
-            cache.
+        max_tokens: Largest number of new tokens of a text; by default the capacity of the cache.
         max_body: Largest size of a body in bytes.
-        timeout: Seconds from the arrival of a request to the end of its answer. A text ends then with the tokens that
-            it has.
-        max_choices: Largest number of texts of one request, which is `n` times the number of prompts.
-        max_rows: Largest number of texts of a model that are generated at the same time, each of which has a cache in
-            memory; further requests wait. A request for more texts is computed alone.
+        timeout: Seconds from the arrival of a request to the end of its answer, which then has the tokens so far.
+        max_choices: Largest number of texts of one request: `n` times the number of prompts.
+        max_rows: Largest number of texts of a model that are generated at the same time, each with a cache in memory; a
+            request for more is computed alone.
         max_inputs: Largest number of texts of a request for embeddings, classes or a ranking.
         body_timeout: Seconds in which the headers of a request must arrive, and then its body; also the longest time in
             which a client may read nothing of an answer.
         connections: Largest number of requests of all models and paths at once, without probes of health; more are
-            refused with status 503, and so are twice as many open connections.
+            refused with status 503, as are open connections beyond twice as many.
     Raises:
         InputError: a value is not accepted.
     """
