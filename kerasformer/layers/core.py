@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from functools import cache
 from typing import Any, Self, Unpack
 
 import keras
@@ -73,7 +72,6 @@ class Configured(keras.layers.Layer):
         return cls(**{name: keras.saving.deserialize_keras_object(value) for name, value in config.items()})
 
 
-@cache
 def _arguments(layer: type[Configured]) -> tuple[str, ...]:
     """Returns the arguments of the constructor of a class, and of those that it passes further arguments to."""
     classes = layer.__mro__[: layer.__mro__.index(Configured)]
