@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kerasformer.basics.arguments import check, kind_of, optional
 from kerasformer.errors import BundleError
@@ -102,7 +102,8 @@ class Rounding:
         recorded = figures.get("rounding")
         if isinstance(recorded, Mapping):
             recorded = {key: value for key, value in recorded.items() if key not in _OF_EARLIER_VERSIONS}
-        kind, advice = optional(kind_of(cls)), "Export the model again"
+        fields: Any = cls
+        kind, advice = optional(kind_of(fields)), "Export the model again"
         rounding: Rounding | None = check("fidelity.rounding", recorded, kind, error=BundleError, advice=advice)
         return rounding
 
