@@ -393,7 +393,7 @@ MUTANTS: dict[str, tuple[Mutant, ...]] = {
         ),
         Mutant(
             "adapter-scale-by-the-common-rank",
-            "kerasformer/files/adapters.py",
+            "kerasformer/bundle/adapters.py",
             "self.alpha_pattern, module, self.alpha)), self.rank_of(module)",
             "self.alpha_pattern, module, self.alpha)), self.rank",
             "A module with a rank of its own has the scale of the other modules.",

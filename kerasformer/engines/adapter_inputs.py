@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kerasformer.bundle.adapters import ALL_LINEAR, Adapter, Pair
 from kerasformer.bundle.interface import ADAPTERS, Kind, Signature, TensorInfo
 from kerasformer.errors import InputError
-from kerasformer.files.adapters import ALL_LINEAR, Adapter, Pair
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.engines.saved_state import SavedState
 from kerasformer.errors import CapacityError
-from kerasformer.files.adapters import Adapter
 
 DEFAULT_CAPACITY = 1024
 """Default number of slots of a decoder cache."""

@@ -21,9 +21,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasformer.bundle.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_adapter, write_adapter
 from kerasformer.errors import CheckpointError, InputError
 from kerasformer.files import live, sources
-from kerasformer.files.adapters import ALL_LINEAR, Adapter, AdapterConfig, Pair, read_adapter, write_adapter
 from kerasformer.files.publishing import move_files, staging, write_json
 from kerasformer.files.reading import local_path
 from kerasformer.layers.core import Embedding, LowRank
@@ -310,7 +310,7 @@ class Adaptable(keras.Model):
         """Adds an adapter that was read before, as `load_adapter`.
 
         Args:
-            adapter: The adapter, from `kerasformer.files.adapters.read_adapter`.
+            adapter: The adapter, from `kerasformer.bundle.adapters.read_adapter`.
             trainable: As in `load_adapter`.
 
         Returns:

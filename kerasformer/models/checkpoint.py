@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.errors import CheckpointError
 from kerasformer.files import sources
-from kerasformer.files.adapters import Adapter
 from kerasformer.files.readers import checkpoint_files
 from kerasformer.files.reading import JsonMapping, JsonObject, local_path, read_json
 from kerasformer.files.tensors import ReplacedTensors, TensorFile

@@ -15,12 +15,12 @@ import numpy as np
 from keras import ops
 
 from kerasformer.basics.arguments import check, integer, optional
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.bundle.interface import MAX_CAPACITY
 from kerasformer.engines.arrays import check_discarded, check_length, prompt_arrays, row_indices, step_tokens
 from kerasformer.engines.protocols import MIN_REWIND, check_capacity, default_capacity, read_by_start
 from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import CapacityError, InputError
-from kerasformer.files.adapters import Adapter
 from kerasformer.layers.core import lora_change
 from kerasformer.layers.tensor import Tensor, TensorFunction
 from kerasformer.models.adaptation import set_adapter

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasformer.files.adapters import Adapter
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.layers.core import lora_change
 from kerasformer.layers.tensor import TensorFunction
 from kerasformer.models.adaptation import set_adapter

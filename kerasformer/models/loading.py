@@ -14,9 +14,10 @@ import keras
 
 from kerasformer.basics.arguments import Arguments
 from kerasformer.basics.tasks import NEEDS, SENTENCE_SIMILARITY, TEXT_RANKING, without_languages
+from kerasformer.bundle.adapters import read_adapter
 from kerasformer.errors import KerasformerError, MissingHeadError, SourceError
 from kerasformer.files import live, readers, sources
-from kerasformer.files.adapters import read_adapter, with_bases
+from kerasformer.files.base_models import with_bases
 from kerasformer.files.reading import JsonMapping, read_json
 from kerasformer.files.tensors import JoinedTensors, open_tensors, without_wrappers
 from kerasformer.generation import GenerationConfig

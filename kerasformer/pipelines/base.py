@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from kerasformer.basics.arguments import BOOLEAN, STRING, check, integer, optional
+from kerasformer.bundle.adapters import Adapter, read_adapter
 from kerasformer.engines import Forward, Step
 from kerasformer.engines.arrays import similar_rows
 from kerasformer.engines.protocols import AdaptableEngine
 from kerasformer.errors import CapacityError, InputError
 from kerasformer.files import sources
-from kerasformer.files.adapters import Adapter, read_adapter
 from kerasformer.pipelines.opening import Opened
 from kerasformer.tokenization import Encoding
 from kerasformer.tokenization.fitting import check_known

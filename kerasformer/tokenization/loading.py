@@ -15,7 +15,7 @@ from tokenizers import AddedToken, decoders
 from kerasformer.basics.arguments import Arguments
 from kerasformer.errors import InputError, TokenizerError, tokenizer_errors
 from kerasformer.files import live, sources
-from kerasformer.files.adapters import with_bases
+from kerasformer.files.base_models import with_bases
 from kerasformer.files.readers import read_foreign, tokenizer_files
 from kerasformer.tokenization import backends
 from kerasformer.tokenization.chat_templates import read_templates

@@ -12,6 +12,7 @@ from threading import RLock
 import numpy as np
 
 from kerasformer.bundle import Manifest, Role
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.engines.arrays import row_lengths
 from kerasformer.engines.litert.held_adapter import HeldAdapter
 from kerasformer.engines.litert.signatures import (
@@ -21,7 +22,6 @@ from kerasformer.engines.litert.signatures import (
     smallest,
 )
 from kerasformer.engines.text_inputs import text_inputs
-from kerasformer.files.adapters import Adapter
 
 
 class LiteRTForward:

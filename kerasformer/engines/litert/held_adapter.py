@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.bundle.interface import ADAPTERS
 from kerasformer.engines.adapter_inputs import AdapterInputs
 from kerasformer.engines.litert.engine import Engine, KeptTensor
-from kerasformer.files.adapters import Adapter
 
 
 class HeldAdapter:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from kerasformer.bundle import Manifest, Role, Signature
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.bundle.interface import CACHES, CROSS_CACHES, Kind, without_row
 from kerasformer.engines.arrays import check_discarded, prompt_arrays, row_indices, row_lengths, step_tokens
 from kerasformer.engines.litert.engine import KeptTensor
@@ -35,7 +36,6 @@ from kerasformer.engines.litert.signatures import (
 from kerasformer.engines.protocols import check_capacity, read_by_start
 from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, InputError
-from kerasformer.files.adapters import Adapter
 
 _POOL_SIZE = 16
 """Maximum number of unused sets of cache buffers kept for later rows."""

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.bundle.interface import (
     ATTENTION_MASK,
     INPUT_IDS,
@@ -22,7 +23,6 @@ from kerasformer.engines.adapter_inputs import AdapterInputs
 from kerasformer.engines.arrays import check_length, row_lengths, similar_rows
 from kerasformer.engines.onnx.session import OnnxSession
 from kerasformer.engines.text_inputs import text_inputs
-from kerasformer.files.adapters import Adapter
 
 _SLOTS_PER_THREAD = 64
 """Number of tokens of one call for each thread; a longer text is computed alone."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kerasformer.bundle import Manifest
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.bundle.interface import (
     ATTENTION_MASK,
     CACHE_LENGTH,
@@ -37,7 +38,6 @@ from kerasformer.engines.onnx.session import OnnxSession, tensor
 from kerasformer.engines.protocols import check_capacity, read_by_start
 from kerasformer.engines.saved_state import SavedState, identity_of
 from kerasformer.errors import BundleError, InputError
-from kerasformer.files.adapters import Adapter
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -10,10 +10,10 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from kerasformer.bundle.adapters import Adapter
 from kerasformer.engines import AdaptableEngine, Step
 from kerasformer.errors import InputError, TokenizerError
 from kerasformer.files import checkpoint_tensors, sources
-from kerasformer.files.adapters import Adapter
 from kerasformer.files.publishing import SITE
 from kerasformer.generation import TokenBytes, token_bytes_of
 from kerasformer.pipelines import (

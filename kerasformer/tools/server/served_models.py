@@ -11,9 +11,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import inf
 
+from kerasformer.bundle.adapters import Adapter, read_adapter
 from kerasformer.errors import InputError
 from kerasformer.files import sources
-from kerasformer.files.adapters import Adapter, read_adapter
 from kerasformer.tools.server.jobs import POLL
 from kerasformer.tools.server.limits import Limits
 from kerasformer.tools.server.measurements import Measurements

@@ -11,9 +11,9 @@ import safetensors.numpy
 
 import kerasformer as kf
 from kerasformer import bundle, zoo
+from kerasformer.bundle.adapters import read_adapter
 from kerasformer.engines import open_engine
 from kerasformer.errors import CheckpointError, InputError
-from kerasformer.files.adapters import read_adapter
 from kerasformer.layers import Dense
 from kerasformer.models.keras_engine import KerasStep
 

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers import models, pre_tokenizers, processors
 
 from kerasformer.errors import CheckpointError, SourceError, TokenizerError
-from kerasformer.files import adapters
+from kerasformer.files import base_models
 from kerasformer.tokenization import Tokenizer, has_tokenizer
 from tests.core.tokenization.conftest import CASES, write
 from tests.core.tokenization.samples import TEXTS
@@ -277,6 +277,6 @@ def test_an_adapter_has_the_tokenizer_of_its_base_model():
 def test_an_adapter_of_itself_is_refused(monkeypatch, tmp_path):
     adapter = {"peft_type": "LORA", "r": 2, "target_modules": ["query"], "base_model_name_or_path": "owner/name"}
     write(tmp_path, {"config.json": "{}", "adapter_config.json": json.dumps(adapter)})
-    monkeypatch.setattr(adapters, "resolve", lambda source, token=None: tmp_path)
+    monkeypatch.setattr(base_models, "resolve", lambda source, token=None: tmp_path)
     with pytest.raises(CheckpointError, match="must not be the adapter itself"):
         Tokenizer.load(tmp_path)

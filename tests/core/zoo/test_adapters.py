@@ -17,9 +17,9 @@ from transformers.pytorch_utils import Conv1D
 
 import kerasformer as kf
 from kerasformer import zoo
+from kerasformer.bundle.adapters import AdapterConfig
 from kerasformer.errors import CheckpointError, InputError, SourceError, UnsupportedConfigError
-from kerasformer.files import adapters
-from kerasformer.files.adapters import AdapterConfig
+from kerasformer.files import base_models
 from kerasformer.models.adaptation import modules_of
 from kerasformer.tools.testing.comparison import assert_close, make_inputs, run, run_reference
 from tests.core.zoo.cases import CASES, DISTINCT
@@ -258,7 +258,7 @@ def on_the_hub(monkeypatch, folder, base, config):
     """Makes the folder of an adapter that `kf.load` loads, whose base model is in another folder."""
     damaged(folder, base_model_name_or_path="owner/name")
     config.save_pretrained(folder)
-    monkeypatch.setattr(adapters, "resolve", lambda source, token=None: base)
+    monkeypatch.setattr(base_models, "resolve", lambda source, token=None: base)
     return folder
 
 

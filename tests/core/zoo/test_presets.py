@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import kerasformer as kf
+from kerasformer.bundle.adapters import WEIGHTS
 from kerasformer.files import sources
-from kerasformer.files.adapters import WEIGHTS
 from kerasformer.files.tensors import Safetensors, open_tensors
 
 pytestmark = pytest.mark.grid

@@ -31,12 +31,13 @@ from kerasformer.basics.arguments import (
     sequence,
 )
 from kerasformer.errors import CheckpointError, InputError, SourceError, UnsupportedConfigError
+from kerasformer.files.base_models import ADAPTER_CONFIG
 from kerasformer.files.publishing import write_json
 from kerasformer.files.reading import read_json
-from kerasformer.files.sources import inside, resolve
+from kerasformer.files.sources import inside
 from kerasformer.files.tensors import Safetensors, TensorFile, TorchFile, save_tensors
 
-CONFIG, WEIGHTS, TORCH_WEIGHTS = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
+WEIGHTS, TORCH_WEIGHTS = "adapter_model.safetensors", "adapter_model.bin"
 ALL_LINEAR = "all-linear"
 _ROOT = "base_model.model."
 """Prefix of the names of tensors in adapters: PEFT's own modules around the model."""
@@ -154,7 +155,7 @@ class AdapterConfig:
     base_model: str | None = None
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any], source: str = CONFIG) -> AdapterConfig:
+    def from_json(cls, content: Mapping[str, Any], source: str = ADAPTER_CONFIG) -> AdapterConfig:
         """Creates a configuration from the content of `adapter_config.json`.
 
         Args:
@@ -349,10 +350,12 @@ def read_adapter(folder: Path) -> Adapter:
         CheckpointError: tensors are damaged, not finite, unknown, or not in pairs of the rank in the configuration; one
             error lists all problems.
     """
-    if not (folder / CONFIG).is_file():
-        raise SourceError(f"The folder of an adapter was expected, with {CONFIG} and {WEIGHTS}. Received: {folder}")
-    content = read_json(inside(folder, CONFIG))
-    config = AdapterConfig.from_json(content, str(folder / CONFIG))
+    if not (folder / ADAPTER_CONFIG).is_file():
+        raise SourceError(
+            f"The folder of an adapter was expected, with {ADAPTER_CONFIG} and {WEIGHTS}. Received: {folder}"
+        )
+    content = read_json(inside(folder, ADAPTER_CONFIG))
+    config = AdapterConfig.from_json(content, str(folder / ADAPTER_CONFIG))
     problems: list[str] = []
     halves: dict[str, dict[str, np.ndarray]] = {}
     embeddings: set[str] = set()
@@ -438,47 +441,6 @@ def _row_problems(config: AdapterConfig, rows: Mapping[str, np.ndarray]) -> Iter
         yield "no trained rows, the tensor trainable_tokens_delta"
 
 
-def with_bases(folder: Path, token: str | None = None) -> list[Path]:
-    """Returns the folder of an adapter, that of its base model, and so on up to a whole model.
-
-    Args:
-        folder: Any folder of a checkpoint; one without an adapter is returned alone.
-        token: Access token for private repositories on the hub.
-
-    Raises:
-        CheckpointError: an adapter belongs to itself.
-        SourceError: a base model is a path, or does not exist.
-    """
-    folders = [folder]
-    while (base := _base_model(folders[-1])) is not None:
-        path = resolve(base, token=token)
-        if path in folders:
-            raise CheckpointError(f"The base model of an adapter must not be the adapter itself. Received: {path}")
-        folders.append(path)
-    return folders
-
-
-def _base_model(folder: Path) -> str | None:
-    """Returns the model that an adapter with a configuration of its own belongs to; `None` for any other folder.
-
-    Raises:
-        SourceError: the model is a path. Only a preset or a hub id may be loaded because a file names it.
-    """
-    if (
-        not (folder / CONFIG).is_file()
-        or not (folder / "config.json").is_file()
-        or (folder / "model.safetensors").exists()
-    ):
-        return None
-    name = AdapterConfig.from_json(read_json(inside(folder, CONFIG)), str(folder / CONFIG)).base_model
-    if name is None or not re.fullmatch(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?", name):
-        raise SourceError(
-            f"{folder / CONFIG} must name its base model, a preset or a hub id. Received: {name!r}. Load that model, "
-            "and then the adapter with load_adapter"
-        )
-    return name
-
-
 def write_adapter(folder: Path, adapter: Adapter, transposed: bool = False, dtype: str | None = None) -> None:
     """Writes an adapter; PEFT reads it.
 
@@ -505,4 +467,4 @@ def write_adapter(folder: Path, adapter: Adapter, transposed: bool = False, dtyp
     for module, value in adapter.rows.items():
         tensors[f"{_ROOT}{module}.token_adapter.trainable_tokens_delta"] = value
     save_tensors({name: value.astype(dtype or value.dtype) for name, value in tensors.items()}, folder / WEIGHTS)
-    write_json(folder / CONFIG, adapter.config.to_json(transposed))
+    write_json(folder / ADAPTER_CONFIG, adapter.config.to_json(transposed))
