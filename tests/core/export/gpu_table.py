@@ -48,6 +48,6 @@ def error_of(path: Path, half: bool) -> str:
 
 if __name__ == "__main__":
     chosen = [argument for argument in sys.argv[1:] if argument != "--half"]
-    print("| model | float32 | int8 | int4 |\n|---|--:|--:|--:|", flush=True)
+    print("|model|float32|int8|int4|\n|---|--:|--:|--:|", flush=True)
     for cells in rows(chosen, "--half" in sys.argv):
-        print(f"| {' | '.join(cells)} |", flush=True)
+        print(f"|{'|'.join(cells)}|", flush=True)

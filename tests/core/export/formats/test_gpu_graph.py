@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from kerasformer.export.formats.tflite.graph_skeleton import Skeleton
 from kerasformer.tools.gpu import check_gpu
 from tests import shared
 from tests.core.export.formats.test_gpu_rules import graph, ids, integers
-from tests.core.export.gpu import need_gpu
+from tests.core.export.gpu import need_gpu, use_halves
 from tests.core.export.text_models import (
     CAPACITY,
     LENGTHS,
@@ -151,6 +152,46 @@ def test_a_graph_for_a_gpu_has_no_findings_and_the_same_results_on_both(name, tm
 @pytest.mark.parametrize(("name", "quantize"), INTEGERS)
 def test_integer_weights_on_a_gpu(name, quantize, tmp_path):
     run_on_gpu(lowered(shared_bundle(name, "tflite", quantize) / "model.tflite"), tmp_path)
+
+
+IN_HALVES = [
+    "bert-text-classification",
+    "gpt2-text-generation",
+    "gemma3_text-text-generation",
+    "bart-text2text-generation",
+]
+
+
+@pytest.mark.release
+@pytest.mark.parametrize("name", IN_HALVES)
+def test_16_bit_floats_on_a_gpu(name, tmp_path, monkeypatch):
+    use_halves(monkeypatch)
+    path = tmp_path / "model.tflite"
+    path.write_bytes(bytes(flatbuffer._pack(lowered(bundle_of(name) / "model.tflite").model)))
+    report = check_gpu(path, half=True, window=CAPACITY, timeout=1200)
+    assert "llvmpipe" in report.adapter
+    assert report.is_right(limit=2e-2), (report.verdict(2e-2), report.worst_outputs())
+
+
+@pytest.mark.release
+def test_16_bit_floats_keep_rotations_at_the_end_of_a_long_window(tmp_path, monkeypatch):
+    """With the angles in the graph, keys are off by a tenth of their size."""
+    use_halves(monkeypatch)
+    row = ROWS["llama-text-generation"]
+    model, window = replace(row, settings={**row.settings, "max_length": 2048}).model(), 2048
+    sizes = {"capacity": window, "prefill_lengths": (8,), "batch_sizes": (2,), "verify_lengths": (2,)}
+    folder = shared.exported(model, "tflite", recipe("none"), **sizes)
+    errors = {}
+    for tables in (window, None):
+        skeleton = Skeleton([(folder / "model.tflite").read_bytes()], {})
+        lower_for_gpu(skeleton, tables)
+        skeleton.finish()
+        path = tmp_path / f"{tables}.tflite"
+        path.write_bytes(bytes(flatbuffer._pack(skeleton.model)))
+        report = check_gpu(path, half=True, window=window, timeout=1200)
+        assert report.failure is None
+        errors[tables] = max(output.error for output in report.outputs)
+    assert errors[window] <= 1e-2 < 5e-2 < errors[None]
 
 
 def test_weights_in_blocks_end_the_process_on_a_gpu_and_are_refused(tmp_path):
