@@ -348,6 +348,7 @@ def _write_bundle(folder: Path, base: str, member: _SiteBundle, given_texts: boo
         "bytes": sum(file["bytes"] for file in files),
         "recipe": member.manifest.recipe.get("name", "none"),
         "profile": member.manifest.profile,
+        "gpu": member.manifest.gpu_findings == (),
         "capacity": member.manifest.capacity,
         "max_length": member.manifest.encoder_capacity or member.manifest.info.max_length,
         "fidelity": member.manifest.fidelity,

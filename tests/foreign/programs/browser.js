@@ -4,10 +4,17 @@ import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { chromium } from "playwright-core";
 
-const SWITCHES = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+const SWITCHES = ["--no-sandbox", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
+// WebGPU on Chromium's driver in software.
+const WEBGPU = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan", "--use-vulkan=swiftshader",
+  "--disable-gpu-sandbox", "--ignore-gpu-blocklist"];
 
-const browser = await chromium.launch({ executablePath: "/usr/bin/chromium", headless: true, args: SWITCHES });
+const gpu = process.env.KERASFORMER_BROWSER === "webgpu";
+const browser = await chromium.launch({
+  executablePath: "/usr/bin/chromium", headless: true, args: [...SWITCHES, ...(gpu ? WEBGPU : ["--disable-gpu"])],
+  ignoreDefaultArgs: gpu ? ["--disable-gpu"] : [],
+});
 let context = null;
 let page = null;
 let errors = []; // errors of the page and its console

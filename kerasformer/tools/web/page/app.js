@@ -206,7 +206,7 @@ async function prepareModel(one) {
   sample = sampleOf(model);
   find("settings").hidden = !questions.generates(model.task);
   if (questions.generates(model.task)) settings.show(model.generation, mostTokens(model));
-  find("engine-card").hidden = model.engines.length < 2;
+  find("engine-card").hidden = model.engines.length < 2 && !model.engines[0].gpu;
   choice = choices.read(site, model);
   const manual = model.engines.findIndex((each) => choices.variant(each) === choice.manual);
   find("engine-options").replaceChildren(...options("engine", [
@@ -320,7 +320,7 @@ function facts(stored) {
     ["Task", questions.title(model.task)],
     ["Architecture", model.architecture],
     ["Licence", model.license],
-    ["Engine", ENGINES[chosen.engine] + (info ? `, ${info.threads} ${info.threads === 1 ? "thread" : "threads"}` : "")],
+    ["Engine", ENGINES[chosen.engine] + (info ? `, ${place(info)}` : "")],
     ["Weights", recipe(chosen)],
     ["Size", `${megabytes(chosen.bytes)}, plus ${megabytes(runtimeBytes(chosen))} for the engine`],
     ["Longest text", chosen.capacity && !chosen.max_length ? `${chosen.capacity} tokens, including generated ones` : `${chosen.max_length ?? chosen.capacity} tokens${questions.inParts(model.task) ? "; longer texts are read in parts" : ""}`],
@@ -380,9 +380,14 @@ async function load(again = false) {
   await showState();
 }
 
+/** Where an open engine runs. */
+function place({ accelerator, threads }) {
+  return accelerator === "webgpu" ? "on the GPU" : `${threads} ${threads === 1 ? "thread" : "threads"}`;
+}
+
 /** Opens a bundle in an engine; returns the library's description of it. */
-async function open(into, one, stage = "", threads = rowOf(one)?.threads ?? browser.threads()) {
-  const request = { base: new URL(one.base, location.href).href, task: model.task, engine: one.engine, threads };
+async function open(into, one, stage = "", { threads = browser.threads(), accelerator = "cpu" } = rowOf(one) ?? {}) {
+  const request = { base: new URL(one.base, location.href).href, task: model.task, engine: one.engine, threads, accelerator };
   return (await into.load(request, progressOf(one, stage && `${stage}: `))).info;
 }
 

@@ -23,6 +23,11 @@ export function problem() {
   return null;
 }
 
+/** Whether the browser has WebGPU; there may still be no GPU for it. */
+export function hasGpu() {
+  return Boolean(navigator.gpu);
+}
+
 /** The number of threads that the engines may use. */
 export function threads() {
   return globalThis.crossOriginIsolated ? Math.min(navigator.hardwareConcurrency || 1, MOST_THREADS) : 1;

@@ -1,7 +1,7 @@
 // The choice of an engine: each is checked with the reference answers of its bundle and measured on the first example; the
 // fastest one that agrees is used. The result is kept for this version of the site, this browser and this number of threads.
 
-import { threads } from "./browser.js";
+import { hasGpu, threads } from "./browser.js";
 import { find, make, megabytes, milliseconds, percent } from "./elements.js";
 import { Engine } from "./engine.js";
 
@@ -24,6 +24,8 @@ const STORE = `kerasformer choice ${new URL(".", location.href).href}`;
  * @property {number} [bytes] Size of the download of an engine that was not tried.
  * @property {number} [seconds] Time of an answer; for a generation, of one with the usual number of tokens.
  * @property {number} [threads] The number of threads with which it is fastest.
+ * @property {"cpu" | "webgpu"} [accelerator] Where it is fastest.
+ * @property {string} [gpu] Why the GPU is not used, if it was tried.
  * @property {number} [rate] Tokens per second of a generation.
  */
 
@@ -98,8 +100,8 @@ export async function check(engine, one) {
  * Opens, checks and measures engines.
  * @param {any[]} candidates Engines of a model in site.json.
  * @param {object} how
- * @param {(engine: Engine, one: any, stage: string, threads: number) => Promise<any>} how.open Opens a bundle with a number of threads, shows the stage
- *     with its progress, and returns the library's description of the bundle.
+ * @param {(engine: Engine, one: any, stage: string, way: Way) => Promise<any>} how.open Opens a bundle, shows the stage with its
+ *     progress, and returns the library's description of the bundle.
  * @param {{inputs: any, options: any} | null} how.sample The question to measure with; without one, the first engine is used.
  * @param {boolean} how.generates
  * @param {Set<Engine>} how.engines Receives the engines while they are open, so that the caller can end them.
@@ -108,7 +110,7 @@ export async function check(engine, one) {
  *     engine that agrees, open in `engine`, or `null`, with the first `error` if one could not be opened.
  */
 export async function compare(candidates, { open, sample, generates, engines, onStage }) {
-  let trials = candidates.flatMap((one) => threadCounts(one).map((count) => ({ one, threads: count, engine: new Engine(), info: null, row: null, times: [], spent: 0 })));
+  let trials = candidates.flatMap((one) => ways(one).map((way) => ({ one, way, engine: new Engine(), info: null, row: null, times: [], spent: 0 })));
   const all = trials;
   const together = all.reduce((sum, { one }) => sum + one.bytes, 0) <= MOST_TOGETHER;
   let failure = null;
@@ -131,7 +133,7 @@ export async function compare(candidates, { open, sample, generates, engines, on
     engines.add(trial.engine);
     const stage = candidates.length > 1 ? `Trying engine ${1 + candidates.indexOf(trial.one)} of ${candidates.length}` : "";
     await attempt(trial, async () => {
-      trial.info = await open(trial.engine, trial.one, stage, trial.threads);
+      trial.info = await open(trial.engine, trial.one, stage, trial.way);
       onStage(stage || "Preparing the model");
       trial.row = await check(trial.engine, trial.one);
       if (trial.row.status === "differs") return drop(trial);
@@ -146,23 +148,36 @@ export async function compare(candidates, { open, sample, generates, engines, on
   }
   const [best, ...others] = trials.toSorted((a, b) => fastest(a.times).seconds - fastest(b.times).seconds || 0);
   const rows = Object.fromEntries(candidates.map((one) => {
-    const { row, times, threads: count } = [best, ...others, ...all].find((trial) => trial?.one === one);
-    return [variant(one), { ...row, ...(times.length ? fastest(times) : {}), threads: count }];
+    const used = [best, ...others, ...all].find((trial) => trial?.one === one);
+    const onGpu = all.find((trial) => trial.one === one && trial.way.accelerator === "webgpu" && trial !== used);
+    const time = used.times.length ? fastest(used.times) : {};
+    return [variant(one), { ...used.row, ...time, ...used.way, ...(onGpu ? { gpu: problemOf(onGpu.row) } : {}) }];
   }));
   others.forEach(drop);
   if (!best) return { rows, best: null, engine: null, info: null, error: failure };
-  if (!together && best !== all.at(-1)) best.info = await open(best.engine, best.one, "", best.threads);
+  if (!together && best !== all.at(-1)) best.info = await open(best.engine, best.one, "", best.way);
   engines.delete(best.engine);
   return { rows, best: best.one, engine: best.engine, info: best.info, error: null };
 }
 
+/** @typedef {{ threads: number, accelerator: "cpu" | "webgpu" }} Way How an engine runs. */
+
 /**
- * The numbers of threads to try. While they wait for each other, threads of ONNX Runtime occupy their processors, so that a small
- * model, or any model while other programs run, can be several times faster with one thread.
+ * The ways to try. While they wait for each other, threads of ONNX Runtime occupy their processors, so that a small model, or any
+ * model while other programs run, can be several times faster with one thread. A bundle that was exported for a GPU is tried there.
+ * @param {any} one An engine of a model in site.json. @returns {Way[]}
  */
-function threadCounts({ engine, bytes }) {
+function ways({ engine, bytes, gpu }) {
   const most = threads();
-  return engine === "onnx" && most > 1 && bytes <= MOST_TWICE ? [most, 1] : [most];
+  const counts = engine === "onnx" && most > 1 && bytes <= MOST_TWICE ? [most, 1] : [most];
+  const onCpu = counts.map((count) => ({ threads: count, accelerator: "cpu" }));
+  return gpu && hasGpu() ? [{ threads: most, accelerator: "webgpu" }, ...onCpu] : onCpu;
+}
+
+/** Why an engine is not used, of what is known about it. @param {Row} row */
+function problemOf({ status, verdict, problem }) {
+  if (status === "failed") return `could not be used: ${problem}`;
+  return status === "differs" ? `discarded, because its answers differ: ${difference(verdict)}` : "slower";
 }
 
 /** Measures answers to the sample; the first one, which includes preparations of the engine, is not counted. */
@@ -225,8 +240,8 @@ function reason(model, { rows, best }, selected, name) {
 }
 
 /** What is known about an engine. @param {Row} row */
-export function inWords({ status, verdict, problem, bytes, seconds, rate, threads: count }) {
-  const single = count === 1 && threads() > 1 ? " with one thread" : "";
+export function inWords({ status, verdict, problem, bytes, seconds, rate, threads: count, accelerator, gpu }) {
+  const single = accelerator === "webgpu" ? " on the GPU" : count === 1 && threads() > 1 ? " with one thread" : "";
   const time = rate ? `${rate.toFixed(1)} tokens/s${single}` : seconds ? milliseconds(seconds) + single : "";
   const words = {
     agrees: () => `agrees with ${verdict.answers} reference answers`,
@@ -235,7 +250,7 @@ export function inWords({ status, verdict, problem, bytes, seconds, rate, thread
     failed: () => `could not be used: ${problem}`,
     untried: () => `not tried, to save a download of ${megabytes(bytes)}`,
   }[status]();
-  return [time, words].filter(Boolean).join("; ");
+  return [time, words, gpu && `on the GPU ${gpu}`].filter(Boolean).join("; ");
 }
 
 /** How answers differ from the references. */

@@ -16,7 +16,7 @@ export class Engine {
 
   /**
    * Opens a bundle, after closing the open one.
-   * @param {{base: string, task: string, engine: string, threads: number}} request
+   * @param {{base: string, task: string, engine: string, threads: number, accelerator: string}} request
    * @param {(progress: {stage: string, file: string, loaded: number, total: number}) => void} onProgress
    * @returns {Promise<{info: any, seconds: number, bytes: number}>}
    */

@@ -13,12 +13,12 @@ const running = new Map();
 let last = Promise.resolve();
 
 const actions = {
-  async load({ id, base, task, engine, threads }, signal) {
+  async load({ id, base, task, engine, threads, accelerator }, signal) {
     const { openBundle } = await library;
     bundle?.close();
     bundle = null;
     const onProgress = (progress) => postMessage({ type: "progress", id, ...progress });
-    bundle = await openBundle(base, { task, engine, threads, onProgress, signal });
+    bundle = await openBundle(base, { task, engine, threads, accelerator, onProgress, signal });
     const { info } = bundle;
     return { type: "loaded", id, info, seconds: info.seconds, bytes: info.bytes };
   },

@@ -22,13 +22,15 @@ import { Tokenizer } from "./tokenization/tokenizer.js";
  * @typedef {object} Options
  * @property {"litert" | "onnx"} [engine] The engine for the format of the bundle (the default); the other one is an error.
  * @property {string} [task] A task that the model of the bundle performs, by default that of the bundle.
+ * @property {"cpu" | "webgpu"} [accelerator] For LiteRT.js: `"webgpu"` runs a bundle that was exported with `accelerator="gpu"` on
+ *   the GPU; without one, it is an error. `"cpu"` by default.
  * @property {number} [threads] Number of threads, 1 by default; more need a cross-origin isolated page.
  * @property {(progress: any) => void} [onProgress] Called with `{stage, file, loaded, total}`.
  * @property {AbortSignal} [signal] Cancels the download.
  * @property {typeof fetch} [fetch] Used instead of the browser's `fetch`.
  * @property {string | URL} [vendor] The folder with the files of the engines, by default the one beside this library.
  * @property {import("./runtimes.js").Modules} [runtimes] Modules instead of these files, for programs with a bundler.
- * @property {(manifest: Manifest, files: Record<string, Uint8Array>, options: { threads: number }) => Promise<any>} [openModel]
+ * @property {(manifest: Manifest, files: Record<string, Uint8Array>, options: { threads: number, accelerator: string }) => Promise<any>} [openModel]
  *   Opens the model with another engine, which has the methods of `OnnxForward` (engines/onnx.js) or `Step` (decoding/plan.js).
  */
 
@@ -65,9 +67,13 @@ export async function openBundle(base, options = {}) {
   throwIfAborted(signal);
   onProgress({ stage: "compile", file: Object.keys(models)[0], loaded: 0, total: 0 });
   const threads = globalThis.crossOriginIsolated ? Math.max(1, options.threads ?? 1) : 1;
+  const { accelerator = "cpu" } = options;
+  if (!["cpu", ...(engine === "litert" ? ["webgpu"] : [])].includes(accelerator)) {
+    throw new InputError(`accelerator must be "cpu", or "webgpu" for LiteRT.js. Received: ${accelerator}, for ${engine}`);
+  }
   const open = options.openModel ?? (engine === "litert" ? openLiteRt : openOnnx);
-  const model = await open(manifest, models, { threads, runtimes });
-  const about = { task, engine, threads, bytes: files.bytes, seconds: (performance.now() - started) / 1000 };
+  const model = await open(manifest, models, { threads, runtimes, accelerator });
+  const about = { task, engine, accelerator, threads, bytes: files.bytes, seconds: (performance.now() - started) / 1000 };
   return new Bundle(manifest, tokenizer, model, about, chat);
 }
 
@@ -113,7 +119,7 @@ async function openTokenizer(files, manifest, runtimes) {
 export class Bundle {
   /**
    * @param {Manifest} manifest @param {Tokenizer} tokenizer @param {any} engine
-   * @param {{ task: string, engine: string, threads: number, bytes: number, seconds: number }} about
+   * @param {{ task: string, engine: string, accelerator: string, threads: number, bytes: number, seconds: number }} about
    * @param {ChatTemplate | null} [chat]
    */
   constructor(manifest, tokenizer, engine, about, chat = null) {

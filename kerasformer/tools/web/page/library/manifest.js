@@ -39,6 +39,8 @@ const CHECKSUM = "manifest_sha256";
  * @property {number | null} encoder_capacity Longest input of an encoder-decoder, in tokens.
  * @property {any} recipe
  * @property {any} fidelity
+ * @property {{ effect: string, what: string, example: string }[] | null} [gpu_findings] What LiteRT's GPU delegate is known to
+ *   compute wrongly.
  * @property {Record<string, string>} files The sha256 of every other file, by its path.
  */
 

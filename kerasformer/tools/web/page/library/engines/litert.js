@@ -15,30 +15,49 @@ const LARGEST_FILE = 2 ** 31;
 /** Bytes of weights, counted for each signature, from which on the memory of the runtime is probably too small. */
 const LARGEST_COPIES = 2 ** 30;
 
-/** The loaded runtime; a page or worker has only one. @type {{ threads: number, module: any, wasm: any } | null} */
+/** The loaded runtime; a page or worker has only one. @type {{ threads: number, gpu: boolean, module: any, wasm: any } | null} */
 let runtime = null;
 
 /**
  * @param {Manifest} manifest
  * @param {Record<string, Uint8Array>} files
- * @param {{ threads: number, runtimes: import("../runtimes.js").Runtimes }} options
+ * @param {{ threads: number, runtimes: import("../runtimes.js").Runtimes, accelerator?: "cpu" | "webgpu" }} options
  * @returns {Promise<LiteRtForward | LiteRtStep>}
  */
-export async function openLiteRt(manifest, files, { threads, runtimes }) {
+export async function openLiteRt(manifest, files, { threads, runtimes, accelerator = "cpu" }) {
   const [bytes, ...others] = Object.values(files);
   if (others.length) throw new BundleError(`A TFLite bundle has one model file. Received: ${Object.keys(files)}`);
   if (bytes.length >= LARGEST_FILE) {
     throw new EngineError(`LiteRT.js loads models of less than 2 GB. Received: ${bytes.length} bytes`);
   }
-  const { module } = await loadRuntime(threads, runtimes);
+  const gpu = accelerator === "webgpu";
+  if (gpu) await checkGpu(manifest);
+  const { module } = await loadRuntime(threads, runtimes, gpu);
   let model;
   try {
-    model = await module.loadAndCompile(bytes, { accelerator: "wasm", cpuOptions: { numThreads: threads } });
+    const onGpu = { accelerator: "webgpu", gpuOptions: { precision: "fp32" } };
+    model = await module.loadAndCompile(bytes, gpu ? onGpu : { accelerator: "wasm", cpuOptions: { numThreads: threads } });
   } catch (error) {
     throw new EngineError(`LiteRT.js cannot load the model: ${error}${memoryHint(bytes.length, manifest)}`, { cause: error });
   }
   const engine = new Engine(module, model, manifest);
   return ofRole(manifest, "decode").length ? new LiteRtStep(engine, manifest) : new LiteRtForward(engine, manifest);
+}
+
+/**
+ * Refuses a browser without WebGPU, and a model that was not exported for a GPU, which LiteRT's delegate may compute wrongly
+ * without an error.
+ * @param {Manifest} manifest
+ */
+async function checkGpu({ gpu_findings: findings }) {
+  const adapter = await globalThis.navigator?.gpu?.requestAdapter();
+  if (!adapter) throw new EngineError('accelerator: "webgpu" needs a browser with WebGPU, and a GPU. Received: none. Use "cpu"');
+  const wrong = findings?.find(({ effect }) => effect !== "reported");
+  if (findings && !wrong) return;
+  const received = wrong ? `${wrong.what} (${wrong.example})` : "one of an earlier version, which does not say it";
+  throw new BundleError(
+    `a model that was exported for a GPU was expected, with accelerator="gpu". Received: ${received}. Export it again, or use "cpu"`,
+  );
 }
 
 /** Why a model may be too large, if it has many signatures. @param {number} bytes @param {Manifest} manifest */
@@ -51,9 +70,9 @@ function memoryHint(bytes, { signatures }) {
   );
 }
 
-/** @param {number} threads @param {import("../runtimes.js").Runtimes} runtimes */
-async function loadRuntime(threads, runtimes) {
-  if (runtime && runtime.threads > 1 === threads > 1) return runtime;
+/** @param {number} threads @param {import("../runtimes.js").Runtimes} runtimes @param {boolean} gpu */
+async function loadRuntime(threads, runtimes, gpu) {
+  if (runtime && runtime.threads > 1 === threads > 1 && runtime.gpu === gpu) return runtime;
   const { module, wasm } = await runtimes.litert();
   try {
     if (runtime) module.unloadLiteRt();
@@ -67,8 +86,9 @@ async function loadRuntime(threads, runtimes) {
         printErr: (/** @type {string} */ line) => (line.startsWith("ERROR") ? console.error : console.debug)(line),
       },
     });
-    const loaded = await withoutGpu(module, () => module.loadLiteRt(wasm.href, { threads: threads > 1 }));
-    runtime = { threads, module, wasm: loaded.liteRtWasm };
+    const load = () => module.loadLiteRt(wasm.href, { threads: threads > 1 });
+    const loaded = gpu ? await load() : await withoutGpu(module, load);
+    runtime = { threads, gpu, module, wasm: loaded.liteRtWasm };
     return runtime;
   } catch (error) {
     throw new EngineError(
@@ -145,10 +165,11 @@ class Engine {
   }
 }
 
-/** Returns the values of a tensor, and deletes it. @param {any} tensor @returns {Float32Array} */
-function takeValues(tensor) {
-  const values = tensor.toTypedArray();
-  tensor.delete();
+/** Returns the values of a tensor, and deletes it. @param {any} tensor @returns {Promise<Float32Array>} */
+async function takeValues(tensor) {
+  const here = tensor.accelerator === "webgpu" ? await tensor.moveTo("wasm") : tensor; // which deletes the one of the GPU
+  const values = here.toTypedArray();
+  here.delete();
   return values;
 }
 
@@ -177,13 +198,15 @@ export class LiteRtForward {
     const { size, name } = smallest(this.lengths, count, "text");
     const whole = Object.entries(arrays).map(([kind, values]) => [kind, padded(values, size, kind === "ids" ? this.pad : 0)]);
     const outputs = await this.engine.runKinds(name, Object.fromEntries(whole));
-    const read = Object.entries(outputs).map(([key, tensor]) => {
+    /** @type {Record<string, Float32Array>} */
+    const read = {};
+    for (const [key, tensor] of Object.entries(outputs)) {
       const shape = this.engine.signatures[name].outputs[key].shape;
       const perToken = shape.length > 2 || this.scoresTokens;
-      const values = takeValues(tensor);
-      return [key, perToken ? values.subarray(0, (values.length / size) * count) : values];
-    });
-    return Object.fromEntries(read);
+      const values = await takeValues(tensor);
+      read[key] = perToken ? values.subarray(0, (values.length / size) * count) : values;
+    }
+    return read;
   }
 
   memory() {
@@ -267,7 +290,7 @@ export class LiteRtStep {
     const { [this.logits]: logits, ...caches } = await this.read(this.stepFor(state), [token], state);
     if (state.encoded) state.encoded.users++;
     const steps = Math.min(state.steps + 1, this.margin);
-    return { logits: takeValues(logits), state: { ...state, caches, position: state.position + 1, steps } };
+    return { logits: await takeValues(logits), state: { ...state, caches, position: state.position + 1, steps } };
   }
 
   /** See `Step.release`. @param {State} state */
