@@ -50,7 +50,8 @@ export async function openLiteRt(manifest, files, { threads, runtimes, accelerat
  * @param {Manifest} manifest
  */
 async function checkGpu({ gpu_findings: findings }) {
-  const adapter = await globalThis.navigator?.gpu?.requestAdapter();
+  const browser = /** @type {any} */ (globalThis.navigator);
+  const adapter = await browser?.gpu?.requestAdapter();
   if (!adapter) throw new EngineError('accelerator: "webgpu" needs a browser with WebGPU, and a GPU. Received: none. Use "cpu"');
   const wrong = findings?.find(({ effect }) => effect !== "reported");
   if (findings && !wrong) return;
