@@ -61,6 +61,7 @@ FIRST = list({row.model_type: name for name, row in reversed(ROWS.items())}.valu
 """One row of each other architecture."""
 KNOWN = {"big_bird-question-answering": {"beyond-16-bit-floats"}}
 """What remains: the scores of tokens that cannot be an answer are lowered by a million."""
+UNSCALED = {f"{name}-text2text-generation" for name in ("t5", "mt5", "umt5")}
 INTEGERS = [
     ("bert-text-classification", "int8"),
     ("gpt2-text-generation", "int8"),
@@ -154,23 +155,17 @@ def test_integer_weights_on_a_gpu(name, quantize, tmp_path):
     run_on_gpu(lowered(shared_bundle(name, "tflite", quantize) / "model.tflite"), tmp_path)
 
 
-IN_HALVES = [
-    "bert-text-classification",
-    "gpt2-text-generation",
-    "gemma3_text-text-generation",
-    "bart-text2text-generation",
-]
-
-
 @pytest.mark.release
-@pytest.mark.parametrize("name", IN_HALVES)
+@pytest.mark.parametrize("name", [*FIRST, *FURTHER])
 def test_16_bit_floats_on_a_gpu(name, tmp_path, monkeypatch):
     use_halves(monkeypatch)
     path = tmp_path / "model.tflite"
     path.write_bytes(bytes(flatbuffer._pack(lowered(bundle_of(name) / "model.tflite").model)))
     report = check_gpu(path, half=True, window=CAPACITY, timeout=1200)
     assert "llvmpipe" in report.adapter
-    assert report.is_right(limit=2e-2), (report.verdict(2e-2), report.worst_outputs())
+    # The scores of T5 are not divided by the root of the dimension.
+    limit = 3e-2 if name in UNSCALED else 2e-2
+    assert report.is_right(limit), (report.verdict(limit), report.worst_outputs())
 
 
 @pytest.mark.release
