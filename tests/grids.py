@@ -37,6 +37,10 @@ def grid(
     return [pytest.param(*values, marks=mark(*values)) for values in product(*axes)]
 
 
+UNUSED = pytest.StashKey[list[str]]()
+"""Lines of release.txt that are no test of a whole run."""
+
+
 def wait_for_release(items: Iterable[pytest.Item], lines: Iterable[str]) -> list[str]:
     """Gives the tests of release.txt the mark `release`.
 
