@@ -84,7 +84,7 @@ REFUSED = [
     ("gemma2", "attn_logit_softcapping", -1.0),
     ("gemma2", "layer_types", ["chunked_attention"] * 3),
     ("gpt_neo", "attention_types", [[["global", "banded"], 2]]),
-    ("gpt_neo", "attention_types", [["global", "local"]]),
+    ("gpt_neo", "attention_types", [[["global", "local"], 3]]),
     ("gpt_neo", "attention_types", [[["global", "local"], 10**12]]),
     ("gpt_neo", "window_size", 0),
     ("gptj", "rotary_dim", 5),
