@@ -120,7 +120,7 @@ def test_as_many_tokens_as_promised_are_taken_back_one_by_one(subject: Subject) 
         other = subject.step.fork(state)
         for _ in range(MARGIN):
             _, other = subject.step.step(np.full((3, 1), 7, "int32"), other)
-        with pytest.raises(InputError, match=f"must be from 0 to {MARGIN}, "):
+        with pytest.raises(InputError, match=f"From 0 to {MARGIN} tokens of earlier steps can be discarded"):
             subject.step.rewind(other, MARGIN + 1)
         other = subject.step.rewind(other, MARGIN)
         for after in range(place + 1, place + 4):
@@ -137,7 +137,7 @@ def test_a_text_is_resumed_while_its_window_is_known(subject: Subject) -> None:
     state = subject.step.start(ids[:, :WIDTH], mask[:, :WIDTH])
     for place in range(WIDTH - 1, 47):
         _, state = subject.step.step(ids[:, place : place + 1], state)
-    with pytest.raises(InputError, match="because some layers keep only the last tokens"):
+    with pytest.raises(InputError, match="since some layers keep only the last ones"):
         subject.step.resume(state, 20, other[0, 20:60])
     state = subject.step.resume(state, 43, other[0, 43:80])
     for place in range(80, END):

@@ -74,7 +74,8 @@ def test_loops_of_links(tmp_path):
 OWN = {
     "kerasformer/tools/bench/worker.py", "kerasformer/files/reading.py", "kerasformer/bundle/tested.py",
     "kerasformer/tools/web/token_check.py", "kerasformer/tools/web/vendor.py", "kerasformer/generation/grammars.py",
-    "kerasformer/tools/server/bodies.py", "kerasformer/extras.py",
+    "kerasformer/tools/server/bodies.py", "kerasformer/extras.py", "kerasformer/tools/gpu/check.py",
+    "kerasformer/tools/gpu/delegate.py",
 }  # fmt: skip
 OWN_TEXT = ("to_str", "__getstate__", "dumps")
 
